@@ -1,0 +1,57 @@
+# The front door, the same for people and for CI. `make help` lists what there is.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The first interpreter that is new enough and can make virtual environments; `make PYTHON=… check` chooses another.
+PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do \
+	"$$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	&& { echo "$$candidate"; break; }; done)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+FAST := not kafka and not spark and not acceptance and not slow
+
+.PHONY: help setup demo check lint types test simulate acceptance bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-zA-Z.]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv: $(INSTALLED) ## The virtual environment with everything pinned in constraints.txt
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with venv found: install one (Debian: apt-get install python3 python3-venv)." >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]' -c constraints.txt
+	touch $(INSTALLED)
+
+setup: $(INSTALLED) ## The environment, Java, the broker's jars and Spark's Kafka connector (downloaded once)
+	$(BIN)/python -m ledger.adapters.embedded
+
+demo: setup ## Start a ledger, run jobs, kill one, see it come back
+	$(BIN)/jobledger demo
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+
+types: $(INSTALLED) ## Check the types
+	$(BIN)/mypy
+
+check: lint ## Lint, layers and the fast tests: no network, no JVM
+	$(BIN)/python -m pytest tests -q -m "$(FAST)"
+
+test: setup lint ## Everything, on real servers; ends with pytest's closing line
+	$(BIN)/python -m pytest tests
+
+simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simulate SEED=1 N=1000 [STEPS=…] [MUTANT=…]
+	$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) -n $(or $(N),200) $(if $(STEPS),--steps $(STEPS)) $(if $(MUTANT),--mutant $(MUTANT))
+
+acceptance: setup ## Only the tests of the installed command against real servers; what `make test` kills once, REPETITIONS times
+	REPETITIONS=$(or $(REPETITIONS),20) $(BIN)/python -m pytest tests -m acceptance
+
+bench: setup ## The benchmarks, as ratios within one run
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove caches and build results; .venv and downloaded jars stay
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
