@@ -1,0 +1,69 @@
+"""jobledger: which jobs must be brought back, from which checkpoint, and why.
+
+The names below are the public interface; nothing else is promised. They are imported when first used, so that
+`import ledger` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ledger._version import __version__
+
+if TYPE_CHECKING:
+    from ledger.client import Client
+    from ledger.config import Config, load_config
+    from ledger.connecting import connect
+    from ledger.core.facts import (
+        AttemptEnded,
+        AttemptRunning,
+        CheckpointCompleted,
+        CheckpointKind,
+        GraphRef,
+        IntentKind,
+        JobSubmitted,
+        OnExhausted,
+        RestartKind,
+        RestartPolicy,
+        RestorePoint,
+    )
+    from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
+    from ledger.core.registers import Checkpoint, Ended, Running
+    from ledger.errors import LedgerError, OutcomeUnknown, Refused, Unreachable
+    from ledger.recorder import Recorded, Recorder, Unacknowledged
+
+__all__ = [
+    "AttemptEnded", "AttemptRunning", "Checkpoint", "CheckpointCompleted", "CheckpointKind", "Client", "Config", "Ended",
+    "GraphRef", "IntentKind", "JobState", "JobSubmitted", "LedgerError", "OnExhausted", "OutcomeUnknown", "Recorded",
+    "Recorder", "RecoveryEntry", "RecoverySet", "Refused", "RestartKind", "RestartPolicy", "RestorePoint", "Running",
+    "Unacknowledged", "Unreachable", "__version__", "connect", "load_config",
+]  # fmt: skip
+
+_MODULES = {
+    "ledger.client": ("Client",),
+    "ledger.config": ("Config", "load_config"),
+    "ledger.connecting": ("connect",),
+    "ledger.core.facts": (
+        "AttemptEnded", "AttemptRunning", "CheckpointCompleted", "CheckpointKind", "GraphRef", "IntentKind",
+        "JobSubmitted", "OnExhausted", "RestartKind", "RestartPolicy", "RestorePoint",
+    ),
+    "ledger.core.recovery": ("JobState", "RecoveryEntry", "RecoverySet"),
+    "ledger.core.registers": ("Checkpoint", "Ended", "Running"),
+    "ledger.errors": ("LedgerError", "OutcomeUnknown", "Refused", "Unreachable"),
+    "ledger.recorder": ("Recorded", "Recorder", "Unacknowledged"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

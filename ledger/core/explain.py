@@ -1,0 +1,275 @@
+"""Why a job is in its state, and in or out of the recovery set: the fold's answer with its reasons.
+
+The state is taken from `fold_job` itself, so an explanation can't contradict it; what is added is which rule applied,
+which registers decide (without them the answer would be another), what has no effect and why, where each restore point
+comes from, and what the job waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    IntentKind,
+    JobAdmitted,
+    JobResult,
+    JobSubmitted,
+    RestorePoint,
+    SavepointAsked,
+)  # fmt: skip
+from ledger.core.fold import RESTORE_POINTS, fold_job
+from ledger.core.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.registers import (
+    Admitted,
+    Ask,
+    Attempt,
+    Checkpoint,
+    Ended,
+    Intent,
+    Register,
+    Result,
+    Running,
+    Spec,
+    register_name,
+)  # fmt: skip
+
+#: The rules of the fold in their order; the first that applies decides.
+RULES = {
+    0: "nothing is known of this job",
+    1: "a result is recorded: the job is over and retired",
+    2: "no spec of this job is admitted: it is not a job yet",
+    3: "an attempt was finished, canceled or abandoned: terminal is final, whatever else arrives",
+    4: "the winning intent decides",
+    5: "the last attempt failed and must not be followed by another without an operator",
+    6: "the last attempt ended and is followed by another",
+    7: "it was not started yet, or no end of its last attempt is known",
+}
+
+
+class Origin(NamedTuple):
+    """A restore point that is offered for the next start, and where it comes from."""
+
+    restore_point: RestorePoint
+    origin: str
+
+
+class Remark(NamedTuple):
+    """Something to know about a register. without_effect: it changes nothing of the job's state. ordinary: history as it
+    should be; the rest are anomalies."""
+
+    register: str
+    text: str
+    without_effect: bool
+    ordinary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """state: "" if nobody admitted the job. because: names of the registers that decide, the strongest first."""
+
+    job_id: str
+    state: str
+    in_recovery_set: bool
+    rule: int
+    because: tuple[str, ...]
+    reason: str
+    restore_points: tuple[Origin, ...]
+    remarks: tuple[Remark, ...]
+    waits_for: str
+
+    @property
+    def rule_text(self) -> str:
+        return RULES[self.rule]
+
+
+def explain(job: Job, keep: int = RESTORE_POINTS, due_at: str = "", due: bool = False) -> Explanation:
+    """due_at, due: what the leader stamped on the published entry (in words), since the fold knows no time."""
+    entry = fold_job(job, keep)
+    rule, because = _rule(job, entry)
+    return Explanation(
+        job.job_id,
+        str(entry.state) if entry else job.result.state if job.result else "",
+        entry is not None and entry.in_recovery_set,
+        rule,
+        tuple(register_name(register) for register in because if register in job.names),
+        entry.reason if entry else _last_reason(job),
+        tuple(_origins(job, entry)) if entry else (),
+        tuple(_remarks(job)),
+        _waits_for(job, entry, due_at, due),
+    )
+
+
+# -- what decides ------------------------------------------------------------------------------------------------------
+
+
+def _rule(job: Job, entry: RecoveryEntry | None) -> tuple[int, list[Register]]:
+    if job.result is not None:
+        return 1, [r for r in job.results if job.fact(r, JobResult) is not None]
+    if entry is None:
+        return (2, [Admitted(), *job.specs]) if job.names else (0, [])
+    if entry.terminal:
+        return 3, _terminal_ends(job)
+    end = job.end(job.top)
+    ends = [e for e in job.ends.get(job.top, ()) if job.fact(e, AttemptEnded) is not None]
+    ends.sort(key=lambda e: (OUTCOME_RANK[e.outcome], is_runner(e.writer), e.writer), reverse=True)
+    wins: list[Register] = [job.intent[0]] if job.intent else []
+    match entry.state:
+        case JobState.CANCELLING | JobState.SUSPENDED:
+            return 4, wins
+        case JobState.QUARANTINED | JobState.FAILING:
+            if not end:  # this version can't judge something that is named in the reason
+                return 5, [*wins, Admitted()]
+            return 5, [*ends, *wins, Spec(entry.digest)]
+        case JobState.RESTARTING:
+            return 6, [*ends, *_effective_retry(job)]
+        case _:
+            return 7, _signs_of_life(job)
+
+
+def _last_reason(job: Job) -> str:
+    """Of a job of which only its result is left."""
+    fact = job.fact(job.result, JobResult) if job.result else None
+    return fact.reason if fact else ""
+
+
+def _terminal_ends(job: Job) -> list[Register]:
+    ends = [e for ends in job.ends.values() for e in ends if e.outcome in TERMINAL_OUTCOMES]
+    ends = [e for e in ends if job.fact(e, AttemptEnded) is not None]
+    ends.sort(key=lambda e: (OUTCOME_RANK[e.outcome], e.n), reverse=True)
+    return [*ends]
+
+
+def _effective_retry(job: Job) -> list[Register]:
+    if job.intent is None:
+        return []
+    register, fact = job.intent
+    return [register] if fact.kind is IntentKind.RETRY and fact.attempt == job.top and job.end(job.top) else []
+
+
+def _signs_of_life(job: Job) -> list[Register]:
+    """What makes top the top; of a job that never ran, that it is admitted."""
+    if not job.top:
+        return [Admitted()]
+    attempts = sorted(job.attempts.get(job.top, ()), key=lambda a: a.epoch, reverse=True)
+    running = [job.runnings[job.top]] if job.top in job.runnings else []
+    return [*running, *attempts]
+
+
+# -- where restore points come from ------------------------------------------------------------------------------------
+
+
+def _origins(job: Job, entry: RecoveryEntry) -> Iterator[Origin]:
+    chosen = next((job.intent[1].from_ for _ in _effective_retry(job) if job.intent), "latest")
+    below = 0  # the attempt whose base led here
+    for point in entry.restore_points:
+        if point.attempt == 0:
+            origin = "restore_from of the spec"
+        elif below == 0 and chosen != "latest":
+            origin = f"completed by attempt {point.attempt}, chosen by retry --from"
+        elif point.attempt == below:
+            origin = f"completed by attempt {point.attempt}"
+        elif below or job.recorded > job.checkpointed:
+            origin = f"completed by attempt {point.attempt}, base of attempt {below or job.recorded}"
+        else:
+            origin = f"completed by attempt {point.attempt}, the highest that has one"
+        below = point.attempt
+        yield Origin(point, origin)
+
+
+# -- what has no effect, or not the one that was meant -----------------------------------------------------------------
+
+_UNREADABLE = "its value can't be read, or is not the fact that it holds: it counts as absent"
+_KINDS: dict[type[Register], type] = {
+    Spec: JobSubmitted, Admitted: JobAdmitted, Attempt: AttemptStarted, Running: AttemptRunning,
+    Checkpoint: CheckpointCompleted, Ended: AttemptEnded, Ask: SavepointAsked, Result: JobResult,
+}  # fmt: skip
+
+
+def _remarks(job: Job) -> Iterator[Remark]:
+    _read_all(job)
+    for register in sorted(job.names, key=job.names.__getitem__):
+        name = register_name(register)
+        if register in job.unreadable:
+            yield Remark(name, _UNREADABLE, True, False)
+        elif job.result is not None and register != job.result:
+            yield Remark(name, "the job is retired: it will be removed", True, True)
+        elif job.result is None and (remark := _remark(job, register, name)):
+            yield remark
+
+
+def _read_all(job: Job) -> None:
+    """Decodes what the fold had no need of, so that what is unreadable shows."""
+    _ = job.intent
+    for register in list(job.names):
+        if not isinstance(register, Intent):
+            job.fact(register, _KINDS[type(register)])
+
+
+def _remark(job: Job, register: Register, name: str) -> Remark | None:
+    """About a readable register of a job that has no result."""
+    match register:
+        case Admitted() if job.spec is None:
+            return Remark(name, "the spec that it admits is not here", True, False)
+        case Spec(digest) if job.admitted is not None and digest != job.admitted.digest:
+            return Remark(name, "another spec is admitted", True, False)
+        case Intent():
+            return _intent_remark(job, register, name)
+        case Attempt(n, epoch):
+            newest = max(a.epoch for a in job.attempts[n] if a not in job.unreadable)
+            if epoch < newest:
+                return Remark(name, f"attempt {n} was recorded again in epoch {newest}", True, True)
+        case Ended(n, outcome):
+            end = job.end(n)
+            if end is not None and end[0] != register and not (job.terminal_end and outcome in TERMINAL_OUTCOMES):
+                return Remark(name, f"{register_name(end[0])} counts", True, end[0].outcome == outcome)
+    over = job.terminal_end[0] if job.terminal_end else None
+    if over is not None and getattr(register, "n", 0) > over.n:
+        return Remark(name, f"the job was over with {register_name(over)}", False, isinstance(register, Ended))
+    return None
+
+
+def _intent_remark(job: Job, register: Intent, name: str) -> Remark | None:
+    assert job.intent is not None  # it is readable, so one of them wins
+    winner, fact = job.intent
+    if register != winner:
+        return Remark(name, f"{register_name(winner)} ({fact.kind}) wins over it", True, True)
+    if job.terminal_end is not None:
+        return Remark(name, "the job is over", True, fact.kind is IntentKind.CANCEL)
+    if fact.kind is IntentKind.RETRY and not _effective_retry(job):
+        why = f"attempt {job.top} is the last" if fact.attempt != job.top else "no end of it is known"
+        return Remark(name, f"it asks to retry attempt {fact.attempt}, but {why}: it counts as run", False, True)
+    return None
+
+
+# -- what it waits for -------------------------------------------------------------------------------------------------
+
+
+def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool) -> str:
+    if entry is None:
+        return "the projector to admit a spec" if job.specs and job.result is None else ""
+    if entry.retiring:
+        return "the projector to remove its last registers"
+    if entry.terminal:
+        return "the reconciler to retire it"
+    match entry.state:
+        case JobState.CREATED:
+            return "the reconciler to start attempt 1"
+        case JobState.RESTARTING:
+            if due or not due_at:
+                return f"the reconciler to start attempt {entry.next_attempt}"
+            return f"its restart delay of {entry.restart_delay_s:g} s, until {due_at}"
+        case JobState.CANCELLING | JobState.FAILING:
+            return f"the reconciler to stop what runs and to close attempt {entry.next_attempt}"
+        case JobState.SUSPENDED:
+            return "an operator: resume or cancel"
+        case JobState.QUARANTINED:
+            return "an operator: retry or cancel"
+        case _:
+            return "" if entry.known else f"a sign of life of attempt {entry.attempt}"

@@ -1,0 +1,240 @@
+"""What a register can hold: facts, in the past tense. Their names and fields are the storage format (`schemas/`).
+
+Every enum begins with UNKNOWN, which is what a reader sees in place of a symbol that is newer than itself. UNKNOWN is
+fail-closed: where it would decide, the job is quarantined; nobody guesses.
+Times are seconds since the epoch (UTC), durations are seconds, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ledger.core import registers as r
+
+
+class IntentKind(StrEnum):
+    UNKNOWN = "UNKNOWN"
+    RUN = "RUN"
+    RETRY = "RETRY"
+    SUSPEND = "SUSPEND"
+    CANCEL = "CANCEL"
+
+
+class CheckpointKind(StrEnum):
+    UNKNOWN = "UNKNOWN"
+    CHECKPOINT = "CHECKPOINT"
+    SAVEPOINT = "SAVEPOINT"
+
+
+class RestartKind(StrEnum):
+    UNKNOWN = "UNKNOWN"
+    NONE = "NONE"
+    FIXED_DELAY = "FIXED_DELAY"
+    EXPONENTIAL_DELAY = "EXPONENTIAL_DELAY"
+
+
+class OnExhausted(StrEnum):
+    UNKNOWN = "UNKNOWN"
+    QUARANTINE = "QUARANTINE"
+    FAIL = "FAIL"
+
+
+class CheckpointRetention(StrEnum):
+    """What becomes of a job's checkpoints when it is retired."""
+
+    UNKNOWN = "UNKNOWN"
+    DELETE = "DELETE"
+    KEEP = "KEEP"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRef:
+    """Where the job graph lies: whatever the runner needs to start the job. `sha256` is lower-case hex of the blob."""
+
+    uri: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePoint:
+    """A checkpoint or savepoint that an attempt can begin from. (attempt 0, id 0) is one from outside the ledger."""
+
+    attempt: int
+    id: int
+    location: str
+    size: int = 0
+    digest: str = ""
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.attempt, self.id
+
+    def __str__(self) -> str:
+        return f"{self.attempt}/{self.id}" if self.attempt else self.location
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRestorePoint:
+    """A restore point that was offered and not taken, and why."""
+
+    restore_point: RestorePoint
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """When a failed attempt is followed by another. The meaning of the numbers is in `restart`.
+
+    attempts_max: failures in a row that are followed by a restart; 0 = no limit (for NONE it is not read).
+    """
+
+    kind: RestartKind = RestartKind.EXPONENTIAL_DELAY
+    attempts_max: int = 0
+    delay_s: float = 1.0
+    delay_max_s: float = 60.0
+    multiplier: float = 2.0
+    jitter: float = 0.1
+    reset_after_s: float = 3600.0
+    on_exhausted: OnExhausted = OnExhausted.QUARANTINE
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A job and all that is needed to start it. Holds no time, event id or actor, so that the same job submitted twice
+    is one fact."""
+
+    name: str
+    namespace: str
+    runner: str
+    graph: GraphRef
+    restart_policy: RestartPolicy = RestartPolicy()
+    slots: int = 1
+    priority: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    region: str | None = None
+    restore_from: RestorePoint | None = None
+    replaces: str | None = None
+    checkpoint_retention: CheckpointRetention = CheckpointRetention.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class JobAdmitted:
+    """The ledger took the spec with this digest as the job's."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntentDeclared:
+    """What an operator wants. `attempt`: the top attempt the operator saw; for retry, the one that it concerns.
+
+    from_: "latest", "scratch", or a restore point as "<attempt>/<id>" (retry only).
+    force: attempts up to `attempt` count as settled without the runner's word; this gives up at-most-one knowingly.
+    """
+
+    kind: IntentKind
+    attempt: int = 0
+    from_: str = "latest"
+    force: bool = False
+    reason: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """The reconciler decided to start this attempt from `base` (None: from scratch); written before the start.
+
+    failures: failures in a row before this attempt. failure_times: when the recent ones were seen.
+    """
+
+    digest: str
+    base: RestorePoint | None = None
+    refused: tuple[RefusedRestorePoint, ...] = ()
+    failures: int = 0
+    failure_times: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRunning:
+    """The attempt runs; `engine_id` is the engine's own name for it (a pid, an application id)."""
+
+    engine_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    """A checkpoint of the attempt is complete. `base`: what the attempt itself was restored from."""
+
+    location: str
+    size: int = 0
+    digest: str = ""
+    base: RestorePoint | None = None
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    ask: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """The attempt is over (how: see the register). `checkpoint`: id of its newest completed checkpoint.
+    ran_for_s is by a monotonic clock, 0 where nobody knows."""
+
+    cause: str = ""
+    checkpoint: int | None = None
+    ran_for_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointAsked:
+    reason: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What remains of a retired job."""
+
+    name: str
+    namespace: str
+    runner: str
+    digest: str
+    reason: str
+    when: float
+    attempts: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    restore_point: RestorePoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderClaimed:
+    """A leader of `role` took `epoch`; lies under `~claim/<role>/<epoch>` in every partition, never tombstoned."""
+
+    role: str
+    epoch: int
+    writer: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Everything below `as_of` of this partition of `ledger.events` is folded and published."""
+
+    partition: int
+    as_of: int
+    epoch: int
+
+
+Fact = (
+    JobSubmitted | JobAdmitted | IntentDeclared | AttemptStarted | AttemptRunning
+    | CheckpointCompleted | AttemptEnded | SavepointAsked | JobResult
+)  # fmt: skip
+
+#: What each register holds.
+FACT_OF: Mapping[type[r.Register], type[Fact]] = {
+    r.Spec: JobSubmitted, r.Admitted: JobAdmitted, r.Intent: IntentDeclared, r.Attempt: AttemptStarted,
+    r.Running: AttemptRunning, r.Checkpoint: CheckpointCompleted, r.Ended: AttemptEnded, r.Ask: SavepointAsked,
+    r.Result: JobResult,
+}  # fmt: skip

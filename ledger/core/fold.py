@@ -1,0 +1,295 @@
+"""The whole meaning of the ledger: the registers of one job -> its recovery entry.
+
+`fold` is pure and total. It reads no clock and no record timestamp, and it never raises on what arrives: state is a
+function of the *set* of registers, so redelivery, order, splits and compaction change nothing (tests/laws).
+`offered` says from where the next attempt may begin; `prunable` which registers no later fact can give effect again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from ledger.core import restart
+from ledger.core.facts import (
+    AttemptEnded,
+    CheckpointCompleted,
+    CheckpointKind,
+    CheckpointRetention,
+    IntentDeclared,
+    IntentKind,
+    JobResult,
+    JobSubmitted,
+    OnExhausted,
+    RestorePoint,
+)  # fmt: skip
+from ledger.core.job import TERMINAL_OUTCOMES, Job, Read
+from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
+from ledger.core.registers import (
+    CHECKPOINT_ID_MAX,
+    NUMBER_MAX,
+    Checkpoint,
+    Ended,
+    Register,
+    Result,
+    parse_register,
+    register_name,
+)
+
+#: Restore points kept and offered, attempts kept as history, and registers that an entry lists.
+RESTORE_POINTS = 3
+HISTORY = 10
+LISTED_MAX = 1000
+
+_TERMINAL_STATE = {
+    "finished": JobState.FINISHED, "canceled": JobState.CANCELED, "abandoned": JobState.FAILED,
+}  # fmt: skip
+
+
+def fold(job_id: str, registers: Mapping[bytes, Any], read: Read, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
+    """The entry of a job; None if it is unknown or retired."""
+    return fold_job(Job(job_id, registers, read), keep)
+
+
+def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
+    """The first rule that applies decides."""
+    if job.result is not None:
+        return _retiring(job, job.result)
+    spec = job.spec
+    if spec is None:
+        return None
+    points = _first(offered(job), keep)
+    if job.terminal_end is not None:
+        state, reason = _TERMINAL_STATE[job.terminal_end[0].outcome], _cause(*job.terminal_end)
+        return _entry(job, spec, state, restore_points=points, reason=reason, registers=_left(job))
+
+    top, end, record = job.top, job.end(job.top), job.attempt(job.top)
+    outcome = end[0].outcome if end else ""
+    wants = job.intent[1] if job.intent else None
+    retried = _retry_of_end(job) is not None
+    policy_problem = restart.problem(spec.restart_policy)
+    failures, exhausted, delay_s = record.failures if record and not retried else 0, False, 0.0
+    if end and outcome in ("failed", "lost") and not retried and not policy_problem:
+        failures, exhausted, delay_s = restart.after_failure(
+            spec.restart_policy, failures, end[1].ran_for_s, job.job_id, top + 1
+        )
+    following = min(top + 1, NUMBER_MAX)
+    planned = following if end or not top else 0
+
+    def entry(state: JobState, reason: str = "", next_attempt: int = planned) -> RecoveryEntry:
+        return _entry(
+            job, spec, state, next_attempt=next_attempt, failures=failures, restart_delay_s=delay_s, reason=reason,
+            graph=spec.graph, restore_points=points, restore_from_named=_restore_from_named(job),
+        )  # fmt: skip
+
+    if wants and wants.kind is IntentKind.CANCEL:
+        return entry(JobState.CANCELLING, wants.reason, following)
+    if wants and wants.kind is IntentKind.UNKNOWN:
+        return entry(JobState.QUARANTINED, "the winning intent is of a kind that this version does not know")
+    if wants and wants.kind is IntentKind.SUSPEND:
+        return entry(JobState.SUSPENDED, wants.reason)
+    if top and not end:
+        return entry(JobState.RUNNING)
+    if reason := policy_problem or _why_not_startable(job, spec, points):
+        return entry(JobState.QUARANTINED, reason)
+    if end is None:
+        return entry(JobState.CREATED)
+    if outcome == "failed-permanent" and not retried:
+        return entry(JobState.QUARANTINED, _cause(*end))
+    if exhausted:
+        fails = spec.restart_policy.on_exhausted is OnExhausted.FAIL
+        reason = f"{_cause(*end)}; restart policy used up after {failures} failures in a row"
+        return entry(JobState.FAILING if fails else JobState.QUARANTINED, reason)
+    return entry(JobState.RESTARTING, _cause(*end))
+
+
+def offered(job: Job) -> Iterator[RestorePoint]:
+    """Restore points for the next start, best first.
+
+    Begins with the checkpoints of the highest attempt that has a record or a checkpoint, else with the base of its
+    record, and goes down from base to base; the oldest end is the spec's restore_from. A retry that still counts may
+    name another place to begin.
+    """
+    retry = _retry_of_end(job)
+    yield from _offer(job, retry.from_ if retry else "latest")
+
+
+def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = HISTORY) -> list[Register]:
+    """Registers that no set of later facts could give effect again; the leader tombstones them.
+
+    Never the newest attempt record, a terminal end, a savepoint, or a restore point that is offered or would be.
+    """
+    if job.result is not None:
+        return [register for register in job.names if not isinstance(register, Result)]
+    if job.spec is None:
+        return []
+    kept = _kept_restore_points(job, keep)
+    attempts = sorted({*job.attempts, *job.runnings, *job.ends}, reverse=True)
+    beyond = set(attempts[history:]) - {job.top}
+    out: list[Register] = [s for s in job.specs if job.admitted and s.digest != job.admitted.digest]
+    if job.intent is not None:
+        out += [i for i in job.intents if i != job.intent[0] and i not in job.unreadable]
+    for n, checkpoints in job.checkpoints.items():
+        for c in checkpoints:
+            if (n, c.id) in kept:
+                continue
+            fact = job.fact(c, CheckpointCompleted)
+            if fact is not None and fact.kind is CheckpointKind.CHECKPOINT:
+                out.append(c)
+    for n in beyond:
+        out += [a for a in job.attempts.get(n, ()) if n != job.recorded]
+        out += [job.runnings[n]] if n in job.runnings else []
+        out += [e for e in job.ends.get(n, ()) if e.outcome not in TERMINAL_OUTCOMES]
+    return out
+
+
+# -- restore points --------------------------------------------------------------------------------------------------
+
+
+def _offer(job: Job, chosen: str) -> Iterator[RestorePoint]:
+    """What is offered to a start that asks for `chosen`: "latest", "scratch" or "<attempt>/<id>"."""
+    if chosen == "latest":
+        highest = max(job.recorded, job.checkpointed)
+        record = job.attempt(highest)
+        if highest == 0:
+            yield from _outside(job)
+        elif highest == job.checkpointed:
+            yield from _downwards(job, _newest_of(highest))
+        elif record is not None and record.base is not None:
+            yield from _downwards(job, record.base)
+    elif chosen != "scratch":
+        place = parse_register(f"checkpoint/{chosen}")
+        point = job.restore_point(place) if isinstance(place, Checkpoint) else None
+        if point is not None:
+            yield from _downwards(job, point)
+
+
+def _downwards(job: Job, place: RestorePoint) -> Iterator[RestorePoint]:
+    """From a restore point to those before it: the older ones of its attempt, then from that attempt's base on.
+
+    A base that does not lead to a lower attempt is nobody's word: there the way ends.
+    """
+    while place.attempt > 0:
+        newest = None
+        own = [c for c in job.checkpoints.get(place.attempt, ()) if c.id <= place.id]
+        for register in sorted(own, reverse=True):
+            point = job.restore_point(register)
+            if point is not None:
+                newest = newest or register
+                yield point
+        fact = job.fact(newest, CheckpointCompleted) if newest else None
+        if fact is None or fact.base is None or fact.base.attempt >= place.attempt:
+            return
+        place = fact.base
+    if place.attempt == 0:
+        yield from _outside(job)
+
+
+def _kept_restore_points(job: Job, keep: int) -> set[tuple[int, int]]:
+    """Those that are offered, or would be once a pending retry counts or is withdrawn, and the newest that there are."""
+    ways = [_offer(job, "latest")]
+    if pending := _pending_retry(job):
+        ways.append(_offer(job, pending.from_))
+    if job.checkpointed:
+        ways.append(_downwards(job, _newest_of(job.checkpointed)))
+    return {point.order for way in ways for point in _first(way, keep)}
+
+
+def _outside(job: Job) -> Iterator[RestorePoint]:
+    """The spec's restore_from. It has no place among this job's own attempts, whatever numbers it bears elsewhere."""
+    if job.spec is not None and job.spec.restore_from is not None:
+        yield replace(job.spec.restore_from, attempt=0, id=0)
+
+
+def _newest_of(n: int) -> RestorePoint:
+    return RestorePoint(n, CHECKPOINT_ID_MAX, "")
+
+
+def _first(points: Iterator[RestorePoint], keep: int) -> tuple[RestorePoint, ...]:
+    return tuple(islice(points, keep))
+
+
+def _restore_from_named(job: Job) -> bool:
+    """Whether the next start has something to begin from; if then nothing is offered, it must not begin at all."""
+    retry = _retry_of_end(job)
+    if retry and retry.from_ != "latest":
+        return retry.from_ != "scratch"
+    highest = max(job.recorded, job.checkpointed)
+    if highest == 0:
+        return job.spec is not None and job.spec.restore_from is not None
+    record = job.attempt(highest)
+    return highest == job.checkpointed or (record is not None and record.base is not None)
+
+
+# -- other parts -----------------------------------------------------------------------------------------------------
+
+
+def _pending_retry(job: Job) -> IntentDeclared | None:
+    """The winning intent if it is a retry that an attempt above the one it names has not spent."""
+    wants = job.intent[1] if job.intent else None
+    return wants if wants and wants.kind is IntentKind.RETRY and wants.attempt >= job.top else None
+
+
+def _retry_of_end(job: Job) -> IntentDeclared | None:
+    """The retry that counts now: it names top, and top has ended."""
+    pending = _pending_retry(job)
+    return pending if pending and pending.attempt == job.top and job.end(job.top) else None
+
+
+def _why_not_startable(job: Job, spec: JobSubmitted, points: tuple[RestorePoint, ...]) -> str:
+    """Why this version can't start the next attempt; "" if it can. What runs is left alone."""
+    if job.top >= NUMBER_MAX:
+        return f"attempt {job.top} has the highest number that there is"
+    if spec.checkpoint_retention is CheckpointRetention.UNKNOWN:
+        return "the checkpoint retention is of a kind that this version does not know"
+    if any(p.kind is CheckpointKind.UNKNOWN for p in points):
+        return "a restore point is of a kind that this version does not know"
+    return ""
+
+
+def _cause(register: Ended, fact: AttemptEnded) -> str:
+    return f"attempt {register.n} {register.outcome}" + (f": {fact.cause}" if fact.cause else "")
+
+
+def _left(job: Job) -> tuple[str, ...]:
+    """What is to be tombstoned with the result; never a result itself. What the bound cuts off, the projector takes."""
+    names = sorted(register_name(register) for register in job.names if not isinstance(register, Result))
+    return tuple(names[:LISTED_MAX])
+
+
+def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> RecoveryEntry:
+    top, end = job.top, job.end(job.top)
+    record = job.attempt(top)
+    intent = None
+    if job.intent is not None:
+        register, fact = job.intent
+        intent = WinningIntent(
+            str(fact.kind), register.rev, register.uuid, fact.attempt, fact.from_, fact.force, fact.reason, fact.actor
+        )
+    assert job.admitted is not None
+    return RecoveryEntry(
+        job_id=job.job_id, name=spec.name, namespace=spec.namespace, runner=spec.runner, state=state,
+        digest=job.admitted.digest, attempt=top,
+        outcome=end[0].outcome if end else "", outcome_writer=end[0].writer if end else "",
+        known=job.known(top), base=record.base if record else None,
+        # NaN is never equal to itself: such an entry would be published again for ever
+        failure_times=tuple(t for t in record.failure_times if math.isfinite(t)) if record else (),
+        intent=intent, slots=spec.slots, priority=spec.priority, region=spec.region, labels=dict(spec.labels),
+        replaces=spec.replaces, checkpoint_retention=spec.checkpoint_retention, **rest,
+    )  # fmt: skip
+
+
+def _retiring(job: Job, result: Result) -> RecoveryEntry | None:
+    left = _left(job)
+    if not left:
+        return None
+    fact = job.fact(result, JobResult)
+    assert fact is not None
+    return RecoveryEntry(
+        job_id=job.job_id, name=fact.name, namespace=fact.namespace, runner=fact.runner, state=JobState(result.state),
+        digest=fact.digest, attempt=fact.attempts, reason=fact.reason, labels=dict(fact.labels), retiring=True,
+        registers=left,
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""From entries and observations to actions: `decide` per job, then `admit` over all.
+
+Level-based: the same entry and observation give the same actions, and every action may be repeated or skipped without
+harm. What a reconciler has to remember between passes comes in as `Knowledge`. Source: docs/ARCHITECTURE.md; the rules
+about settling were found by a model (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ledger.core.job import is_runner
+from ledger.core.recovery import JobState, RecoveryEntry
+
+
+class Wait(NamedTuple):
+    """Nothing can be done about the job now; `reason` is shown to people."""
+
+    job_id: str
+    reason: str
+
+
+class Confirm(NamedTuple):
+    """Something looks wrong; before acting on it, let the entry catch up with the log as it is now."""
+
+    job_id: str
+    reason: str
+
+
+class Stop(NamedTuple):
+    """Order attempt n to stop; its end will have this outcome."""
+
+    job_id: str
+    n: int
+    outcome: str
+    reason: str
+
+
+class Settle(NamedTuple):
+    """Fence attempts up to n and relay what the runner has not yet seen in the log."""
+
+    job_id: str
+    n: int
+
+
+class Start(NamedTuple):
+    """Choose a restore point for attempt n, record the choice, then start."""
+
+    job_id: str
+    n: int
+
+
+class StartAgain(NamedTuple):
+    """Attempt n is recorded, but the runner gave no sign of it: start it as recorded, without a new record."""
+
+    job_id: str
+    n: int
+
+
+class Lose(NamedTuple):
+    """Attempt n is gone: fence it, relay what is left of it, and if that holds no end write one."""
+
+    job_id: str
+    n: int
+    outcome: str  # lost, or failed if its start crashed
+    cause: str
+
+
+class GiveUp(NamedTuple):
+    """An operator forces: attempt n counts as lost without the runner's word."""
+
+    job_id: str
+    n: int
+
+
+class Close(NamedTuple):
+    """Nothing runs: fence attempt n, which never started, and write its terminal outcome.
+
+    forced: without the fence, since the runner is silent and an operator gave it up.
+    """
+
+    job_id: str
+    n: int
+    outcome: str
+    forced: bool = False
+
+
+class Retire(NamedTuple):
+    """The job is over and nothing of it runs: delete what it leaves, then write its result and tombstones.
+
+    forced: without the runner's word, which an operator gave up; what it still has is a stray once it answers again.
+    """
+
+    job_id: str
+    forced: bool = False
+
+
+Action = Wait | Confirm | Stop | Settle | Start | StartAgain | Lose | GiveUp | Close | Retire
+
+
+class Knowledge(NamedTuple):
+    """What the reconciler knows of a job beyond its entry.
+
+    settled: attempts whose fence held nothing new, and the entry is at or past the end that the log had after that.
+    confirmed: the entry is at or past the end that the log had when something first looked wrong.
+    crashed: attempt -> how its start crashed or ran out of time.
+    """
+
+    settled: frozenset[int] = frozenset()
+    confirmed: bool = False
+    crashed: tuple[tuple[int, str], ...] = ()
+
+
+NOTHING = Knowledge()
+
+
+def decide(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING) -> tuple[Action, ...]:
+    """What to do about a job now.
+
+    alive: the attempts that run by the runner's word in a full answer; None if it did not answer.
+    """
+    job_id, top = entry.job_id, entry.attempt
+    if entry.retiring:
+        return ()
+    covered = entry.intent.attempt if entry.intent and entry.intent.force else 0
+    silent = alive is None
+    if alive is None:
+        if not 0 < _last_started(entry) <= covered:
+            return (Wait(job_id, f"the {entry.runner} runner does not answer"),)
+        alive = frozenset()
+    running = frozenset(n for n in alive if n > covered)
+    if entry.terminal:
+        stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
+        return stops or (Retire(job_id, forced=silent),)
+    if 0 < top <= covered and not entry.outcome:
+        return (GiveUp(job_id, top),)
+    match entry.state:
+        case JobState.CANCELLING | JobState.FAILING:
+            return _closing(entry, running, known, covered, silent)
+        case JobState.CREATED | JobState.RESTARTING:
+            return _starting(entry, running, known, covered)
+        case JobState.SUSPENDED | JobState.QUARANTINED:
+            return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
+        case JobState.RUNNING:
+            return _superseded(entry, alive, known) or _missing(entry, running, known)
+        case _:
+            return (Wait(job_id, f"state {entry.state} is unknown to this version"),)
+
+
+def _last_started(entry: RecoveryEntry) -> int:
+    """The highest attempt that can have run: one that a reconciler closed never did."""
+    closed = entry.outcome in ("canceled", "abandoned") and not is_runner(entry.outcome_writer)
+    return entry.attempt - 1 if closed else entry.attempt
+
+
+def _closing(
+    entry: RecoveryEntry, running: frozenset[int], known: Knowledge, covered: int, silent: bool
+) -> tuple[Action, ...]:
+    outcome = "canceled" if entry.state is JobState.CANCELLING else "abandoned"
+    if running:
+        order = "canceled" if entry.state is JobState.CANCELLING else "stopped"
+        return tuple(Stop(entry.job_id, n, order, f"the job is {entry.state}") for n in sorted(running))
+    if not _settled(entry, known, covered):
+        return (Settle(entry.job_id, entry.attempt),)
+    return (Close(entry.job_id, entry.next_attempt, outcome, forced=silent),)
+
+
+def _starting(entry: RecoveryEntry, running: frozenset[int], known: Knowledge, covered: int) -> tuple[Action, ...]:
+    if running:
+        if not known.confirmed:
+            return (Confirm(entry.job_id, "an attempt runs that should be over"),)
+        return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in sorted(running))
+    if not _settled(entry, known, covered):
+        return (Settle(entry.job_id, entry.attempt),)
+    if not entry.due and entry.state is not JobState.CREATED:
+        return (Wait(entry.job_id, "restart delay"),)
+    return (Start(entry.job_id, entry.next_attempt),)
+
+
+def _superseded(entry: RecoveryEntry, alive: frozenset[int], known: Knowledge) -> tuple[Action, ...]:
+    """Also those that an operator gave up by force: nobody waited for them, but if they are there they go."""
+    others = sorted(alive - {entry.attempt})
+    if others and not known.confirmed:
+        return (Confirm(entry.job_id, "an attempt runs that should be over"),)
+    return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in others)
+
+
+def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) -> tuple[Action, ...]:
+    n = entry.attempt
+    if n in running:
+        return ()
+    if not known.confirmed:
+        return (Confirm(entry.job_id, f"attempt {n} should run and does not"),)
+    crash = dict(known.crashed).get(n)
+    if n not in known.settled:  # its end may be on its way: fence, relay, and let the entry catch up with that first
+        return (Settle(entry.job_id, n),) if entry.known or crash else (StartAgain(entry.job_id, n),)
+    return (Lose(entry.job_id, n, "failed" if crash else "lost", crash or "the runner does not know it any more"),)
+
+
+def _settled(entry: RecoveryEntry, known: Knowledge, covered: int) -> bool:
+    """Whether nothing more can come of attempts up to top: the runner itself reported its end (that fact comes after
+    all its checkpoints), or its fence held nothing new and the entry is past that."""
+    n = entry.attempt
+    return n == 0 or n <= covered or bool(entry.outcome and is_runner(entry.outcome_writer)) or n in known.settled
+
+
+def admit(actions: Iterable[Action], entries: dict[str, RecoveryEntry], starts_max: int) -> list[Action]:
+    """The actions to perform in this pass: all but the starts beyond starts_max, which wait for the next.
+
+    Starts go by priority, then newest restore point first (the more there is to lose), then id, which for the default
+    ids is the order of submission.
+    """
+    starts: list[Action] = []
+    rest: list[Action] = []
+    for action in actions:
+        (starts if isinstance(action, Start | StartAgain) else rest).append(action)
+    starts.sort(key=lambda action: _urgency(entries[action.job_id]))
+    late = [Wait(action.job_id, "start rate") for action in starts[starts_max:]]
+    return rest + starts[:starts_max] + late
+
+
+def _urgency(entry: RecoveryEntry) -> tuple[int, bool, tuple[int, int], str]:
+    points = entry.restore_points
+    attempt, id_ = points[0].order if points else (0, 0)
+    return -entry.priority, not points, (-attempt, -id_), entry.job_id
