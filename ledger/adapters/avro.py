@@ -1,0 +1,151 @@
+"""Facts and entries as bytes: Avro in single-object encoding, and back.
+
+C3 01, then the CRC-64-AVRO fingerprint of the writer's schema (8 bytes, little-endian), then the Avro body. The reader
+needs no registry: all versions of all schemas are in the package. Encoding is deterministic, so the same fact is the
+same bytes, which is what makes a spec's digest its name. Source: Avro specification 1.12, docs/PROTOCOL.md.
+
+Decoding is what the fold spends its time on: schemas are parsed once, and how a class is built is worked out once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from typing import NamedTuple, TypeVar
+
+from fastavro import schemaless_reader, schemaless_writer
+
+from ledger.adapters import schemas
+from ledger.adapters.schemas import Schema
+from ledger.adapters.values import Build, Flatten, builder, flattener
+from ledger.core.facts import FACT_OF, Fact, JobSubmitted, LeaderClaimed, Progress
+from ledger.core.recovery import RecoveryEntry
+from ledger.core.registers import Register, Spec
+from ledger.errors import UsageError
+
+__all__ = ["FACT_OF", "KINDS", "Undecodable", "decode", "encode", "read", "spec_digest"]
+
+T = TypeVar("T")
+
+VALUE_BYTES_MAX = 1 << 20
+MAGIC = b"\xc3\x01"
+HEADER_BYTES = 10
+
+KINDS: tuple[type, ...] = (*FACT_OF.values(), LeaderClaimed, Progress, RecoveryEntry)
+
+
+class Undecodable(ValueError):
+    """The bytes can't be read as the fact that was asked for. Such a record counts as absent and goes to rejects."""
+
+
+class _Reader(NamedTuple):
+    """How to read what was written with one schema. resolve: the newest schema where that is another, else None."""
+
+    kind: type
+    schema: Schema
+    resolve: Schema | None
+    build: Build
+
+
+class _Writer(NamedTuple):
+    header: bytes
+    schema: Schema
+    flatten: Flatten
+
+
+def encode(fact: object) -> bytes:
+    """The value of a record that holds `fact`.
+
+    Raises: UsageError if the fact can't be stored: a number out of range or not finite, text that is no Unicode, more
+    than 1 MiB. TypeError if it is no fact at all."""
+    kind = type(fact)
+    writer = _writers().get(kind)
+    if writer is None:
+        raise TypeError(f"{kind.__name__} is not stored in the log; the classes that are: ledger.adapters.avro.KINDS")
+    out = BytesIO()
+    out.write(writer.header)
+    try:
+        schemaless_writer(out, writer.schema.parsed, writer.flatten(fact))
+    except Exception as error:  # whatever the value made the library say
+        raise UsageError(f"this {kind.__name__} can't be stored: {error or type(error).__name__}") from error
+    if out.tell() > VALUE_BYTES_MAX:
+        raise UsageError(
+            f"this {kind.__name__} takes {out.tell()} bytes, the log takes {VALUE_BYTES_MAX}",
+            hint="Put what is large into the job graph, not into labels or reasons.",
+        )
+    return out.getvalue()
+
+
+def decode(kind: type[T], value: bytes) -> T:
+    """The fact or entry of class `kind` in a record's value.
+
+    Raises: Undecodable, and nothing else, whatever the bytes are. Memory: at most some 150 times their length."""
+    reader = _reader(value)
+    if reader.kind is not kind:
+        raise Undecodable(f"holds {reader.kind.__name__}, not {kind.__name__}")
+    body = BytesIO(value)
+    body.seek(HEADER_BYTES)
+    try:
+        plain = schemaless_reader(body, reader.schema.parsed, reader.resolve.parsed if reader.resolve else None)
+        fact: T = reader.build(plain)  # type: ignore[arg-type]
+    except Exception as error:  # damaged bytes make the library raise a dozen classes
+        reason = str(error) or type(error).__name__
+        raise Undecodable(f"{kind.__name__} version {reader.schema.version} is damaged: {reason}") from error
+    if body.tell() != len(value):
+        raise Undecodable(f"{kind.__name__} ends at byte {body.tell()}, {len(value) - body.tell()} bytes are left over")
+    return fact
+
+
+def read(register: Register, value: bytes) -> Fact | None:
+    """The fact in a register (the `Read` of core.job); None if it can't be read, or is not what the register holds.
+    A spec must have the digest that its register names."""
+    try:
+        fact = decode(FACT_OF[type(register)], value)
+    except Undecodable:
+        return None
+    if isinstance(register, Spec) and sha256(value[HEADER_BYTES:]).hexdigest() != register.digest:
+        return None
+    return fact
+
+
+def spec_digest(spec: JobSubmitted) -> str:
+    """What names a spec: the lower-case hex SHA-256 of its Avro body, without the framing."""
+    return sha256(encode(spec)[HEADER_BYTES:]).hexdigest()
+
+
+# -- how ---------------------------------------------------------------------------------------------------------------
+
+
+def _reader(value: bytes) -> _Reader:
+    """By the framing. A registry, once one is configured, is asked here for the schema of a Confluent id."""
+    if len(value) > VALUE_BYTES_MAX:
+        raise Undecodable(f"is {len(value)} bytes long, more than {VALUE_BYTES_MAX}")
+    reader = _readers().get(value[:HEADER_BYTES])
+    if reader is not None:
+        return reader
+    if value[:1] == b"\0" and len(value) > 5:
+        schema_id = int.from_bytes(value[1:5], "big")
+        raise Undecodable(f"has Confluent framing (schema id {schema_id}), and no registry is configured")
+    if value[:2] == MAGIC and len(value) >= HEADER_BYTES:
+        raise Undecodable(f"schema {value[2:HEADER_BYTES].hex()} is not known: written by a newer version, or damaged")
+    raise Undecodable("is not Avro in single-object encoding (C3 01, fingerprint, body)")
+
+
+@cache
+def _readers() -> dict[bytes, _Reader]:
+    """Framing and fingerprint -> how to read what follows."""
+    kinds = {kind.__name__: kind for kind in KINDS}
+    out = {}
+    for schema in schemas.by_fingerprint().values():
+        kind, newest = kinds[schema.fact], schemas.newest()[schema.fact]
+        resolve = None if schema is newest else newest
+        out[MAGIC + schema.fingerprint] = _Reader(kind, schema, resolve, builder(kind))
+    return out
+
+
+@cache
+def _writers() -> dict[type, _Writer]:
+    """Class -> how to write it: always with its newest schema."""
+    newest = [(kind, schemas.newest()[kind.__name__]) for kind in KINDS]
+    return {kind: _Writer(MAGIC + schema.fingerprint, schema, flattener(kind)) for kind, schema in newest}

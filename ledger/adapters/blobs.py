@@ -1,0 +1,66 @@
+"""What all blob stores share: the uri, which is relative to the store, and the check of what was read.
+
+A uri is `graphs/<job_id>/<sha256>`, so a store can be moved as a whole. It comes from the log, so it is judged before
+it is used: no uri, and no job id, leads out of the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ledger.core.facts import GraphRef
+from ledger.core.registers import is_job_id
+from ledger.errors import PermanentError, UsageError
+
+CHUNK_BYTES = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+
+
+class BlobName(NamedTuple):
+    job_id: str
+    sha256: str
+
+    @property
+    def uri(self) -> str:
+        return f"graphs/{self.job_id}/{self.sha256}"
+
+
+def check_job_id(job_id: str) -> str:
+    """Raises: UsageError."""
+    if not is_job_id(job_id):
+        raise UsageError(f"Not a job id, so it has no blobs: {job_id[:200]!r}.")
+    return job_id
+
+
+def name_of(ref: GraphRef) -> BlobName:
+    """Raises: PermanentError if the reference is not one of ours."""
+    match ref.uri.split("/"):
+        case ["graphs", job_id, sha256] if is_job_id(job_id) and _DIGEST.match(sha256) and sha256 == ref.sha256:
+            return BlobName(job_id, sha256)
+    raise PermanentError(f"Not a graph of this store: uri {ref.uri[:300]!r} with digest {ref.sha256[:64]!r}.")
+
+
+def chunks_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def checked(chunks: Iterable[bytes], ref: GraphRef) -> Iterator[bytes]:
+    """Passes the chunks on; at the end, or as soon as it is clear, raises PermanentError if they are not the blob."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size += len(chunk)
+        if size > ref.size:
+            break
+        yield chunk
+    if size != ref.size:
+        raise PermanentError(f"Graph {ref.uri} is damaged: {'more than ' if size > ref.size else ''}"
+                             f"{min(size, ref.size)} bytes instead of {ref.size}.")  # fmt: skip
+    if digest.hexdigest() != ref.sha256:
+        raise PermanentError(f"Graph {ref.uri} is damaged: its SHA-256 is {digest.hexdigest()}.")

@@ -1,0 +1,119 @@
+"""The headers of every record, tombstones too: CloudEvents 1.0 in binary mode, and who and which epoch.
+
+A tombstone has no value, so its headers alone say what went, when, by whom. Source: CloudEvents Kafka protocol binding
+1.0.2 section 3.2, docs/PROTOCOL.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from ledger.core.registers import NUMBER_MAX
+from ledger.ports import Headers
+
+EPOCH = "ledger_epoch"
+ACTOR = "ledger_actor"
+CONTENT_TYPE = "application/avro"
+TYPE_PREFIX = "io.jobledger."
+
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,12}))?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
+_DECIMAL = re.compile(r"[1-9][0-9]{0,18}\Z")
+_HEADER_CHARS_MAX = 4096
+
+
+class Envelope(NamedTuple):
+    """What the headers say; "" or None where they do not. time_s: seconds since the epoch. Nothing here is proved: a
+    producer can write what it likes."""
+
+    id: str = ""
+    source: str = ""
+    type: str = ""
+    time_s: float | None = None
+    subject: str = ""
+    actor: str = ""
+    sequence: int | None = None
+    epoch: int | None = None
+
+
+def type_of(fact_name: str) -> str:
+    return f"{TYPE_PREFIX}{fact_name}.v1"
+
+
+def headers(
+    fact_name: str, *, event_id: str, source: str, subject: str, key: str | bytes, time_s: float, sequence: int,
+    actor: str = "", epoch: int | None = None, extra: Iterable[tuple[str, bytes]] = (),
+) -> Headers:  # fmt: skip
+    """The headers of one record. The same arguments give the same bytes, so that an event sent again is the same.
+
+    fact_name: of the fact that the register holds, also for its tombstone. subject: the job id, "" = of no job.
+    sequence: per (source, partition), from 1. epoch: of the leader that writes; None for all others.
+    """
+    attributes = [
+        ("ce_specversion", "1.0"),
+        ("ce_id", event_id),
+        ("ce_source", source),
+        ("ce_type", type_of(fact_name)),
+        ("ce_time", rfc3339(time_s)),
+        ("ce_subject", subject),
+        ("ce_partitionkey", key.decode() if isinstance(key, bytes) else key),
+        ("ce_sequence", str(sequence)),
+        (ACTOR, actor),
+        (EPOCH, "" if epoch is None else str(epoch)),
+        ("content-type", CONTENT_TYPE),
+    ]
+    return (*((name, text.encode()) for name, text in attributes if text), *extra)
+
+
+def parse(headers: Sequence[tuple[str, Any]] | None) -> Envelope:
+    """What the headers of a record say. Total: what is missing or malformed is "" or None. No header should be there
+    twice; if one is, the first counts, as for the epoch in `core.published`."""
+    texts = {name: _text(value) for name, value in reversed(headers or ())}
+    return Envelope(
+        id=texts.get("ce_id", ""),
+        source=texts.get("ce_source", ""),
+        type=texts.get("ce_type", ""),
+        time_s=parse_rfc3339(texts.get("ce_time", "")),
+        subject=texts.get("ce_subject", ""),
+        actor=texts.get(ACTOR, ""),
+        sequence=_number(texts.get("ce_sequence", "")),
+        epoch=_number(texts.get(EPOCH, "")),
+    )
+
+
+def rfc3339(time_s: float) -> str:
+    """UTC with microseconds: 2025-01-31T12:00:00.250000Z."""
+    return (_EPOCH_START + timedelta(seconds=time_s)).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+def parse_rfc3339(text: str) -> float | None:
+    """Seconds since the epoch; None if the text is no RFC 3339 time."""
+    match = _RFC3339.match(text)
+    if match is None:
+        return None
+    day, clock, fraction, offset = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if offset in 'Zz' else offset}")
+    except ValueError:
+        return None
+    microseconds = int((fraction or "0")[:6].ljust(6, "0"))
+    return (moment - _EPOCH_START + timedelta(microseconds=microseconds)).total_seconds()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, bytes) or len(value) > _HEADER_CHARS_MAX:
+        return ""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _number(text: str) -> int | None:
+    if _DECIMAL.match(text) is None:
+        return None
+    number = int(text)
+    return number if number <= NUMBER_MAX else None

@@ -1,0 +1,29 @@
+"""`python -m ledger.adapters.embedded`: bring all that the embedded ledger needs, so that nothing waits for it later."""
+
+from __future__ import annotations
+
+import sys
+
+from ledger.adapters.embedded.jars import broker_classpath, ensure_spark_connector
+from ledger.adapters.embedded.java import ensure_java
+from ledger.errors import LedgerError
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def main() -> int:
+    """0, or the exit code of what failed. Idempotent: the second time it takes no network and no JVM."""
+    try:
+        ensure_java()
+        broker_classpath(_say)
+        ensure_spark_connector(_say)
+    except LedgerError as error:
+        _say(f"{error} {error.hint}".rstrip())
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""`down`: stops an embedded ledger, `up` first, then those who act, the broker last."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ledger.adapters.embedded.folder import (
+    PROJECTOR,
+    RECONCILER,
+    kind_of,
+    noted,
+    only_one,
+    program,
+    up_runs,
+    users_of,
+    wait_until,
+)  # fmt: skip
+from ledger.adapters.embedded.keeper import Say
+from ledger.adapters.embedded.processes import stop
+from ledger.errors import OutcomeUnknown, Refused, Unreachable
+from ledger.ports import ObservedAttempt, Runner
+
+GRACE_S = 30.0
+#: What a ledger makes in its folder. The rest is not ours to delete: people name a folder that they use for more.
+MADE = ("agent", "archive", "artifacts", "blobs", "broker", "log", "run", "runners", "spark")
+JOBS_S = 90.0  # a savepoint asked for, SIGTERM, SIGKILL, and the supervisor that stays a moment
+LOCK_S = 10.0
+
+
+def down(
+    folder: Path, *, say: Say, runners: Callable[[], Mapping[str, Runner]], jobs: bool = False, purge: bool = False
+) -> None:
+    """Idempotent. jobs: stops all attempts too, with outcome `stopped` and no intent, so that the next `up` brings the
+    jobs back. purge: then deletes what the ledger made in the folder, and the folder if it is empty then.
+
+    Raises: Refused if it should be purged while jobs run (nothing was stopped). Unreachable: a runner does not answer.
+    """
+    if not (folder / "run" / "up.lock").exists():
+        say(f"no ledger in {folder}")
+        return
+    if purge and not jobs and (users := users_of(folder)):
+        raise Refused(f"Jobs still run in {folder}: pids {_some(users)}.", hint="Add --jobs to stop them first.")
+    if (who := up_runs(folder)) is not None:
+        stop(who, GRACE_S)
+        say(f"stopped up pid {who.pid}")
+    with only_one(folder, LOCK_S):
+        # Whoever would start them again goes first.
+        _stop(folder, say, RECONCILER)
+        if jobs:
+            _stop_jobs(folder, runners(), say)
+        _stop(folder, say, PROJECTOR)
+        _stop(folder, say)
+        if purge:
+            if not wait_until(lambda: not users_of(folder), JOBS_S):
+                raise OutcomeUnknown(f"Jobs still run: pids {_some(users_of(folder))}. {folder} was not deleted.")
+            _delete(folder, say)
+
+
+def _delete(folder: Path, say: Say) -> None:
+    for name in MADE:
+        path = folder / name
+        if path.is_symlink():
+            path.unlink()
+        elif path.exists():
+            shutil.rmtree(path)
+    if left := sorted(path.name for path in folder.iterdir()):
+        say(f"deleted the ledger in {folder}; what it did not make stays: {' '.join(left[:5])}")
+    else:
+        folder.rmdir()
+        say(f"deleted {folder}")
+
+
+def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
+    """All of a kind, or all."""
+    for name in noted(folder):
+        if kind is not None and kind_of(name) != kind:
+            continue
+        process = program(folder, name)
+        if process.adopt() is None:
+            process.pid_file.unlink(missing_ok=True)
+            continue
+        ended_well = process.stop(GRACE_S)
+        say(f"stopped {name} pid {process.pid}{'' if ended_well else f', killed after {GRACE_S:g} s'}")
+
+
+def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> None:
+    alive = [(name, attempt) for name, runner in runners.items() for attempt in _alive(folder, name, runner)]
+    for name, attempt in alive:
+        runners[name].stop(attempt.job_id, attempt.n, "stopped")
+        say(f"stopping attempt {attempt.n} of {attempt.job_id}")
+    for name in sorted({name for name, _ in alive}):
+        observe = runners[name].observe
+        if not wait_until(lambda observe=observe: not any(one.alive for one in observe()), JOBS_S):  # type: ignore[misc]
+            raise OutcomeUnknown(
+                f"Jobs of runner {name} still run {JOBS_S:g} s after the order to stop.",
+                hint="They may be writing a checkpoint. Run it again to go on.",
+            )
+
+
+def _alive(folder: Path, name: str, runner: Runner) -> list[ObservedAttempt]:
+    try:
+        return [attempt for attempt in runner.observe() if attempt.alive]
+    except Unreachable:
+        # Without an agent one can still see that there is nothing to be stopped.
+        if name == "subprocess" and not users_of(folder):
+            return []
+        raise
+
+
+def _some(pids: list[int]) -> str:
+    return " ".join(map(str, pids[:10])) + (" …" if len(pids) > 10 else "")

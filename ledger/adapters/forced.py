@@ -1,0 +1,32 @@
+"""A lead without the lock, whatever elects: a switch for tests of the fencing (`--force-lead`)."""
+
+from __future__ import annotations
+
+from ledger.ports import Leadership, Standing
+
+
+class ForcedLeadership:
+    """Implements `ports.Leadership`: leads until `release`, from then on as `inner` says. Two leaders that both came back
+    after every fence would fence each other in turn for ever (decision 5)."""
+
+    def __init__(self, inner: Leadership, *, who: str = "") -> None:
+        self._inner, self._who, self._forced = inner, who, True
+
+    def acquire(self) -> bool:
+        return self._forced or self._inner.acquire()
+
+    def valid(self) -> bool:
+        return self._forced or self._inner.valid()
+
+    def release(self) -> None:
+        self._forced = False
+        self._inner.release()
+
+    def standing(self) -> Standing:
+        if self._forced:
+            return Standing(True, None, self._who, because="it was told to lead without the lock")
+        return self._inner.standing()
+
+    def close(self) -> None:
+        self._forced = False
+        self._inner.close()

@@ -1,0 +1,69 @@
+"""What an error of librdkafka means for us: the one place that judges it.
+
+Source: librdkafka INTRODUCTION.md "Transactional Producer"; rdkafka_txnmgr.c (which errors of EndTxn are fatal).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from confluent_kafka import KafkaError, KafkaException
+
+
+class Verdict(Enum):
+    """What to do after a transactional call has failed."""
+
+    RETRY = "call the same function again"
+    ABORT = "abort: nothing of the transaction will be seen, and the producer can go on"
+    FENCED = "drop the producer: superseded, or nobody knows the outcome"
+
+
+#: Errors of single records that another try can't mend; what is wrong is the set-up.
+MISCONFIGURED = frozenset({
+    KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION,
+    KafkaError.INVALID_RECORD, KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION,
+})  # fmt: skip
+
+TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+
+#: A reader that sees one of these can't go on from where it stands: what it has read is no longer what the topic holds.
+LOST_PLACE = frozenset({
+    KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION,
+    KafkaError._NO_OFFSET, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
+})  # fmt: skip
+
+#: Passing states of brokers and connections; librdkafka goes on by itself.
+PASSING = frozenset({
+    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._WAIT_COORD, KafkaError._WAIT_CACHE, KafkaError._MAX_POLL_EXCEEDED, KafkaError.KAFKA_STORAGE_ERROR,
+})  # fmt: skip
+
+
+def classify(error: KafkaError) -> Verdict:
+    """Order matters: what is fatal stays fatal whatever else the error claims, and an error that claims nothing is
+    indefinite, which for us is the same as fatal."""
+    if error.fatal():
+        return Verdict.FENCED
+    if error.txn_requires_abort():
+        return Verdict.ABORT
+    return Verdict.RETRY if error.retriable() else Verdict.FENCED
+
+
+def error_of(exception: BaseException) -> KafkaError:
+    """The KafkaError within an exception of confluent_kafka; any other exception counts as indefinite."""
+    if isinstance(exception, KafkaException) and exception.args and isinstance(exception.args[0], KafkaError):
+        return exception.args[0]
+    return KafkaError(KafkaError._FAIL, repr(exception))
+
+
+def told(error: KafkaError) -> str:
+    """The error for people: name and text."""
+    return f"{error.name()}: {error.str()}"

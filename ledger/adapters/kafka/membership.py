@@ -1,0 +1,154 @@
+"""One stay of a candidate in the consumer group of its role: it joins, is assigned the partition or not, leaves.
+
+librdkafka sends heartbeats by itself, and tells nobody of the answers. So whoever holds the partition renews its lease by
+a request of its own: a commit of an offset, which carries member and generation. The coordinator answers it only while that
+member is in the group, and counts it as a heartbeat (Kafka's ClassicGroup.validateOffsetCommit and
+OffsetMetadataManager.commitOffset).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from ledger.adapters.kafka.errors import PASSING, told
+from ledger.adapters.kafka.signs import QUIET, Sign
+
+log = logging.getLogger("ledger.kafka")
+
+#: The coordinator's word that this member is none any more.
+EXPELLED = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL})
+SILENT = "the group no longer knows this member: it was not heard of for a whole session timeout"
+#: What a commit meets in the middle of a rebalance, which alone changes nothing.
+REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
+
+
+def settings(session_timeout_s: float) -> dict[str, str | int]:
+    """Of the consumer; nobody may set them otherwise. session_timeout_s: T of the lease.
+
+    group.protocol (in QUIET): the newer one (KIP-848) takes the session timeout from the broker, 45 s, not from us."""
+    session_ms = round(session_timeout_s * 1000)
+    return {
+        **QUIET,
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": max(1, session_ms // 10),
+        # The process lives, but the thread that polls has stopped: make room. At least the session timeout.
+        "max.poll.interval.ms": 3 * session_ms,
+        # Whoever holds the partition keeps it, whoever else joins or leaves.
+        "partition.assignment.strategy": "cooperative-sticky",
+        # A connection that is silent for T/5 is given up. More than fetch.wait.max.ms by a second, or librdkafka warns;
+        # nothing is ever fetched.
+        "fetch.wait.max.ms": 10,
+        "socket.timeout.ms": max(1100, session_ms // 5),
+    }
+
+
+class Membership:
+    """Call `serve` again and again; callbacks run within it, and set flags only.
+
+    sign: makes what is committed, of the member's name and whether it leaves. renewed: called with the time (monotonic,
+    seconds) at which a renewal was sent that has now been answered. lost: called when the partition is no longer ours.
+    """
+
+    def __init__(
+        self, client: Mapping[str, str | int], topic: str, group: str, *, session_timeout_s: float,
+        sign: Callable[[str, bool], Sign], renewed: Callable[[float], None], lost: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._topic, self._sign, self._renewed, self._lost = topic, sign, renewed, lost
+        self._every_s = session_timeout_s / 10
+        self.holds = self.leaving = False
+        self.over = ""
+        """Why this stay is over; "" = it goes on."""
+        self.trouble = ""
+        """The last error that librdkafka told of, for people."""
+        self._number = 0
+        self._open: float | None = None
+        self._next = float("-inf")
+        made = {**client, **settings(session_timeout_s), "group.id": group, "on_commit": self._answered}
+        self._consumer: Consumer | None = Consumer(made, logger=log)
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._expelled)
+
+    @property
+    def id(self) -> str:
+        """As the coordinator knows this member; "" before it has joined and once it has left."""
+        return (self._consumer.memberid() or "") if self._consumer is not None else ""
+
+    def serve(self, timeout_s: float, now: Callable[[], float]) -> None:
+        """Lets news in, and renews when it is time to. Waits up to timeout_s."""
+        if self._consumer is None:
+            return
+        if self.holds and self._open is None and now() >= self._next:
+            # One at a time. The time counts from here, however long librdkafka keeps the request back.
+            self._open = now()
+            self._next = self._open + self._every_s
+            self._commit(self._consumer, left=False)
+        message = self._consumer.poll(timeout_s)
+        error = message.error() if message is not None else None
+        if error is not None:
+            self._take(error)
+
+    def leave(self) -> None:
+        """Asks to leave the group; `serve` sees to it. `id` is "" once the coordinator was told."""
+        if self._consumer is None or self.leaving:
+            return
+        if self.holds:
+            self._commit(self._consumer, left=True)  # librdkafka leaves once it is answered, or has failed
+        self.leaving, self.holds = True, False
+        self._consumer.unsubscribe()
+
+    def drop(self) -> None:
+        """Forgets the consumer. Without a broker librdkafka takes up to a session timeout to end it, so nobody waits."""
+        self.holds = False
+        box, self._consumer = [self._consumer], None
+        threading.Thread(target=box.clear, name="drop-consumer", daemon=True).start()
+
+    def _commit(self, consumer: Consumer, *, left: bool) -> None:
+        self._number += 1
+        sign = self._sign(consumer.memberid() or "", left).encoded()
+        consumer.commit(offsets=[TopicPartition(self._topic, 0, self._number, sign)], asynchronous=True)
+
+    # -- callbacks, all within poll ------------------------------------------------------------------------------------
+
+    def _answered(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+        sent_at, self._open = self._open, None
+        error = error or next((place.error for place in places if place.error), None)
+        if error is None:
+            self.trouble = ""
+            if self.holds and sent_at is not None:
+                self._renewed(sent_at)
+        elif error.code() in EXPELLED:
+            self._end(SILENT)
+        elif error.code() not in REBALANCING:
+            self.trouble = told(error)
+
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        mine = [TopicPartition(place.topic, place.partition, 0) for place in places]
+        consumer.incremental_assign(mine)
+        consumer.pause(mine)  # there is nothing to read
+        if any(place.partition == 0 for place in mine) and not self.leaving:
+            self.holds = True
+
+    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        if any(place.partition == 0 for place in places):
+            self._end("the group took the partition back")
+
+    def _expelled(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
+        self._end(SILENT)
+
+    def _end(self, why: str) -> None:
+        held, self.holds = self.holds, False
+        self.over = self.over or why
+        if held:
+            self._lost(why)
+
+    def _take(self, error: KafkaError) -> None:
+        before, self.trouble = self.trouble, told(error)
+        if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
+            self.trouble += "; the broker's group.min.session.timeout.ms (6 s by default) exceeds session_timeout_s"
+        if error.code() not in PASSING and self.trouble != before:
+            log.error("the election by Kafka: %s", self.trouble)
+        if error.fatal() or error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            self._end(f"librdkafka gave up: {self.trouble}")

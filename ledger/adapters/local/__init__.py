@@ -1,0 +1,1 @@
+"""Adapters of one host: file lock, blobs in a folder."""

@@ -1,0 +1,151 @@
+"""Blobs in a folder: `<root>/graphs/<job_id>/<sha256>`."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, name_of
+from ledger.adapters.local.files import sync_folder
+from ledger.core.facts import GraphRef
+from ledger.errors import PermanentError, Unreachable, UsageError
+
+_TEMPORARY = ".put-"
+_TRIES = 5
+
+
+class FileBlobs:
+    """Implements `ports.BlobStore`. The uri is relative to `root`, which can be moved.
+
+    A root without `graphs` in it counts as a disk that is not mounted: Unreachable, so jobs wait and are not given up.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        with self._told("make the blob store"):
+            root.mkdir(parents=True, exist_ok=True)
+
+    def put(self, job_id: str, source: Path) -> GraphRef:
+        """Raises: UsageError if that is no job id, or there is no file `source`."""
+        folder = self._folder(check_job_id(job_id))
+        for _ in range(_TRIES):
+            if not source.is_file():
+                raise UsageError(f"There is no file {source} to store.")
+            with self._told(f"put a graph of {job_id}"):
+                self._make(folder)
+                try:
+                    return self._put(job_id, folder, source)
+                except FileNotFoundError:
+                    continue  # delete_all took the folder away
+        raise Unreachable(f"{folder} is deleted again and again while a graph is put there.")
+
+    def fetch(self, ref: GraphRef, target: Path) -> None:
+        path = self._path(name_of(ref))
+        with self._told(f"fetch {ref.uri}"):
+            if not path.is_file():
+                raise self._missing(ref)
+            temporary, _, _ = _spool(checked(chunks_of(path), ref), target.parent, f".{target.name}.")
+            temporary.replace(target)
+            sync_folder(target.parent)
+
+    def exists(self, ref: GraphRef) -> bool:
+        path = self._path(name_of(ref))
+        with self._told(f"look for {ref.uri}"):
+            try:
+                return path.stat().st_size == ref.size
+            except (FileNotFoundError, NotADirectoryError):
+                self._must_be_mounted()
+                return False
+
+    def delete_all(self, job_id: str) -> int:
+        folder = self._folder(check_job_id(job_id))
+        deleted = 0
+        with self._told(f"delete the graphs of {job_id}"):
+            try:
+                for path in list(folder.iterdir()):
+                    path.unlink(missing_ok=True)
+                    deleted += not path.name.startswith(_TEMPORARY)
+                folder.rmdir()
+            except FileNotFoundError:
+                return deleted
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:  # somebody puts a graph there just now
+                    raise
+                return deleted
+            sync_folder(folder.parent)
+        return deleted
+
+    def _put(self, job_id: str, folder: Path, source: Path) -> GraphRef:
+        temporary, sha256, size = _spool(chunks_of(source), folder, _TEMPORARY)
+        try:
+            name = BlobName(job_id, sha256)
+            ref, path = GraphRef(name.uri, sha256, size), self._path(name)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                if not _intact(path, ref):
+                    temporary.replace(path)  # heals what the disk has damaged: the name says what belongs there
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(folder)
+        return ref
+
+    def _make(self, folder: Path) -> None:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            for parent in (folder.parent, self._root):
+                sync_folder(parent)
+
+    def _missing(self, ref: GraphRef) -> PermanentError:
+        self._must_be_mounted()
+        return PermanentError(f"Graph {ref.uri} is missing in {self._root}.")
+
+    def _must_be_mounted(self) -> None:
+        if not (self._root / "graphs").is_dir():
+            raise Unreachable(f"The blob store {self._root} is not there.", hint="Mount it, or restore it.")
+
+    def _folder(self, job_id: str) -> Path:
+        return self._root / "graphs" / job_id
+
+    def _path(self, name: BlobName) -> Path:
+        return self._folder(name.job_id) / name.sha256
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """A disk that fails says nothing about the blob: wait."""
+        try:
+            yield
+        except OSError as error:
+            raise Unreachable(f"Can't {doing}: {error}") from error
+
+
+def _spool(chunks: Iterable[bytes], folder: Path, prefix: str) -> tuple[Path, str, int]:
+    """Writes the chunks durably to a temporary file in `folder`: path, digest and size. Nothing is left on error."""
+    handle, temporary = tempfile.mkstemp(prefix=prefix, dir=folder)
+    digest, size = hashlib.sha256(), 0
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return Path(temporary), digest.hexdigest(), size
+
+
+def _intact(path: Path, ref: GraphRef) -> bool:
+    try:
+        for _ in checked(chunks_of(path), ref):
+            pass
+    except PermanentError:
+        return False
+    return True

@@ -1,0 +1,31 @@
+"""A clock that moves when it is told to."""
+
+from __future__ import annotations
+
+
+class ManualClock:
+    """Implements `ports.Clock`. `sleep` moves time, so whoever waits on it waits for nothing."""
+
+    def __init__(self, time_s: float = 1_750_000_000.0) -> None:
+        self._time_s = time_s
+        self._monotonic_s = 0.0
+
+    def time(self) -> float:
+        return self._time_s
+
+    def monotonic(self) -> float:
+        return self._monotonic_s
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(max(0.0, seconds))
+
+    def advance(self, seconds: float) -> None:
+        """Time passes: both clocks move."""
+        if seconds < 0:
+            raise ValueError("monotonic time never goes back; to set the wall clock use jump()")
+        self._time_s += seconds
+        self._monotonic_s += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Somebody sets the wall clock, forwards or backwards; no time passes."""
+        self._time_s += seconds

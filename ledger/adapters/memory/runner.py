@@ -1,0 +1,248 @@
+"""A runner in memory: for tests and simulation of whatever drives runners, and the shortest account of what one does.
+
+The engine's side is played by whoever holds it: `checkpoint`, `end`, `kill` say what attempts do. Nothing happens by
+itself and nothing depends on chance or time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledger.adapters import avro, cloudevents
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    CheckpointCompleted,
+    CheckpointKind,
+    Fact,
+    GraphRef,
+    RestorePoint,
+)
+from ledger.core.registers import (
+    NUMBER_MAX,
+    Checkpoint,
+    Ended,
+    Register,
+    Running,
+    is_job_id,
+    is_writer,
+    key_of,
+    partition_of,
+)
+from ledger.errors import PermanentError, TemporaryError, Unreachable
+from ledger.ports import Clock, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+
+
+@dataclass
+class MemoryAttempt:
+    """outcome: of its end, "" = alive. starting: its start is under way and it has not run yet."""
+
+    n: int
+    graph: GraphRef
+    base: RestorePoint | None
+    environment: Mapping[str, str]
+    starting: bool = False
+    order: str = ""
+    savepoint_ordered: bool = False
+    asks: list[str] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+    newest: int | None = None
+    outcome: str = ""
+
+
+@dataclass
+class _Job:
+    fence: int = 0
+    attempts: dict[int, MemoryAttempt] = field(default_factory=dict)
+    orders: dict[int, str] = field(default_factory=dict)  # of attempts that are yet to be started
+    unacknowledged: dict[bytes, RunnerEvent] = field(default_factory=dict)
+
+
+class MemoryRunner:
+    """Implements `ports.Runner`.
+
+    up: False, and every call raises Unreachable. slow_starts: a start is taken and marked, but its caller gives up
+    waiting (Unreachable) and it runs only after `finish_starts`. obedient: an attempt ends as soon as it is ordered to;
+    otherwise it lives until `end` or `kill`. refusals: job id -> why its graph can't be started. unknown_storage: verify
+    knows nothing. stored: location -> size of every checkpoint that is there; damage it at will.
+    starts: every (job, n, base) that did run, in order: what "at most once" is about.
+    """
+
+    def __init__(
+        self, clock: Clock, *, writer: str = "agent-memory", partitions: int = 4,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:  # fmt: skip
+        self.up, self.slow_starts, self.obedient, self.unknown_storage = True, False, True, False
+        self.refusals: dict[str, str] = {}
+        self.stored: dict[str, int] = {}
+        self.starts: list[tuple[str, int, RestorePoint | None]] = []
+        self.writer, self._partitions, self._clock = writer, partitions, clock
+        self._jobs: dict[str, _Job] = {}
+        self._sequence: Counter[int] = Counter()
+        self._events = 0
+        self._new_id = new_id or self._next_id
+
+    def _next_id(self) -> str:
+        self._events += 1
+        return f"{self.writer}-{self._events}"
+
+    # -- the port ----------------------------------------------------------------------------------------------------
+
+    def start(
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+    ) -> StartAnswer:
+        job = self._job(job_id, n)
+        if n in job.attempts:
+            return StartAnswer.ALREADY
+        if n <= job.fence:
+            return StartAnswer.FENCED
+        if why := self.refusals.get(job_id):
+            raise PermanentError(why)
+        attempt = MemoryAttempt(n, graph, restore_point, dict(environment), starting=True)
+        attempt.order = job.orders.pop(n, "")
+        job.attempts[n] = attempt
+        if self.slow_starts:
+            raise Unreachable(f"attempt {n} of {job_id} is being started; nobody waited for the answer")
+        self._run(job_id, attempt)
+        return StartAnswer.STARTED
+
+    def observe(self) -> list[ObservedAttempt]:
+        self._must_be_up()
+        return [
+            ObservedAttempt(job_id, n, not a.outcome, "" if a.starting else f"memory-{job_id}-{n}")
+            for job_id, job in sorted(self._jobs.items())
+            for n, a in sorted(job.attempts.items())
+        ]
+
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+        job = self._job(job_id, n)
+        if outcome not in ("stopped", "canceled"):
+            raise PermanentError(f"a stop order's outcome is stopped or canceled, not {outcome!r}")
+        attempt = job.attempts.get(n)
+        if attempt is None:
+            job.orders.setdefault(n, outcome)
+        elif not attempt.outcome and not attempt.order:
+            attempt.order, attempt.savepoint_ordered = outcome, savepoint
+            if self.obedient and not attempt.starting:
+                self.end(job_id, n)
+
+    def savepoint(self, job_id: str, n: int, ask: str) -> None:
+        """Asks attempt n for a savepoint, once per ask; the next `checkpoint` of that kind names the oldest ask."""
+        job = self._job(job_id, n)
+        if not is_writer(ask):
+            raise PermanentError(f"no id of an ask: {ask!r}")
+        attempt = job.attempts.get(n)
+        if attempt is not None and not attempt.outcome and ask not in attempt.asked:
+            attempt.asked.add(ask)
+            attempt.asks.append(ask)
+
+    def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
+        job = self._job(job_id, n)
+        job.fence = max(job.fence, n)
+        return list(job.unacknowledged.values())
+
+    def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
+        self._must_be_up()
+        if job_id in self._jobs:
+            for key in keys:
+                self._jobs[job_id].unacknowledged.pop(key, None)
+
+    def verify(self, restore_point: RestorePoint) -> Verification:
+        self._must_be_up()
+        if self.unknown_storage:
+            return Verification.UNKNOWN
+        size = self.stored.get(restore_point.location)
+        good = size is not None and restore_point.size in (0, size)
+        return Verification.VALID if good else Verification.INVALID
+
+    def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
+        self._job(job_id, 0)
+        for point in restore_points:
+            if point.location.startswith(_folder(job_id)):  # others do not belong to it
+                self.stored.pop(point.location, None)
+
+    def forget(self, job_id: str) -> None:
+        job = self._job(job_id, 0)
+        if alive := [a.n for a in job.attempts.values() if not a.outcome]:
+            raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
+        del self._jobs[job_id]
+
+    # -- the engine's side -------------------------------------------------------------------------------------------
+
+    def finish_starts(self) -> None:
+        """Whatever is being started runs now."""
+        for job_id, job in self._jobs.items():
+            for attempt in job.attempts.values():
+                if attempt.starting:
+                    self._run(job_id, attempt)
+
+    def checkpoint(
+        self, job_id: str, n: int, id_: int, *, size: int = 1, kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    ) -> RestorePoint:
+        """The attempt completes a checkpoint. An id that is not above its newest is nothing new, as with any runner."""
+        attempt = self._jobs[job_id].attempts[n]
+        location = f"{_folder(job_id)}{n}/{'sav' if kind is CheckpointKind.SAVEPOINT else 'chk'}-{id_}"
+        self.stored[location] = size
+        if attempt.newest is None or id_ > attempt.newest:
+            attempt.newest = id_
+            ask = attempt.asks.pop(0) if kind is CheckpointKind.SAVEPOINT and attempt.asks else None
+            self._report(job_id, Checkpoint(n, id_), CheckpointCompleted(location, size, "", attempt.base, kind, ask))
+        return RestorePoint(n, id_, location, size, "", kind)
+
+    def end(self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0) -> None:
+        """The attempt is over; after a stop order its outcome is the order's."""
+        attempt = self._jobs[job_id].attempts[n]
+        if attempt.outcome:
+            return
+        attempt.starting, attempt.outcome = False, attempt.order or outcome
+        ended = AttemptEnded(cause, attempt.newest, ran_for_s)
+        self._report(job_id, Ended(n, attempt.outcome, self.writer), ended)
+
+    def kill(self, job_id: str, n: int) -> None:
+        """Somebody kills the attempt."""
+        self.end(job_id, n, "failed", "killed by SIGKILL")
+
+    def attempt(self, job_id: str, n: int) -> MemoryAttempt:
+        return self._jobs[job_id].attempts[n]
+
+    def pending(self) -> list[RunnerEvent]:
+        """What is yet to be sent to the log, of each job in order; `acknowledge` what stands there."""
+        return [event for job in self._jobs.values() for event in job.unacknowledged.values()]
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _run(self, job_id: str, attempt: MemoryAttempt) -> None:
+        attempt.starting = False
+        if attempt.order:  # it came before the start
+            self.end(job_id, attempt.n)
+            return
+        self.starts.append((job_id, attempt.n, attempt.base))
+        self._report(job_id, Running(attempt.n), AttemptRunning(f"memory-{job_id}-{attempt.n}"))
+
+    def _report(self, job_id: str, register: Register, fact: Fact) -> None:
+        partition, key = partition_of(job_id, self._partitions), key_of(job_id, register)
+        self._sequence[partition] += 1
+        headers = cloudevents.headers(
+            type(fact).__name__, event_id=self._new_id(), source=f"/ledger/agent/{self.writer}", subject=job_id,
+            key=key, time_s=self._clock.time(), sequence=self._sequence[partition], actor=self.writer,
+        )  # fmt: skip
+        event = RunnerEvent(key.encode(), headers, avro.encode(fact))
+        self._jobs[job_id].unacknowledged[event.key] = event
+
+    def _job(self, job_id: str, n: int) -> _Job:
+        self._must_be_up()
+        if not is_job_id(job_id):
+            raise PermanentError(f"no job id: {job_id!r}")
+        if not 0 <= n <= NUMBER_MAX:
+            raise PermanentError(f"no number of an attempt: {n!r}")
+        return self._jobs.setdefault(job_id, _Job())
+
+    def _must_be_up(self) -> None:
+        if not self.up:
+            raise Unreachable("the runner in memory does not answer")
+
+
+def _folder(job_id: str) -> str:
+    return f"/memory/{job_id}/"

@@ -1,0 +1,44 @@
+"""The runner of jobs that their producers run by themselves (`ledger.outside`): nothing to start, stop, fence or delete.
+
+What such a job does is in the log by its producer's own word, and `core.outside.decide` judges it by that alone. This
+runner answers for it where the ledger asks on the way to a job's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ledger.core.facts import GraphRef, RestorePoint
+from ledger.errors import PermanentError
+from ledger.ports import ObservedAttempt, RunnerEvent, StartAnswer, Verification
+
+
+# ruff: noqa: ARG002 -- it has no use for what it is told
+class OutsideRunner:
+    """Implements `ports.Runner`."""
+
+    def start(
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+    ) -> StartAnswer:
+        raise PermanentError(f"attempt {n} of {job_id} is its producer's to start: the ledger has nothing to start it with")
+
+    def observe(self) -> list[ObservedAttempt]:
+        return []
+
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+        """Nobody to tell."""
+
+    def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
+        return []
+
+    def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
+        """Nothing was sent on its behalf."""
+
+    def verify(self, restore_point: RestorePoint) -> Verification:
+        return Verification.UNKNOWN
+
+    def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
+        """They are the producer's: such jobs keep them."""
+
+    def forget(self, job_id: str) -> None:
+        """Nothing was remembered."""

@@ -1,0 +1,285 @@
+"""The runner agent of a host: starts attempts, speaks for their supervisors, remembers what the log does not have yet.
+
+Everything it knows is in its folder: `id`, `lock`, `sequences.json`, `jobs/<job_id>/…` (see `jobs`, `folders`). An agent
+that is killed stops nothing and loses nothing; the next one on the same folder goes on. Agent and supervisors never
+wait for each other: they exchange whole files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ledger.adapters.runners.subprocess import past_logs, restore
+from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
+from ledger.adapters.runners.subprocess.folders import Attempt, Phase
+from ledger.adapters.runners.subprocess.jobs import Job
+from ledger.adapters.runners.subprocess.prepare import prepare, spawn
+from ledger.adapters.runners.subprocess.registry import DAMAGE, Jobs, answering
+from ledger.adapters.runners.subprocess.sender import EventSender
+from ledger.adapters.runners.subprocess.supervisor import checkpoints
+from ledger.adapters.runners.subprocess.supervisor.files import create_once
+from ledger.adapters.runners.subprocess.tidying import delete_job
+from ledger.core.facts import GraphRef, RestorePoint
+from ledger.core.registers import NUMBER_MAX, is_writer, parse_key
+from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
+from ledger.ports import BlobStore, Clock, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+
+log = logging.getLogger(__name__)
+
+ORDERED = ("stopped", "canceled")
+#: Events in one answer of `fence`; whoever has acknowledged them asks again and gets the rest.
+EVENTS_MAX = 5000
+BATCH_MAX = 1000
+#: So many supervisors are looked after in a second; with fewer, each one at every step.
+LOOKS_PER_S = 2000
+
+class Agent:
+    """The runner side of one host. Thread-safe; `step` and `send` each belong to one thread.
+
+    folder: of this agent alone. inherited: the environment of which jobs get a small fixed part. at: called with the
+    name of each point where a crash would be worst (tests).
+    Raises: ConfigError if another agent has this folder.
+    """
+
+    def __init__(
+        self, folder: Path, blobs: BlobStore, sender: EventSender, clock: Clock, *, new_id: Callable[[], str],
+        inherited: Mapping[str, str] = os.environ, at: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        self.folder = folder.resolve()
+        self._blobs, self._sender, self._clock, self._inherited, self._at = blobs, sender, clock, inherited, at
+        self._guard = threading.Lock()  # of what follows; never held while anything is read or written
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._looked_at = -1.0
+        self._complaints: dict[str, str] = {}
+        self._lock_fd = self._take_lock()
+        try:
+            self._maker = self._identify(new_id)
+            self._jobs = Jobs(self.folder / "jobs", self._maker)
+            self._jobs.load()
+        except BaseException:
+            self.close()
+            raise
+
+    def _identify(self, new_id: Callable[[], str]) -> EventMaker:
+        """The same name and the same numbers as ever on this folder. Raises: ConfigError if they can't be read."""
+        if any("\ud800" <= c <= "\udfff" for c in str(self.folder)):  # bytes that are no UTF-8
+            raise ConfigError(f"{str(self.folder)!a} can't be written down in an event", hint="Use another folder.")
+        create_once(str(self.folder / "id"), new_id().encode())
+        self.writer = f"agent-{(self.folder / 'id').read_text()}"
+        if not is_writer(self.writer):
+            raise ConfigError(f"{self.folder / 'id'} holds no id: {self.writer!r}")
+        try:
+            sequences = Sequences(self.folder / "sequences.json")
+        except DAMAGE as error:
+            hint = "Move it away: the numbers of this agent's events then begin anew, and audits will show it."
+            raise ConfigError(f"{self.folder / 'sequences.json'} is damaged: {error}", hint=hint) from error
+        return EventMaker(self.writer, self._sender.partitions, self._clock, new_id, sequences)
+
+    def _take_lock(self) -> int:
+        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise ConfigError(
+                f"another agent serves {self.folder}", hint="Stop it first, or give this one a folder of its own."
+            ) from None
+        return fd
+
+    def close(self) -> None:
+        """Gives the folder back. What runs goes on. Idempotent."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+        with self._guard:
+            for process in self._processes:
+                process.returncode = 0  # it goes on without us: Popen need not complain that nobody waited for it
+
+    # -- the runner --------------------------------------------------------------------------------------------------
+
+    def start(
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+    ) -> StartAnswer:
+        """See ports.Runner. Up to the marker nothing is started; from the marker on it counts as started for ever."""
+        _check_number(n, 1)
+        with self._jobs.locked(job_id) as job, answering(job_id):
+            if answer := _known(job, n):
+                return answer
+            if job.preparing is not None:
+                raise Unreachable(f"attempt {job.preparing} of {job_id} is being started", hint="Ask again.")
+            for earlier in job.attempts.values():
+                if earlier.phase is Phase.ENDED:
+                    job.report_late(earlier)
+            attempt = Attempt(job_id, n, job.run_folder(n), restore_point)
+            job.preparing = n
+        try:
+            prepare(attempt, graph, self._blobs, environment, self._inherited)
+            self._at("prepared")
+            return self._begin(attempt)
+        except OSError as error:
+            raise Unreachable(f"attempt {n} of {job_id} was not started: {error}") from error
+        finally:
+            job.preparing = None
+
+    def _begin(self, attempt: Attempt) -> StartAnswer:
+        """The point of no return. Raises: OSError as long as nothing was started."""
+        with self._jobs.locked(attempt.job_id) as job:
+            if answer := _known(job, attempt.n):  # fenced meanwhile
+                return answer
+            if not attempt.mark():
+                return StartAnswer.ALREADY
+            job.attempts[attempt.n] = attempt
+            self._at("marked")
+            try:
+                attempt.process = spawn(attempt)
+            except OSError as error:
+                log.error("attempt %d of %s has no supervisor: %s", attempt.n, attempt.job_id, error)
+            else:
+                with self._guard:
+                    self._processes.append(attempt.process)
+            self._at("spawned")
+            return StartAnswer.STARTED
+
+    def observe(self) -> list[ObservedAttempt]:
+        observed = []
+        for job in self._jobs.all():
+            if job.damaged:
+                # Nobody can say what runs, so everything of it may.
+                numbers = [int(p.name) for p in (job.folder / "attempts").glob("*") if p.name.isdigit()]
+                observed += [ObservedAttempt(job.id, n, True, "") for n in sorted(numbers)]
+                continue
+            alive, attempts = job.alive(), dict(job.attempts)
+            for n in sorted({*attempts, *alive}):
+                engine_id = attempts[n].engine_id if n in attempts else ""
+                observed.append(ObservedAttempt(job.id, n, n in alive, engine_id))
+        return observed
+
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+        """An order for an attempt that is yet to be started counts as well."""
+        _check_number(n, 1)
+        if outcome not in ORDERED:
+            raise PermanentError(f"a stop order's outcome is one of {', '.join(ORDERED)}, not {outcome!r}")
+        with self._jobs.locked(job_id) as job, answering(job_id):
+            attempt = job.attempts.get(n) or Attempt(job_id, n, job.run_folder(n))
+            if attempt.phase is Phase.LIVE and (n in job.attempts or _known(job, n) is None):
+                attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                attempt.order(outcome, savepoint)
+
+    def savepoint(self, job_id: str, n: int, ask: str) -> None:
+        """Asks attempt n for a savepoint, once per ask; its checkpoint event will name the ask."""
+        if not is_writer(ask):
+            raise PermanentError(f"no id of an ask: {ask!r}")
+        with self._jobs.locked(job_id) as job, answering(job_id):
+            attempt = job.attempts.get(n)
+            if attempt is not None and attempt.phase is Phase.LIVE:
+                attempt.ask(ask)
+
+    def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
+        """At most EVENTS_MAX events: acknowledge them and ask again for the rest."""
+        _check_number(n, 0)
+        with self._jobs.locked(job_id) as job, answering(job_id):
+            job.raise_fence(n)
+            for attempt in job.attempts.values():
+                job.observe_attempt(attempt, thorough=True, complete=True)
+            return job.outbox.unacknowledged()[:EVENTS_MAX]
+
+    def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
+        if job_id in self._jobs:
+            with self._jobs.locked(job_id) as job:
+                job.acknowledge(set(keys))
+
+    def verify(self, restore_point: RestorePoint) -> Verification:
+        return restore.verify(restore_point)
+
+    def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
+        """Only what lies in the job's own checkpoint folders: others do not belong to it."""
+        with self._jobs.locked(job_id) as job, answering(job_id):
+            job.note_disposal()
+            for point in restore_points:
+                path = restore.path_of(point)
+                own = job.run_folder(point.attempt) / "checkpoints"
+                if path is None or checkpoints.parse(path.name) is None or path.parent.resolve() != own:
+                    log.warning("%s is not a checkpoint of %s and stays", point.location, job_id)
+                    continue
+                restore.remove(path)
+                if attempt := job.attempts.get(point.attempt):
+                    attempt.acknowledged.pop(point.id, None)
+
+    def forget(self, job_id: str) -> None:
+        """Kept checkpoints stay where they are; all else of the job goes. Raises: TemporaryError while one is alive."""
+        with self._jobs.locked(job_id) as job, answering(job_id):
+            if alive := job.alive():
+                raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
+            self._maker.sequences.save()  # its event files go, and their numbers with them
+            self._jobs.forget(job)
+            past_logs.keep(self.folder, job_id)
+            delete_job(job.folder)
+
+    # -- the two loops -----------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One round over all jobs: facts become events, the dead are buried, what is no longer needed is deleted."""
+        with self._guard:
+            self._processes = [process for process in self._processes if process.poll() is None]
+        jobs = self._jobs.all()
+        live = sum(len(job.alive()) for job in jobs)
+        thorough = self._clock.monotonic() - self._looked_at >= live / LOOKS_PER_S
+        if thorough:
+            self._looked_at = self._clock.monotonic()
+        for job in jobs:
+            if job.damaged or not job.lock.acquire(blocking=False):
+                continue  # somebody is at it
+            try:
+                if not job.forgotten:
+                    self._step(job, thorough)
+            finally:
+                job.lock.release()
+
+    def _step(self, job: Job, thorough: bool) -> None:
+        try:
+            for attempt in list(job.attempts.values()):
+                job.observe_attempt(attempt, thorough)
+            job.settle()
+        except Exception as error:  # whatever it is, this job waits and the others go on
+            complaint = f"{type(error).__name__}: {error}"
+            if self._complaints.get(job.id) != complaint:
+                self._complaints[job.id] = complaint
+                log.exception("%s can't be looked after, trying again", job.id)
+        else:
+            self._complaints.pop(job.id, None)
+
+    def send(self) -> int:
+        """Sends what is not acknowledged; how many events now are. Blocks as long as the sender does."""
+        batch: list[RunnerEvent] = []
+        for job in self._jobs.all():
+            if len(batch) < BATCH_MAX and not job.damaged and job.lock.acquire(blocking=False):
+                try:
+                    batch += job.outbox.sendable()[:BATCH_MAX]
+                finally:
+                    job.lock.release()
+        if not batch:
+            return 0
+        acknowledged = set(self._sender.send(batch))
+        self._at("sent")
+        for job_id in {named[0] for key in acknowledged if (named := parse_key(key))}:
+            self.acknowledge(job_id, list(acknowledged))
+        return len(acknowledged)
+
+
+def _known(job: Job, n: int) -> StartAnswer | None:
+    if n in job.attempts or n in job.past:
+        return StartAnswer.ALREADY
+    return StartAnswer.FENCED if n <= job.fence else None
+
+
+def _check_number(n: int, low: int) -> None:
+    if not (isinstance(n, int) and low <= n <= NUMBER_MAX):
+        raise PermanentError(f"no number of an attempt: {n!r}")

@@ -1,0 +1,89 @@
+"""What a dead supervisor leaves behind: processes of its attempt, wherever they went."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ledger.adapters.runners.subprocess.supervisor import procs
+from ledger.adapters.runners.subprocess.supervisor.procs import Stat
+
+KILL_S = 2.0
+#: The variable whose value, the checkpoint folder of the attempt, marks every process that came from its job.
+MARK = "LEDGER_CHECKPOINT_DIR"
+
+
+def leftovers(folder: str, child: dict[str, Any] | None) -> list[Stat]:
+    """Living processes of the attempt in this run folder.
+
+    Those that carry its mark in their environment; and those in session or process group of its job, if that is proved
+    to be the job's still: the number of a group can be used again once all its members are gone. Not found is one that
+    left the group *and* dropped its environment; as long as the supervisor lives, it finds that one too.
+    """
+    processes = [process for process in procs.all_stats() if process.pid not in (1, os.getpid())]
+    mark = f"{MARK}={folder}/checkpoints".encode()
+    marked = {process.pid for process in processes if mark in _environment(process.pid)}
+    group = [] if child is None else _group(processes, child)
+    if not any(process.pid in marked or _is(process, child) or _writes_logs(process.pid, folder) for process in group):
+        group = [process for process in group if child is not None and _held_by_zombie(child)]
+    found = {process.pid: process for process in group}
+    found.update({process.pid: process for process in processes if process.pid in marked})
+    return list(found.values())
+
+
+def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[Stat]:
+    """Kills them until none is left; those that still are after timeout_s are the answer."""
+    give_up_at = time.monotonic() + timeout_s
+    while left := leftovers(folder, child):
+        if time.monotonic() >= give_up_at:
+            return left
+        for process in left:
+            now = procs.stat(process.pid)
+            if now is not None and now.start_time == process.start_time:
+                procs.kill(process.pid)
+        time.sleep(0.01)
+    return []
+
+
+def _group(processes: Iterable[Stat], child: dict[str, Any]) -> list[Stat]:
+    if child.get("boot_id") != procs.boot_id():
+        return []
+    number, since = int(child["pid"]), int(child["start_time"])
+    return [p for p in processes if number in (p.pgid, p.sid) and p.start_time >= since]
+
+
+def _is(process: Stat, child: dict[str, Any] | None) -> bool:
+    return child is not None and (process.pid, process.start_time) == (child["pid"], child["start_time"])
+
+
+def _held_by_zombie(child: dict[str, Any]) -> bool:
+    """The job has ended and nobody has taken note of it: then its number is still its own."""
+    found = procs.stat(int(child["pid"]))
+    return found is not None and found.start_time == child["start_time"]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it ended, or belongs to somebody else
+
+
+def _writes_logs(pid: int, folder: str) -> bool:
+    """Whether it can write to the logs of the attempt, which only its job was given. An operator reads them."""
+    process = Path(f"/proc/{pid}")
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):
+                if link.readlink().parent == Path(folder, "logs") and _for_writing(process / "fdinfo" / link.name):
+                    return True
+    return False
+
+
+def _for_writing(fdinfo: Path) -> bool:
+    flags = next(line for line in fdinfo.read_text().splitlines() if line.startswith("flags:"))
+    return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY

@@ -1,0 +1,170 @@
+"""The agent's events: made once, on disk before they are sent, the same bytes at every sending.
+
+`jobs/<job_id>/events/<number>.json` holds key, headers and value as they stand, or will stand, in the log. A file goes
+only after the event is acknowledged *and* what must outlive it is durable.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.adapters import avro, cloudevents
+from ledger.adapters.runners.subprocess.supervisor.files import numbered, read_json, to_json, write_durably
+from ledger.core.facts import CheckpointCompleted, Fact
+from ledger.core.registers import Ended, Register, key_of, parse_key, partition_of
+from ledger.ports import Clock, RunnerEvent
+
+
+@dataclass
+class StoredEvent:
+    """An event on disk. `register` is what its key names."""
+
+    number: int
+    path: Path
+    event: RunnerEvent
+    register: Register
+    acknowledged: bool = False
+
+
+class Sequences:
+    """The last `ce_sequence` of this agent in each partition: durable, without gaps, no number twice.
+
+    A number is taken together with the file of its event: `take` holds the lock until that is written, and a failure
+    gives the number back. What the event files say counts; the mark on disk is for when they are gone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        saved = read_json(str(path)) or {}
+        self._last = {int(partition): int(last) for partition, last in saved.items()}
+        self._saved = dict(self._last)
+
+    def seen(self, partition: int, sequence: int) -> None:
+        with self._lock:
+            self._last[partition] = max(self._last.get(partition, 0), sequence)
+
+    def take(self, partition: int, write: Callable[[int], None]) -> None:
+        with self._lock:
+            sequence = self._last.get(partition, 0) + 1
+            write(sequence)
+            self._last[partition] = sequence
+
+    def save(self) -> None:
+        """Call before event files are deleted."""
+        with self._lock:
+            if self._last != self._saved:
+                write_durably(str(self._path), to_json({str(p): last for p, last in self._last.items()}))
+                self._saved = dict(self._last)
+
+
+@dataclass(frozen=True)
+class EventMaker:
+    """writer: `agent-<id>`, the writer in keys; also the source of the events, whose numbers go on for ever."""
+
+    writer: str
+    partitions: int
+    clock: Clock
+    new_id: Callable[[], str]
+    sequences: Sequences
+
+    def make(self, job_id: str, register: Register, fact: Fact, time_s: float | None, sequence: int) -> RunnerEvent:
+        key = key_of(job_id, register)
+        headers = cloudevents.headers(
+            type(fact).__name__, event_id=self.new_id(), source=f"/ledger/agent/{self.writer}", subject=job_id, key=key,
+            time_s=self.clock.time() if time_s is None else time_s, sequence=sequence, actor=self.writer,
+        )  # fmt: skip
+        return RunnerEvent(key.encode(), headers, avro.encode(fact))
+
+    def checkpoint(self, event: RunnerEvent) -> CheckpointCompleted:
+        """The fact in an event of ours. Raises: ValueError if it is damaged."""
+        return avro.decode(CheckpointCompleted, event.value or b"")
+
+
+class Outbox:
+    """The events of one job that are on disk, in the order in which they came to be. Guarded by the job's lock."""
+
+    def __init__(self, job_id: str, folder: Path, maker: EventMaker) -> None:
+        self.job_id, self.folder, self._maker = job_id, folder, maker
+        self.events: list[StoredEvent] = []
+        self._next = 1
+
+    def load(self) -> None:
+        """Raises: OSError, ValueError, KeyError, TypeError if a file is damaged."""
+        for number, path in numbered(str(self.folder)):
+            stored = self._stored(number, Path(path), from_json(read_json(path) or {}))
+            self._maker.sequences.seen(*self._place(stored.event))
+            self.events.append(stored)
+        self._next = max((stored.number for stored in self.events), default=0) + 1
+
+    def add(self, register: Register, fact: Fact, time_s: float | None = None) -> StoredEvent:
+        """Persists a new event; when this returns it will never change. Raises: OSError if it can't be written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{self._next:012d}.json"
+        made: list[RunnerEvent] = []
+
+        def write(sequence: int) -> None:
+            made.append(self._maker.make(self.job_id, register, fact, time_s, sequence))
+            write_durably(str(path), to_json(to_plain(made[0])))
+
+        self._maker.sequences.take(partition_of(self.job_id, self._maker.partitions), write)
+        stored = self._stored(self._next, path, made[0])
+        self._next += 1
+        self.events.append(stored)
+        return stored
+
+    def unacknowledged(self) -> list[RunnerEvent]:
+        return [stored.event for stored in self.events if not stored.acknowledged]
+
+    def sendable(self) -> list[RunnerEvent]:
+        """What may be sent now: an end only once everything before it stands in the log, for readers take it as the last
+        word on its attempt."""
+        events: list[RunnerEvent] = []
+        for stored in self.events:
+            if stored.acknowledged:
+                continue
+            if isinstance(stored.register, Ended):
+                return events or [stored.event]
+            events.append(stored.event)
+        return events
+
+    def drop_acknowledged(self) -> None:
+        """Only after the attempts' progress and the sequences are saved."""
+        for stored in self.events:
+            if stored.acknowledged:
+                stored.path.unlink(missing_ok=True)
+        self.events = [stored for stored in self.events if not stored.acknowledged]
+
+    def _stored(self, number: int, path: Path, event: RunnerEvent) -> StoredEvent:
+        named = parse_key(event.key)
+        if named is None or named[0] != self.job_id:
+            raise ValueError(f"{path} holds an event of another job: {event.key!r}")
+        return StoredEvent(number, path, event, named[1])
+
+    def _place(self, event: RunnerEvent) -> tuple[int, int]:
+        sequence = cloudevents.parse(event.headers).sequence
+        return partition_of(self.job_id, self._maker.partitions), sequence or 0
+
+
+def to_plain(event: RunnerEvent) -> dict[str, object]:
+    """As JSON can hold it."""
+    return {
+        "key": event.key.decode(),
+        "headers": [[name, base64.b64encode(value).decode()] for name, value in event.headers],
+        "value": None if event.value is None else base64.b64encode(event.value).decode(),
+    }
+
+
+def from_json(plain: Mapping[str, object]) -> RunnerEvent:
+    """`to_plain` backwards. Raises: KeyError, TypeError, ValueError."""
+    key, headers, value = plain["key"], plain["headers"], plain["value"]
+    if not isinstance(key, str) or not isinstance(headers, list) or not isinstance(value, str | None):
+        raise ValueError("no event")
+    return RunnerEvent(
+        key.encode(),
+        tuple((str(name), base64.b64decode(text, validate=True)) for name, text in headers),
+        None if value is None else base64.b64decode(value, validate=True),
+    )

@@ -1,0 +1,161 @@
+"""A job graph of the subprocess runner: files and a command in one blob, a tar archive.
+
+The same input gives the same bytes: sorted names, no times, no owners. `ledger-graph.json` says how to start.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ledger.adapters.runners.subprocess import unpacking
+from ledger.adapters.runners.subprocess.unpacking import MANIFEST
+from ledger.errors import PermanentError, UsageError
+
+STOP_GRACE_S = 10.0
+STOP_GRACE_MAX_S = 3600.0
+UNPACK_S = 120.0
+MEMORY_BYTES_MIN = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """command: program and arguments, run in the folder of the files. memory_bytes: address space, None = no limit.
+    stop_grace_s: from SIGTERM to SIGKILL after a stop order."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    stop_grace_s: float = STOP_GRACE_S
+
+
+def problem(graph: Graph) -> str:
+    """Why this can't be started; "" if it can."""
+    if not graph.command or not graph.command[0]:
+        return "there is no command"
+    if any("\0" in word for word in graph.command):
+        return "the command holds a zero byte"
+    for name, value in graph.environment.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            return f"the environment variable {name!r} can't be set"
+    if graph.memory_bytes is not None and graph.memory_bytes < MEMORY_BYTES_MIN:
+        return f"a memory limit of {graph.memory_bytes} bytes is less than {MEMORY_BYTES_MIN}"
+    if not (math.isfinite(graph.stop_grace_s) and 0 <= graph.stop_grace_s <= STOP_GRACE_MAX_S):
+        return f"stop_grace_s is {graph.stop_grace_s}; it must be between 0 and {STOP_GRACE_MAX_S:g}"
+    return ""
+
+
+def pack(
+    command: Sequence[str], files: Sequence[Path] = (), environment: Mapping[str, str] | None = None,
+    memory_bytes: int | None = None, stop_grace_s: float = STOP_GRACE_S, folder: Path | None = None,
+) -> Path:  # fmt: skip
+    """Writes the blob into `folder` (None: the folder for temporary files) and returns its path; the caller removes it.
+    Each of `files`, a file or a folder, lies in the working directory under its own name.
+
+    Raises: UsageError if something can't be packed."""
+    graph = Graph(tuple(command), dict(environment or {}), memory_bytes, stop_grace_s)
+    if why := problem(graph):
+        raise UsageError(f"this job can't be packed: {why}")
+    members: dict[str, Path] = {}
+    for name, path in _members(files):
+        if name == MANIFEST or name in members:
+            raise UsageError(f"two files would be called {name} in the job's working directory")
+        members[name] = path
+    manifest = {
+        "version": 1, "command": list(graph.command), "environment": dict(graph.environment),
+        "memory_bytes": memory_bytes, "stop_grace_s": stop_grace_s,
+    }  # fmt: skip
+    fd, blob = tempfile.mkstemp(prefix="jobledger-graph-", suffix=".tar", dir=folder)
+    try:
+        with os.fdopen(fd, "wb") as out, tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            _add(tar, MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode())
+            for name in sorted(members):
+                _add(tar, name, members[name])
+    except (OSError, UsageError) as error:
+        Path(blob).unlink(missing_ok=True)
+        raise UsageError(f"this job can't be packed: {error}") from error
+    return Path(blob)
+
+
+def _members(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    for given in files:
+        path = Path(given)
+        if path.is_dir():
+            # The name of "." or "x/.." is that of the folder it stands for.
+            root = path.resolve()
+            for found in sorted(root.rglob("*")):
+                if found.is_dir() and not found.is_symlink():
+                    continue
+                yield f"{root.name}/{found.relative_to(root).as_posix()}", found
+        else:
+            yield path.name, path
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes | Path) -> None:
+    member = tarfile.TarInfo(name)
+    member.mode = 0o644
+    if isinstance(content, bytes):
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+        return
+    with content.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if not os.path.isfile(content):  # noqa: PTH113 -- follows links, as open does
+            raise UsageError(f"{content} is no regular file")
+        member.size = status.st_size
+        member.mode = 0o755 if status.st_mode & 0o100 else 0o644
+        tar.addfile(member, file)
+
+
+def unpack(blob: Path, folder: Path, timeout_s: float = UNPACK_S) -> Graph:
+    """Unpacks a blob into the new folder `folder`, in a process of its own with limits: a graph may be hostile.
+
+    Raises: PermanentError if it can't be read or holds what no graph may hold; the folder is then not to be used."""
+    command = [sys.executable, "-I", "-S", "-E", unpacking.__file__, str(blob), str(folder), str(math.ceil(timeout_s))]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s,
+            check=False, env={}, cwd="/",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise PermanentError(f"the job graph could not be unpacked within {timeout_s:g} s") from None
+    if done.returncode != 0:
+        said = done.stdout.decode("utf-8", "replace").strip().splitlines()
+        raise PermanentError(f"the job graph can't be read: {said[-1] if said else f'exit code {done.returncode}'}")
+    try:
+        return parse((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise PermanentError(f"the job graph can't be read: {MANIFEST}: {error}") from error
+
+
+def parse(manifest: bytes) -> Graph:
+    """Raises: ValueError (RecursionError for absurd nesting) if it is none, or of a later version."""
+    plain = json.loads(manifest)
+    if not isinstance(plain, dict) or plain.get("version") != 1:
+        raise ValueError("it is not of version 1")
+    command, environment = plain.get("command"), plain.get("environment")
+    memory_bytes, stop_grace_s = plain.get("memory_bytes"), plain.get("stop_grace_s", STOP_GRACE_S)
+    if not isinstance(command, list) or not _texts(command):
+        raise ValueError("command must be a list of texts")
+    if not isinstance(environment, dict) or not _texts(list(environment.values())):
+        raise ValueError("environment must map names to texts")
+    if not isinstance(memory_bytes, int | None) or not isinstance(stop_grace_s, int | float):
+        raise ValueError("memory_bytes and stop_grace_s must be numbers")
+    graph = Graph(tuple(command), environment, memory_bytes, float(stop_grace_s))
+    if why := problem(graph):
+        raise ValueError(why)
+    return graph
+
+
+def _texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)

@@ -1,0 +1,272 @@
+"""One job of the agent: its attempts, its fence, its events. Every method is called under the job's lock."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ledger.adapters.runners.subprocess.burial import kill_leftovers
+from ledger.adapters.runners.subprocess.events import EventMaker, Outbox
+from ledger.adapters.runners.subprocess.folders import MARKER, Attempt, Phase
+from ledger.adapters.runners.subprocess.restore import remove
+from ledger.adapters.runners.subprocess.retention import Chain, subsumed
+from ledger.adapters.runners.subprocess.supervisor import checkpoints, procs
+from ledger.adapters.runners.subprocess.supervisor.files import (
+    create_once,
+    numbered,
+    read_json,
+    to_json,
+    write_durably,
+)
+from ledger.adapters.runners.subprocess.supervisor.logs import tail
+from ledger.adapters.runners.subprocess.tidying import DISPOSED, Past
+from ledger.core.facts import AttemptEnded, AttemptRunning, CheckpointCompleted, CheckpointKind
+from ledger.core.fold import HISTORY
+from ledger.core.registers import NUMBER_MAX, Checkpoint, Ended, Running
+
+log = logging.getLogger(__name__)
+
+CAUSE_CHARS_MAX = 4000
+BACKLOG_MAX = 1000
+#: The facts folder is listed for this long after it changed: the clock of a file system is coarse.
+SETTLING_S = 2.0
+
+
+class Job:
+    def __init__(self, job_id: str, folder: Path, maker: EventMaker) -> None:
+        self.id, self.folder, self._maker = job_id, folder, maker
+        self.lock = threading.RLock()  # short: never held while a graph is fetched or anything is sent
+        self.preparing: int | None = None  # the attempt whose start is under way, before its marker
+        self.fence = 0
+        self.attempts: dict[int, Attempt] = {}
+        self.outbox = Outbox(job_id, folder / "events", maker)
+        self.past = Past(folder / "past.json")
+        self.damaged = ""
+        self.forgotten = False
+
+    def run_folder(self, n: int) -> Path:
+        return self.folder / "attempts" / str(n)
+
+    def load(self) -> None:
+        """Raises: OSError, ValueError, KeyError, TypeError if something is damaged."""
+        self.fence = int((read_json(str(self.folder / "fence")) or {"fence": 0})["fence"])
+        self.past.load()
+        self.outbox.load()
+        for n, path in numbered(str(self.folder / "attempts"), suffix=""):
+            if n in self.past:
+                remove(Path(path))
+            elif (Path(path) / MARKER).exists():
+                self.attempts[n] = Attempt.load(self.id, n, Path(path))
+        for stored in self.outbox.events:
+            match stored.register:
+                case Running(n):
+                    self.attempts[n].running = True
+                case Checkpoint(n, number):
+                    self.attempts[n].newest = max(self.attempts[n].newest, number)
+                case Ended(n):
+                    self.attempts[n].phase = Phase.ENDED
+        for attempt in self.attempts.values():
+            self._name_engine(attempt)
+
+    def raise_fence(self, n: int) -> None:
+        """Raises: OSError if it can't be made durable; it is then as it was."""
+        if n > self.fence:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_durably(str(self.folder / "fence"), to_json({"fence": n}))
+            self.fence = n
+
+    def note_disposal(self) -> None:
+        """A job that is over and whose restore points are disposed of keeps no other checkpoints either."""
+        if self.fence >= NUMBER_MAX and not self.alive():
+            create_once(str(self.folder / DISPOSED), b"")
+
+    def alive(self) -> list[int]:
+        # Also asked without the lock: the list is taken in one go, while others may add to it.
+        live = [n for n, attempt in list(self.attempts.items()) if attempt.phase is Phase.LIVE]
+        return live if self.preparing is None or self.preparing in live else [*live, self.preparing]
+
+    # -- facts become events -----------------------------------------------------------------------------------------
+
+    def observe_attempt(self, attempt: Attempt, thorough: bool, complete: bool = False) -> None:
+        """Turns new facts into events; if the supervisor is gone without a word, says what it can't say any more.
+
+        thorough: look after the supervisor itself too, and at the facts even if their folder seems unchanged.
+        complete: all facts there are, even if nothing has been acknowledged for long.
+        Raises: OSError, ValueError and the like if the folder can't be read or written; later more."""
+        if attempt.phase is Phase.ENDED:
+            return
+        # First whether it lives, then what it wrote: the other way round, its last words would be missed.
+        gone = thorough and not self._supervised(attempt)
+        if gone or self._facts_changed(attempt, thorough):
+            self._collect(attempt, BACKLOG_MAX if not gone and not complete else None)
+        if gone and attempt.phase is Phase.LIVE:
+            self._bury(attempt)
+
+    def _supervised(self, attempt: Attempt) -> bool:
+        if attempt.process is not None:
+            if attempt.process.poll() is None:
+                return True
+            attempt.process = None
+        claim = attempt.supervisor()
+        return claim is not None and procs.alive(claim)
+
+    def _facts_changed(self, attempt: Attempt, thorough: bool) -> bool:
+        now, (mtime, changed_at) = time.monotonic(), attempt.facts_seen
+        found = attempt.facts.stat().st_mtime_ns
+        if found != mtime:
+            attempt.facts_seen = mtime, changed_at = found, now
+        return thorough or now - changed_at <= SETTLING_S
+
+    def _collect(self, attempt: Attempt, backlog_max: int | None) -> None:
+        for number, path in numbered(str(attempt.facts)):
+            if backlog_max is not None and len(self.outbox.events) >= backlog_max:
+                return  # they wait as files until some of those in memory are acknowledged
+            if number > attempt.collected:
+                fact = read_json(path)
+                if fact is None:
+                    return
+                self._to_event(attempt, fact)
+                attempt.collected = number
+
+    def _to_event(self, attempt: Attempt, fact: dict[str, Any]) -> None:
+        match fact["fact"]:
+            case "running" if not attempt.running:
+                self._name_engine(attempt)
+                self.outbox.add(Running(attempt.n), AttemptRunning(attempt.engine_id), fact["time_s"])
+                attempt.running = True
+            case "checkpoint" if fact["id"] > attempt.newest:
+                self._checkpoint(attempt, fact)
+            case "ended" if attempt.phase is Phase.LIVE:
+                self._end(attempt, fact["outcome"], fact["cause"], fact["ran_for_s"], fact["time_s"])
+
+    def _checkpoint(self, attempt: Attempt, fact: dict[str, Any]) -> None:
+        completed = CheckpointCompleted(
+            fact["location"], fact["size"], "", attempt.base, CheckpointKind(fact["kind"]), fact.get("ask") or None
+        )
+        self.outbox.add(Checkpoint(attempt.n, fact["id"]), completed, fact.get("time_s"))
+        attempt.newest = fact["id"]
+
+    def _end(self, attempt: Attempt, outcome: str, cause: str, ran_for_s: float, time_s: float | None = None) -> None:
+        newest = attempt.newest if attempt.newest >= 0 else None
+        ended = AttemptEnded(cause[:CAUSE_CHARS_MAX], newest, float(ran_for_s))
+        self.outbox.add(Ended(attempt.n, outcome, self._maker.writer), ended, time_s)
+        attempt.phase = Phase.ENDED
+
+    def _name_engine(self, attempt: Attempt) -> None:
+        if not attempt.engine_id and (child := attempt.child()):
+            attempt.engine_id = str(child["pid"])
+
+    # -- dead supervisors --------------------------------------------------------------------------------------------
+
+    def _bury(self, attempt: Attempt) -> None:
+        """Nobody supervises it any more. Once nothing of it lives, its last checkpoints and its end are reported."""
+        claim = attempt.supervisor()
+        if claim is None:
+            # A supervisor that was on its way finds the attempt claimed and goes.
+            nobody = to_json({"pid": 0, "start_time": 0, "boot_id": ""})
+            if not create_once(attempt.file("supervisor.json"), nobody):
+                return
+            claim = {"pid": 0}
+        child = attempt.child()
+        if kill_leftovers(str(attempt.folder), child):
+            return  # it can't be killed yet, so it is alive
+        if claim["pid"] == 0:
+            said = tail(str(attempt.logs / "supervisor.log"))
+            self._close(attempt, f"never started: {said or 'the agent died before it'}")
+            return
+        self.report_late(attempt)
+        log_name = "stderr.log"
+        if claim.get("boot_id") != procs.boot_id():
+            cause = "the machine was restarted"
+        elif child is None:
+            cause, log_name = "its supervisor ended before the job began", "supervisor.log"
+        else:
+            cause = "its supervisor was killed, and the job with it"
+        last_lines = tail(str(attempt.logs / log_name))
+        self._close(attempt, f"{cause}: {last_lines}" if last_lines else cause)
+
+    def _close(self, attempt: Attempt, cause: str) -> None:
+        order = attempt.order("")
+        # The supervisor may have been killed between the end itself and its report.
+        known = order.get("end") or {"outcome": "failed", "cause": cause, "ran_for_s": _ran_for_s(attempt)}
+        self._end(attempt, order.get("outcome") or known["outcome"], known["cause"], known["ran_for_s"])
+
+    def report_late(self, attempt: Attempt) -> None:
+        """Checkpoints that nobody has reported. Raises: OSError."""
+        fresh, _ = checkpoints.news(str(attempt.checkpoints), attempt.newest)
+        for fact in fresh:
+            self._checkpoint(attempt, fact)
+
+    # -- what stands in the log --------------------------------------------------------------------------------------
+
+    def acknowledge(self, keys: set[bytes]) -> None:
+        for stored in self.outbox.events:
+            if stored.event.key in keys and not stored.acknowledged:
+                stored.acknowledged = True
+
+    def settle(self) -> None:
+        """Makes acknowledgements durable, then deletes what nobody needs any more: checkpoints, event files, facts."""
+        done = [stored for stored in self.outbox.events if stored.acknowledged]
+        if not done:
+            return
+        touched = {n for stored in done if (n := getattr(stored.register, "n", 0)) in self.attempts}
+        for stored in done:
+            if isinstance(stored.register, Checkpoint):
+                kind = self._maker.checkpoint(stored.event).kind
+                self.attempts[stored.register.n].acknowledged[stored.register.id] = kind
+        touched |= self._delete_subsumed()
+        for n in touched:
+            self.attempts[n].save()
+        self._maker.sequences.save()
+        self.outbox.drop_acknowledged()
+        for n in touched:
+            for number, path in numbered(str(self.attempts[n].facts)):
+                if number <= self.attempts[n].collected:
+                    Path(path).unlink(missing_ok=True)
+        if any(isinstance(stored.register, Ended) for stored in done):
+            self._prune()
+
+    def _delete_subsumed(self) -> set[int]:
+        """The attempts of which checkpoints were deleted. One that can't be deleted is tried again with the next one."""
+        touched = set()
+        for n, number in self._subsumed():
+            try:
+                remove(self.attempts[n].checkpoints / f"chk-{number}")
+            except OSError as error:
+                log.warning("checkpoint %d/%d of %s can't be deleted: %s", n, number, self.id, error)
+                continue
+            del self.attempts[n].acknowledged[number]
+            touched.add(n)
+        return touched
+
+    def _prune(self) -> None:
+        """Of attempts that are over, and said so: the files of the job are kept of the newest one, logs of HISTORY ones,
+        of the others only that they were started, unless a checkpoint is still there."""
+        unsaid = {getattr(stored.register, "n", 0) for stored in self.outbox.events}
+        over = sorted(n for n, a in self.attempts.items() if a.phase is Phase.ENDED and n not in unsaid)
+        for n in over[:-1]:
+            remove(self.attempts[n].folder / "graph")
+        for n in over[:-HISTORY]:
+            if not self.attempts[n].acknowledged:
+                self.past.add(n)
+                remove(self.attempts.pop(n).folder)
+
+    def _subsumed(self) -> list[tuple[int, int]]:
+        return subsumed({
+            n: Chain(
+                (a.base.attempt, a.base.id) if a.base is not None and a.base.attempt else None,
+                a.acknowledged, a.phase is Phase.ENDED,
+            )
+            for n, a in self.attempts.items()
+        })  # fmt: skip
+
+
+def _ran_for_s(attempt: Attempt) -> float:
+    """The supervisor's last sign of life; 0 if there is none."""
+    try:
+        return float(Path(attempt.file("ran_for_s")).read_text())
+    except (OSError, ValueError):
+        return 0.0

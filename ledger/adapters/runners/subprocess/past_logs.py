@@ -1,0 +1,33 @@
+"""Logs outlive their job: when the agent forgets it, what its attempts printed stays, for a bounded number of jobs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+PAST = "past-logs"
+PAST_JOBS_MAX = 1000
+
+
+def log_folder(folder: Path, job_id: str, n: int) -> Path:
+    """Where the log files of an attempt lie, in the agent's folder: with the attempt, or with what is past."""
+    live = folder / "jobs" / job_id / "attempts" / str(n) / "logs"
+    past = folder / PAST / job_id / str(n)
+    return past if past.exists() and not live.exists() else live
+
+
+def is_past(folder: Path, logs: Path) -> bool:
+    return logs.is_relative_to(folder / PAST)
+
+
+def keep(folder: Path, job_id: str, jobs_max: int = PAST_JOBS_MAX) -> None:
+    """Moves the logs of all attempts of a job out of its folder, and deletes those of the jobs that are past the longest.
+    May be repeated. Raises: OSError."""
+    for logs in sorted((folder / "jobs" / job_id / "attempts").glob("*/logs")):
+        target = folder / PAST / job_id / logs.parent.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            logs.rename(target)
+    past = [path for path in (folder / PAST).glob("*") if path.is_dir()]
+    for oldest in sorted(past, key=lambda path: path.stat().st_mtime)[: max(0, len(past) - jobs_max)]:
+        shutil.rmtree(oldest, ignore_errors=True)

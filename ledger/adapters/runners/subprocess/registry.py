@@ -1,0 +1,85 @@
+"""The jobs of an agent, each under its own lock."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ledger.adapters.runners.subprocess.events import EventMaker
+from ledger.adapters.runners.subprocess.jobs import Job
+from ledger.core.registers import is_job_id
+from ledger.errors import PermanentError, Unreachable
+
+log = logging.getLogger(__name__)
+
+#: What a damaged folder makes us raise.
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+class Jobs:
+    """job id -> Job. Thread-safe."""
+
+    def __init__(self, folder: Path, maker: EventMaker) -> None:
+        self._folder, self._maker = folder, maker
+        self._guard = threading.Lock()  # of the dictionary; never held while anything is read or written
+        self._jobs: dict[str, Job] = {}
+
+    def load(self) -> None:
+        """Takes over what an earlier agent on this folder started. A damaged job concerns itself alone."""
+        for path in sorted(self._folder.glob("*")):
+            if not is_job_id(path.name) or not path.is_dir():
+                continue
+            job = Job(path.name, path, self._maker)
+            try:
+                job.load()
+            except DAMAGE as error:
+                job.damaged = f"{path} is damaged: {type(error).__name__}: {error}"
+                log.error("%s", job.damaged)
+            self._jobs[job.id] = job
+
+    def __contains__(self, job_id: str) -> bool:
+        with self._guard:
+            return job_id in self._jobs
+
+    def all(self) -> list[Job]:
+        with self._guard:
+            return list(self._jobs.values())
+
+    def forget(self, job: Job) -> None:
+        """Under its lock: whoever waits for that gets another job of this id."""
+        job.forgotten = True
+        with self._guard:
+            self._jobs.pop(job.id, None)
+
+    @contextmanager
+    def locked(self, job_id: str) -> Iterator[Job]:
+        """The job, under its lock; a new one if it is not known.
+
+        Raises: PermanentError: no job can be called so. Unreachable: it is damaged."""
+        if not is_job_id(job_id):
+            raise PermanentError(f"no job id: {job_id!r}")
+        while True:
+            with self._guard:
+                job = self._jobs.get(job_id)
+                if job is None:
+                    job = self._jobs[job_id] = Job(job_id, self._folder / job_id, self._maker)
+            with job.lock:
+                if job.forgotten:
+                    continue  # while we waited; what comes now is about a new one
+                if job.damaged:
+                    raise Unreachable(job.damaged, hint="Repair or move the folder, then start the agent again.")
+                yield job
+                return
+
+
+@contextmanager
+def answering(job_id: str) -> Iterator[None]:
+    """What can't be read or written gives no answer, rather than a wrong one."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise Unreachable(f"the agent can't answer for {job_id}: {type(error).__name__}: {error}") from error
+

@@ -1,0 +1,60 @@
+"""Which checkpoint files nobody will ever begin from again. Pure.
+
+The fold offers restore points along the chain: the newest of the highest attempt, then down from base to base. What it
+may offer is kept: the newest KEEP of that chain, whether it begins with the highest attempt or with the highest one that
+has checkpoints; and every base of an attempt that is not over. Savepoints go only when they are disposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from ledger.core.facts import CheckpointKind
+from ledger.core.fold import RESTORE_POINTS
+
+KEEP = RESTORE_POINTS
+Place = tuple[int, int]  # attempt, checkpoint id
+
+
+class Chain(NamedTuple):
+    """What retention must know of an attempt. checkpoints: those that stand in the log and are here, id -> kind."""
+
+    base: Place | None
+    checkpoints: Mapping[int, CheckpointKind]
+    over: bool
+
+
+def subsumed(attempts: Mapping[int, Chain], keep: int = KEEP) -> list[Place]:
+    """Checkpoints whose files can be deleted, because newer ones that stand in the log take their place."""
+    if not attempts:
+        return []
+    top = max(attempts)
+    holders = [n for n, attempt in attempts.items() if attempt.checkpoints]
+    if not holders:
+        return []
+    kept = set(islice(_downwards(attempts, top, None), keep))
+    kept |= set(islice(_downwards(attempts, max(holders), None), keep))
+    if len(kept) < keep:
+        return []  # there are not enough newer ones yet to take the place of any
+    kept |= {attempt.base for n, attempt in attempts.items() if attempt.base and (n == top or not attempt.over)}
+    return sorted(
+        (n, number)
+        for n, attempt in attempts.items()
+        for number, kind in attempt.checkpoints.items()
+        if kind is CheckpointKind.CHECKPOINT and (n, number) not in kept
+    )
+
+
+def _downwards(attempts: Mapping[int, Chain], n: int, below: int | None) -> Iterator[Place]:
+    """The chain from attempt n's checkpoint `below` (None: its newest) on: each attempt's own, then its base's."""
+    seen: set[int] = set()
+    while n in attempts and n not in seen:
+        seen.add(n)
+        ids: Sequence[int] = sorted(attempts[n].checkpoints, reverse=True)
+        yield from ((n, number) for number in ids if below is None or number <= below)
+        base = attempts[n].base
+        if base is None:
+            return
+        n, below = base

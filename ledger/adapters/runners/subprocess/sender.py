@@ -1,0 +1,109 @@
+"""Sends the agent's events: an idempotent producer, acknowledged by all in-sync replicas."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from ledger.core.registers import parse_key, partition_of
+from ledger.ports import RunnerEvent
+
+log = logging.getLogger(__name__)
+
+
+class EventSender(Protocol):
+    """partitions: of `ledger.events`."""
+
+    partitions: int
+
+    def send(self, events: Sequence[RunnerEvent]) -> Collection[bytes]:
+        """Sends them in this order, waits for a bounded time, and says the keys of those that now stand in the log.
+        Of the others nothing is known; they are sent again, the same bytes. Never raises for want of a broker."""
+
+    def close(self) -> None: ...
+
+
+class KafkaEventSender:
+    """properties: librdkafka's; those that safety needs are set here. timeout_s: how long a call may wait for
+    acknowledgements. One thread at a time; not to be used across a fork."""
+
+    def __init__(
+        self, topic: str, partitions: int, properties: Mapping[str, Any], *, timeout_s: float = 10.0
+    ) -> None:
+        self.topic, self.partitions, self._timeout_s = topic, partitions, timeout_s
+        self._properties = {
+            **properties,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            "message.timeout.ms": max(1, int(timeout_s * 1000)),
+            "logger": log,
+        }
+        self._producer: Any = None
+        self._pending: set[bytes] = set()  # handed over, no report yet
+        self._acknowledged: set[bytes] = set()
+        self._trouble = ""
+
+    def send(self, events: Sequence[RunnerEvent]) -> Collection[bytes]:
+        producer = self._open()
+        self._acknowledged.clear()
+        for event in events:
+            if event.key not in self._pending:
+                self._produce(producer, event)
+        producer.flush(self._timeout_s)
+        wanted = {event.key for event in events}
+        return wanted & self._acknowledged
+
+    def close(self) -> None:
+        """Gives what is under way a last chance. Whatever is not acknowledged then is sent by the next agent."""
+        if self._producer is not None:
+            self._producer.flush(self._timeout_s)
+            self._producer = None
+
+    def _open(self) -> Any:
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            self._producer = Producer(self._properties)
+            self._pending.clear()
+        return self._producer
+
+    def _produce(self, producer: Any, event: RunnerEvent) -> None:
+        from confluent_kafka import KafkaException
+
+        named = parse_key(event.key)
+        if named is None:
+            raise ValueError(f"no key of a register: {event.key!r}")
+
+        def report(error: Any, _message: Any) -> None:
+            if self._producer is not producer:
+                return  # the last words of one that was replaced
+            self._pending.discard(event.key)
+            if error is None:
+                self._acknowledged.add(event.key)
+                self._say("")
+            else:
+                self._fail(error)
+
+        try:
+            producer.produce(
+                self.topic, key=event.key, value=event.value, headers=list(event.headers),
+                partition=partition_of(named[0], self.partitions), on_delivery=report,
+            )  # fmt: skip
+            self._pending.add(event.key)
+        except BufferError:
+            producer.poll(0)  # the queue is full: the rest goes with a later call
+        except KafkaException as error:
+            self._fail(error.args[0])
+
+    def _fail(self, error: Any) -> None:
+        """A fatal error ends an idempotent producer. Another takes its place: sending twice is harmless here."""
+        self._say(f"events can't be sent: {error.str()}")
+        if error.fatal():
+            self._producer = None
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.warning("%s", trouble or "events can be sent again")

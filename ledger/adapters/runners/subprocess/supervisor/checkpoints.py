@@ -1,0 +1,75 @@
+"""The checkpoint folder of an attempt: what is renamed in as `chk-<id>` or `sav-<id>` is complete.
+
+The job makes its data durable before the rename; here only names and sizes are looked at.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ID_MAX = 2**63 - 1
+_KINDS = {"chk-": "CHECKPOINT", "sav-": "SAVEPOINT"}
+
+
+def parse(name: str) -> tuple[int, str] | None:
+    """(id, kind) of a checkpoint's file name; None if it is not one. Ids are decimal without leading zeros."""
+    kind, digits = _KINDS.get(name[:4]), name[4:]
+    if kind is None or not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        return None
+    if digits != "0" and digits[0] == "0":
+        return None
+    number = int(digits)
+    return (number, kind) if number <= ID_MAX else None
+
+
+def listed(folder: str) -> list[tuple[int, str, str]]:
+    """(id, kind, name) of all checkpoints in the folder, by id; [] if the folder is gone.
+
+    Raises: OSError if it can't be read."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted((*found, name) for name in names if (found := parse(name)) is not None)
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file, or of all files in a folder; links count as themselves.
+
+    Raises: OSError if something can't be read or is not there."""
+    status = os.lstat(path)
+    if status.st_mode & 0o170000 != 0o040000:
+        return status.st_size
+    total, folders = 0, [path]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def news(folder: str, newest: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """(checkpoints above `newest` as facts, ascending; names that are not above it).
+
+    A checkpoint that vanishes while it is measured was never there.
+    Raises: OSError if the folder can't be read."""
+    fresh, old = [], []
+    for number, kind, name in listed(folder):
+        if number <= newest:
+            old.append(name)
+            continue
+        path = os.path.join(folder, name)
+        try:
+            size = size_of(path)
+        except FileNotFoundError:
+            continue
+        fresh.append({"fact": "checkpoint", "id": number, "kind": kind, "location": path, "size": size})
+        newest = number
+    return fresh, old

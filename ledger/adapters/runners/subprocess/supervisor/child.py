@@ -1,0 +1,86 @@
+"""The start of the job: held until its identity is on disk, and never without a supervisor."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+
+from .procs import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+ERROR_BYTES_MAX = 4096
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl({option}): {os.strerror(error)}")
+
+
+def become_subreaper() -> None:
+    """From now on whoever loses its parent below us becomes our child: a job can't leave anything behind."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+class Child:
+    """A job that is forked and held. `release` lets it go on; if we die before, it ends without having begun."""
+
+    def __init__(self, attempt: dict[str, Any], stdout: int, stderr: int) -> None:
+        self._go, self._error = -1, -1
+        held, self._go = os.pipe()
+        self._error, failed = os.pipe()
+        supervisor = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self._go)
+                _become(attempt, supervisor, held, stdout, stderr)
+            except BaseException as error:
+                os.write(failed, f"{type(error).__name__}: {error}".encode()[:ERROR_BYTES_MAX])
+            finally:
+                os._exit(127)
+        os.close(held)
+        os.close(failed)
+
+    def release(self) -> str:
+        """Lets it run; "" once the command is being executed, else why it can't be."""
+        try:
+            os.write(self._go, b"x")
+        except BrokenPipeError:
+            pass  # it has ended already, and perhaps said why
+        os.close(self._go)
+        said = b""
+        while more := os.read(self._error, ERROR_BYTES_MAX):
+            said += more
+        os.close(self._error)
+        return said.decode("utf-8", "replace")
+
+
+def _become(attempt: dict[str, Any], supervisor: int, held: int, stdout: int, stderr: int) -> None:
+    os.setsid()  # a session and a process group of its own
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:  # it died before the line above took effect
+        os._exit(127)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    if not os.read(held, 1):
+        os._exit(127)
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            try:
+                signal.signal(number, signal.SIG_DFL)
+            except OSError:
+                continue  # the C library keeps two of them for itself
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.chdir(attempt["graph_dir"])
+    if memory := attempt.get("memory_bytes"):
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    command = attempt["command"]
+    os.execvpe(command[0], command, attempt["environment"])

@@ -1,0 +1,58 @@
+"""The job's output: it writes to its log files itself, so nothing we do or fail to do can block or kill it.
+
+A file that has grown too large is copied aside and cut to nothing. The job's descriptor has O_APPEND, so it goes on at
+the new end. What it writes between copy and cut (microseconds) is lost: a log is not a fact.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .files import say
+
+TAIL_BYTES = 4096
+TAIL_LINES = 20
+
+
+class Log:
+    """`path` and, newest first, `path`.1, `path`.2 …: at most `files` files of about `bytes_max` bytes."""
+
+    def __init__(self, path: str, bytes_max: int, files: int) -> None:
+        self.path, self.bytes_max, self.files = path, bytes_max, max(files, 2)
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def rotate(self) -> None:
+        """Keeps the sizes; an error costs old lines, never the bound."""
+        size = os.fstat(self.fd).st_size
+        if size <= self.bytes_max:
+            return
+        try:
+            for i in range(self.files - 1, 1, -1):
+                if os.path.exists(f"{self.path}.{i - 1}"):
+                    os.replace(f"{self.path}.{i - 1}", f"{self.path}.{i}")
+            self._copy(f"{self.path}.1", max(0, size - self.bytes_max))
+        except OSError as error:
+            say(f"{self.path}: old lines are lost: {error}")
+        os.ftruncate(self.fd, 0)
+
+    def _copy(self, target: str, offset: int) -> None:
+        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            while copied := os.sendfile(out, self.fd, offset, 1 << 20):
+                offset += copied
+        finally:
+            os.close(out)
+
+
+def tail(path: str) -> str:
+    """The last lines of a log, as text without control characters; "" if there are none."""
+    data = b""
+    for part in (f"{path}.1", path):
+        try:
+            with open(part, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+                data = (data + file.read(TAIL_BYTES))[-TAIL_BYTES:]
+        except OSError:
+            continue
+    lines = data.decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
+    return "\n".join("".join(c for c in line if c.isprintable() or c == "\t") for line in lines).strip()

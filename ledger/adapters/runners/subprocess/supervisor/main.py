@@ -1,0 +1,290 @@
+"""The life of one attempt, from the claim of its run folder to the fact of its end.
+
+Run folder: `attempt.json` (what to start), `supervisor.json` (who claimed the attempt: created once, so it has one life
+at most), `child.json` (the job's process), `order.json` (created once: the order to stop, or the end if that came
+first), `asks/` (savepoints asked for), `checkpoints/`, `logs/`, `facts/<number>.json` (what we saw), `ran_for_s`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from . import procs
+from .child import Child, become_subreaper
+from .files import create_once, numbered, read_json, say, to_json, write_durably
+from .logs import Log, tail
+from .watch import CheckpointWatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+ASK_SUFFIX = ".ask"  # asks/<number>-<id of the ask>.ask; once answered, .answered is put behind it
+POLL_S = 0.2
+RETRY_S = 1.0
+SIGN_OF_LIFE_S = 5.0
+STAYS_AFTER_END_S = 10.0
+GIVE_UP_S = 30.0  # a disk may be away for a moment
+
+
+def main(folder: str) -> None:
+    # A goodbye to the whole machine reaches the job too; we stay to see how it ends.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    Supervisor(os.path.realpath(folder)).run()
+
+
+def verdict(code: int, status: int, last_lines: str) -> tuple[str, str]:
+    """(outcome, cause) of an exit as `waitid` tells it, where no order says otherwise."""
+    if (code, status) == (os.CLD_EXITED, 0):
+        return "finished", "exit code 0"
+    if code == os.CLD_EXITED:
+        cause = f"exit code {status}"
+    else:
+        try:
+            cause = f"killed by {signal.Signals(status).name}"
+        except ValueError:
+            cause = f"killed by signal {status}"
+    return "failed", f"{cause}: {last_lines}" if last_lines else cause
+
+
+class Supervisor:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.attempt = read_json(self._path("attempt.json")) or {}
+        self.facts = len(numbered(self._path("facts")))
+        self.watch = CheckpointWatch(self._path("checkpoints"))
+        self.order: dict[str, Any] = {}
+        self.signalled: list[str] = []  # asks that the job has been told of, oldest first
+        self.savepoint_by: float | None = None
+        self.kill_at: float | None = None
+        self.logs: list[Log] = []
+        self.pid = 0  # of the job, until somebody else could get its number
+        self.started_at = self.lived_at = self.folder_seen_at = time.monotonic()
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self.folder, *names)
+
+    # -- the whole life ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        me = to_json(procs.identity(os.getpid()))
+        if not self._insist("the claim", create_once, self._path("supervisor.json"), me):
+            say("this attempt has had its one life already")
+            return
+        self._read_order()
+        if self.order:
+            self._end("failed", "ordered to stop before it was started", 0.0)
+            return
+        become_subreaper()
+        limits = int(self.attempt["log_bytes_max"]), int(self.attempt["log_files"])
+        self.logs = [Log(self._path("logs", name), *limits) for name in ("stdout.log", "stderr.log")]
+        child = Child(self.attempt, self.logs[0].fd, self.logs[1].fd)
+        self.pid, who = child.pid, procs.identity(child.pid)
+        self._insist("child.json", write_durably, self._path("child.json"), to_json(who))
+        self.started_at = self.lived_at = time.monotonic()
+        if problem := child.release():
+            self._reap()
+            self._clear_away()
+            self._end("failed", f"the command could not be executed: {problem}", 0.0)
+            return
+        self._fact({"fact": "running", **who})
+        exit_code = self._watch()
+        ran_for_s = time.monotonic() - self.started_at
+        self._clear_away()
+        self._last_checkpoints()
+        self._end(*verdict(*exit_code, tail(self.logs[1].path)), ran_for_s)
+
+    def _watch(self) -> tuple[int, int]:
+        """Until the job has exited: what `waitid` says of it, and nothing of its group is left."""
+        while True:
+            signal.sigtimedwait([signal.SIGCHLD], POLL_S)
+            exited = self._exited()
+            if exited:
+                procs.kill_group(self.pid)
+                self._reap()
+                return exited
+            self._try("checkpoints", self._checkpoints)
+            self._try("orders", self._orders)
+            for log in self.logs:
+                self._try("logs", log.rotate)
+            self._sign_of_life()
+
+    def _reap(self) -> None:
+        os.waitpid(self.pid, 0)
+        self.pid = 0
+
+    def _exited(self) -> tuple[int, int] | None:
+        """Buries whatever else has ended; (code, status) once the job itself has."""
+        while True:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return None
+            if found.si_pid == self.pid:
+                return found.si_code, found.si_status
+            os.waitpid(found.si_pid, 0)
+
+    def _clear_away(self) -> None:
+        """Kills what is left of the job wherever it went: orphans come to us, and so do theirs. Returns once nobody is
+        left; one who can't be killed (stuck in the kernel) rightly keeps the attempt alive."""
+        said_at = time.monotonic() + STAYS_AFTER_END_S
+        while True:
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            for pid in procs.children(os.getpid()):
+                procs.kill(pid)
+            signal.sigtimedwait([signal.SIGCHLD], 0.05)
+            if time.monotonic() > said_at:
+                say(f"can't be killed: {procs.children(os.getpid())}")
+                said_at += 60
+
+    def _insist(self, what: str, write: Callable[..., T], *arguments: Any) -> T:
+        """Until it is written: a full disk delays a fact, it does not swallow it."""
+        tries = 0
+        while True:
+            try:
+                return write(*arguments)
+            except OSError as error:
+                if tries & (tries - 1) == 0:  # said ever more rarely
+                    say(f"{what} can't be written, trying again: {error}")
+                tries += 1
+                self._give_up_without_folder()
+                time.sleep(RETRY_S)
+
+    def _give_up_without_folder(self) -> None:
+        """Without its run folder nobody can order the attempt to stop or learn of its end: it is an orphan, and ends."""
+        now = time.monotonic()
+        if os.path.isdir(self.folder):
+            self.folder_seen_at = now
+        elif not self.logs or now - self.folder_seen_at >= GIVE_UP_S:  # nothing is started without logs
+            say("the run folder is gone, and so are we")
+            if self.pid:
+                procs.kill_group(self.pid)
+            self._clear_away()
+            sys.exit(1)
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def _fact(self, fact: dict[str, Any]) -> None:
+        fact["time_s"] = time.time()
+        self._insist("a fact", write_durably, self._path("facts", f"{self.facts + 1:012d}.json"), to_json(fact))
+        self.facts += 1
+
+    def _end(self, outcome: str, cause: str, ran_for_s: float) -> None:
+        """An order and an end by itself exclude each other: whichever was stored first decides the outcome. From then
+        on the end is known, even if we are killed before we report it."""
+        end = {"outcome": outcome, "cause": cause, "ran_for_s": round(ran_for_s, 3)}
+        if not self.order:
+            by_itself = to_json({"outcome": "", "savepoint": False, "end": end})
+            if not self._insist("the end", create_once, self._path("order.json"), by_itself):
+                self._read_order()
+        self._fact({"fact": "ended", **end, "outcome": self.order.get("outcome") or outcome})
+
+    def _last_checkpoints(self) -> None:
+        """The end names the newest checkpoint, so the folder is read once more."""
+        give_up_at = time.monotonic() + STAYS_AFTER_END_S
+        while True:
+            try:
+                self._list()
+                return
+            except OSError as error:
+                say(f"the checkpoint folder can't be read: {error}")
+                if time.monotonic() > give_up_at:
+                    return  # the next start reports what is still unreported
+                time.sleep(RETRY_S)
+
+    def _try(self, what: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError as error:
+            say(f"{what}: {error}")
+
+    def _sign_of_life(self) -> None:
+        """How long it has run, for whoever has to report the end if we can't. No fact, hence not made durable."""
+        now = time.monotonic()
+        if now - self.lived_at >= SIGN_OF_LIFE_S:
+            self.lived_at = now
+            self._give_up_without_folder()
+            self._try("sign of life", self._write_ran_for)
+
+    def _write_ran_for(self) -> None:
+        temporary = self._path("ran_for_s.tmp")
+        with open(temporary, "w") as file:
+            file.write(f"{time.monotonic() - self.started_at:.3f}")
+        os.replace(temporary, self._path("ran_for_s"))
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def _checkpoints(self) -> None:
+        if self.watch.changed(time.monotonic()):
+            self._list()
+
+    def _list(self) -> None:
+        for fact in self.watch.news(time.monotonic()):
+            if fact["kind"] == "SAVEPOINT":
+                fact["ask"] = self._answered()
+            self._fact(fact)
+            self.watch.newest = fact["id"]
+
+    # -- orders ------------------------------------------------------------------------------------------------------
+
+    def _read_order(self) -> None:
+        order = read_json(self._path("order.json"))
+        if order and order.get("outcome"):
+            self.order = order
+
+    def _orders(self) -> None:
+        now = time.monotonic()
+        if not self.order:
+            self._read_order()
+            if self.order:
+                self._obey(now)
+        self._asks()
+        if self.savepoint_by is not None and now >= self.savepoint_by:
+            self._terminate(now)
+        if self.kill_at is not None and now >= self.kill_at:
+            procs.kill_group(self.pid)
+
+    def _obey(self, now: float) -> None:
+        say(f"ordered to end as {self.order['outcome']}")
+        if self.order.get("savepoint") and procs.catches(self.pid, signal.SIGUSR1):
+            procs.kill(self.pid, signal.SIGUSR1)
+            self.savepoint_by = now + float(self.attempt["savepoint_grace_s"])
+        else:
+            self._terminate(now)
+
+    def _terminate(self, now: float) -> None:
+        self.savepoint_by = None
+        procs.kill_group(self.pid, signal.SIGTERM)
+        procs.kill_group(self.pid, signal.SIGCONT)  # one that is halted hears nothing
+        self.kill_at = now + float(self.attempt["stop_grace_s"])
+
+    def _asks(self) -> None:
+        """SIGUSR1 for every savepoint asked for, as soon as the job has a handler: without one it would die of it."""
+        for name in sorted(self._names_of_asks()):
+            if name not in self.signalled and procs.catches(self.pid, signal.SIGUSR1):
+                procs.kill(self.pid, signal.SIGUSR1)
+                self.signalled.append(name)
+
+    def _names_of_asks(self) -> list[str]:
+        return [name for name in os.listdir(self._path("asks")) if name.endswith(ASK_SUFFIX)]
+
+    def _answered(self) -> str | None:
+        """A savepoint has come: it answers the oldest ask, and an order that waits for it goes on."""
+        if self.savepoint_by is not None:
+            self.savepoint_by = 0.0
+        if not self.signalled:
+            return None
+        name = self.signalled.pop(0)
+        os.replace(self._path("asks", name), self._path("asks", name + ".answered"))
+        return name[: -len(ASK_SUFFIX)].partition("-")[2]

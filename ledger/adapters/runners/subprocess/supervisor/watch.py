@@ -1,0 +1,54 @@
+"""Watches a checkpoint folder by polling: inotify has few places, and two thousand idle jobs should cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .checkpoints import news
+from .files import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+LISTING_S = 5.0  # the folder is listed this often even if it seems unchanged
+SETTLING_S = 2.0  # … and at every poll for this long after a change: the clock of a file system is coarse
+LINES_MAX = 1000
+
+
+class CheckpointWatch:
+    """newest: the highest id that was taken note of; the caller sets it once that is durable."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.newest = folder, -1
+        self._changed_at = self._listed_at = 0.0
+        self._mtime = 0
+        self._known: set[str] = set()  # names that need no further word
+        self._lines = 0
+
+    def changed(self, now: float) -> bool:
+        """Whether the folder should be listed now. Raises: OSError."""
+        try:
+            mtime = os.stat(self.folder).st_mtime_ns
+        except FileNotFoundError:
+            return False
+        if mtime != self._mtime:
+            self._mtime, self._changed_at = mtime, now
+        return now - self._changed_at <= SETTLING_S or now - self._listed_at >= LISTING_S
+
+    def news(self, now: float) -> Iterator[dict[str, Any]]:
+        """New checkpoints as facts, ascending. What is not above the newest is ignored, and said so once.
+
+        Raises: OSError if the folder can't be read."""
+        fresh, old = news(self.folder, self.newest)
+        self._listed_at = now
+        for fact in fresh:
+            self._known.add(os.path.basename(fact["location"]))
+            yield fact
+        for name in set(old) - self._known:
+            if self._lines < LINES_MAX:
+                say(f"ignored: {name} is not above the newest checkpoint {self.newest}")
+                self._lines += 1
+        self._known = {*old, *(os.path.basename(fact["location"]) for fact in fresh)}

@@ -1,0 +1,55 @@
+"""Client and server: one line of JSON there, one line back, on a Unix domain socket in the agent's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SOCKET = "agent.sock"
+REQUEST_BYTES_MAX = 4 << 20
+ANSWER_BYTES_MAX = 256 << 20
+
+
+@contextmanager
+def socket_path(folder: Path) -> Iterator[str]:
+    """A short name for the socket, whose own may be longer than the 108 bytes that an address can hold.
+
+    Raises: OSError if there is no such folder."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{SOCKET}"
+    finally:
+        os.close(fd)
+
+
+def send_line(connection: socket.socket, value: Any, deadline: float) -> None:
+    """Raises: OSError (TimeoutError after the deadline, by the monotonic clock)."""
+    _limit(connection, deadline)
+    connection.sendall(json.dumps(value, separators=(",", ":")).encode() + b"\n")
+
+
+def read_line(connection: socket.socket, bytes_max: int, deadline: float) -> Any:
+    """The value on the line. Raises: OSError (TimeoutError); ValueError: too long, cut short, or no JSON."""
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        _limit(connection, deadline)
+        part = connection.recv(1 << 16)
+        if not part:
+            raise ValueError("the line was cut short")
+        data += part
+        if len(data) > bytes_max:
+            raise ValueError(f"the line is longer than {bytes_max} bytes")
+    return json.loads(data)
+
+
+def _limit(connection: socket.socket, deadline: float) -> None:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("no answer in time")
+    connection.settimeout(left_s)

@@ -1,0 +1,1 @@
+"""Spark Structured Streaming: the recovery stream and the executor of the reconciler."""

@@ -1,0 +1,50 @@
+"""The Spark session of a reconciler: one small driver on this machine, with the Kafka connector."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ledger.adapters.embedded.jars import spark_packages
+from ledger.adapters.embedded.java import java_home
+
+
+def start_session(folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024) -> SparkSession:
+    """folder: where Spark may write. slots: groups of actions that may be under way at once.
+
+    Raises: ConfigError if there is no Java that Spark runs on.
+    """
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else another Python starts
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "spark.jars.packages": spark_packages(),
+        "spark.driver.memory": f"{driver_memory_mb}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "200",
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.sql.streaming.minBatchesToRetain": "5",
+        "spark.sql.streaming.stopTimeout": "5s",
+        "spark.sql.streaming.pollingDelay": "100ms",  # 10 ms by default: a fifth of a core for nothing at an idle topic
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.python.worker.reuse": "true",
+        "spark.log.level": "WARN",
+    }
+    builder = SparkSession.builder.master(f"local[{slots}]").appName("jobledger-reconciler")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    return builder.getOrCreate()

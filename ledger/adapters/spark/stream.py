@@ -1,0 +1,111 @@
+"""`ledger.recovery` as a Spark Structured Streaming query.
+
+The query's checkpoint belongs to the epoch of the reconciler: a new leader reads the whole topic again. So a damaged
+checkpoint costs nothing, and a tombstone missed during a long pause can't keep a job alive.
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ledger.errors import TemporaryError
+from ledger.ports import MemoryRecord, Record
+
+BATCHES_KEPT = 3  # checkpoints of the latest epochs that stay, for people who look
+
+
+class SparkRecoveryStream:
+    """A RecoveryStream over the connector.
+
+    kafka: options of the Java client, without the prefix `kafka.`. folder: where the checkpoints of the epochs lie.
+    trigger_interval_s: the least time between two batches.
+    """
+
+    def __init__(
+        self, spark: SparkSession, topic: str, kafka: Mapping[str, str], folder: Path, trigger_interval_s: float = 0.0
+    ) -> None:
+        self._spark, self._topic, self._kafka, self._folder = spark, topic, dict(kafka), folder
+        self._trigger = f"{int(trigger_interval_s * 1000)} milliseconds"
+        self._query: StreamingQuery | None = None
+        self._batches: queue.Queue[list[Record]] = queue.Queue(maxsize=100)
+
+    def open(self, epoch: int) -> None:
+        self.close()
+        batches: queue.Queue[list[Record]] = queue.Queue(maxsize=100)
+        self._batches = batches
+        checkpoint = self._folder / f"epoch-{epoch}"
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        self._delete_older(epoch)
+        options = {
+            "subscribe": self._topic,
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",  # the epoch of a tombstone is in its headers only
+            "failOnDataLoss": "true",
+            "kafkaConsumer.pollTimeoutMs": "10000",
+            **{f"kafka.{name}": value for name, value in self._kafka.items()},
+            "kafka.isolation.level": "read_committed",
+        }
+        frame = self._spark.readStream.format("kafka").options(**options).load()
+
+        def take(batch: DataFrame, _: int) -> None:
+            records = _records(batch, self._topic)
+            if records:
+                batches.put(records)
+
+        self._query = (
+            frame.select("partition", "offset", "timestamp", "key", "value", "headers")
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime=self._trigger)
+            .queryName(f"recovery-epoch-{epoch}")
+            .start()
+        )
+
+    def take(self, timeout_s: float) -> Sequence[Record]:
+        try:
+            records = self._batches.get(timeout=timeout_s)
+        except queue.Empty:
+            if self._query is None or not self._query.isActive:
+                error = self._query.exception() if self._query is not None else None
+                raise TemporaryError(f"the recovery stream broke: {str(error)[:500]}") from None
+            return []
+        while not self._batches.empty():
+            records += self._batches.get_nowait()
+        return records
+
+    def close(self) -> None:
+        if self._query is not None:
+            query, self._query = self._query, None
+            try:
+                query.stop()
+            except Exception as error:  # a query that does not stop in time is left to its end; its batches go nowhere
+                raise TemporaryError(f"the recovery stream of this epoch did not stop: {error}") from error
+
+    def _delete_older(self, epoch: int) -> None:
+        for path in self._folder.glob("epoch-*"):
+            number = path.name.removeprefix("epoch-")
+            if number.isdigit() and int(number) <= epoch - BATCHES_KEPT:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _records(batch: DataFrame, topic: str) -> list[Record]:
+    """Rows in offset order within each partition: the epoch filter needs it, and a batch does not promise it."""
+    rows = sorted(batch.collect(), key=lambda row: (row.partition, row.offset))
+    return [
+        MemoryRecord(
+            topic, row.partition, row.offset, _bytes(row.key), _bytes(row.value),
+            tuple((header.key, _bytes(header.value) or b"") for header in row.headers or ()),
+            int(row.timestamp.timestamp() * 1000),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

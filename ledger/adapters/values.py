@@ -1,0 +1,136 @@
+"""Dataclasses to plain values (dict, list, str, …) and back, by their fields, for the codec.
+
+How a class is taken apart and built is worked out once, from its type hints; per value only calls are left.
+A field `from_` is called `from` outside Python. A symbol that an enum does not know becomes UNKNOWN. A number that is
+not finite is refused both ways: it is equal to nothing, not even to itself when read again.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from ledger.adapters.schemas import NAMESPACE
+
+Build = Callable[[dict[str, Any]], Any]
+Flatten = Callable[[Any], dict[str, Any]]
+Convert = Callable[[Any], Any]
+
+
+def plain_name(field_name: str) -> str:
+    """The name of a field outside Python."""
+    return field_name.removesuffix("_")
+
+
+@cache
+def builder(kind: type) -> Build:
+    """plain values -> kind, which must be a dataclass with slots. Raises what a wrong value raises.
+
+    Fills the slots itself: the `__init__` of a frozen dataclass takes three times as long."""
+    if not hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
+        raise TypeError(f"{kind.__name__} needs slots=True and no __post_init__")
+    hints = typing.get_type_hints(kind)
+    plain, special = [], []
+    for f in fields(kind):
+        put, convert = getattr(kind, f.name).__set__, _in(hints[f.name])
+        if convert is None:
+            plain.append((put, plain_name(f.name)))
+        else:
+            special.append((put, plain_name(f.name), convert))
+    new = object.__new__
+
+    def build(values: dict[str, Any]) -> Any:
+        out: Any = new(kind)
+        for put, name in plain:
+            put(out, values[name])
+        for put, name, convert in special:
+            put(out, convert(values[name]))
+        return out
+
+    return build
+
+
+@cache
+def flattener(kind: type) -> Flatten:
+    """kind -> plain values; mapping keys in order, so that equal values give equal bytes."""
+    hints = typing.get_type_hints(kind)
+    plain, special = [], []
+    for f in fields(kind):
+        get, convert = getattr(kind, f.name).__get__, _out(hints[f.name])
+        if convert is None:
+            plain.append((plain_name(f.name), get))
+        else:
+            special.append((plain_name(f.name), get, convert))
+
+    def flatten(value: Any) -> dict[str, Any]:
+        values = {name: get(value) for name, get in plain}
+        for name, get, convert in special:
+            values[name] = convert(get(value))
+        return values
+
+    return flatten
+
+
+def _in(hint: Any) -> Convert | None:
+    """How a plain value becomes what the hint says; None if it is that already."""
+    if hint is float:
+        return _finite
+    if (inner := _optional(hint)) is not None:
+        return _unless_none(_in(inner))
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        convert = _in(args[0])
+        return tuple if convert is None else lambda values: tuple(map(convert, values))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        known, unknown = {member.value: member for member in hint}, hint("UNKNOWN")
+        return lambda symbol: known.get(symbol, unknown)
+    return builder(hint) if _is_record(hint) else None
+
+
+def _out(hint: Any) -> Convert | None:
+    """`_in` backwards."""
+    if hint is float:
+        return _finite
+    if (inner := _optional(hint)) is not None:
+        return _unless_none(_named(inner) if _is_record(inner) else _out(inner))
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        convert = _out(args[0])
+        return list if convert is None else lambda values: list(map(convert, values))
+    if origin is Mapping:
+        return lambda values: dict(sorted(values.items()))
+    return flattener(hint) if _is_record(hint) else None
+
+
+def _named(kind: type) -> Convert:
+    """A record in a union by its name, so that the writer need not try it against each branch."""
+    flatten, name = flattener(kind), f"{NAMESPACE}.{kind.__name__}"
+    return lambda value: (name, flatten(value))
+
+
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def _optional(hint: Any) -> Any:
+    """X of `X | None`; None if the hint is no such thing."""
+    if not isinstance(hint, types.UnionType):
+        return None
+    (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
+    return inner
+
+
+def _unless_none(convert: Convert | None) -> Convert | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not a finite number")
+    return number

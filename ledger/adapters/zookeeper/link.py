@@ -1,0 +1,157 @@
+"""One session with the ensemble, for the one thread that asks: one request at a time, answered within T/5 or given up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, KazooException, NoNodeError, SessionExpiredError
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from ledger.adapters.zookeeper.client import Client
+from ledger.adapters.zookeeper.names import Names
+from ledger.adapters.zookeeper.recipe import host_list, hosts, members, silence_s
+from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+from ledger.ports import Clock
+
+__all__ = ["ConnectionLoss", "KazooException", "Link", "NoNodeError"]
+
+CONFIG = "/zookeeper/config"
+
+
+class Link:
+    """members: who to dial first, as far as known. wake: called, on any thread, whenever something has changed.
+
+    The public attributes are read by the asking thread and written by kazoo's."""
+
+    def __init__(
+        self, settings: ZooKeeperSettings, known: Sequence[tuple[str, int]], names: Names, clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._clock, self._wake = clock, wake
+        self.session_s = settings.session_timeout_s
+        """T: what the servers granted, once connected."""
+        self.session_id: int | None = None
+        self.is_connected = False
+        self.over = ""
+        """Why its session has ended, "" = as far as we know it has not."""
+        self.server = ""
+        self.answered = clock.monotonic()
+        """When the last request that was answered had been sent: the session is sure to have lived then."""
+        self._acl = CREATOR_ALL_ACL if settings.auth else OPEN_ACL_UNSAFE
+        self._config_changed = True
+        configured = hosts(settings.hosts)
+        self._client = Client(settings, list(known) or configured, configured, names, self)
+
+    # -- kazoo's threads: notes are taken, nothing is done -------------------------------------------------------------
+
+    def connected(self, session_id: int, session_s: float, host: str, port: int) -> None:
+        if self.session_id not in (None, session_id):
+            self.over = self.over or "the server gave it a new session unasked"
+        self.session_id, self.session_s, self.server = session_id, session_s, host_list([(host, port)])
+        self._config_changed = True  # what was changed while we were away came without a word
+        self.is_connected = True
+        self._wake()
+
+    def disconnected(self) -> None:
+        self.is_connected = False
+        self._wake()
+
+    def ended(self, reason: str) -> None:
+        self.is_connected = False
+        self.over = self.over or reason
+        self._wake()
+
+    # -- the asking thread ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._client.start_async()
+
+    @property
+    def members(self) -> list[tuple[str, int]]:
+        return list(self._client.members)
+
+    def ask(self, request: Callable[[Client], Any]) -> Any:
+        """The answer to one request. Nothing is sent, or sent later, without a connection.
+
+        Raises: ConnectionLoss: no answer; it may have been carried out all the same, and the session may be `over`. Other
+        KazooExceptions: it was answered so, e.g. NoNodeError."""
+        if not self.is_connected:
+            raise ConnectionLoss
+        sent = self._clock.monotonic()
+        result = request(self._client)
+        if not result.wait(silence_s(self.session_s)):
+            self.is_connected = False
+            self._client.drop()
+            raise ConnectionLoss
+        try:
+            answer = result.get()
+        except (ConnectionLoss, SessionExpiredError, ConnectionClosedError) as error:
+            raise ConnectionLoss from error
+        except KazooException:
+            self.answered = sent
+            raise
+        self.answered = sent
+        return answer
+
+    def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
+        """watch: called on another thread, once, when a child comes or goes or the node itself is deleted."""
+        found: list[str] = self.ask(lambda client: client.get_children_async(path, watch=watch))
+        return found
+
+    def read(self, path: str) -> tuple[bytes, float]:
+        """What it holds, and when it was made, in seconds since the epoch by the servers' clock."""
+        data, stat = self.ask(lambda client: client.get_async(path))
+        return data, stat.ctime / 1000
+
+    def write(self, path: str, data: bytes) -> None:
+        self.ask(lambda client: client.set_async(path, data))
+
+    def delete(self, path: str) -> None:
+        """If it is there."""
+        with suppress(NoNodeError):
+            self.ask(lambda client: client.delete_async(path))
+
+    def create_candidate(self, folder: str, begin: str, data: bytes) -> str:
+        """The name that the ephemeral sequential node got. The folder is made if it is not there."""
+
+        def create(client: Client) -> Any:
+            return client.create_async(f"{folder}/{begin}", data, acl=self._acl, ephemeral=True, sequence=True)
+
+        try:
+            made = self.ask(create)
+        except NoNodeError:
+            self.ask(lambda client: client.ensure_path_async(folder, acl=self._acl))
+            made = self.ask(create)
+        return str(made).rpartition("/")[2]
+
+    def follow_members(self) -> None:
+        """Who the members are now, if that may have changed. Raises: ConnectionLoss."""
+        if not self._config_changed:
+            return
+        self._config_changed = False
+        try:
+            data, _ = self.ask(lambda client: client.get_async(CONFIG, watch=self._on_config))
+        except ConnectionLoss:
+            self._config_changed = True
+            raise
+        except KazooException:  # not ours to read, or not there: then those of the settings are all we have
+            return
+        if found := members(data):
+            self._client.members = found
+
+    def _on_config(self, _event: Any) -> None:
+        self._config_changed = True
+        self._wake()
+
+    def end(self) -> None:
+        """Ends the session in good order, or leaves it to expire. Takes T/5 or so where nobody answers; never raises."""
+        giving_up = threading.Timer(silence_s(self.session_s), self._client.drop)
+        giving_up.daemon = True
+        giving_up.start()
+        with suppress(Exception):
+            self._client.stop()
+            self._client.close()
+        giving_up.cancel()
