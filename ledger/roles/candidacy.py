@@ -1,0 +1,98 @@
+"""How one instance of a role stands in its election: when it may take over, why it leads, when it gives the lead away.
+
+Whoever still holds a valid lease after a fence takes a new epoch at once, without a new election; but one who can't take
+over lets another try. The role's thread alone changes this; others may look at it at any time (`leaderless`).
+"""
+
+from __future__ import annotations
+
+from ledger.errors import Fenced
+from ledger.ports import Clock, Leadership
+
+HEALTHY_S = 10.0  # a term that lasted this long has gone well: what comes after is no repetition
+FENCED_MAX = 3  # take-overs and short terms in a row that may end by a fence before another is let to try
+RETRY_S = 0.5  # before the second of them; doubled each time
+AWAY_S = 2.0  # how long one who gave the lead away is no candidate: time for another to take it
+
+
+class Candidacy:
+    """epoch: of the term, 0 = it leads nothing. terms: how many it has led. waits_for: what keeps it from leading though
+    it could hold the lock, "" = nothing. since: when it began or ceased to lead, in seconds since the epoch.
+
+    forced: its leadership leads without the lock, and is given back after one term (decision 5).
+    """
+
+    def __init__(self, leadership: Leadership, clock: Clock, *, forced: bool = False) -> None:
+        self._leadership, self._clock, self._forced = leadership, clock, forced
+        self.epoch = self.terms = 0
+        self.waits_for = ""
+        self.since = clock.time()
+        self._trying = False
+        self._kept_after = ""
+        self._failures = 0
+        self._began_at = 0.0
+        self._again_at = clock.monotonic()
+
+    def may_lead(self) -> bool:
+        """Whether to take over now. Call it again and again; never blocks."""
+        if self._clock.monotonic() < self._again_at:
+            return False
+        held = self._leadership.valid()
+        if not self._leadership.acquire():
+            self._kept_after = self.waits_for = ""
+            return False
+        if not held:
+            self._kept_after = ""
+        self._trying, self.waits_for = True, "its take-over"
+        return True
+
+    def reason(self) -> str:
+        """Why leadership came here, for the claim."""
+        if self._kept_after:
+            return f"the same leader after: {self._kept_after}"[:1000]
+        return self._leadership.standing().because or "elected"
+
+    def must_hold(self, doing: str) -> None:
+        """Raises: Fenced if the lease has ended."""
+        if not self._leadership.valid():
+            raise Fenced(f"the lease ended while {doing}")
+
+    def leads(self, epoch: int) -> None:
+        """The take-over is done."""
+        self.epoch, self.terms, self.waits_for, self._trying = epoch, self.terms + 1, "", False
+        self.since, self._began_at = self._clock.time(), self._clock.monotonic()
+
+    def stands_back(self, error: Exception) -> None:
+        """The term, or the take-over, came to nothing. Keeps the lead if the lease is valid, unless it is of no use here:
+        the log can't be reached, or one fence follows the other. Never blocks."""
+        now, led, tried = self._clock.monotonic(), self.epoch > 0, self._trying
+        self._ceases()
+        if not (led or tried or (self._leadership.valid() and not self._forced)):
+            return  # nothing was held: only reading failed
+        self._failures = 1 if led and now - self._began_at >= HEALTHY_S else self._failures + 1
+        useless = self._failures > FENCED_MAX or not (led or isinstance(error, Fenced))
+        if self._leadership.valid() and not (useless or self._forced):
+            self._kept_after = str(error)
+            self._wait(0.0 if self._failures == 1 else RETRY_S * 2 ** (self._failures - 2), error)
+            return
+        if useless:
+            self._wait(AWAY_S, error)
+        self._gives_away()
+
+    def ends(self) -> None:
+        """Told to stop: another may lead at once."""
+        self._ceases()
+        self._gives_away()
+
+    def _ceases(self) -> None:
+        if self.epoch:
+            self.since = self._clock.time()
+        self.epoch, self.waits_for, self._trying = 0, "", False
+
+    def _gives_away(self) -> None:
+        self._forced, self._kept_after, self._failures = False, "", 0
+        self._leadership.release()
+
+    def _wait(self, seconds: float, error: Exception) -> None:
+        self._again_at = self._clock.monotonic() + seconds
+        self.waits_for = f"its next try, after: {error}"

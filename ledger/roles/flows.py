@@ -1,0 +1,270 @@
+"""What a reconciler does about one job, as generators: each yields what it needs next and goes on with the answer.
+
+A flow yields a `Task` (performed elsewhere; it goes on with the TaskOutcome) or a list of `Event`s (committed in the next
+transaction; it goes on with their offsets). A flow that ends early, or dies with its process, leaves nothing behind that
+the next pass can't judge: facts are in the log, fences and starts are durable at the runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from ledger import failpoints
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointRetention,
+    JobResult,
+    RefusedRestorePoint,
+    RestorePoint,
+)  # fmt: skip
+from ledger.core.plan import Action, Close, GiveUp, Lose, Retire, Settle, Start, StartAgain, Stop
+from ledger.core.recovery import RecoveryEntry
+from ledger.core.registers import Attempt, Ended, Register, Result, parse_key, parse_register, partition_of
+from ledger.ports import Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
+from ledger.roles.events import EventFactory
+from ledger.tasks import Cleaned, Prepared
+
+FAILURE_TIMES_MAX = 100
+CAUSE_MAX = 2_000
+log = structlog.get_logger("reconciler")
+
+Flow = Generator[Task | list[Event], Any, None]
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the reconciler of this epoch remembers of a job between passes.
+
+    relayed: keys of runner events that it has already put on the log. settled: attempt -> the end of the log after its
+    fence held nothing new. confirm: the end of the log after something first looked wrong. crashed: attempt -> how its
+    start crashed. last_fact: offset of its own last fact on the job; nothing is planned from an entry older than that.
+    """
+
+    relayed: set[bytes] = field(default_factory=set)
+    settled: dict[int, int] = field(default_factory=dict)
+    confirm: int | None = None
+    crashed: dict[int, str] = field(default_factory=dict)
+    last_fact: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What flows need of the reconciler. end_of_log: partition -> high watermark of ledger.events, asked now.
+    acknowledge: tells the runner that events stand in the log. still_planned: whether an entry is still what it was."""
+
+    topic: str
+    partitions: int
+    factory: EventFactory
+    time_s: Callable[[], float]
+    end_of_log: Callable[[int], int]
+    acknowledge: Callable[[str, str, Sequence[bytes]], None]
+    still_planned: Callable[[RecoveryEntry], bool]
+
+
+class Flows:
+    """Makes the flow of an action on a job."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._factory = around.factory
+
+    def of(self, action: Action, entry: RecoveryEntry, memory: Memory) -> Flow | None:
+        match action:
+            case Stop(_, n, outcome, reason):
+                return self._stop(entry, n, outcome, reason)
+            case Settle(_, n):
+                return self._settle(entry, memory, n)
+            case Start(_, n):
+                return self._start(entry, memory, n)
+            case StartAgain(_, n):
+                return self._start_again(entry, memory, n)
+            case Lose(_, n, outcome, cause):
+                return self._lose(entry, memory, n, outcome, cause)
+            case GiveUp(_, n):
+                return self._give_up(entry, memory, n)
+            case Close(_, n, outcome, forced):
+                return self._close(entry, memory, n, outcome, forced)
+            case Retire(_, forced):
+                return self._retire(entry, memory, forced)
+            case _:
+                return None
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    def _start(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+        outcome: TaskOutcome = yield self._prepare(entry, n, entry.restore_points, entry.restore_from_named)
+        if outcome.status is TaskStatus.REFUSED:
+            yield from self._verdict(entry, memory, n, outcome.reason)
+            return
+        if outcome.status is not TaskStatus.DONE or not isinstance(prepared := outcome.answer, Prepared):
+            log.warning("not_prepared", job=entry.job_id, attempt=n, reason=outcome.reason)
+            return
+        if prepared.unknown or not self._around.still_planned(entry):
+            log.info("start_waits", job=entry.job_id, attempt=n, reason=prepared.unknown or "the entry has changed")
+            return
+        record = self._record(entry, prepared.base, prepared.refused)
+        yield from self._write(entry, memory, (Attempt(n, self._factory.epoch), record))
+        base = (prepared.base,) if prepared.base else ()
+        failpoints.hit("start.recorded")
+        outcome = yield self._task("start", entry, n, graph=entry.graph, restore_points=base)
+        failpoints.hit("start.answered")
+        yield from self._started(entry, memory, n, outcome)
+
+    def _start_again(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+        points = (entry.base,) if entry.base else ()
+        outcome: TaskOutcome = yield self._prepare(entry, n, points, entry.base is not None)
+        if outcome.status is TaskStatus.REFUSED:
+            yield from self._fenced_end(entry, memory, n, "stopped", f"not started again: {outcome.reason}")
+            return
+        if outcome.status is not TaskStatus.DONE or outcome.answer.unknown:
+            return
+        outcome = yield self._task("start", entry, n, graph=entry.graph, restore_points=points)
+        if outcome.status is TaskStatus.DONE and outcome.answer is StartAnswer.ALREADY:
+            yield from self._settle(entry, memory, n)
+            return
+        yield from self._started(entry, memory, n, outcome)
+
+    def _started(self, entry: RecoveryEntry, memory: Memory, n: int, outcome: TaskOutcome) -> Flow:
+        log.info("start", job=entry.job_id, attempt=n, answer=outcome.answer or outcome.status, reason=outcome.reason)
+        if outcome.status is TaskStatus.REFUSED:
+            yield from self._verdict(entry, memory, n, outcome.reason)
+        elif outcome.status is TaskStatus.CRASHED:
+            memory.crashed[n] = f"the start crashed: {outcome.reason}"
+        elif outcome.status is TaskStatus.DONE and outcome.answer is StartAnswer.FENCED:
+            yield from self._fenced_end(entry, memory, n, "stopped", "its start was refused: it had been fenced")
+
+    def _verdict(self, entry: RecoveryEntry, memory: Memory, n: int, cause: str) -> Flow:
+        """The job can't be started at all: said as a fact, once the attempt can't begin any more."""
+        if cause.startswith("there is no runner"):
+            yield from self._write(entry, memory, self._end(n, "failed-permanent", cause))
+        else:
+            yield from self._fenced_end(entry, memory, n, "failed-permanent", cause)
+
+    def _record(
+        self, entry: RecoveryEntry, base: RestorePoint | None, refused: tuple[RefusedRestorePoint, ...]
+    ) -> AttemptStarted:
+        times = entry.failure_times
+        if entry.outcome in ("failed", "lost"):
+            times = (*times, self._around.time_s())[-FAILURE_TIMES_MAX:]
+        return AttemptStarted(entry.digest, base, refused, entry.failures, times)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def _stop(self, entry: RecoveryEntry, n: int, outcome: str, reason: str) -> Flow:
+        log.info("stop", job=entry.job_id, attempt=n, outcome=outcome, reason=reason)
+        yield self._task("stop", entry, n, outcome=outcome)
+
+    def _settle(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+        new = yield from self._fence(entry, memory, n)
+        if new is None:
+            return
+        if new:
+            yield from self._relay(entry, memory, new)
+        else:
+            memory.settled[n] = self._around.end_of_log(entry.partition)
+
+    def _lose(self, entry: RecoveryEntry, memory: Memory, n: int, outcome: str, cause: str) -> Flow:
+        new = yield from self._fence(entry, memory, n)
+        if new is None:
+            return
+        yield from self._relay(entry, memory, new)
+        if not any(_ends(event, n) for event in new):
+            log.warning("lost", job=entry.job_id, attempt=n, outcome=outcome, cause=cause)
+            yield from self._write(entry, memory, self._end(n, outcome, cause))
+
+    def _fenced_end(self, entry: RecoveryEntry, memory: Memory, n: int, outcome: str, cause: str) -> Flow:
+        """Fence n, relay what is left, and write the end that n has because it never ran."""
+        new = yield from self._fence(entry, memory, n)
+        if new is None:
+            return
+        yield from self._relay(entry, memory, new)
+        if not any(_ends(event, n) for event in new):
+            log.info("ends_unstarted", job=entry.job_id, attempt=n, outcome=outcome, cause=cause)
+            yield from self._write(entry, memory, self._end(n, outcome, cause))
+
+    def _give_up(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+        reason = entry.intent.reason if entry.intent else ""
+        yield from self._write(entry, memory, self._end(n, "lost", f"given up by force: {reason}"))
+
+    def _close(self, entry: RecoveryEntry, memory: Memory, n: int, outcome: str, forced: bool) -> Flow:
+        new = [] if forced else (yield from self._fence(entry, memory, n))
+        if new:
+            yield from self._relay(entry, memory, new)
+        elif new is not None:
+            yield from self._write(entry, memory, self._end(n, outcome, entry.reason))
+
+    def _retire(self, entry: RecoveryEntry, memory: Memory, forced: bool) -> Flow:
+        """Nothing runs any more: blobs and checkpoints go, then `result` and all tombstones in one transaction."""
+        dispose = entry.checkpoint_retention is CheckpointRetention.DELETE
+        task = self._task("clean", entry, 0, restore_points=entry.restore_points, dispose=dispose, forced=forced)
+        failpoints.hit("clean.unasked")
+        outcome: TaskOutcome = yield task
+        failpoints.hit("clean.answered")
+        if outcome.status is not TaskStatus.DONE or not isinstance(outcome.answer, Cleaned) or outcome.answer.alive:
+            log.warning("not_retired", job=entry.job_id, status=outcome.status, reason=outcome.reason)
+            return
+        point = None if dispose else next(iter(entry.restore_points), None)
+        result = JobResult(
+            entry.name, entry.namespace, entry.runner, entry.digest, entry.reason, self._around.time_s(),
+            entry.attempt, dict(entry.labels), point,
+        )  # fmt: skip
+        registers = [r for name in entry.registers if (r := parse_register(name)) is not None]
+        facts: list[tuple[Register, Any]] = [(register, None) for register in registers]
+        failpoints.hit("retire.unwritten")
+        yield from self._write(entry, memory, (Result(str(entry.state)), result), *facts)
+        failpoints.hit("retire.written")
+        log.info("retired", job=entry.job_id, state=entry.state, blobs=outcome.answer.blobs)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _fence(self, entry: RecoveryEntry, memory: Memory, n: int) -> Generator[Task, TaskOutcome, Any]:
+        """The runner's events that this reconciler has not yet relayed; None if the runner did not answer."""
+        outcome = yield self._task("fence", entry, n)
+        if outcome.status is not TaskStatus.DONE:
+            log.warning("not_fenced", job=entry.job_id, attempt=n, status=outcome.status, reason=outcome.reason)
+            return None
+        return [event for event in outcome.answer if event.key not in memory.relayed and _is_of(event, entry.job_id)]
+
+    def _relay(self, entry: RecoveryEntry, memory: Memory, new: Sequence[RunnerEvent]) -> Flow:
+        """Byte for byte, and acknowledged to the runner once committed."""
+        if not new:
+            return
+        partition = partition_of(entry.job_id, self._around.partitions)
+        offsets = yield [Event(self._around.topic, partition, e.key, e.value, e.headers) for e in new]
+        memory.last_fact = max(memory.last_fact, *offsets)
+        memory.relayed.update(event.key for event in new)
+        self._around.acknowledge(entry.runner, entry.job_id, [event.key for event in new])
+
+    def _write(self, entry: RecoveryEntry, memory: Memory, *facts: tuple[Register, Any]) -> Flow:
+        topic = self._around.topic
+        offsets = yield [self._factory.register(topic, entry.job_id, register, fact) for register, fact in facts]
+        memory.last_fact = max(memory.last_fact, *offsets)
+
+    def _end(self, n: int, outcome: str, cause: str) -> tuple[Register, AttemptEnded]:
+        return Ended(n, outcome, self._factory.writer), AttemptEnded(cause[:CAUSE_MAX])
+
+    def _prepare(self, entry: RecoveryEntry, n: int, points: tuple[RestorePoint, ...], named: bool) -> Task:
+        return self._task(
+            "prepare", entry, n, graph=entry.graph, restore_points=points, restore_from_named=named
+        )
+
+    def _task(self, verb: str, entry: RecoveryEntry, n: int, **rest: Any) -> Task:
+        return Task(verb, entry.runner, entry.job_id, n, **rest)
+
+
+def _is_of(event: RunnerEvent, job_id: str) -> bool:
+    """A runner speaks for the job that it was asked about, and for no other."""
+    parsed = parse_key(event.key)
+    return parsed is not None and parsed[0] == job_id
+
+
+def _ends(event: RunnerEvent, n: int) -> bool:
+    match parse_key(event.key):
+        case (_, Ended(m, _, _)):
+            return m == n
+    return False

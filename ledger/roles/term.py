@@ -1,0 +1,222 @@
+"""One term of a leading projector: from its claim to the moment it stands back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from ledger.core.facts import Progress
+from ledger.core.fold import fold_job, prunable
+from ledger.core.job import Job
+from ledger.core.published import Published
+from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
+from ledger.core.registers import NOOP_KEY, PROGRESS_KEY, Spec, key_of, parse_claim
+from ledger.core.table import Foreign, Held, RegisterTable
+from ledger.errors import Fenced, LedgerError
+from ledger.ports import Codec, Event, Leadership, Marks, Reader, Record, Writer
+from ledger.roles.admission import Admission
+from ledger.roles.due import DueTimes
+from ledger.roles.events import EventFactory
+from ledger.roles.parts import Parts, ProjectorSettings
+from ledger.roles.rejecting import RejectEvents
+
+log = structlog.get_logger("projector")
+
+
+class Term:
+    """What a leader knows and does. Made after the log was read to its true end.
+
+    current: the last entry written or taken over, by job. written: (partition, key) -> offset of our last record on
+    ledger.recovery. overwritten: keys whose last raw record is not the one that readers see.
+    """
+
+    def __init__(
+        self, parts: Parts, settings: ProjectorSettings, rejects: RejectEvents, writer: Writer, epoch: int,
+        table: RegisterTable, published: Published, reader: Reader,
+    ) -> None:  # fmt: skip
+        self._parts, self._settings, self._rejects = parts, settings, rejects
+        self._writer, self._table, self._published, self._reader = writer, table, published, reader
+        self._topics, self._clock = parts.topics, parts.clock
+        self._codec: Codec = parts.codec
+        self._leadership: Leadership = parts.leadership
+        self.epoch = epoch
+        self._factory = EventFactory(
+            role="projector", epoch=epoch, writer=parts.writer_name, actor=parts.actor, partitions=table.partitions,
+            clock=parts.clock, new_id=parts.new_id, codec=parts.codec, envelope=parts.envelope,
+        )  # fmt: skip
+        self._admission = Admission(
+            self._topics.events, parts.codec, parts.clock, rejects, settings.collect_unadmitted_after_s,
+            settings.result_retention_s, settings.record_bytes_max // 2,
+        )  # fmt: skip
+        self._due = DueTimes()
+        self._written: dict[tuple[int, bytes], int] = {}
+        self._progressed: dict[int, int] = {}
+        self._rejected: set[tuple[int, int]] = set()
+        self._next_progress = self._next_housekeeping = parts.clock.monotonic()
+        self._current: dict[str, RecoveryEntry] = dict(published.entries)
+        self._overwritten = {
+            (partition, key)
+            for partition, keys in published.raw.items()
+            for key in keys
+            if not published.last_is_effective(partition, key)
+        }
+
+    # -- taking over ---------------------------------------------------------------------------------------------------
+
+    def claim(self, foreign: Sequence[Foreign], reason: str) -> Marks:
+        """Claims the epoch on every partition and publishes all differences in one transaction. Where the claims lie."""
+        claims = self._factory.claims(self._topics.recovery, self._parts.writer_name, reason)
+        self._commit(claims + self._plan(self._everything(), foreign) + self._progress())
+        return {(c.topic, c.partition): self._written[c.partition, c.key] + 1 for c in claims}
+
+    def _everything(self) -> dict[str, int]:
+        jobs = {job.decode(): p for p, jobs in enumerate(self._table.jobs) for job in jobs}
+        for partition, keys in self._published.raw.items():
+            for key in keys:
+                if not key.startswith(b"~"):
+                    jobs.setdefault(key.decode("ascii", "replace"), partition)
+        return jobs
+
+    # -- leading -------------------------------------------------------------------------------------------------------
+
+    def submitted_at(self, job_id: str, digest: str, time_s: float) -> None:
+        self._admission.submitted_at(job_id, digest, time_s)
+
+    def tail(self, record: Record) -> tuple[str, int] | None:
+        """Looks at a record of ledger.recovery; the job (and partition) that somebody else wrote over, if so.
+
+        What readers drop still supersedes the good record when the cleaner comes by, so it is written again at once.
+        Raises: Fenced if a higher epoch is claimed.
+        """
+        key, partition = record.key(), record.partition()
+        if key in (None, NOOP_KEY.encode()) or record.offset() <= self._written.get((partition, key), -1):
+            return None
+        if parse_claim(key) is not None:
+            if (claimed := self._published.claimed.get(partition, 0)) > self.epoch:
+                raise Fenced(
+                    f"epoch {self.epoch} was replaced by {claimed} at {record.topic()}[{partition}]@{record.offset()}"
+                )
+            return None
+        log.error("overwritten_by_another", record=key.decode("utf-8", "replace"), offset=record.offset())
+        if key == PROGRESS_KEY.encode():
+            self._progressed.pop(partition, None)
+            return None
+        self._overwritten.add((partition, key))
+        return key.decode("utf-8", "replace"), partition
+
+    def publish(self, dirty: dict[str, int], foreign: Sequence[Foreign]) -> int:
+        """Writes what the dirty jobs, the foreign records and the clock ask for. The number of events written."""
+        now = self._clock.monotonic()
+        for job_id in self._due.passed(now):
+            if (entry := self._current.get(job_id)) is not None:
+                dirty.setdefault(job_id, entry.partition)
+        events = self._plan(dirty, foreign)
+        if now >= self._next_housekeeping:
+            self._next_housekeeping = now + self._settings.housekeeping_interval_s
+            events += self._admission.collect(self._table, self._factory)
+        if events or now >= self._next_progress:
+            events += self._progress()
+        if events:
+            self._commit(events)
+        return len(events)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    # -- what to write -------------------------------------------------------------------------------------------------
+
+    def _plan(self, dirty: dict[str, int], foreign: Iterable[Foreign]) -> list[Event]:
+        events = [self._rejects.record(record, reason) for record, reason in foreign]
+        for job_id, partition in dirty.items():
+            try:
+                events += self._plan_job(job_id, partition)
+            except Exception:  # one job's trouble is nobody else's (incident 003): its entry stays as it is published
+                log.exception("job_not_folded", job=job_id)
+        return events
+
+    def _plan_job(self, job_id: str, partition: int) -> list[Event]:
+        registers = self._table.registers(job_id.encode(), partition)
+        job = Job(job_id, registers, self._read)
+        events = self._entry(job, partition)
+        events += self._admission.judge(job, registers, partition, self._factory)
+        gone = prunable(job, self._settings.restore_points, self._settings.history)
+        events += [self._factory.register(self._topics.events, job_id, register, None) for register in gone]
+        return events + self._unreadable(job, registers, partition)
+
+    def _read(self, register: Any, held: Held) -> Any:
+        return self._codec.read(register, held[0])
+
+    def _entry(self, job: Job, partition: int) -> list[Event]:
+        job_id, key = job.job_id, (partition, job.job_id.encode())
+        before, overwritten = self._current.get(job_id), key in self._overwritten
+        self._overwritten.discard(key)
+        entry = fold_job(job, self._settings.restore_points)
+        if entry is None:
+            self._due.forget(job_id)
+            if self._current.pop(job_id, None) is None and not overwritten:
+                return []
+            return [self._factory.write(self._topics.recovery, partition, job_id, job_id, RecoveryEntry, None)]
+        entry = replace(entry, partition=partition, as_of=self._position(partition), epoch=self.epoch)
+        entry = self._due.stamp(entry, before, self._clock.time(), self._clock.monotonic())
+        if same_meaning(entry, before) and not overwritten:
+            return []
+        if why := self._why_unpublishable(entry):
+            entry = _unpublishable(entry, why)
+        self._current[job_id] = entry
+        return [self._factory.write(self._topics.recovery, partition, job_id, job_id, RecoveryEntry, entry)]
+
+    def _why_unpublishable(self, entry: RecoveryEntry) -> str:
+        try:
+            size = len(self._codec.encode(entry))
+        except LedgerError as error:
+            return str(error)
+        return f"it takes {size} bytes" if size > self._settings.record_bytes_max else ""
+
+    def _unreadable(self, job: Job, registers: dict[bytes, Held], partition: int) -> list[Event]:
+        events = []
+        for register in job.unreadable:
+            if isinstance(register, Spec) and job.admitted is None:
+                continue  # refused by admission, which says more
+            held = registers[job.names[register]]
+            if (partition, held[1]) not in self._rejected:
+                self._rejected.add((partition, held[1]))
+                reason = "the value is not the fact that its register holds; it counts as absent"
+                key = key_of(job.job_id, register).encode()
+                events.append(self._rejects.held(partition, key, *held, reason))
+        return events
+
+    def _progress(self) -> list[Event]:
+        self._next_progress = self._clock.monotonic() + self._settings.progress_interval_s
+        events = []
+        for partition in range(self._table.partitions):
+            as_of = self._position(partition)
+            if self._progressed.get(partition) != as_of:
+                self._progressed[partition] = as_of
+                fact = Progress(partition, as_of, self.epoch)
+                events.append(
+                    self._factory.write(self._topics.recovery, partition, PROGRESS_KEY, PROGRESS_KEY, Progress, fact)
+                )
+        return events
+
+    def _position(self, partition: int) -> int:
+        return self._reader.position().get((self._topics.events, partition), 0)
+
+    def _commit(self, events: list[Event]) -> None:
+        if not self._leadership.valid():
+            raise Fenced("the lease ended")
+        marks = {place: at for place, at in self._reader.position().items() if place[0] == self._topics.events}
+        for event, offset in zip(events, self._writer.commit(events, marks), strict=True):
+            if event.topic == self._topics.recovery:
+                self._written[event.partition, event.key] = offset
+
+
+def _unpublishable(entry: RecoveryEntry, why: str) -> RecoveryEntry:
+    """What stands in for an entry that no record can hold: the job is quarantined, all others go on."""
+    return RecoveryEntry(
+        entry.job_id, entry.name[:256], entry.namespace[:256], entry.runner[:256], JobState.QUARANTINED, entry.digest,
+        attempt=entry.attempt, reason=f"its entry can't be published: {why}"[:1000], partition=entry.partition,
+        as_of=entry.as_of, epoch=entry.epoch,
+    )  # fmt: skip
