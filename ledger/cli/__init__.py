@@ -1,0 +1,140 @@
+"""The command `jobledger`: parse, one call into the library, print.
+
+Each module beside this one brings its verbs by `register(app)`. Heavy imports stand inside the verbs: `--help` and
+completion must answer at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ledger._version import __version__
+from ledger.errors import LedgerError
+
+#: Exit code of what nobody foresaw (EX_SOFTWARE), apart from all answers.
+BUG = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+EXIT_CODES = {
+    0: "done",
+    1: "the answer is no: differs, not found, unhealthy",
+    2: "wrong usage or settings; nothing was done",
+    3: "Kafka, the agent or the blob store can't be reached",
+    4: "timed out: the outcome is not known",
+    5: "refused, overtaken or fenced",
+    BUG: "a bug; --debug shows where",
+}
+
+#: In the order of --help.
+_MODULES = ("embedded", "demo", "jobs", "reading", "logs", "operator", "serve", "topics", "leader", "config")
+
+
+class Frame(TyperGroup):
+    """Turns what a verb raises into a sentence on stderr and an exit code."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _name_variables(self, "LEDGER")
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LedgerError as error:
+            say_error(error)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # Whoever read has gone, such as `head`. What Python would flush at exit has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(BROKEN_PIPE) from None
+        except Exception as error:
+            if type(error).__module__.startswith("typer"):
+                raise  # wrong usage and exits: typer tells them
+            say_bug(error)
+            raise typer.Exit(BUG) from error
+
+
+def _name_variables(group: Any, prefix: str) -> None:
+    """The variable of a flag has the flag's name, also where Python's has an underscore behind it (`from_`)."""
+    for name, command in group.commands.items():
+        path = f"{prefix}_{name}".upper().replace("-", "_")
+        if hasattr(command, "commands"):
+            _name_variables(command, path)
+        for parameter in command.params:
+            if parameter.name.endswith("_") and parameter.envvar is None:
+                parameter.envvar = f"{path}_{parameter.name.rstrip('_').upper()}"
+
+
+def say_error(error: LedgerError) -> None:
+    print(f"error: {error}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    _say_traceback()
+
+
+def say_bug(error: Exception) -> None:
+    first_line = (str(error).splitlines() or [""])[0]
+    print(f"error: {type(error).__name__}: {first_line}", file=sys.stderr)
+    print("hint: This is a bug of jobledger. Run it again with --debug, and report what it shows.", file=sys.stderr)
+    _say_traceback()
+
+
+def debugging() -> bool:
+    """Whether --debug was asked for, wherever it stands."""
+    return "--debug" in sys.argv or os.environ.get("LEDGER_DEBUG", "").lower() in ("1", "true", "yes", "on")
+
+
+def _say_traceback() -> None:
+    if debugging():
+        traceback.print_exc()
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"jobledger {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="jobledger",
+    cls=Frame,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"auto_envvar_prefix": "LEDGER", "help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + ".",
+)
+
+
+@app.callback()
+def jobledger(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.", show_default=False)
+    ] = False,
+) -> None:
+    """Which jobs must be brought back, from which checkpoint, and why: an event-sourced ledger of jobs on Kafka."""
+
+
+def load_verbs() -> None:
+    for name in _MODULES:
+        if find_spec(f"ledger.cli.{name}") is not None:
+            import_module(f"ledger.cli.{name}").register(app)
+
+
+load_verbs()
+
+
+def main() -> None:
+    # What the client library grumbles about is no answer; errors that matter come as exceptions.
+    logging.getLogger("ledger").setLevel(logging.DEBUG if debugging() else logging.CRITICAL)
+    app()

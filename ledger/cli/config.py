@@ -1,0 +1,72 @@
+"""The verbs `config show|check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, Format
+from ledger.errors import ConfigError
+
+config = typer.Typer(help="See the settings in force, and where they come from.", no_args_is_help=True)
+
+Sources = Annotated[bool, typer.Option("--sources", help="Say where each setting comes from.", show_default=False)]
+SETTING, VALUE, SOURCE = Column("SETTING", "setting"), Column("VALUE", "value"), Column("SOURCE", "source")
+
+
+@config.command()
+@verb
+def show(world: World, sources: Sources = False) -> None:
+    """The settings in force, secrets masked, and the address of the broker."""
+    settings = world.config.shown() | {"bootstrap": _bootstrap(world)}
+    rows = [
+        {"setting": name, "value": value, "source": world.config.origins().get(name, "default")}
+        for name, value in flat(settings)
+    ]
+    if world.printer.form in (Format.json, Format.jsonl) and not sources:
+        world.printer.one(settings, [])
+    else:
+        world.printer.rows(rows, [SETTING, VALUE, SOURCE] if sources else [SETTING, VALUE])
+
+
+@config.command()
+@verb
+def check(world: World) -> None:
+    """Whether the settings can be used: the names are known, secrets can be read, Kafka's client takes its part."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    from ledger.electing import zookeeper_settings
+
+    try:
+        AdminClient({**world.config.client()})
+    except KafkaException as error:
+        raise ConfigError(f"Kafka's client does not take these settings: {error.args[0].str()}.") from error
+    world.config.topic_settings()
+    if world.config.leadership.adapter == "zookeeper":
+        zookeeper_settings(world.config)
+    world.printer.text("the settings can be used")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(config, name="config", rich_help_panel="Operate the ledger")
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted name and value of every setting."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _bootstrap(world: World) -> str | None:
+    """None: no ledger runs there yet, which is no reason not to show the rest."""
+    try:
+        return world.config.bootstrap
+    except ConfigError:
+        return None

@@ -1,0 +1,48 @@
+"""The verb `demo`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Input = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--input", envvar="LEDGER_DEMO_INPUT", exists=True, metavar="PATH",
+        help="Count the words of these instead of Python's own sources.",
+    ),
+]
+Dir = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", envvar="LEDGER_DEMO_DIR", metavar="DIR",
+        help="Keep the ledger here afterwards. Default: a folder that is deleted.",
+    ),
+]
+
+
+def demo(input_: Input = None, folder: Dir = None) -> None:
+    """The whole loop on real input: submit, crash, restart from a checkpoint, fail over, quarantine, finish, retire.
+
+    Starts a ledger of its own and exits 1 if anything is not as it must be.
+    """
+    from ledger.demo.story import play
+    from ledger.errors import UsageError
+
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty.", hint="The demonstration wants a folder of its own.")
+    place = folder or Path(tempfile.mkdtemp(prefix="jobledger-demo-"))
+    holds = play(place.resolve(), input_ or (), lambda line: print(line, flush=True))
+    if folder is None and holds:
+        shutil.rmtree(place, ignore_errors=True)
+    elif not holds:
+        print(f"what happened lies in {place}")
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("demo", rich_help_panel="An embedded ledger")(demo)

@@ -1,0 +1,84 @@
+"""The verbs `up` and `down`: an embedded ledger in one folder."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from ledger.cli.options import World, Yes, verb
+
+PANEL = "An embedded ledger"
+Projectors = Annotated[int, typer.Option("--projectors", min=0, max=9, metavar="N", help="How many; all but one stand by.")]
+Reconcilers = Annotated[int, typer.Option("--reconcilers", min=0, max=9, metavar="N", help="How many; each holds a JVM.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", "-d", help="Return once all is up; it runs on in the background.", show_default=False)
+]
+Jobs = Annotated[
+    bool, typer.Option("--jobs", help="Stop the jobs too; the next `up` brings them back.", show_default=False)
+]
+Purge = Annotated[
+    bool, typer.Option("--purge", help="Then delete all that the ledger made in the folder.", show_default=False)
+]
+
+
+@verb
+def up(world: World, projectors: Projectors = 2, reconcilers: Reconcilers = 1, detach: Detach = False) -> None:
+    """Start a ledger in --dir: a Kafka broker, projectors, a reconciler, a runner agent; and keep it running.
+
+    Killing `up` stops nothing; `up` again adopts what runs; `jobledger down` stops it.
+    """
+    from ledger import wiring
+    from ledger.adapters.embedded.up import Up, role_names
+
+    roles = role_names(projectors, reconcilers)
+    if detach:
+        _detach(world, ["--projectors", str(projectors), "--reconcilers", str(reconcilers)])
+        return
+    stopped = threading.Event()
+    numbers: list[int] = []
+
+    def ask(number: int, _frame: Any) -> None:
+        numbers.append(number)
+        stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    Up(world.config, roles, say=_say, stopped=stopped, source=lambda: wiring.source(world.config)).run()
+    _say("up ends; the ledger runs on (`jobledger down` stops it)")
+    if signal.SIGINT in numbers:
+        raise typer.Exit(130)
+
+
+@verb
+def down(world: World, jobs: Jobs = False, purge: Purge = False, yes: Yes = False) -> None:
+    """Stop the ledger in --dir. Its jobs run on, unless --jobs."""
+    from ledger import wiring
+    from ledger.adapters.embedded.down import down
+
+    folder = world.config.dir
+    if purge and not yes and sys.stdin.isatty() and not typer.confirm(f"Delete the ledger in {folder}, with all it knows?"):
+        raise typer.Exit(1)
+    down(folder, say=_say, runners=lambda: wiring.runners(world.config), jobs=jobs, purge=purge)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up", rich_help_panel=PANEL)(up)
+    app.command("down", rich_help_panel=PANEL)(down)
+
+
+def _detach(world: World, arguments: list[str]) -> None:
+    from ledger.adapters.embedded.detach import detach
+
+    if world.debug:
+        arguments = [*arguments, "--debug"]
+    code = detach(world.config, arguments, say=_say, complain=lambda line: print(line, file=sys.stderr))
+    if code:
+        raise typer.Exit(code)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

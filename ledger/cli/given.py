@@ -1,0 +1,94 @@
+"""What people write in flags, read: restart policies, environments, restore points, names. Wrong ones are usage errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.errors import UsageError
+
+if TYPE_CHECKING:
+    from ledger.core.facts import RestartPolicy, RestorePoint
+
+RESTART_FORMS = "none, fixed-delay[:ATTEMPTS[:DELAY]] or exponential-delay[:ATTEMPTS[:DELAY[:DELAY_MAX]]]"
+_UNIT_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+
+
+def restart_policy(text: str | None) -> RestartPolicy:
+    """ATTEMPTS: failures in a row that are followed by a restart, 0 = no limit. A delay is 10s, 500ms, 2m or seconds.
+
+    Defaults are Flink's: fixed-delay 1 attempt after 1 s; exponential-delay no limit, from 1 s up to 1 min."""
+    from ledger.core import restart
+    from ledger.core.facts import RestartKind, RestartPolicy
+
+    if text is None:
+        return RestartPolicy()
+    kind, *given = text.split(":")
+    match kind, len(given):
+        case "none", 0:
+            policy = RestartPolicy(RestartKind.NONE)
+        case "fixed-delay", 0 | 1 | 2:
+            policy = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=1)
+        case "exponential-delay", 0 | 1 | 2 | 3:
+            policy = RestartPolicy(RestartKind.EXPONENTIAL_DELAY)
+        case _:
+            raise UsageError(f"--restart takes {RESTART_FORMS}, not {text}.")
+    if given:
+        if not re.fullmatch(r"[0-9]{1,9}", given[0]):
+            raise UsageError(f"--restart {text}: {given[0]} is no number of attempts.", hint=RESTART_FORMS)
+        policy = replace(policy, attempts_max=int(given[0]))
+    delays = [duration_s(word, f"--restart {text}") for word in given[1:]]
+    if delays:
+        delay_s = delays[0]
+        delay_max_s = delays[1] if delays[1:] else max(delay_s, policy.delay_max_s)
+        if delay_max_s < delay_s:
+            raise UsageError(f"--restart {text}: the delay can't grow from {delay_s:g} s to at most {delay_max_s:g} s.")
+        policy = replace(policy, delay_s=delay_s, delay_max_s=delay_max_s)
+    if problem := restart.problem(policy):
+        raise UsageError(f"--restart {text}: {problem}.", hint=RESTART_FORMS)
+    return policy
+
+
+def duration_s(text: str, where: str) -> float:
+    """Seconds."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise UsageError(f"{where}: {text} is no duration.", hint="For example: 10s, 500ms, 2m, 1h, or seconds.")
+    return round(float(match[1]) * _UNIT_S[match[2] or ""], 3)
+
+
+def environment(pairs: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--env takes NAME=VALUE, not {pair}.")
+        found[name] = value
+    return found
+
+
+def restore_point(text: str | None) -> RestorePoint | None:
+    """A checkpoint or savepoint from outside the ledger, by its location. A path is meant on this host."""
+    from ledger.core.facts import RestorePoint
+
+    if text is None:
+        return None
+    return RestorePoint(0, 0, text if "://" in text else str(Path(text).expanduser().absolute()))
+
+
+def name(text: str, flag: str) -> str:
+    """Of a job or a namespace: `namespace/name` must stay one word with one slash."""
+    if _NAME.match(text) is None:
+        raise UsageError(f"{flag} takes letters, digits, '.', '_' and '-', 128 at most, not {text!r}.")
+    return text
+
+
+def reason(text: str) -> str:
+    if not text.strip():
+        raise UsageError("--reason says why, for those who read the history later.")
+    return text.strip()

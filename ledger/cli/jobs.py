@@ -1,0 +1,183 @@
+"""The verbs that change jobs: submit, cancel, suspend, resume, retry; and wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli import given, opening, showing
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column
+
+if TYPE_CHECKING:
+    from ledger.client import Ended
+    from ledger.core.facts import IntentKind, JobSubmitted
+
+PANEL = "Jobs"
+RUNNER = "subprocess"
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Id, unique beginning of an id, NAME or NAMESPACE/NAME.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history for ever.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Do not wait for the runner's word: then two attempts may run at once.", show_default=False
+    ),
+]
+Command = Annotated[
+    list[str] | None, typer.Argument(metavar="-- COMMAND…", help="Program and arguments.", show_default=False)
+]
+Id = Annotated[
+    str | None,
+    typer.Option("--id", envvar="LEDGER_SUBMIT_ID", metavar="ID", help="Id of the job; default: a new UUIDv7."),
+]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name for people; default: the program's.")]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NAMESPACE", help="Whose job it is.")]
+Unique = Annotated[
+    bool, typer.Option("--unique", help="Refuse if a job of this name is not over.", show_default=False)
+]
+Restart = Annotated[
+    str | None,
+    typer.Option("--restart", metavar="POLICY", help=f"{given.RESTART_FORMS}. Default: exponential-delay."),
+]
+Priority = Annotated[int, typer.Option("--priority", metavar="N", help="Higher ones start first.")]
+Graph = Annotated[
+    list[Path] | None,
+    typer.Option("--graph", metavar="FILE", help="A file or folder to take along; may be given again."),
+]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job; may be given again.")
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", envvar="LEDGER_SUBMIT_FROM", metavar="RESTORE_POINT", help="Checkpoint to begin from."),
+]
+RetryFrom = Annotated[
+    str,
+    typer.Option(
+        "--from", envvar="LEDGER_RETRY_FROM", metavar="RESTORE_POINT", help="latest, scratch, or ATTEMPT/ID as in show."
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over or quarantined.", show_default=False)]
+
+
+@verb
+def submit(
+    world: World, command: Command = None, id_: Id = None, name: Name = None, namespace: Namespace = "default",
+    unique: Unique = False, restart: Restart = None, priority: Priority = 0, graph: Graph = None, env: Env = None,
+    from_: From = None, wait: Wait = False,
+) -> None:  # fmt: skip
+    """Submit a job: a command, run by the agent of this host, and brought back until it is over.
+
+    The last line of the answer is the id of the job. To submit the same again under the same --id changes nothing.
+    """
+    from ledger.adapters.runners.subprocess.graph import pack
+    from ledger.core.facts import JobSubmitted
+    from ledger.errors import UsageError
+    from ledger.outside import NO_GRAPH
+
+    if not command:
+        raise UsageError("Say what to run.", hint="For example: jobledger submit --name etl -- python etl.py")
+    spec = JobSubmitted(
+        given.name(name if name is not None else _program(command[0]), "--name"),
+        given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart), priority=priority,
+        restore_from=given.restore_point(from_),
+    )  # fmt: skip
+    blob = pack(command, graph or (), given.environment(env or ()))
+    try:
+        with opening.client(world, "submitting") as (client, tell):
+            job_id = client.submit(spec, blob, job_id=id_, unique=unique, named=tell)
+            ended = client.wait(job_id) if wait else None
+    finally:
+        blob.unlink(missing_ok=True)
+    _answer_submit(world, job_id, spec, ended)
+
+
+@verb
+def wait(world: World, job: Job) -> None:
+    """Wait until a job is over or quarantined. Exit code 0: it is FINISHED; 1: anything else."""
+    with opening.client(world) as (client, tell):
+        job_id = client.resolve(job, retired=True)
+        tell(f"waiting for {job_id}")
+        ended = client.wait(job_id)
+    _say_ended(world, ended)
+
+
+@verb
+def cancel(world: World, job: Job, reason: Reason, force: Force = False) -> None:
+    """Cancel a job. That is never undone."""
+    from ledger.core.facts import IntentKind
+
+    _declare(world, job, IntentKind.CANCEL, reason, force=force)
+
+
+@verb
+def suspend(world: World, job: Job, reason: Reason) -> None:
+    """Stop a job for now. It keeps its graph and restore points; `resume` brings it back."""
+    from ledger.core.facts import IntentKind
+
+    _declare(world, job, IntentKind.SUSPEND, reason)
+
+
+@verb
+def resume(world: World, job: Job, reason: Reason) -> None:
+    """Bring back a suspended job, from its newest restore point."""
+    from ledger.core.facts import IntentKind
+
+    _declare(world, job, IntentKind.RUN, reason)
+
+
+@verb
+def retry(world: World, job: Job, reason: Reason, from_: RetryFrom = "latest", force: Force = False) -> None:
+    """Try again a job whose last attempt ended: a quarantined one, or one that waits for its restart."""
+    from ledger.core.facts import IntentKind
+
+    _declare(world, job, IntentKind.RETRY, reason, from_, force)
+
+
+def register(app: typer.Typer) -> None:
+    # Everything from the first word of the command on is the command's, its options too.
+    app.command("submit", rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(submit)
+    for function in (wait, cancel, suspend, resume, retry):
+        app.command(function.__name__, rich_help_panel=PANEL)(function)
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _program(word: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in Path(word).name)[:128] or "job"
+
+
+def _answer_submit(world: World, job_id: str, spec: JobSubmitted, ended: Ended | None) -> None:
+    """The id stands in the last line, whatever else is told."""
+    row = {"job_id": job_id} | ({"state": ended.state, "reason": ended.reason} if ended else {})
+    if not world.printer.for_people:
+        world.printer.one(row, [showing.ID])
+    else:
+        state = f"{ended.state}{f': {ended.reason}' if ended.reason else ''}" if ended else "admitted"
+        world.printer.text(f"{spec.namespace}/{spec.name} is {state}")
+        world.printer.text(job_id)
+    if ended is not None and not ended.finished:
+        raise typer.Exit(1)
+
+
+def _declare(
+    world: World, job: str, kind: IntentKind, reason: str, from_: str = "latest", force: bool = False
+) -> None:
+    why = given.reason(reason)
+    with opening.client(world) as (client, tell):
+        job_id = client.resolve(job)
+        tell(f"waiting until {job_id} shows it")
+        entry = client.declare(job_id, kind, reason=why, from_=from_, force=force)
+    showing.one_job(world.printer, showing.entry_row(entry))
+
+
+def _say_ended(world: World, ended: Ended) -> None:
+    world.printer.one(
+        {"job_id": ended.job_id, "state": ended.state, "reason": ended.reason},
+        [showing.ID, Column("STATE", "state"), Column("REASON", "reason")],
+    )
+    if not ended.finished:
+        raise typer.Exit(1)

@@ -1,0 +1,123 @@
+"""The verb `leader`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, age, utc
+
+if TYPE_CHECKING:
+    from ledger.leaders import Led
+    from ledger.ports import Candidate
+
+
+class Role(StrEnum):
+    projector = "projector"
+    reconciler = "reconciler"
+
+
+def _utc(since: float | None) -> str:
+    return "-" if since is None else utc(since)
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else age(seconds)
+
+
+COLUMNS = [
+    Column("ROLE", "role"),
+    Column("LED", "led", lambda led: "?" if led is None else "yes" if led else "NO"),
+    Column("EPOCH", "epoch"),
+    Column("WRITER", "writer"),
+    Column("SINCE", "since", _utc),
+    Column("FOR", "led_s", _age),
+    Column("LOCK", "lock"),
+    Column("PID", "pid", wide=True),
+    Column("LEASE", "lease_left_s", wide=True),
+    Column("REASON", "reason"),
+]
+PAST = [column for column in COLUMNS if column.key in ("role", "epoch", "writer", "since", "led_s", "reason")]
+CANDIDATES = [
+    Column("CANDIDATE OF", "role"),
+    Column("WHO", "who"),
+    Column("PID", "pid"),
+    Column("LOCK", "holds", lambda holds: "yes" if holds else "-"),
+    Column("EPOCH", "epoch"),
+    Column("SINCE", "since", _utc),
+    Column("WAITS FOR", "waits_for"),
+]
+Which = Annotated[Role | None, typer.Argument(metavar="ROLE", help="projector or reconciler. Without it, both.")]
+All = Annotated[
+    bool, typer.Option("--all", "--timeline", help="All claims in the log, the newest first.", show_default=False)
+]
+
+
+@verb
+def leader(world: World, role: Which = None, all_: All = False) -> None:
+    """Who leads: by the newest claim in the log (the law), and by the election (advice), with all who want to.
+
+    Exit code 1 if a role has no leader, 3 if the log can't be read. An election that does not answer is told on stderr.
+
+    -o json: one object a role, with role, led (null: the election did not answer), epoch, writer, since, reason and led_s
+    of the newest claim; lock, pid and lease_left_s of who holds the lock; why_not if it is not led; not_asked; candidates:
+    who, pid, holds, epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason a claim.
+    """
+    from ledger import wiring
+    from ledger.claims import read_claims
+    from ledger.errors import Unreachable
+    from ledger.leaders import ROLES, led, timeline
+    from ledger.presence import present
+
+    now, host = wiring.clock().time(), socket.gethostname()
+    roles = ROLES if role is None else (role.value,)
+    folder = world.config.candidates_folder
+    asked = {name: _elected(world, name) for name in roles} if not all_ else {}
+    try:
+        with world.printer.progress("reading the log") as tell:
+            source = wiring.source(world.config, lambda _what, read, total: tell(f"{read} of {total} records"))
+            claims = {name: [claim for claim in read_claims(source) if claim.role == name] for name in roles}
+    except Unreachable:
+        _tell([led(name, [], asked[name], present(folder, name), host, now) for name in asked], world)
+        raise
+    if all_:
+        past = [claim._asdict() | {"led_s": led_s} for name in roles for claim, led_s in timeline(claims[name], now)]
+        world.printer.rows(past, PAST, empty="Nobody has led yet.")
+        return
+    found = [led(name, claims[name], asked[name], present(folder, name), host, now) for name in roles]
+    world.printer.rows([asdict(one) for one in found], COLUMNS)
+    if world.printer.for_people and (listed := [{"role": one.role} | asdict(c) for one in found for c in one.candidates]):
+        world.printer.text("")
+        world.printer.rows(listed, CANDIDATES)
+    _tell(found, world)
+    if any(one.led is False for one in found):
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("leader", rich_help_panel="Operate the ledger")(leader)
+
+
+def _elected(world: World, role: str) -> Sequence[Candidate] | str:
+    from ledger import wiring
+    from ledger.errors import Unreachable
+
+    try:
+        return wiring.candidates(world.config, role)
+    except Unreachable as error:
+        return str(error)
+
+
+def _tell(found: Sequence[Led], world: World) -> None:
+    """On stderr: what could not be asked, and which role nobody leads, with what each candidate waits for."""
+    for one in found:
+        if one.not_asked:
+            world.printer.note(f"{one.role}: the election could not be asked: {one.not_asked}")
+        elif one.led is False:
+            world.printer.note(f"{one.role}: nobody leads: {one.why_not}")

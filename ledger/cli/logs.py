@@ -1,0 +1,45 @@
+"""The verb `logs`: what an attempt printed, from the files of the runner agent on this host."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ledger.cli import opening
+from ledger.cli.jobs import Job
+from ledger.cli.options import World, verb
+
+Attempt = Annotated[
+    int | None, typer.Option("--attempt", min=1, metavar="N", help="Which attempt; default: the last one.")
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Print on as it comes, until the attempt is over.", show_default=False)
+]
+
+
+@verb
+def logs(world: World, job: Job, follow: Follow = False, attempt: Attempt = None) -> None:
+    """What an attempt of a job printed: its stdout on stdout, its stderr on stderr."""
+    from ledger import wiring
+    from ledger.adapters.runners.subprocess import printed
+    from ledger.errors import NotFound
+    from ledger.finding import resolve
+    from ledger.watching import Watch
+
+    with opening.source(world, "looking for the attempt") as source:
+        job_id = resolve(source, job, retired=True)
+        with Watch(source, job_id) as watch:
+            watch.read()
+            n = attempt or watch.until(lambda: watch.job().top or None, None if follow else 0.0)
+    if n is None:
+        raise NotFound(f"{job_id} has not been started yet.", hint="-f waits for it.")
+    out = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+    for stream, data in printed.read(world.config.agent_folder, job_id, n, wiring.clock() if follow else None):
+        out[stream].write(data)
+        out[stream].flush()
+
+
+def register(app: typer.Typer) -> None:
+    app.command("logs", rich_help_panel="Look")(logs)

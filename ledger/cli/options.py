@@ -1,0 +1,156 @@
+"""What every verb takes: which ledger, how the answer is printed.
+
+    @app.command("show")
+    @verb
+    def show(world: World, job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
+        '''One job.'''
+        world.printer.one(row_of(read(world.config, job)), COLUMNS)
+
+`verb` puts the shared options in the place of `world`. Each flag can also be set by an environment variable, which
+--help shows: the shared ones are named here, all others are LEDGER_<VERB>_<FLAG>.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from ledger import failpoints
+from ledger.cli.output import Format, Printer
+from ledger.errors import ConfigError, Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from ledger.config import Config
+
+WHICH = "Which ledger"
+Dir = Annotated[
+    Path | None,
+    typer.Option("--dir", envvar="LEDGER_DIR", metavar="DIR", help="Folder of the ledger.", rich_help_panel=WHICH),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", "-b", envvar="LEDGER_KAFKA__BOOTSTRAP_SERVERS", metavar="HOST:PORT[,…]",
+        help="A Kafka of your own, not the embedded one.", rich_help_panel=WHICH,
+    ),
+]  # fmt: skip
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", envvar="LEDGER_CONFIG", metavar="FILE", help="TOML file; default DIR/ledger.toml.",
+        rich_help_panel=WHICH,
+    ),
+]  # fmt: skip
+Client = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X", envvar="LEDGER_X", metavar="NAME=VALUE", help="A librdkafka setting; may be given again. No secrets: "
+        "argv can be seen by all.", rich_help_panel=WHICH,
+    ),
+]  # fmt: skip
+Output = Annotated[
+    Format,
+    typer.Option("--output", "-o", envvar="LEDGER_OUTPUT", help="How the answer is printed."),
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", envvar="LEDGER_DEBUG", help="Show tracebacks and debug lines.", show_default=False)
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
+
+
+@dataclass
+class World:
+    """Where a verb works. The settings are read when first asked for."""
+
+    dir: Path | None = None
+    config_file: Path | None = None
+    sections: dict[str, Any] = field(default_factory=dict)
+    output: Format = Format.table
+    debug: bool = False
+
+    @cached_property
+    def config(self) -> Config:
+        """Raises: ConfigError."""
+        from ledger.config import load_config
+
+        return load_config(self.dir, self.config_file, **self.sections)
+
+    @cached_property
+    def printer(self) -> Printer:
+        return Printer(self.output)
+
+
+_SHARED = {
+    "dir_": Dir, "bootstrap": Bootstrap, "config_file": ConfigFile, "client": Client, "output": Output, "debug": Debug,
+}  # fmt: skip
+_DEFAULTS = {"output": Format.table, "debug": False}
+
+
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """Replaces the first parameter, `world: World`, by the shared options."""
+    hints = get_type_hints(function, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints.get(name, parameter.annotation))
+        for name, parameter in list(inspect.signature(function).parameters.items())[1:]
+    ]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=type_) for name, type_ in _SHARED.items()
+    ]
+    context = inspect.Parameter("ctx", kind, annotation=typer.Context)
+    all_of_them = [parameter.replace(kind=kind) for parameter in own] + shared + [context]
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        ctx = given.pop("ctx")
+        _arm_failpoints()
+        world = _world(ctx, {name: given.pop(name) for name in _SHARED})
+        try:
+            function(world, **given)
+        except Unreachable as error:
+            if not error.hint and world.config.embedded:
+                error.hint = f"Does it run? jobledger up --dir {world.config.dir}"
+            raise
+
+    run.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in all_of_them}
+    del run.__wrapped__
+    return run
+
+
+def _arm_failpoints() -> None:
+    """Raises: ConfigError if the variable is set and can't be read: a test that hits nothing would prove nothing."""
+    try:
+        failpoints.arm(os.environ.get(failpoints.VARIABLE, ""))
+    except ValueError as error:
+        raise ConfigError(f"{failpoints.VARIABLE}: {error}.") from None
+
+
+def _world(ctx: typer.Context, given: dict[str, Any]) -> World:
+    def flag(name: str) -> Any:
+        """Only what stands on the command line: the rest `load_config` finds by itself, and says so in --sources."""
+        source = ctx.get_parameter_source(name)
+        return None if source is not None and source.name == "ENVIRONMENT" else given[name]
+
+    kafka = dict(_pair(text) for text in given["client"] or ())
+    if bootstrap := flag("bootstrap"):
+        kafka["bootstrap.servers"] = bootstrap
+    sections: dict[str, Any] = {"kafka": kafka} if kafka else {}
+    if given["debug"]:
+        sections["log"] = {"level": "debug"}
+    return World(flag("dir_"), flag("config_file"), sections, given["output"], given["debug"])
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"-X takes NAME=VALUE, not {text}.", hint="For example: -X socket.timeout.ms=5000")
+    return name, value

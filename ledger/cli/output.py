@@ -1,0 +1,219 @@
+"""How answers are printed: a table for people, JSON for machines, progress on stderr.
+
+On stdout lies the answer and nothing else. The keys of JSON are the names in the schemas. Rows are plain mappings; a
+column says how one is shown, so that table and JSON can't drift apart.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import Enum, StrEnum
+from pathlib import Path
+from typing import Any, TextIO
+
+Row = Mapping[str, Any]
+PROGRESS_AFTER_S = 1.0
+
+
+class Format(StrEnum):
+    table = "table"
+    wide = "wide"
+    json = "json"
+    jsonl = "jsonl"
+    name = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. key: of the row (dotted: in a mapping within). shown: the value as text; default `cell`.
+    wide: only with -o wide."""
+
+    title: str
+    key: str
+    shown: Callable[[Any], str] | None = None
+    wide: bool = False
+
+    def of(self, row: Row) -> str:
+        value: Any = row
+        for part in self.key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return self.shown(value) if self.shown is not None else cell(value)
+
+
+class Printer:
+    """Prints in one format on one stream."""
+
+    def __init__(self, form: Format = Format.table, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self.form = form
+        self._out, self._err = out or sys.stdout, err or sys.stderr
+
+    @property
+    def for_people(self) -> bool:
+        return self.form in (Format.table, Format.wide)
+
+    def rows(self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "") -> None:
+        """A list. json: one array; jsonl: one object a line, as they come; name: the first column.
+        empty: what is told on stderr, for people, if there is none."""
+        if self.form is Format.jsonl:
+            for row in rows:
+                self._line(to_json(row))
+        elif self.form is Format.json:
+            self._line(to_json([dict(row) for row in rows], indent=2))
+        elif self.form is Format.name:
+            for row in rows:
+                self._line(columns[0].of(row))
+        else:
+            listed = list(rows)
+            if listed:
+                self._table([column for column in columns if self.form is Format.wide or not column.wide], listed)
+            elif empty:
+                self.note(empty)
+
+    def one(self, row: Row, columns: Sequence[Column]) -> None:
+        """One thing: a line per column for people, one object in JSON."""
+        if self.form is Format.json:
+            self._line(to_json(row, indent=2))
+        elif self.form is Format.jsonl:
+            self._line(to_json(row))
+        elif self.form is Format.name:
+            self._line(columns[0].of(row))
+        else:
+            shown = [column for column in columns if self.form is Format.wide or not column.wide]
+            width = max(len(column.title) for column in shown)
+            for column in shown:
+                self._line(f"{column.title:<{width}}  {column.of(row)}".rstrip())
+
+    def stream(self, row: Row, columns: Sequence[Column]) -> None:
+        """One change of many that come over time: a line, flushed at once. json is jsonl here."""
+        if self.for_people:
+            shown = [column for column in columns if self.form is Format.wide or not column.wide]
+            self._line("  ".join(column.of(row) for column in shown))
+        else:
+            self._line(columns[0].of(row) if self.form is Format.name else to_json(row))
+
+    def text(self, line: str) -> None:
+        """The answer as a sentence, for people only."""
+        if self.for_people:
+            self._line(line)
+
+    def note(self, line: str) -> None:
+        """Something beside the answer: on stderr, in any format."""
+        print(line, file=self._err, flush=True)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Tells on stderr what is waited for once it takes over a second, then each further word, one a second at most:
+
+        with printer.progress("reading the log") as tell: tell("12000 of 50000 records")
+        """
+        said = threading.Event()
+        latest = [what]
+
+        def speak() -> None:
+            told = ""
+            while not said.wait(PROGRESS_AFTER_S):
+                if latest[0] != told:
+                    told = latest[0]
+                    self.note(f"{told} …")
+
+        def tell(word: str) -> None:
+            latest[0] = f"{what}: {word}"
+
+        thread = threading.Thread(target=speak, daemon=True)
+        thread.start()
+        try:
+            yield tell
+        finally:
+            said.set()
+            thread.join()
+
+    def _table(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        if not is_terminal(self._out):
+            self._plain(columns, rows)
+            return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column.title, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(column.of(row)) for column in columns))
+        Console(file=self._out).print(table)
+
+    def _plain(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        lines = [[column.title for column in columns]] + [[column.of(row) for column in columns] for row in rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        for line in lines:
+            self._line("  ".join(f"{word:<{width}}" for word, width in zip(line, widths, strict=True)).rstrip())
+
+    def _line(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+def cell(value: Any) -> str:
+    """A value in a table: without spaces at the ends, line breaks or control characters; nothing is a dash."""
+    if value is None or value in ("", [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={inner}" for key, inner in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(cell(inner) for inner in value)
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    return "".join(char if char.isprintable() else " " for char in str(value)).strip()
+
+
+def age(seconds: float) -> str:
+    """A span for people, in at most two units: 45s, 12m, 3h20m, 5d4h."""
+    whole = max(0, int(seconds))
+    units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    for at, (letter, size) in enumerate(units):
+        if whole >= size or letter == "s":
+            count, rest = divmod(whole, size)
+            finer = rest // units[at + 1][1] if letter in "dh" else 0
+            return f"{count}{letter}{f'{finer}{units[at + 1][0]}' if finer else ''}"
+    raise AssertionError("the last unit takes all")
+
+
+def utc(time_s: float) -> str:
+    """2025-01-31T12:00:00Z"""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Names as they are, non-ASCII as it is, bytes as UTF-8 or hex."""
+    return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.hex()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")

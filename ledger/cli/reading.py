@@ -1,0 +1,235 @@
+"""The verbs that read: list, show, history, explain, rejects, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli import explaining, opening, showing
+from ledger.cli.jobs import Job
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, cell, utc
+from ledger.errors import NotFound, OutcomeUnknown
+from ledger.plain import to_plain
+
+if TYPE_CHECKING:
+    from ledger.rejects import Reject
+    from ledger.replaying import Replay
+
+PANEL = "Look"
+All = Annotated[bool, typer.Option("--all", envvar="LEDGER_LIST_ALL", help="Retired jobs too.", show_default=False)]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then print each change as it comes.", show_default=False)]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Then print each record as it comes.", show_default=False)]
+NO_JOBS = "no jobs"
+REJECTS = [
+    Column("PLACE", "place"),
+    Column("TIME", "time_ms", lambda time_ms: utc(time_ms / 1000) if time_ms else "-"),
+    Column("KEY", "key"),
+    Column("SIZE", "size"),
+    Column("REASON", "reason"),
+    Column("SHA256", "sha256", wide=True),
+]
+@verb
+def list_(world: World, all_: All = False, watch: Watch = False) -> None:
+    """The jobs that the ledger has: those to be brought back, and those suspended, quarantined or just over.
+
+    With -o name their ids.
+    """
+    from ledger.reading import all_registers, published, results
+
+    if watch:
+        _watch(world, all_)
+        return
+    with opening.source(world) as source:
+        view = published(source)
+        retired = results(source, all_registers(source)) if all_ else {}
+    rows = [showing.entry_row(view.entries[job_id]) for job_id in sorted(view.entries)]
+    rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in view.entries]
+    showing.jobs(world.printer, rows, NO_JOBS)
+    _say_unreadable(world, view.unreadable)
+
+
+@verb
+def show(world: World, job: Job) -> None:
+    """One job as it is published: its entry, or what remains of it."""
+    from ledger.finding import SEE_ALL, resolve
+    from ledger.reading import recovery_set, registers_of, result_of
+
+    with opening.source(world) as source:
+        job_id = resolve(source, job, retired=True)
+        entry = recovery_set(source).get(job_id)
+        retired = None if entry is not None else result_of(registers_of(source, job_id).job())
+    if entry is not None:
+        showing.one_job(world.printer, showing.entry_row(entry))
+    elif retired is not None:
+        showing.one_job(world.printer, showing.retired_row(retired))
+    else:
+        raise NotFound(f"{job_id} is not admitted.", hint=f"jobledger explain {job_id} says why. {SEE_ALL}")
+
+
+@verb
+def history(world: World, job: Job, follow: Follow = False) -> None:
+    """Every record of a job that is still in the log, in the order of the log."""
+    from ledger.finding import resolve
+    from ledger.reading import history as records_of
+
+    with opening.source(world) as source:
+        job_id = resolve(source, job, retired=True)
+        if not follow:
+            rows = [showing.record_row(record) for record in records_of(source, job_id)]
+    if not follow:
+        showing.history(world.printer, rows)
+        return
+    for record in records_of(source, job_id, follow=True):
+        showing.history_line(world.printer, showing.record_row(record))
+
+
+@verb
+def explain(world: World, job: Job) -> None:
+    """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
+    from ledger import waiting
+    from ledger.finding import resolve
+
+    with opening.source(world) as source:
+        row = explaining.explained(source, resolve(source, job, retired=True))
+    row["reconciler_waits"] = waiting.read(world.config.waits_file).get(row["job_id"], "")
+    explaining.show(world.printer, row)
+
+
+@verb
+def rejects(world: World) -> None:
+    """Records that the ledger could not use, and why."""
+    from ledger.rejects import list_rejects
+
+    with opening.source(world) as source:
+        reader = source.log.reader([source.topics.rejects])
+        try:
+            rows = [_reject_row(reject) for reject in list_rejects(reader)]
+        finally:
+            reader.close()
+    world.printer.rows(rows, REJECTS, empty="no rejects")
+
+
+@verb
+def replay(world: World) -> None:
+    """Fold the log anew and compare with what is published. Exit code 1: they differ.
+
+    Jobs that the projector has not come to yet are waited for, half a minute at most.
+    """
+    from ledger.replaying import replay as fold_anew
+
+    with opening.source(world, "folding the log") as source:
+        found = fold_anew(source)
+    _say_replay(world, found)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("list", rich_help_panel=PANEL)(list_)
+    for function in (show, history, explain, rejects, replay):
+        app.command(function.__name__, rich_help_panel=PANEL)(function)
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+def _watch(world: World, all_: bool) -> None:
+    """The list as it is, then a line for each change; for ever."""
+    from ledger.core.published import Published
+    from ledger.reading import POLL_S, Tail, all_registers, results
+
+    with opening.source(world) as source:
+        view = Published(source.codec.decode)
+        tail = Tail(source, [source.topics.recovery])
+        for records in tail.to_end():
+            for record in records:
+                view.apply(record)
+        retired = results(source, all_registers(source)) if all_ else {}
+    with tail:
+        rows = [showing.entry_row(view.entries[job_id]) for job_id in sorted(view.entries)]
+        rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in view.entries]
+        if world.printer.for_people:
+            showing.jobs(world.printer, rows, NO_JOBS)
+        else:
+            for row in rows:
+                showing.job_change(world.printer, row, {})
+        shown: dict[str, dict[str, Any]] = {}
+        while True:
+            for row in _changes(view, tail.more(POLL_S)):
+                showing.job_change(world.printer, row, shown)
+
+
+def _changes(view: Any, records: Any) -> Iterator[dict[str, Any]]:
+    """Rows of the entries that changed in meaning; of a job that is retired its last entry with "retired": true."""
+    from ledger.core.recovery import same_meaning
+
+    for record in records:
+        change = view.apply(record)
+        if change is None or same_meaning(change.before, change.after):
+            continue
+        if change.after is not None:
+            yield showing.entry_row(change.after)
+        else:
+            yield {**showing.entry_row(change.before), "retired": True}
+
+
+def _say_unreadable(world: World, unreadable: set[str]) -> None:
+    for job_id in sorted(unreadable):
+        world.printer.note(f"the entry of {job_id} can't be read by this version")
+
+
+# -- rejects and replay ------------------------------------------------------------------------------------------------
+
+
+def _reject_row(reject: Reject) -> dict[str, Any]:
+    """Bytes as text, what is none of it as \\x…."""
+    headers = [[name, _text(value)] for name, value in reject.headers]
+    bytes_of = {"key": _text(reject.key), "value_head": _text(reject.value_head), "headers": headers}
+    return {"place": reject.place, **to_plain(reject), **bytes_of}
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def _say_replay(world: World, found: Replay) -> None:
+    rows = [_difference_row(difference) for difference in found.differences]
+    if world.printer.for_people:
+        world.printer.rows(rows, DIFFERENCES)
+    else:
+        row = {
+            "compared": found.compared, "differences": rows, "behind": list(found.behind), "dropped": found.dropped,
+        }  # fmt: skip
+        world.printer.one(row, [Column("COMPARED", "compared")])
+    world.printer.text(f"{found.compared} jobs compared, {len(rows)} differ")
+    if found.dropped:
+        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
+        world.printer.note(f"records of ledger.recovery without effect: {dropped}")
+    if rows:
+        raise typer.Exit(1)
+    if found.behind:
+        raise OutcomeUnknown(
+            f"{len(found.behind)} jobs could not be compared: the projector has not come to them, such as "
+            f"{found.behind[0]}.", hint="Does a projector run? jobledger leader tells.",
+        )  # fmt: skip
+
+
+def _difference_row(difference: Any) -> dict[str, Any]:
+    row: dict[str, Any] = to_plain(difference)
+    published, folded = row["published"] or {}, row["folded"] or {}
+    stamps = ("as_of", "epoch", "due_at", "due")
+    differs = [key for key in published or folded if key not in stamps and published.get(key) != folded.get(key)]
+    return {**row, "differs": differs}
+
+
+def _entry_text(entry: dict[str, Any] | None) -> str:
+    return "-" if entry is None else cell(f"{entry['state']}/{entry['attempt']}")
+
+
+DIFFERENCES = [
+    Column("ID", "job_id"),
+    Column("PUBLISHED", "published", _entry_text),
+    Column("FOLDED", "folded", _entry_text),
+    Column("DIFFERS", "differs"),
+]

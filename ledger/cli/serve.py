@@ -1,0 +1,75 @@
+"""The verbs `serve projector|reconciler|agent`: one role in this process, until SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from ledger.cli.options import World, verb
+
+serve = typer.Typer(help="Run one role of the ledger in this process.", no_args_is_help=True)
+
+ForceLead = Annotated[
+    bool, typer.Option("--force-lead", help="Lead without holding the lock, to test the fencing.", show_default=False)
+]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="What this process is called in its log.")]
+
+
+@serve.command()
+@verb
+def projector(world: World, force_lead: ForceLead = False, name: Name = "projector") -> None:
+    """Fold events into the recovery set. Of several one leads, the others stand by."""
+    stop = _begin(world, name)
+    from ledger.roles_main import run_projector
+
+    run_projector(world.config, force_lead=force_lead, stop=stop)
+
+
+@serve.command()
+@verb
+def reconciler(world: World, force_lead: ForceLead = False, name: Name = "reconciler") -> None:
+    """Start and stop attempts, so that what runs is what should."""
+    stop = _begin(world, name)
+    from ledger.roles_main import run_reconciler
+
+    run_reconciler(world.config, force_lead=force_lead, stop=stop)
+
+
+@serve.command()
+@verb
+def agent(world: World, name: Name = "agent") -> None:
+    """Run the jobs of this host (runner subprocess) and speak for them."""
+    stop = _begin(world, name)
+    from ledger import wiring
+    from ledger.adapters.runners.subprocess.server import run_agent
+
+    config = world.config
+    sender = wiring.agent_sender(config)
+    try:
+        run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop)
+    finally:
+        sender.close()
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(serve, name="serve", rich_help_panel="Operate the ledger")
+
+
+def _begin(world: World, name: str) -> threading.Event:
+    """Logging, and what SIGTERM and SIGINT set. A second signal ends the process at once."""
+    from ledger import logs
+
+    logs.configure(world.config.log, process=name, pid=str(os.getpid()))
+    stop = threading.Event()
+
+    def ask(number: int, _frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    return stop

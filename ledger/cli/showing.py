@@ -1,0 +1,158 @@
+"""How jobs look: a row per entry, result, record. JSON has the field names of the schemas; tables what people look for."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ledger.cli.output import Column, Format, Printer, age, cell, utc
+from ledger.plain import to_plain
+
+if TYPE_CHECKING:
+    from ledger.core.recovery import RecoveryEntry
+    from ledger.reading import HistoryRecord, RetiredJob
+
+ID = Column("ID", "job_id")
+JOBS = [
+    Column("NAME", "name"),
+    Column("NAMESPACE", "namespace"),
+    Column("STATE", "state"),
+    Column("ATTEMPT", "attempt"),
+    Column("RESTORE", "restore"),
+    Column("RUNNER", "runner", wide=True),
+    Column("PRIORITY", "priority", wide=True),
+    Column("FAILURES", "failures", wide=True),
+    Column("NEXT", "next", wide=True),
+    Column("INTENT", "intent", wide=True),
+    Column("LABELS", "labels", wide=True),
+    ID,
+    Column("REASON", "reason", wide=True),
+    Column("AGE", "age"),
+]
+HISTORY = [
+    Column("OFFSET", "offset"),
+    Column("TIME", "time"),
+    Column("REGISTER", "register"),
+    Column("FACT", "fact"),
+    Column("ACTOR", "actor"),
+    Column("EPOCH", "epoch"),
+    Column("EVENT", "event_id", wide=True),
+    Column("SOURCE", "source", wide=True),
+    Column("SEQUENCE", "sequence", wide=True),
+]
+
+
+def entry_row(entry: RecoveryEntry) -> dict[str, Any]:
+    row: dict[str, Any] = to_plain(entry)
+    return row
+
+
+def retired_row(retired: RetiredJob) -> dict[str, Any]:
+    """The job's id and state, and the fields of its JobResult."""
+    return {"job_id": retired.job_id, "state": retired.state, **to_plain(retired.result)}
+
+
+def record_row(record: HistoryRecord) -> dict[str, Any]:
+    row: dict[str, Any] = to_plain(record)
+    return row
+
+
+def jobs(printer: Printer, rows: Iterable[dict[str, Any]], empty: str) -> None:
+    """A list of jobs. -o name gives ids: names need not be unique."""
+    if printer.for_people:
+        printer.rows([_for_people(row) for row in rows], JOBS, empty=empty)
+    else:
+        printer.rows(rows, [ID], empty=empty)
+
+
+def one_job(printer: Printer, row: dict[str, Any]) -> None:
+    if printer.for_people:
+        printer.one(_for_people(row), [Column(c.title, c.key, c.shown) for c in JOBS])
+    else:
+        printer.one(row, [ID])
+
+
+def job_change(printer: Printer, row: dict[str, Any], shown: dict[str, dict[str, Any]]) -> None:
+    """One line of many that come over time. shown: what people were shown last of each job; what would look the same again
+    is left out for them."""
+    if not printer.for_people:
+        printer.stream(row, [ID])
+        return
+    line = _for_people(row)
+    seen = {column.key: column.of(line) for column in JOBS if column.key != "age" and (_wide(printer) or not column.wide)}
+    if shown.get(row["job_id"]) != seen:
+        shown[row["job_id"]] = seen
+        printer.stream(line, JOBS)
+
+
+def _wide(printer: Printer) -> bool:
+    return printer.form is Format.wide
+
+
+def history(printer: Printer, rows: Iterable[dict[str, Any]], columns: Sequence[Column] = HISTORY) -> None:
+    printer.rows(map(_record_for_people, rows) if printer.for_people else rows, columns)
+
+
+def history_line(printer: Printer, row: dict[str, Any]) -> None:
+    printer.stream(_record_for_people(row) if printer.for_people else row, HISTORY)
+
+
+def submitted_at(job_id: str) -> float | None:
+    """When an id was made, as far as it tells: default ids (UUIDv7) do, others do not."""
+    try:
+        found = uuid.UUID(job_id)
+    except ValueError:
+        return None
+    return (found.int >> 80) / 1000 if found.version == 7 else None
+
+
+def restore_text(point: dict[str, Any]) -> str:
+    """A restore point as `--from` takes it; one from outside the ledger by its location."""
+    return f"{point['attempt']}/{point['id']}" if point["attempt"] else str(point["location"])
+
+
+def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+    made = submitted_at(row["job_id"])
+    points = row.get("restore_points") or ([row["restore_point"]] if row.get("restore_point") else [])
+    return {
+        **row,
+        "state": "RETIRED" if row.get("retired") else row["state"],
+        "attempt": row.get("attempt", row.get("attempts")),
+        "restore": restore_text(points[0]) if points else None,
+        "next": _next(row),
+        "intent": row["intent"]["kind"] if row.get("intent") else None,
+        "age": None if made is None else age(time.time() - made),
+    }
+
+
+def _next(row: dict[str, Any]) -> str | None:
+    if not row.get("next_attempt"):
+        return None
+    if row.get("due") or row.get("due_at") is None:
+        return f"{row['next_attempt']}"
+    return f"{row['next_attempt']}@{utc(row['due_at'])}"
+
+
+def _record_for_people(row: dict[str, Any]) -> dict[str, Any]:
+    if row["tombstone"]:
+        fact = "(removed)"
+    elif not row["readable"]:
+        fact = "(can't be read)"
+    else:
+        fact = " ".join(f"{key}={_short(value)}" for key, value in (row["fact"] or {}).items() if _telling(key, value))
+    return {**row, "time": utc(row["time_s"]), "fact": fact}
+
+
+_NOT_TELLING = ("graph", "restart_policy", "digest", "checkpoint_retention", "labels", "failure_times")
+
+
+def _telling(key: str, value: Any) -> bool:
+    """What a line has room for: no defaults, and nothing that has parts."""
+    return key not in _NOT_TELLING and value not in (None, "", 0, 0.0, False, [], {})
+
+
+def _short(value: Any) -> str:
+    text = cell(value) if not isinstance(value, dict) else restore_text(value) if "location" in value else "…"
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,45 @@
+"""The verbs `topics create|check`."""
+
+from __future__ import annotations
+
+import typer
+
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column
+
+topics = typer.Typer(help="Make the three topics, or see whether they are as they must be.", no_args_is_help=True)
+
+PROBLEM = [
+    Column("TOPIC", "topic"),
+    Column("SETTING", "setting"),
+    Column("FOUND", "found"),
+    Column("WANTED", "wanted"),
+    Column("WHY", "why", wide=True),
+    Column("MEND", "mend"),
+]
+
+
+@topics.command()
+@verb
+def create(world: World) -> None:
+    """Make those topics that are missing. What exists is not changed."""
+    from ledger.adapters.kafka.topics import create_topics
+
+    made = create_topics(world.config.client(), world.config.topic_settings())
+    world.printer.rows([{"topic": topic} for topic in made], [Column("MADE", "topic")], empty="all topics are there")
+
+
+@topics.command()
+@verb
+def check(world: World) -> None:
+    """List what is not as it must be, each with the command that mends it; exit 1 if there is anything."""
+    from ledger.adapters.kafka.topics import check_topics
+
+    problems = check_topics(world.config.client(), world.config.topic_settings())
+    world.printer.rows([problem._asdict() for problem in problems], PROBLEM, empty="all topics are as they must be")
+    if problems:
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(topics, name="topics", rich_help_panel="Operate the ledger")

@@ -1,0 +1,189 @@
+"""What operators do with a ledger, as a library: submit, wait, declare what is wanted of a job.
+
+The command line is a thin skin over this. Changing calls return once the ledger itself shows their effect, or say that it
+refused (`Refused`), or that nobody knows yet (`OutcomeUnknown`); to repeat any of them is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ledger import declaring, failpoints
+from ledger.core.facts import Fact, IntentDeclared, IntentKind, JobSubmitted
+from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
+from ledger.core.registers import Intent, Register, Spec
+from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused
+from ledger.finding import SEE_ALL, resolve
+from ledger.ports import BlobStore
+from ledger.reading import JobLog, Source, recovery_set, result_of
+from ledger.recorder import Recorded
+from ledger.watching import Watch
+
+ANSWER_S = 30.0
+
+
+class Records(Protocol):
+    """The part of a `Recorder` that is needed here."""
+
+    def record(self, job_id: str, register: Register, fact: Fact) -> Recorded: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What `wait` saw: a terminal state, QUARANTINED, or "" if the time ran out first. reason: as far as it is known."""
+
+    job_id: str
+    state: str
+    reason: str
+
+    @property
+    def finished(self) -> bool:
+        return self.state == JobState.FINISHED
+
+
+class Client:
+    """recorder: makes a recorder that is open within `with`; called only where something is written.
+    digest: of a spec. actor: who asks, for audit. new_id: ids of jobs and intents.
+    """
+
+    def __init__(
+        self, source: Source, recorder: Callable[[], AbstractContextManager[Records]], blobs: BlobStore, *,
+        digest: Callable[[JobSubmitted], str], new_id: Callable[[], str], actor: str,
+    ) -> None:  # fmt: skip
+        self.source, self._recorder, self._blobs = source, recorder, blobs
+        self._digest, self._new_id, self._actor = digest, new_id, actor
+
+    def recovery_set(self) -> RecoverySet:
+        """job id -> entry of every job that is not retired; `.live()` of it are those to be brought back."""
+        return recovery_set(self.source)
+
+    def resolve(self, ref: str, retired: bool = False) -> str:
+        """The id of the job that `ref` names; see `finding.resolve`."""
+        return resolve(self.source, ref, retired)
+
+    def submit(
+        self, spec: JobSubmitted, graph: Path, *, job_id: str | None = None, unique: bool = False,
+        timeout_s: float = ANSWER_S, named: Callable[[str], None] | None = None,
+    ) -> str:  # fmt: skip
+        """Puts the graph, records the spec, and waits until it is admitted; the job id.
+
+        graph: the packed job graph; the spec's own `graph` is filled in from it. named: called with the id before anything
+        is written, so that the caller can ask for the job whatever happens then.
+        Idempotent: the same spec again under the same id is success.
+        Raises: Refused: another spec or a result stands under this id, or (unique) a job of this name is not over.
+        OutcomeUnknown: recorded, but nobody admitted it in time. Unreachable: see `Recorder.record`.
+        """
+        job_id = job_id or self._new_id()
+        self.source.partition_of(job_id)  # says so if it is no id
+        if unique:
+            self._check_unique(spec, job_id)
+        if named is not None:
+            named(job_id)
+        failpoints.hit("submit.unstored")
+        spec = replace(spec, graph=self._blobs.put(job_id, graph))
+        failpoints.hit("submit.stored")
+        register = Spec(self._digest(spec))
+        with Watch(self.source, job_id, reject=True) as watch:
+            watch.read()
+            if _stands_already(watch, register.digest):
+                return job_id
+            offset = watch.offset_of(register) if register in watch.job().names else None
+            if offset is None:
+                with self._recorder() as recorder:
+                    offset = recorder.record(job_id, register, spec).offset
+            self._recheck(job_id, spec, graph)
+            if not watch.until(lambda: _admitted(watch, register, offset), timeout_s):
+                raise OutcomeUnknown(
+                    f"The spec of {job_id} is recorded, but was not admitted within {timeout_s:g} s.",
+                    hint=f"Does a projector run? To ask again: submit the same with --id {job_id}.",
+                )
+        return job_id
+
+    def declare(
+        self, job_id: str, kind: IntentKind, *, reason: str, from_: str = "latest", force: bool = False,
+        timeout_s: float = ANSWER_S,
+    ) -> RecoveryEntry:  # fmt: skip
+        """Declares what is wanted of a job and waits until its entry shows it; that entry.
+
+        Idempotent: what is wanted already is not declared again. Raises: Refused: the job is over, is being canceled, or
+        another intent overtook this one; UsageError: resume or retry where there is nothing to; OutcomeUnknown: declared,
+        but not published in time.
+        """
+        with Watch(self.source, job_id, recovery=True) as watch:
+            watch.read()
+            entry = declaring.entry_to_change(watch, kind)
+            intent = declaring.standing(entry, kind, force)
+            offset = None
+            if intent is None:
+                declaring.check_possible(watch.job(), entry, kind, from_, force)
+                rev = 1 + max((i.rev for i in watch.job().intents), default=0)
+                intent = Intent(rev, self._new_id())
+                fact = IntentDeclared(kind, entry.attempt, from_, force, reason, self._actor)
+                with self._recorder() as recorder:
+                    offset = recorder.record(job_id, intent, fact).offset
+            return declaring.outcome(watch, intent, kind, offset, timeout_s)
+
+    def wait(self, job_id: str, timeout_s: float | None = None) -> Ended:
+        """Waits until the job is over or quarantined, and says which. A late fact may still turn FAILED into CANCELED, or
+        either into FINISHED. Raises: NotFound if the log holds nothing of this job."""
+        with Watch(self.source, job_id) as watch:
+            watch.read()
+            if not watch.log.known:
+                raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+            ended = watch.until(lambda: _ended(watch.log), timeout_s)
+        return ended or Ended(job_id, "", "the time ran out")
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _check_unique(self, spec: JobSubmitted, job_id: str) -> None:
+        for entry in recovery_set(self.source).values():
+            same = (entry.namespace, entry.name) == (spec.namespace, spec.name)
+            if same and entry.job_id != job_id and not entry.terminal:
+                raise Refused(
+                    f"{entry.namespace}/{entry.name} is {entry.state} as {entry.job_id}.",
+                    hint="Cancel it first, or submit without --unique.",
+                )
+
+    def _recheck(self, job_id: str, spec: JobSubmitted, graph: Path) -> None:
+        """A collector of orphans may have taken the blob before the reference was there. Now that it is, none will."""
+        if not self._blobs.exists(spec.graph) and self._blobs.put(job_id, graph) != spec.graph:
+            raise PermanentError(f"{graph} changed while it was submitted.", hint="Submit it again, under a new id.")
+
+
+def _stands_already(watch: Watch, digest: str) -> bool:
+    """Whether this very spec is the job's. Raises: Refused if the id is retired, or another spec is."""
+    job = watch.job()
+    if job.result is not None:
+        raise Refused(f"{job.job_id} is {job.result.state} and retired.", hint="An id is used once: take a new one.")
+    if job.admitted is not None and job.admitted.digest != digest:
+        raise Refused(
+            f"Another spec is admitted as {job.job_id}: {job.admitted.digest[:12]}…, not {digest[:12]}….",
+            hint="An id is used once: take a new one.",
+        )
+    return job.admitted is not None
+
+
+def _admitted(watch: Watch, spec: Spec, offset: int | None) -> bool | None:
+    """True once our spec is (or was: the job may be over already) the job's; None while nobody has decided.
+
+    offset: of the spec's record. Raises: Refused."""
+    if spec.digest in watch.admitted or _stands_already(watch, spec.digest):
+        return True
+    at = offset if offset is not None else watch.offset_of(spec)
+    place = f"{watch.log.source.topics.events}/{watch.log.partition}/{at}"
+    if place in watch.rejected:
+        raise Refused(f"The spec of {watch.log.job_id} was refused: {watch.rejected[place]}.")
+    return None
+
+
+def _ended(log: JobLog) -> Ended | None:
+    job, entry = log.job(), log.entry()
+    if (retired := result_of(job)) is not None:
+        return Ended(log.job_id, retired.state, retired.result.reason)
+    if entry is not None and (entry.terminal or entry.state is JobState.QUARANTINED):
+        return Ended(log.job_id, str(entry.state), entry.reason)
+    return None

@@ -1,0 +1,307 @@
+"""Settings, as data: flag > environment > TOML file > default. Nothing here opens a connection.
+
+The environment holds settings as `LEDGER_<SECTION>__<KEY>` (two underscores; other names that begin with LEDGER_ belong
+to jobs), besides LEDGER_DIR and LEDGER_CONFIG. In section kafka `_` stands for the dot of a librdkafka name:
+`LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. A name that nobody knows is an error: it is a typo.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ledger.errors import ConfigError
+from ledger.settings import Agent, Leadership, Log, Projector, Reconciler, Topics, ZooKeeper
+
+if TYPE_CHECKING:
+    from ledger.adapters.kafka.topics import TopicSettings
+
+BOOTSTRAP = "bootstrap.servers"
+MASK = "********"
+_SECRET = ("password", "secret", "token", "key", "pem", "jaas")
+_FILE = ".file"
+_UNDERSCORED = {"log.level": "log_level"}  # the one librdkafka name with an underscore that a user may set
+
+#: librdkafka settings that nobody may set, with the reason. The Kafka adapter has the same table: a test compares them.
+REFUSED = {
+    "acks": "a fact counts once all in-sync replicas have it",
+    "auto.offset.reset": "a reader that has lost its place must say so, not jump",
+    "enable.auto.commit": "positions are not kept in groups",
+    "enable.auto.offset.store": "positions are not kept in groups",
+    "enable.idempotence": "a resend must not become a second record",
+    "enable.partition.eof": "positions must pass control records",
+    "group.id": "readers belong to no group",
+    "isolation.level": "readers see committed records only",
+    "partitioner": "every writer names the partition itself",
+    "transaction.timeout.ms": "a paused leader's open transaction must not block its successor",
+    "transactional.id": "it names the role, and so who fences whom",
+}
+
+
+def default_dir() -> Path:
+    """Where the ledger of this user lies."""
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home) / "jobledger"
+
+
+class Config(BaseSettings):
+    """All settings of one process. Frozen; made by `load_config`."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    dir: Path = Field(default_factory=default_dir)
+    """The folder of an embedded ledger: broker, blobs, runs, logs. Default: $XDG_DATA_HOME/jobledger. Flag --dir,
+    environment LEDGER_DIR. With a Kafka of your own: blobs, locks and the agent's runs of this host."""
+    config_file: Path | None = None
+    """The TOML file. None: ledger.toml in `dir`, if it is there. Flag --config, environment LEDGER_CONFIG."""
+    kafka: dict[str, str] = Field(default_factory=dict)
+    """librdkafka settings by their dotted names, passed on as they are. `<name>.file` reads the value from a file, which
+    is how secrets should come. Without bootstrap.servers the broker embedded in `dir` is meant."""
+    topics: Topics = Topics()
+    projector: Projector = Projector()
+    reconciler: Reconciler = Reconciler()
+    agent: Agent = Agent()
+    leadership: Leadership = Leadership()
+    zookeeper: ZooKeeper = ZooKeeper()
+    log: Log = Log()
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, _Environment(settings_cls), _File(settings_cls)
+
+    @field_validator("dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _kafka(cls, value: Any) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a table of librdkafka names")
+        names = {name.removesuffix(_FILE): name for name in value}
+        if refused := [f"{name} ({REFUSED[name]})" for name in names if name in REFUSED]:
+            raise ValueError(f"these are the ledger's own: {'; '.join(refused)}. Remove them")
+        return {name: _text(setting) for name, setting in value.items()}
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the ledger's Kafka is the broker embedded in `dir`."""
+        return BOOTSTRAP not in self.kafka
+
+    @property
+    def bootstrap(self) -> str:
+        """Raises: ConfigError if nothing says where Kafka is."""
+        if not self.embedded:
+            return self.kafka[BOOTSTRAP]
+        if not (self.dir / "broker" / "ports.json").exists():
+            raise ConfigError(
+                f"No ledger runs in {self.dir}.",
+                hint="Run: jobledger up. Or name your Kafka: LEDGER_KAFKA__BOOTSTRAP_SERVERS=host:port",
+            )
+        from ledger.adapters.embedded.broker import Broker
+
+        return Broker.at(self.dir / "broker").bootstrap
+
+    def client(self) -> dict[str, str]:
+        """The settings of every Kafka client, by librdkafka's names, secrets included: never show them.
+
+        Raises: ConfigError if nothing says where Kafka is, or a file with a secret can't be read."""
+        client = {BOOTSTRAP: self.bootstrap}
+        for name, value in self.kafka.items():
+            if name.endswith(_FILE):
+                client[name.removesuffix(_FILE)] = read_secret(f"kafka setting {name}", Path(value))
+            else:
+                client[name] = value
+        return client
+
+    def topic_settings(self) -> TopicSettings:
+        """What the topics must be, the unset sizes filled in."""
+        from ledger.adapters.kafka.topics import TopicSettings
+
+        partitions, replicas = (4, 1) if self.embedded else (24, 3)
+        given = self.topics.model_dump()
+        replicas = given["replication_factor"] or replicas
+        sizes = {"partitions": partitions, "replication_factor": replicas, "min_insync_replicas": min(2, replicas)}
+        given |= {name: given[name] or size for name, size in sizes.items()}
+        return TopicSettings(**given, leaders=self.leadership.adapter == "kafka")
+
+    @property
+    def agent_folder(self) -> Path:
+        """What the runner agent of this host and the runner `subprocess` share: socket, runs, checkpoints."""
+        return self.dir / "agent"
+
+    @property
+    def waits_file(self) -> Path:
+        """What the reconciler of this host says that jobs wait for (`ledger.waiting`)."""
+        return self.dir / "run" / "waits.json"
+
+    @property
+    def candidates_folder(self) -> Path:
+        """Where the instances of roles on this host say how they stand (`ledger.presence`)."""
+        return self.dir / "run" / "candidates"
+
+    def leader_lock(self, role: str) -> Path:
+        """The file whose lock says who leads a role on this host."""
+        return self.dir / "run" / f"leader-{role}.lock"
+
+    def environment(self) -> dict[str, str]:
+        """The variables that give a child process what came by flag, the paths apart: argv is no place for settings."""
+        found = {}
+        for name, origin in self._origins.items():
+            section, separator, key = name.partition(".")
+            if origin == "flag" and separator:
+                value = self.kafka[key] if section == "kafka" else getattr(getattr(self, section), key)
+                if value is not None:
+                    found[f"LEDGER_{section}__{key.replace('.', '_')}".upper()] = _text(value)
+        return found
+
+    def shown(self) -> dict[str, Any]:
+        """All settings as plain values for people, secrets masked."""
+        plain = self.model_dump(mode="json")
+        return plain | {"kafka": {name: mask(name, value) for name, value in sorted(self.kafka.items())}}
+
+    def origins(self) -> dict[str, str]:
+        """Dotted name of each setting that is not at its default -> where it comes from."""
+        return dict(self._origins)
+
+
+def load_config(dir: Path | None = None, config_file: Path | None = None, **overrides: Any) -> Config:  # noqa: A002
+    """The settings in force. `overrides` are sections: `load_config(topics={"prefix": "test."})`; they and the two paths
+    rank above environment and file.
+
+    Raises: ConfigError that names the setting and where it came from, never its value.
+    """
+    paths = {"dir": dir, "config_file": config_file}
+    flags = {name: value for name, value in paths.items() if value is not None} | overrides
+    environment = from_environment(os.environ)
+    file = _file_of(environment | flags)
+    layers = {"flag": flags, "environment": environment, f"file {file}": _from_file(file)}
+    origins = {name: origin for origin, layer in reversed(layers.items()) for name in _names(layer)}
+    try:
+        config = Config(**flags)
+    except ValidationError as error:
+        raise ConfigError(_explained(error, origins), hint="See: jobledger config show --sources") from None
+    config._origins.update(origins)
+    return config
+
+
+def mask(name: str, value: str) -> str:
+    """The value, or MASK if the name tells of a secret. Names of files are no secret."""
+    secret = any(word in name.lower() for word in _SECRET)
+    return MASK if secret and not name.endswith((_FILE, ".location", "_file")) else value
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings among the variables, as nested as in the file. An empty variable counts as not set."""
+    found: dict[str, Any] = {}
+    for variable, field in (("LEDGER_DIR", "dir"), ("LEDGER_CONFIG", "config_file")):
+        if environment.get(variable):
+            found[field] = environment[variable]
+    for variable, value in environment.items():
+        section, separator, key = variable.removeprefix("LEDGER_").lower().partition("__")
+        if variable.startswith("LEDGER_") and separator and value:
+            name = kafka_name(key) if section == "kafka" else key
+            found.setdefault(section, {})[name] = value
+    return found
+
+
+def kafka_name(name: str) -> str:
+    """`bootstrap_servers` -> `bootstrap.servers`."""
+    dotted = name.replace("_", ".")
+    return _UNDERSCORED.get(dotted, dotted)
+
+
+class _Source(PydanticBaseSettingsSource):
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError("the source is read as a whole")
+
+
+class _Environment(_Source):
+    def __call__(self) -> dict[str, Any]:
+        return from_environment(os.environ)
+
+
+class _File(_Source):
+    def __call__(self) -> dict[str, Any]:
+        return _from_file(_file_of(self.current_state))
+
+
+def _file_of(known: Mapping[str, Any]) -> Path | None:
+    if known.get("config_file") is not None:
+        return Path(known["config_file"]).expanduser()
+    file = Path(known.get("dir") or default_dir()).expanduser() / "ledger.toml"
+    return file if file.exists() else None
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        with file.open("rb") as stream:
+            settings = tomllib.load(stream)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"The settings in {file} can't be read: {error}.") from error
+    if misplaced := {"dir", "config_file"} & set(settings):
+        raise ConfigError(f"{file} sets {', '.join(misplaced)}: a file can't say where it lies.", hint="Use --dir.")
+    if isinstance(settings.get("kafka"), dict):
+        settings["kafka"] = _flat(settings["kafka"])
+    return settings
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """TOML reads `bootstrap.servers = …` without quotes as a table in a table."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
+    return flat
+
+
+def _names(layer: Mapping[str, Any]) -> list[str]:
+    names = []
+    for section, value in layer.items():
+        names += [f"{section}.{key}" for key in value] if isinstance(value, Mapping) else [section]
+    return names
+
+
+def _text(setting: Any) -> str:
+    if isinstance(setting, bool):
+        return str(setting).lower()
+    if isinstance(setting, str | int | float):
+        return str(setting)
+    raise ValueError("each must be a text, a number or true or false")
+
+
+def read_secret(name: str, file: Path) -> str:
+    """What stands in a file that a setting names. Raises: ConfigError if it can't be read."""
+    try:
+        return file.expanduser().read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The file that {name} names can't be read: {error}.") from error
+
+
+def _explained(error: ValidationError, origins: Mapping[str, str]) -> str:
+    """Without the values: one of them may be a secret."""
+    told = []
+    for one in error.errors(include_input=False, include_url=False, include_context=False):
+        name = ".".join(str(part) for part in one["loc"])
+        what = "there is no such setting" if one["type"] == "extra_forbidden" else one["msg"].removeprefix("Value error, ")
+        own = {origin for setting, origin in origins.items() if setting == name or setting.startswith(f"{name}.")}
+        told.append(f"{name} ({' and '.join(sorted(own)) or 'default'}): {what}.")
+    return "Settings that can't be: " + " ".join(told)

@@ -1,0 +1,82 @@
+"""What stands behind suspend, resume, cancel and retry: whether an intent is needed and possible, and what became of it."""
+
+from __future__ import annotations
+
+from ledger.core.facts import IntentKind
+from ledger.core.job import Job
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.registers import Intent, register_name
+from ledger.errors import NotFound, OutcomeUnknown, Refused, UsageError
+from ledger.watching import Watch
+
+
+def entry_to_change(watch: Watch, kind: IntentKind) -> RecoveryEntry:
+    """The entry as the fold has it now, which may be newer than what is published. Raises: Refused, NotFound."""
+    entry = watch.log.entry()
+    if entry is None or entry.retiring:
+        if watch.job().result is not None:
+            raise Refused(f"{watch.log.job_id} is over and retired.")
+        raise NotFound(f"There is no job {watch.log.job_id}.", hint="jobledger list shows those there are.")
+    if entry.terminal:
+        raise Refused(f"{entry.job_id} is {entry.state} already.")
+    if entry.state is JobState.CANCELLING and kind is not IntentKind.CANCEL:
+        raise Refused(f"{entry.job_id} is being canceled, which is never undone.")
+    return entry
+
+
+def standing(entry: RecoveryEntry, kind: IntentKind, force: bool) -> Intent | None:
+    """The winning intent, if it says already what is wanted. A retry is wanted anew each time."""
+    wins = entry.intent
+    if wins is None or wins.kind != kind or kind is IntentKind.RETRY:
+        return None
+    forced = wins.force and wins.attempt >= entry.attempt
+    return Intent(wins.rev, wins.id) if forced or not force else None
+
+
+def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str, force: bool = False) -> None:
+    """Raises: UsageError if the intent would have no effect, or one that nobody can want."""
+    if kind is IntentKind.RUN and entry.state is not JobState.SUSPENDED:
+        hint = "jobledger retry brings it back." if entry.state is JobState.QUARANTINED else ""
+        raise UsageError(f"{entry.job_id} is {entry.state}, not SUSPENDED: there is nothing to resume.", hint=hint)
+    if kind is not IntentKind.RETRY:
+        return
+    if not entry.outcome and not (force and entry.attempt):
+        hint = "If its runner is gone for good, --force gives the attempt up." if entry.attempt else ""
+        raise UsageError(
+            f"{entry.job_id} is {entry.state} and no end of attempt {entry.attempt} is known: there is nothing to retry.",
+            hint=hint,
+        )
+    if from_ not in ("latest", "scratch"):
+        registers = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
+        known = [str(point) for register in sorted(registers) if (point := job.restore_point(register)) is not None]
+        if from_ not in known:
+            hint = f"It has: {', '.join(known) or 'none'}. Or say latest or scratch."
+            raise UsageError(f"{entry.job_id} has no restore point {from_}.", hint=hint)
+
+
+def outcome(watch: Watch, intent: Intent, kind: IntentKind, offset: int | None, timeout_s: float) -> RecoveryEntry:
+    """Waits until what is published covers the intent's record; the entry, if the intent wins in it.
+
+    Raises: Refused if it was overtaken or came too late; OutcomeUnknown."""
+
+    def published() -> bool | None:
+        at = offset if offset is not None else watch.offset_of(intent)
+        return (at is not None and watch.published_as_of() > at) or None
+
+    job_id = watch.log.job_id
+    if not watch.until(published, timeout_s):
+        raise OutcomeUnknown(
+            f"{register_name(intent)} of {job_id} is recorded, but not published within {timeout_s:g} s.",
+            hint="Does a projector run? Once it does, jobledger show tells what counts.",
+        )
+    entry = watch.published_entry()
+    if entry is None or entry.retiring:
+        raise Refused(f"{job_id} was retired meanwhile.")
+    wins = entry.intent
+    if wins is None or (wins.rev, wins.id) != (intent.rev, intent.uuid):
+        winner = f"intent/{wins.rev}/{wins.id} ({wins.kind} by {wins.actor or 'nobody named'})" if wins else "none"
+        raise Refused(f"The {kind} of {job_id} was overtaken: {winner} wins.")
+    too_late = kind is IntentKind.SUSPEND or (kind is IntentKind.CANCEL and entry.state is not JobState.CANCELED)
+    if entry.terminal and too_late:
+        raise Refused(f"{job_id} was over before that: it is {entry.state}.")
+    return entry

@@ -1,0 +1,1 @@
+"""The demonstration: the whole loop on real input, narrated and checked."""

@@ -1,0 +1,123 @@
+"""The stage of the demonstration: one embedded ledger in a folder, commands as a user types them, and what is seen."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from ledger import wiring
+from ledger.adapters.local.leadership import holder
+from ledger.config import load_config
+from ledger.core.recovery import RecoveryEntry, RecoverySet
+from ledger.errors import LedgerError, OutcomeUnknown
+from ledger.ports import ObservedAttempt
+from ledger.reading import Source, recovery_set
+
+POLL_S = 0.25
+T = TypeVar("T")
+
+
+class Stage:
+    """folder: of the ledger. say: prints one line."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self.folder, self._say, self._began = folder, say, time.monotonic()
+        self._source: Source | None = None
+
+    def tell(self, text: str) -> None:
+        self._say(f"[{time.monotonic() - self._began:5.1f} s] {text}")
+
+    def scene(self, title: str) -> None:
+        self._say("")
+        self.tell(f"== {title}")
+
+    # -- acting --------------------------------------------------------------------------------------------------------
+
+    def command(self, *arguments: str, expect: Sequence[int] = (0,), show: int = 20) -> str:
+        """Runs `jobledger ARGUMENTS` on this folder as a user would, showing it and the first lines of what it prints.
+
+        Raises: LedgerError if it exits otherwise than expected."""
+        self._say(f"          $ jobledger {shlex.join(_shortened(arguments))}")
+        done = subprocess.run(
+            [sys.executable, "-m", "ledger", *_with_folder(arguments, self.folder)],
+            capture_output=True, text=True, check=False, env=_environment(),
+        )  # fmt: skip
+        for line in (done.stdout + done.stderr).splitlines()[:show]:
+            self._say(f"            {line}")
+        if done.returncode not in expect:
+            raise LedgerError(f"jobledger {arguments[0]} exited {done.returncode}: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def kill(self, pid: int, who: str) -> None:
+        self.tell(f"kill -9 {pid}, {who}")
+        os.kill(pid, signal.SIGKILL)
+
+    # -- seeing --------------------------------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> Source:
+        if self._source is None:
+            self._source = wiring.source(load_config(self.folder))
+        return self._source
+
+    def entries(self) -> RecoverySet:
+        return recovery_set(self.source)
+
+    def entry(self, job_id: str) -> RecoveryEntry | None:
+        return self.entries().get(job_id)
+
+    def attempts(self, job_id: str) -> list[ObservedAttempt]:
+        """What the runner knows of a job, by the agent's word."""
+        runner = wiring.runners(load_config(self.folder))["subprocess"]
+        return [attempt for attempt in runner.observe() if attempt.job_id == job_id]
+
+    def pid_of(self, job_id: str) -> int | None:
+        """Process id of the job's running attempt."""
+        return next((int(a.engine_id) for a in self.attempts(job_id) if a.alive and a.engine_id.isdigit()), None)
+
+    def leader(self, role: str) -> int | None:
+        """Process id of who leads a role."""
+        found = holder(load_config(self.folder).leader_lock(role))
+        return found.pid if found and found.pid else None
+
+    def until(self, what: str, seen: Callable[[], T | None], timeout_s: float = 60.0) -> T:
+        """Waits until `seen` answers with something. Raises: OutcomeUnknown if it does not in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                answer = seen()
+            except LedgerError:  # a broker or agent that is being restarted
+                answer = None
+            if answer:
+                self.tell(what)
+                return answer
+            if time.monotonic() > deadline:
+                raise OutcomeUnknown(f"waited {timeout_s:g} s in vain for this: {what}")
+            time.sleep(POLL_S)
+
+    def state(self, job_id: str) -> str:
+        entry = self.entry(job_id)
+        return str(entry.state) if entry else ""
+
+
+def _with_folder(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Options stand after the verb, and before the command of a job."""
+    verb, *rest = arguments
+    return [verb, "--dir", str(folder), *rest]
+
+
+def _environment() -> dict[str, str]:
+    """Settings of the caller's own ledger must not reach the demonstration's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LEDGER_")} | {"COLUMNS": "160"}
+
+
+def _shortened(arguments: Sequence[str]) -> list[str]:
+    """As a person would have typed it: names of files without their folders."""
+    return [Path(a).name if a.startswith("/") and len(a) > 24 else a for a in arguments]

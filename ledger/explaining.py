@@ -1,0 +1,87 @@
+"""An explanation with its evidence: what `core.explain` says of a job, and the records of the log that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ledger.core.explain import Explanation, Origin, explain
+from ledger.core.recovery import RecoveryEntry
+from ledger.reading import HistoryRecord, Source
+from ledger.watching import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A register and the record that holds it: where it lies, who wrote it, when. offset None: not in the log any more."""
+
+    register: str
+    offset: int | None
+    time_s: float | None
+    actor: str
+    source: str
+    epoch: int | None
+    text: str = ""
+    without_effect: bool = False
+    ordinary: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """published_state: what the recovery set says, "" = the job is not in it. as_of: below this offset of the partition all
+    is published. end: offset after the job's last record; where as_of is smaller, the projector is behind."""
+
+    job_id: str
+    state: str
+    in_recovery_set: bool
+    rule: int
+    rule_text: str
+    reason: str
+    because: tuple[Evidence, ...]
+    waits_for: str
+    restore_points: tuple[Origin, ...]
+    remarks: tuple[Evidence, ...]
+    partition: int
+    published_state: str
+    as_of: int
+    end: int
+
+
+def explained(source: Source, job_id: str) -> Explained:
+    with Watch(source, job_id, recovery=True) as watch:
+        watch.read()
+    job, published = watch.job(), watch.published_entry()
+    due_at, due = _due(watch.log.entry(), published)
+    told: Explanation = explain(job, source.keep, due_at, due)
+    holds = {record.register: record for record in watch.log.history() if not record.tombstone}
+    return Explained(
+        job_id, told.state, told.in_recovery_set, told.rule, told.rule_text, told.reason,
+        tuple(_evidence(name, holds) for name in told.because), told.waits_for, told.restore_points,
+        tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in told.remarks),
+        watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
+        _end(watch.log.history()),
+    )  # fmt: skip
+
+
+def _due(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> tuple[str, bool]:
+    """The leader's stamps, if they are for the start that the fold has in mind."""
+    if folded is None or published is None or published.start_key != folded.start_key or published.due_at is None:
+        return "", False
+    return datetime.fromtimestamp(published.due_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), published.due
+
+
+def _evidence(
+    register: str, holds: dict[str, HistoryRecord], text: str = "", without_effect: bool = False, ordinary: bool = True
+) -> Evidence:  # fmt: skip
+    record = holds.get(register)
+    if record is None:
+        return Evidence(register, None, None, "", "", None, text, without_effect, ordinary)
+    when = record.ce_time_s if record.ce_time_s is not None else record.time_s
+    return Evidence(
+        register, record.offset, when, record.actor, record.source, record.epoch, text, without_effect, ordinary
+    )
+
+
+def _end(records: Iterable[HistoryRecord]) -> int:
+    return max((record.offset + 1 for record in records), default=0)

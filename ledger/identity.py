@@ -1,0 +1,21 @@
+"""Who is behind an event, for audit: the operating system's user and host. What a producer says of itself is not proved."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+
+
+def whoami() -> str:
+    """`user@host`; a user id without a name gives its number."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's uid without an entry in passwd
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def instance(role: str, pid: int | None = None, host: str = "") -> str:
+    """`<role>-<host>-<pid>`: one process among all of its role. Its claims bear this name. By default this process."""
+    return f"{role}-{host or socket.gethostname()}-{os.getpid() if pid is None else pid}"

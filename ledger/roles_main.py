@@ -1,0 +1,105 @@
+"""What `jobledger serve` runs: a role made of the configured adapters, until it is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import uuid
+from contextlib import closing
+from functools import partial
+
+from ledger import waiting, wiring
+from ledger.adapters import avro, cloudevents
+from ledger.adapters.kafka.topics import require_topics
+from ledger.config import Config
+from ledger.identity import instance, whoami
+from ledger.presence import Presence
+from ledger.rejects import RejectsTopic
+from ledger.roles.candidacy import Candidacy
+from ledger.roles.leaderless import LeaderlessAlarm
+from ledger.roles.parts import Parts, ProjectorSettings, Topics
+from ledger.roles.projector import Projector
+from ledger.roles.reconciler import Reconciler, ReconcilerSettings
+
+HEADER_BYTES_MAX = 16_384  # what keys, headers and the batch around a value may take
+
+
+def spare_the_collector() -> None:
+    """Registers and entries live as long as the process and hold no cycles: looking through them again and again costs a
+    fifth of the time that a projector takes to read itself up (benchmarks/fold_rate.py)."""
+    gc.set_threshold(200_000, 50, 100)
+
+
+def run_projector(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
+    """Raises: ConfigError if a topic is not as it must be; Unreachable if there is no broker."""
+    spare_the_collector()
+    require_topics(config.client(), config.topic_settings())
+    settings = ProjectorSettings(
+        restore_points=config.projector.restore_points,
+        history=config.projector.history,
+        commit_interval_s=config.projector.commit_interval_s,
+        forget_after_s=config.topics.delete_retention_s / 2,
+        collect_unadmitted_after_s=config.projector.collect_unadmitted_after_s,
+        result_retention_s=config.projector.result_retention_s,
+        record_bytes_max=config.topics.max_message_bytes - HEADER_BYTES_MAX,
+    )
+    parts = _parts(config, "projector", force_lead)
+    rejects = RejectsTopic(parts.topics.rejects, parts.topics.events)
+    with closing(parts.leadership):
+        projector = Projector(parts, rejects, settings)
+        with _presence(config, "projector", parts, projector.candidacy):
+            projector.run(stop.is_set)
+
+
+def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
+    """Raises: ConfigError if a topic is not as it must be; Unreachable if there is no broker."""
+    from ledger.adapters.spark.executor import SparkExecutor
+    from ledger.adapters.spark.session import start_session
+    from ledger.adapters.spark.stream import SparkRecoveryStream
+
+    require_topics(config.client(), config.topic_settings())
+    folder = config.dir / "spark"
+    spark = start_session(folder)
+    try:
+        stream = SparkRecoveryStream(
+            spark, config.topics.recovery, _java_client(config), folder / "recovery", config.reconciler.trigger_interval_s
+        )
+        executor = SparkExecutor(spark, partial(wiring.world, config), config.reconciler.action_timeout_s)
+        settings = ReconcilerSettings(
+            observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max
+        )
+        parts = _parts(config, "reconciler", force_lead)
+        tell = partial(waiting.tell, config.waits_file)
+        with closing(parts.leadership):
+            reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell)
+            with _presence(config, "reconciler", parts, reconciler.candidacy):
+                reconciler.run(stop.is_set)
+    finally:
+        spark.stop()
+
+
+def _parts(config: Config, role: str, force_lead: bool) -> Parts:
+    return Parts(
+        log=wiring.event_log(config),
+        leadership=wiring.leadership(config, role, force=force_lead),
+        clock=wiring.clock(),
+        codec=avro,
+        envelope=cloudevents,
+        new_id=lambda: str(uuid.uuid4()),
+        topics=Topics(config.topics.events, config.topics.recovery, config.topics.rejects),
+        writer_name=instance(role),
+        actor=whoami(),
+        forced=force_lead,
+    )
+
+
+def _presence(config: Config, role: str, parts: Parts, candidacy: Candidacy) -> Presence:
+    """Tells of this instance, and raises the alarm when nobody leads."""
+    after_s = config.leadership.leaderless_after_s or 1.5 * config.leadership.session_timeout_s
+    alarm = LeaderlessAlarm(role, parts.writer_name, candidacy, parts.leadership, parts.clock, after_s)
+    return Presence(config.candidates_folder / f"{parts.writer_name}.json", alarm.look, parts.clock)
+
+
+def _java_client(config: Config) -> dict[str, str]:
+    """The settings that Spark's client needs to reach the same brokers."""
+    return {"bootstrap.servers": config.bootstrap}

@@ -1,0 +1,135 @@
+"""The sections of the settings: names, units, bounds and defaults. How they are found is `config`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Topics(Section):
+    """The topics and how they are made. Sizes that are None depend on whose Kafka it is: one embedded broker, or yours."""
+
+    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,180}$")
+    """Put before the three topic names, for several ledgers in one cluster. Empty: none, as one ledger is the rule."""
+    partitions: int | None = Field(default=None, ge=1, le=10_000)
+    """Of events and of recovery, the same for both, fixed when they are made. None: 4 embedded, 24 elsewhere."""
+    replication_factor: int | None = Field(default=None, ge=1, le=32)
+    """Copies of each partition. None: 1 embedded (there is one broker), 3 elsewhere."""
+    min_insync_replicas: int | None = Field(default=None, ge=1, le=32)
+    """Copies that a write waits for. None: 1 embedded, 2 elsewhere, so that one broker may be away."""
+    delete_retention_s: float = Field(default=7 * DAY_S, gt=0)
+    """How long tombstones stay after compaction, in seconds: longer than any reader or replica is ever away. A reader
+    that was away for half of it reads anew."""
+    min_compaction_lag_s: float = Field(default=DAY_S, ge=0)
+    """Age in seconds up to which ledger.events keeps every record: the time that the archive has to copy it."""
+    recovery_min_compaction_lag_s: float = Field(default=HOUR_S, ge=0)
+    """The same for ledger.recovery. It exceeds the longest failover, so that a leader can still see and mend what a
+    stale predecessor wrote."""
+    max_message_bytes: int = Field(default=1_048_576, ge=65_536)
+    """Of one record, in bytes. About Kafka's own default: facts are small, graphs lie in the blob store."""
+    rejects_retention_s: float = Field(default=30 * DAY_S, gt=0)
+    """How long refused records are kept, in seconds. 30 days: time to find out who sends them."""
+
+    @property
+    def events(self) -> str:
+        return f"{self.prefix}ledger.events"
+
+    @property
+    def recovery(self) -> str:
+        return f"{self.prefix}ledger.recovery"
+
+    @property
+    def rejects(self) -> str:
+        return f"{self.prefix}ledger.rejects"
+
+
+class Projector(Section):
+    """The role that folds ledger.events into ledger.recovery."""
+
+    commit_interval_s: float = Field(default=0.05, gt=0, le=1)
+    """Seconds of waiting for records before what has come is published: latency against transactions per second."""
+    restore_points: int = Field(default=3, ge=1, le=100)
+    """How many of the newest restore points an entry offers. 3: two may be damaged and the job still comes back."""
+    history: int = Field(default=10, ge=1, le=1000)
+    """Attempts per job whose facts are kept in the topic. Older ones are in the archive only."""
+    collect_unadmitted_after_s: float = Field(default=DAY_S, gt=0)
+    """Seconds after which registers of an id that nobody submitted are removed."""
+    result_retention_s: float | None = Field(default=None, gt=0)
+    """Seconds that the result of a retired job is kept. None: for ever, which takes some 200 bytes a job and refuses
+    an id that is used again."""
+
+
+class Reconciler(Section):
+    """The role that starts and stops attempts."""
+
+    observe_interval_s: float = Field(default=1.0, gt=0)
+    """Seconds between two looks at the runners while nothing happens in the log. A dead attempt is seen this late."""
+    action_timeout_s: float = Field(default=30.0, gt=0)
+    """Seconds that one call to a runner or blob store may take before it counts as crashed."""
+    starts_max: int = Field(default=20, ge=1)
+    """Attempts started in one pass over the set. More wait for the next, so that a cold start does not flood a host."""
+    trigger_interval_s: float = Field(default=0.0, ge=0)
+    """Least time in seconds between two micro-batches of the Spark stream. 0: as soon as there are records."""
+
+
+class Agent(Section):
+    """The runner agent of this host (runner subprocess)."""
+
+    send_timeout_s: float = Field(default=10.0, gt=0)
+    """Seconds that one sending of facts may wait for Kafka. After that they wait on disk and are sent again."""
+
+
+class Leadership(Section):
+    """How projectors and reconcilers agree on who leads. The epoch in the log keeps two leaders apart whatever it says."""
+
+    adapter: str = Field(default="file", pattern="^(file|zookeeper|kafka)$")
+    """file: a lock in `dir`, for one host. zookeeper, kafka: for several hosts (section zookeeper; or nothing more)."""
+    session_timeout_s: float = Field(default=10.0, ge=1, le=600)
+    """Seconds after which a leader that was not heard of is replaced; its own lease ends at two thirds of that. The
+    servers have bounds for it, and what they grant is what counts. Less: quicker failover, and more of it."""
+    leaderless_after_s: float | None = Field(default=None, gt=0)
+    """Seconds without a leader after which each instance raises an alarm. None: one and a half sessions, as nobody can lead
+    before the session of a dead leader is over."""
+
+
+class ZooKeeper(Section):
+    """Where ZooKeeper is and who we are to it. Used if `leadership.adapter` is zookeeper."""
+
+    hosts: str = ""
+    """`zk1:2181,zk2:2181`, by name where addresses change. Members that the ensemble gets later are found without it."""
+    chroot: str = Field(default="", pattern=r"^(/[^/\s]+)*$")
+    """A path before all of ours, such as /ledger. Empty: none. Made if it is not there."""
+    auth: str = Field(default="", pattern="^(|digest|sasl)$")
+    """digest, or sasl (DIGEST-MD5): what we make can be read and changed by this user only. Empty: by anybody."""
+    username: str = ""
+    """Of `auth`."""
+    password_file: Path | None = None
+    """The file that holds the password of `auth`."""
+    tls: bool = False
+    """Whether members are spoken to by TLS, at their secure port."""
+    tls_ca_file: Path | None = None
+    """Who may sign members' certificates (PEM), and nobody else. None: whom the system trusts."""
+    tls_cert_file: Path | None = None
+    """Our own certificate (PEM), for members that ask for one."""
+    tls_key_file: Path | None = None
+    """Its key (PEM)."""
+    tls_key_password_file: Path | None = None
+    """The file that holds the key's password. None: it has none."""
+    tls_verify_hostname: bool = True
+    """Whether the name in `hosts` must be in the member's certificate."""
+
+
+class Log(Section):
+    """What the processes say on stderr."""
+
+    level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    """The least that is told: debug, info, warning or error."""
+    format: str = Field(default="auto", pattern="^(auto|console|json)$")
+    """auto: lines for people on a terminal, JSON (one object a line) elsewhere. console, json: always that."""

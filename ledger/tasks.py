@@ -1,0 +1,104 @@
+"""What the tasks of a reconciler do, one function a verb. They run in processes of their own (ports.Executor), know only
+ports, and answer with plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ledger.core.facts import RefusedRestorePoint, RestorePoint
+from ledger.core.registers import NUMBER_MAX
+from ledger.errors import LedgerError, PermanentError
+from ledger.ports import BlobStore, Runner, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus, Verification
+
+
+class Prepared(NamedTuple):
+    """base: what the attempt begins from, None = from scratch. unknown: a restore point that could not be judged now,
+    so the start waits; "" = none."""
+
+    base: RestorePoint | None
+    refused: tuple[RefusedRestorePoint, ...]
+    unknown: str = ""
+
+
+class Cleaned(NamedTuple):
+    """alive: attempts that still run, so nothing was deleted. blobs: how many were."""
+
+    alive: tuple[int, ...]
+    blobs: int = 0
+
+
+def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
+    """Checks that the graph is there, and takes the newest offered restore point that verifies. Never from scratch if
+    there is one to begin from."""
+    if task.graph is None or not blobs.exists(task.graph):
+        raise PermanentError(f"the job graph is missing from the blob store: {task.graph and task.graph.uri}")
+    refused: list[RefusedRestorePoint] = []
+    for point in task.restore_points:
+        verification = runner.verify(point)
+        if verification is Verification.VALID:
+            return Prepared(point, tuple(refused))
+        if verification is Verification.UNKNOWN:
+            return Prepared(None, tuple(refused), unknown=f"restore point {point} can't be verified at the moment")
+        refused.append(RefusedRestorePoint(point, "missing or damaged"))
+    if refused or task.restore_from_named:
+        named = ", ".join(str(r.restore_point) for r in refused) or "none is left"
+        raise PermanentError(
+            f"no restore point verifies ({named}); the ledger never starts such a job from scratch by itself: "
+            "jobledger retry --from scratch does"
+        )
+    return Prepared(None, ())
+
+
+def start(task: Task, runner: Runner, _: BlobStore) -> StartAnswer:
+    """`restore_points` holds the one to begin from, or none."""
+    if task.graph is None:
+        raise PermanentError("a job without a graph can't be started")
+    return runner.start(task.job_id, task.n, task.graph, next(iter(task.restore_points), None), {})
+
+
+def fence(task: Task, runner: Runner, _: BlobStore) -> list[RunnerEvent]:
+    return runner.fence(task.job_id, task.n)
+
+
+def stop(task: Task, runner: Runner, _: BlobStore) -> None:
+    runner.stop(task.job_id, task.n, task.outcome)
+
+
+def clean(task: Task, runner: Runner, blobs: BlobStore) -> Cleaned:
+    """Fences the job for good; once nothing of it runs, deletes its blobs, and its checkpoints if they are not kept.
+    By force only the blobs, without a word from the runner."""
+    if task.forced:
+        return Cleaned((), blobs.delete_all(task.job_id))
+    runner.fence(task.job_id, NUMBER_MAX)
+    alive = tuple(sorted(a.n for a in runner.observe() if a.job_id == task.job_id and a.alive))
+    if alive:
+        return Cleaned(alive)
+    if task.dispose:
+        runner.dispose(task.job_id, task.restore_points)
+    return Cleaned((), blobs.delete_all(task.job_id))
+
+
+def forget(task: Task, runner: Runner, _: BlobStore) -> None:
+    runner.forget(task.job_id)
+
+
+VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
+    "prepare": prepare, "start": start, "fence": fence, "stop": stop, "clean": clean, "forget": forget,
+}  # fmt: skip
+
+
+def perform(task: Task, runners: Mapping[str, Runner], blobs: BlobStore) -> TaskOutcome:
+    """Performs one task; what it raises becomes its outcome."""
+    runner = runners.get(task.runner)
+    if runner is None:
+        known = ", ".join(sorted(runners)) or "none"
+        return TaskOutcome(TaskStatus.REFUSED, reason=f"there is no runner {task.runner!r} here (known: {known})")
+    try:
+        return TaskOutcome(TaskStatus.DONE, VERBS[task.verb](task, runner, blobs))
+    except PermanentError as error:
+        return TaskOutcome(TaskStatus.REFUSED, reason=str(error))
+    except LedgerError as error:
+        return TaskOutcome(TaskStatus.UNREACHABLE, reason=str(error))
+    except Exception as error:
+        return TaskOutcome(TaskStatus.CRASHED, reason=f"{type(error).__name__}: {error}")

@@ -1,0 +1,169 @@
+"""The only place that picks adapters: what the settings name is made here, and nothing is decided.
+
+Every function imports what it makes, so that a command loads only what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from ledger.adapters.clock import SystemClock
+from ledger.config import Config
+from ledger.core.outside import OUTSIDE
+from ledger.errors import ConfigError
+from ledger.identity import whoami
+from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Runner
+
+if TYPE_CHECKING:
+    from ledger.adapters.kafka.sender import KafkaSender
+    from ledger.adapters.runners.subprocess.sender import KafkaEventSender
+    from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+    from ledger.reading import Progressed, Source
+
+RUNNERS = "jobledger.runners"  # the entry point group of plug-ins
+
+
+def clock() -> Clock:
+    return SystemClock()
+
+
+def event_log(config: Config) -> EventLog:
+    """Raises: ConfigError if nothing says where Kafka is."""
+    from ledger.adapters.kafka.log import KafkaLog
+
+    # confluent_kafka types as optional what every record that was read has (its topic, its offset).
+    return KafkaLog(config.client(), clock())  # type: ignore[return-value]
+
+
+def sender(config: Config, timeout_s: float = 30.0) -> KafkaSender:
+    """What producers and agents write with. Raises: as `event_log`."""
+    from ledger.adapters.kafka.sender import KafkaSender
+
+    return KafkaSender(config.client(), clock(), timeout_s=timeout_s)
+
+
+def agent_sender(config: Config) -> KafkaEventSender:
+    """What the runner agent sends its facts with. Raises: as `event_log`, and Unreachable: it asks for the partitions."""
+    from ledger.adapters.runners.subprocess.sender import KafkaEventSender
+
+    topic = config.topics.events
+    partitions = event_log(config).partitions(topic)
+    return KafkaEventSender(topic, partitions, config.client(), timeout_s=config.agent.send_timeout_s)
+
+
+def source(config: Config, progressed: Progressed | None = None) -> Source:
+    """The ledger for reading (`ledger.reading`). Raises: as `event_log`."""
+    from ledger.adapters import avro, cloudevents
+    from ledger.reading import Source
+
+    made = Source(event_log(config), config.topics, avro, cloudevents, clock(), keep=config.projector.restore_points)
+    if progressed is None:
+        return made
+    from dataclasses import replace
+
+    return replace(made, progressed=progressed)
+
+
+def leadership(config: Config, role: str, force: bool = False) -> Leadership:
+    """force: leads one term without the lock; the epoch in the log alone keeps two leaders apart.
+
+    Raises: ConfigError if what the settings name can't be had."""
+    made = _leadership(config, role)
+    if not force:
+        return made
+    from ledger.adapters.forced import ForcedLeadership
+
+    return ForcedLeadership(made, who=whoami())
+
+
+def _leadership(config: Config, role: str) -> Leadership:
+    if config.leadership.adapter == "zookeeper":
+        zookeeper, path = _zookeeper(config, role)
+        with _extra("zookeeper"):
+            from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
+        return ZooKeeperLeadership(zookeeper, path, who=whoami(), clock=clock())
+    if config.leadership.adapter == "kafka":
+        from ledger.adapters.kafka.leadership import KafkaLeadership, Names
+
+        names, session_timeout_s = Names.of(config.topics.prefix, role), config.leadership.session_timeout_s
+        return KafkaLeadership(config.client(), names, who=whoami(), session_timeout_s=session_timeout_s, clock=clock())
+    from ledger.adapters.local.leadership import FileLockLeadership
+
+    return FileLockLeadership(config.leader_lock(role), who=whoami(), clock=clock())
+
+
+def candidates(config: Config, role: str) -> list[Candidate]:
+    """Who wants to lead a role, the leader first, as far as the election tells: a file lock tells of its holder alone, and
+    so does Kafka.
+
+    Raises: Unreachable if the election does not answer; as `leadership`."""
+    if config.leadership.adapter == "zookeeper":
+        zookeeper, path = _zookeeper(config, role)
+        with _extra("zookeeper"):
+            from ledger.adapters.zookeeper.leadership import candidates as in_zookeeper
+        return in_zookeeper(zookeeper, path, clock=clock())
+    if config.leadership.adapter == "kafka":
+        from ledger.adapters.kafka.leadership import Names
+        from ledger.adapters.kafka.leadership import candidates as in_kafka
+
+        names = Names.of(config.topics.prefix, role)
+        return in_kafka(config.client(), names, session_timeout_s=config.leadership.session_timeout_s, clock=clock())
+    from ledger.adapters.local.leadership import holder
+
+    found = holder(config.leader_lock(role))
+    return [] if found is None else [Candidate(found.who or "another process", found.pid, found.since, leads=True)]
+
+
+def _zookeeper(config: Config, role: str) -> tuple[ZooKeeperSettings, str]:
+    from ledger.electing import zookeeper_settings
+
+    settings = zookeeper_settings(config)
+    return settings, settings.candidates(config.topics.prefix, role)
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Around the import of what an extra brings. Raises: ConfigError that names it."""
+    try:
+        yield
+    except ImportError as error:
+        hint = f"Install it with: pip install 'jobledger[{name}]'"
+        raise ConfigError(f"The settings need {error.name or name}, which is not installed.", hint=hint) from error
+
+
+def blobs(config: Config) -> BlobStore:
+    """Raises: Unreachable if the folder can't be made."""
+    from ledger.adapters.local.blobs import FileBlobs
+
+    return FileBlobs(config.dir / "blobs")
+
+
+def runners(config: Config) -> dict[str, Runner]:
+    """All installed runners by name: the entry points of group `jobledger.runners`, and the one of jobs that run outside.
+    Each is called with the folder in which it may keep things: the agent's for `subprocess`, `<dir>/runners/<name>` for
+    any other.
+
+    Raises: ConfigError if one can't be loaded. It is not left out: a job whose runner is unknown is given up."""
+    from ledger.adapters.runners.outside import OutsideRunner
+
+    return {OUTSIDE: OutsideRunner()} | {found.name: _runner(found, config) for found in entry_points(group=RUNNERS)}
+
+
+def _runner(found: EntryPoint, config: Config) -> Runner:
+    folder = config.agent_folder if found.name == "subprocess" else config.dir / "runners" / found.name
+    try:
+        runner: Runner = found.load()(folder)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"The runner {found.name} ({found.value}) can't be loaded: {error}.",
+            hint="Reinstall or remove the package that brings it.",
+        ) from error
+    return runner
+
+
+def world(config: Config) -> tuple[dict[str, Runner], BlobStore]:
+    """What a task of the reconciler needs, made where it is performed."""
+    return runners(config), blobs(config)
