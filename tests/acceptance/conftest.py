@@ -1,0 +1,30 @@
+"""Ledgers in folders. One is shared by the tests that do it no lasting harm; others get their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.folder import Folder
+
+
+@pytest.fixture(scope="module")
+def shared_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    """A running ledger with two projectors."""
+    folder = Folder(tmp_path_factory.mktemp("shared") / "ledger")
+    try:
+        folder.up("--projectors", "2")
+        yield folder
+    finally:
+        folder.clear()
+
+
+@pytest.fixture
+def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    """A folder of the test's own; nothing runs in it yet, and nothing will afterwards."""
+    folder = Folder(tmp_path_factory.mktemp("own") / "ledger")
+    try:
+        yield folder
+    finally:
+        folder.clear()

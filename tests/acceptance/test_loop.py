@@ -1,0 +1,153 @@
+"""The loop on real servers, by the installed command: poison, garbage, cancel, suspend, retry, the same job twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ledger import wiring
+from ledger.adapters import avro
+from ledger.core.facts import JobSubmitted, RestartKind, RestartPolicy
+from ledger.core.recovery import JobState
+from ledger.core.registers import Spec, key_of, partition_of
+from tests.acceptance.folder import Folder
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+
+PYTHON = sys.executable
+ONE_RETRY = ("--restart", "fixed-delay:1:0.2")
+
+
+def quarantined(folder: Folder, job_id: str) -> str:
+    entry = folder.entry(job_id)
+    return entry.reason if entry is not None and entry.state is JobState.QUARANTINED else ""
+
+
+def state(folder: Folder, job_id: str) -> str:
+    entry = folder.entry(job_id)
+    return str(entry.state) if entry else ""
+
+
+def submit_blob(folder: Folder, job_id: str, blob: Path) -> None:
+    """A job whose graph no client of ours would have packed."""
+    config = folder.config
+    graph = wiring.blobs(config).put(job_id, blob)
+    spec = JobSubmitted(job_id, "default", "subprocess", graph, RestartPolicy(RestartKind.NONE))
+    producer = Producer({"bootstrap.servers": config.bootstrap})
+    key = key_of(job_id, Spec(avro.spec_digest(spec)))
+    producer.produce("ledger.events", avro.encode(spec), key, partition_of(job_id, 4))
+    assert producer.flush(30) == 0
+
+
+def test_poison_harms_nobody_else(shared_ledger: Folder, tmp_path: Path) -> None:
+    """Five graphs that raise, exit at once, die by a signal, hang when told to stop, or can't be read."""
+    folder = shared_ledger
+    folder.ticker("neighbour")
+    before = folder.until(lambda: folder.running().get("neighbour"), "the neighbour runs")
+    projector = max(folder.published().claimed.values())
+    folder.submit("raises", PYTHON, "-c", "raise ValueError('bad graph')", options=ONE_RETRY)
+    folder.submit("exits", PYTHON, "-c", "raise SystemExit(7)", options=ONE_RETRY)
+    folder.submit("dies", PYTHON, "-c", "import os; os.kill(os.getpid(), 11)", options=ONE_RETRY)
+    hang = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+    folder.submit("hangs", PYTHON, "-c", hang)
+    (tmp_path / "rubbish").write_bytes(b"this is no archive" * 1000)
+    submit_blob(folder, "unreadable", tmp_path / "rubbish")
+    with tarfile.open(tmp_path / "evil.tar", "w") as tar:
+        info = tarfile.TarInfo("../../escaped")
+        tar.addfile(info)
+    submit_blob(folder, "evil", tmp_path / "evil.tar")
+
+    reasons = {
+        "raises": "bad graph", "exits": "7", "dies": "SIG", "unreadable": "", "evil": "",
+    }  # fmt: skip
+    for job, words in reasons.items():
+        reason = folder.until(lambda job=job: quarantined(folder, job), f"{job} is quarantined")
+        assert words in reason, (job, reason)
+    folder.until(lambda: "hangs" in folder.alive(), "the hanging one runs")
+    folder.run("cancel", "hangs", "--reason", "it hangs")
+    folder.until(lambda: "hangs" not in folder.alive() and not state(folder, "hangs"), "the hanging one is killed")
+    listed = {e["job_id"]: e for e in json.loads(folder.run("list", "-o", "json").stdout)}
+    assert all(listed[job]["state"] == "QUARANTINED" for job in reasons)
+    assert folder.alive()["neighbour"] == before
+    assert max(folder.published().claimed.values()) == projector, "no leader changed"
+
+
+def test_garbage_is_listed_and_stops_nothing(shared_ledger: Folder) -> None:
+    folder = shared_ledger
+    producer = Producer({"bootstrap.servers": folder.config.bootstrap})
+    for partition in range(4):
+        producer.produce("ledger.events", b"\x00\xffgarbage", b"no-such-register", partition)
+        producer.produce("ledger.events", None, b"~something", partition)
+    job = "garbled"
+    right = partition_of(job, 4)
+    producer.produce("ledger.events", b"", f"{job}/running/1".encode(), right)
+    producer.produce("ledger.events", b"\xc3\x01" + os.urandom(40), f"{job}/spec/{'0' * 64}".encode(), right)
+    producer.produce("ledger.events", b"\xc3\x01", f"{job}/running/2".encode(), (right + 1) % 4)
+    assert producer.flush(30) == 0
+
+    def listed() -> bool:
+        rejects = [json.loads(line) for line in folder.run("rejects", "-o", "jsonl").stdout.splitlines()]
+        return len(rejects) >= 11
+
+    folder.until(listed, "all eleven are listed")
+    folder.submit("after-garbage", "true")
+    folder.run("wait", "after-garbage")
+    folder.run("replay")
+
+
+def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
+    folder = shared_ledger
+    folder.ticker("steady")
+
+    def checkpoint() -> int:
+        entry = folder.entry("steady")
+        return entry.restore_points[0].id if entry and entry.restore_points else 0
+
+    folder.until(checkpoint, "a checkpoint")
+    folder.run("suspend", "steady", "--reason", "maintenance")
+    folder.until(lambda: "steady" not in folder.alive(), "it is stopped")
+    entry = folder.entry("steady")
+    assert entry is not None and entry.state is JobState.SUSPENDED
+    folder.run("resume", "steady", "--reason", "done")
+    folder.until(lambda: folder.alive().get("steady", (0, ""))[0] == 2, "attempt 2 runs")
+    os.kill(int(folder.until(lambda: folder.running().get("steady"), "it has a process")[1]), signal.SIGKILL)
+    folder.until(lambda: folder.alive().get("steady", (0, ""))[0] == 3, "attempt 3 runs")
+    folder.run("cancel", "steady", "--reason", "enough")
+    done = folder.run("wait", "steady", expect=1)
+    assert "CANCELED" in done.stdout + done.stderr
+    folder.run("cancel", "steady", "--reason", "again", expect=5)
+
+    folder.submit("quits", "false", options=("--restart", "none"))
+    folder.until(lambda: quarantined(folder, "quits"), "quarantined")
+    folder.run("retry", "quits", "--reason", "once more")
+    folder.until(lambda: (e := folder.entry("quits")) and e.attempt == 2 and e.state is JobState.QUARANTINED, "again")
+    folder.run("cancel", "quits", "--reason", "no use")
+    folder.until(lambda: not state(folder, "quits"), "retired")
+
+
+def test_the_same_job_twice_is_one_job(shared_ledger: Folder, tmp_path: Path) -> None:
+    folder, ran = shared_ledger, tmp_path / "ran"
+    command = ("sh", "-c", f"echo ran >> {ran}")
+    folder.submit("twice", *command)
+    folder.submit("twice", *command)
+    folder.run("wait", "twice")
+    folder.until(lambda: not state(folder, "twice"), "retired")
+    assert ran.read_text().splitlines() == ["ran"]
+    folder.run("submit", "--id", "twice", "--", "another", expect=5)
+
+
+def test_an_answer_says_what_why_and_what_to_do(shared_ledger: Folder, tmp_path: Path) -> None:
+    folder = shared_ledger
+    unknown = folder.run("show", "nobody", expect=1)
+    assert "nobody" in unknown.stderr and unknown.stdout == ""
+    folder.run("submit", expect=2)
+    folder.run("cancel", "nobody", expect=2)  # --reason is required
+    nowhere = Folder(tmp_path / "nowhere").run("list", expect=2)
+    assert "jobledger up" in nowhere.stderr

@@ -1,0 +1,257 @@
+"""`up` and `down` by the installed command: what is started runs on, is found again, is kept alive, and can be ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ledger import wiring
+from ledger.adapters.runners.subprocess import pack
+from ledger.ports import StartAnswer
+from tests.acceptance.folder import JOBLEDGER, Folder
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
+
+# The reconciler takes a JVM with Spark; what it adds to these tests is in test_kill.
+ROLES = ("broker", "agent", "projector-1", "projector-2")
+SMALL = ("--projectors", "2", "--reconcilers", "0")
+BROKER_AND_AGENT = ("--projectors", "0", "--reconcilers", "0")
+
+
+def pids(folder: Folder, roles: tuple[str, ...] = ROLES) -> dict[str, int]:
+    return {role: folder.pid(role) for role in roles}
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ends(pid: int) -> None:
+    until(lambda: not runs(pid), f"pid {pid} ends")
+
+
+def until(holds: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def shown(folder: Folder) -> dict[str, object]:
+    settings: dict[str, object] = json.loads(folder.run("config show", "-o", "json").stdout)
+    return settings
+
+
+class Ledger(Folder):
+    """Takes verbs of two words too, so the path goes by environment."""
+
+    def run(
+        self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 200
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [JOBLEDGER, *verb.split(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=timeout_s, check=False, env={**os.environ, "LEDGER_DIR": str(self.path)},
+        )  # fmt: skip
+        assert expect is None or done.returncode == expect, f"{verb} {arguments}: {done}\n{self.story()}"
+        return done
+
+
+@pytest.fixture
+def ledger(own_folder: Folder) -> Ledger:
+    return Ledger(own_folder.path)
+
+
+def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Ledger) -> None:
+    told = ledger.run("up", "--detach", *SMALL).stdout.splitlines()
+    address = str(shown(ledger)["bootstrap"])
+    assert told[-1] == f"ready: broker {address} dir {ledger.path}"
+    assert ledger.run("topics check").returncode == 0
+    before = pids(ledger)
+    assert all(runs(pid) for pid in before.values())
+    assert all(os.getsid(pid) == pid for pid in before.values())
+
+    (projector,) = json.loads(ledger.run("leader", "projector", "-o", "json").stdout)
+    assert projector["led"] and projector["epoch"] == 1
+    assert {one["pid"] for one in projector["candidates"]} == {before["projector-1"], before["projector-2"]}
+    assert projector["pid"] in (before["projector-1"], before["projector-2"])
+    assert "reconciler: nobody leads: there is no candidate" in ledger.run("leader", expect=1).stderr
+
+    # The leader dies: the standby leads, and the dead one stands by again.
+    os.kill(projector["pid"], signal.SIGKILL)
+    until(lambda: set(pids(ledger).values()) != set(before.values()), "the projector is started again")
+    until(lambda: _epoch(ledger) >= 2, "another projector leads")
+
+    # The broker dies: it comes back under the same address, and the roles go on.
+    os.kill(before["broker"], signal.SIGKILL)
+    until(lambda: ledger.pid("broker") != before["broker"], "the broker is started again")
+    until(lambda: ledger.run("topics check", expect=None).returncode == 0, "the broker answers")
+    assert shown(ledger)["bootstrap"] == address
+
+    # `up` dies: nothing else does, and the next one adopts what runs.
+    now = pids(ledger)
+    up = ledger.pid("up")
+    os.kill(up, signal.SIGKILL)
+    ends(up)
+    assert all(runs(pid) for pid in now.values())
+    told = ledger.run("up", "--detach", *SMALL).stdout.splitlines()
+    assert pids(ledger) == now
+    assert sorted(told[:-1]) == sorted(f"adopted {role} pid {pid}" for role, pid in now.items())
+    assert ledger.pid("up") != up
+    assert "up runs already" in ledger.run("up", "--detach").stdout
+    assert ledger.run("up", expect=2).stderr.startswith("error: ")
+
+    # What it has adopted it keeps as well.
+    os.kill(now["agent"], signal.SIGKILL)
+    until(lambda: ledger.pid("agent") != now["agent"], "the agent is started again")
+
+    ended = [*pids(ledger).values(), ledger.pid("up")]
+    told = ledger.run("down").stdout.splitlines()
+    assert [line.split()[1] for line in told] == ["up", "projector-1", "projector-2", "agent", "broker"]
+    assert not any(runs(pid) for pid in ended)
+    assert not ledger.processes()
+    assert not list((ledger.path / "run").glob("*.pid"))
+    assert ledger.run("down", "--jobs").stdout == ""
+
+
+def _epoch(folder: Folder) -> int:
+    done = folder.run("leader", "projector", "-o", "json", expect=None)
+    rows = json.loads(done.stdout) if done.returncode in (0, 1) else []
+    return max((row["epoch"] or 0 for row in rows if row["role"] == "projector"), default=0)
+
+
+def test_after_a_power_cut_it_comes_up_again(ledger: Ledger) -> None:
+    """Pid files, sockets and locks of the dead lie about, and their pids belong to others."""
+    ledger.run("up", "--detach", *BROKER_AND_AGENT)
+    address = shown(ledger)["bootstrap"]
+    ledger.kill_everything()
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        for role in ("broker", "agent", "up"):
+            note = ledger.path / "run" / f"{role}.pid"
+            note.write_text(json.dumps({**json.loads(note.read_text()), "pid": bystander.pid}))
+        ledger.run("up", "--detach", *BROKER_AND_AGENT)
+        assert shown(ledger)["bootstrap"] == address
+        assert bystander.poll() is None
+        ledger.run("down")
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_one_that_is_not_asked_for_any_more_is_stopped(ledger: Ledger) -> None:
+    ledger.run("up", "--detach", *SMALL)
+    surplus = pids(ledger)
+    os.kill(ledger.pid("up"), signal.SIGKILL)
+    ends(ledger.pid("up"))
+    told = ledger.run("up", "--detach", "--projectors", "1", "--reconcilers", "0").stdout
+    assert f"stopping projector-2 pid {surplus['projector-2']}" in told
+    ends(surplus["projector-2"])
+    assert ledger.pid("projector-1") == surplus["projector-1"]
+
+
+def test_in_the_foreground_an_interrupt_ends_up_alone(ledger: Ledger) -> None:
+    up = subprocess.Popen(
+        [JOBLEDGER, "up", *BROKER_AND_AGENT, "-X", "client.id=told-by-flag"], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "LEDGER_DIR": str(ledger.path)},
+    )  # fmt: skip
+    try:
+        assert up.stdout is not None
+        lines = iter(up.stdout.readline, "")
+        assert any(line.startswith("ready: ") for line in lines)
+        assert psutil.Process(ledger.pid("agent")).environ()["LEDGER_KAFKA__CLIENT_ID"] == "told-by-flag"
+        up.send_signal(signal.SIGINT)
+        assert "the ledger runs on" in list(lines)[-1]
+        assert up.wait(20) == 130
+        assert all(runs(pid) for pid in pids(ledger, ("broker", "agent")).values())
+    finally:
+        up.kill()
+        up.communicate()
+
+
+def test_when_it_cannot_come_up_the_reason_is_told_and_nothing_stays(ledger: Ledger) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (ledger.path / "broker").mkdir(parents=True)
+        port = taken.getsockname()[1]
+        ports = {"port": port, "controller_port": port + 1}
+        (ledger.path / "broker" / "ports.json").write_text(json.dumps(ports))
+        done = ledger.run("up", "--detach", *BROKER_AND_AGENT, expect=None)
+    assert done.returncode == 3
+    assert "error: " in done.stderr
+    assert f"log: {ledger.path / 'log' / 'up.log'}" in done.stderr
+    assert not ledger.processes()
+
+
+def test_when_the_topics_are_not_as_set_it_does_not_come_up(ledger: Ledger) -> None:
+    ledger.run("up", "--detach", *BROKER_AND_AGENT)
+    ledger.run("down")
+    (ledger.path / "ledger.toml").write_text("[topics]\npartitions = 7\n")
+    done = ledger.run("up", "--detach", *BROKER_AND_AGENT, expect=2)
+    assert "partitions is 4, wanted 7" in done.stdout + done.stderr
+    assert not ledger.processes(), "what was started for it is stopped again"
+
+
+def test_flags_reach_the_roles_also_in_the_background(ledger: Ledger) -> None:
+    ledger.run("up", "--detach", *BROKER_AND_AGENT, "-X", "client.id=told-by-flag")
+    agent = psutil.Process(ledger.pid("agent"))
+    assert agent.environ()["LEDGER_KAFKA__CLIENT_ID"] == "told-by-flag"
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def start_job(folder: Folder, job_id: str = "sleeper") -> int:
+    """By the runner's word alone, as a reconciler would; the pid of the job."""
+    blob = pack(["sleep", "600"], folder=folder.path.parent)
+    graph = wiring.blobs(folder.config).put(job_id, Path(blob))
+    runner = wiring.runners(folder.config)["subprocess"]
+    assert runner.start(job_id, 1, graph, None, {}) is StartAnswer.STARTED
+    until(lambda: any(a.engine_id for a in runner.observe()), "the job runs")
+    return int(next(a.engine_id for a in runner.observe()).split()[0])
+
+
+def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: Ledger) -> None:
+    ledger.run("up", "--detach", *BROKER_AND_AGENT)
+    job = start_job(ledger)
+    refused = ledger.run("down", "--purge", expect=5)
+    assert str(job) in refused.stderr
+    assert all(runs(pid) for pid in pids(ledger, ("broker", "agent", "up")).values()), "nothing was stopped"
+
+    ledger.run("down")
+    assert runs(job)
+    assert "--jobs" in ledger.run("down", "--purge", expect=5).stderr
+    assert ledger.run("down", "--jobs", expect=3).stderr.startswith("error: "), "nobody is there to stop the job"
+
+    ledger.run("up", "--detach", *BROKER_AND_AGENT)
+    assert [a.alive for a in wiring.runners(ledger.config)["subprocess"].observe()] == [True]
+    assert "stopping attempt 1 of sleeper" in ledger.run("down", "--jobs", "--purge").stdout
+    ends(job)
+    assert not ledger.processes()
+    assert not ledger.path.exists()
+
+
+def test_a_stopped_job_has_ended_as_stopped(ledger: Ledger) -> None:
+    """No intent: the next reconciler brings it back."""
+    ledger.run("up", "--detach", *BROKER_AND_AGENT)
+    start_job(ledger)
+    ledger.run("down", "--jobs")
+    ledger.run("up", "--detach", *BROKER_AND_AGENT)
+
+    def ended() -> bool:
+        keys = [(record.key() or b"").decode() for record in ledger.records("ledger.events")]
+        return any(key.startswith("sleeper/ended/1/stopped/agent-") for key in keys)
+
+    until(ended, "the end stands in the log")

@@ -1,0 +1,125 @@
+"""Leadership by a file lock: what is its own, beside the contract (tests/contract/test_leadership)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ledger.adapters.local.leadership import FileLockLeadership, Holder, holder
+from ledger.adapters.memory.clock import ManualClock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "leader-projector.lock"
+
+
+def test_the_file_says_who_leads(path: Path) -> None:
+    clock = ManualClock(1_700_000_000.0)
+    one = FileLockLeadership(path, who="anna@host", clock=clock)
+    assert holder(path) is None
+    one.acquire()
+    assert holder(path) == Holder("anna@host", os.getpid(), 1_700_000_000.0)
+    assert json.loads(path.read_text()) == {"who": "anna@host", "pid": os.getpid(), "since": 1_700_000_000.0}
+    one.release()
+    assert holder(path) is None
+
+
+def test_a_scribbled_file_still_has_a_holder(path: Path) -> None:
+    one = FileLockLeadership(path)
+    one.acquire()
+    path.write_text("not json")
+    assert one.valid()
+    assert holder(path) == Holder("", 0, 0.0)
+
+
+def test_a_lock_on_a_file_that_was_replaced_is_none(path: Path) -> None:
+    one, two = FileLockLeadership(path), FileLockLeadership(path)
+    one.acquire()
+    path.unlink()
+    assert not one.valid()
+    assert two.acquire()
+    assert not one.acquire()
+    assert two.valid()
+
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from ledger.adapters.local.leadership import FileLockLeadership
+lock = FileLockLeadership(Path(sys.argv[1]), who="child")
+print(lock.acquire(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def child(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", _HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_kill_9_of_the_holder_frees_the_lock(path: Path, child: subprocess.Popen[str]) -> None:
+    mine = FileLockLeadership(path)
+    assert not mine.acquire()
+    found = holder(path)
+    assert found is not None
+    assert (found.who, found.pid) == ("child", child.pid)
+    child.kill()
+    child.wait()
+    assert mine.acquire()
+    assert mine.valid()
+
+
+def test_a_stopped_holder_keeps_the_lock(path: Path, child: subprocess.Popen[str]) -> None:
+    child.send_signal(signal.SIGSTOP)
+    assert not FileLockLeadership(path).acquire()
+    child.send_signal(signal.SIGCONT)
+
+
+def test_a_forked_child_neither_leads_nor_keeps_the_lock(path: Path) -> None:
+    """flock goes with the open file: a child that outlives its parent would lead for ever without knowing."""
+    script = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from ledger.adapters.local.leadership import FileLockLeadership\n"
+        "lock = FileLockLeadership(Path(sys.argv[1]))\n"
+        "assert lock.acquire()\n"
+        "if os.fork() == 0:\n"
+        "    print(os.getpid(), lock.valid(), flush=True)\n"
+        "    time.sleep(60)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid, valid = parent.stdout.readline().split()
+    try:
+        assert valid == "False"
+        mine = FileLockLeadership(path)
+        assert not mine.acquire()
+        parent.kill()
+        parent.wait()
+        deadline = time.monotonic() + 5
+        while not mine.acquire():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        os.kill(int(pid), signal.SIGKILL)
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()

@@ -1,0 +1,189 @@
+"""Leadership by Kafka on a broker that is killed, and with others in the group. Beside the contract (tests/contract)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka import Consumer
+
+from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.kafka.leadership import KafkaLeadership, Names, candidates
+from ledger.adapters.kafka.membership import settings
+from ledger.errors import Unreachable
+from tests.contract.candidates import LEASE_S, SESSION_S, overlaps, until
+from tests.servers import RunningBroker, create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    extra = {"group.min.session.timeout.ms": "1000"}
+    running = RunningBroker(Broker.at(tmp_path_factory.mktemp("killed-broker"), extra=extra))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.kill()
+
+
+@pytest.fixture
+def names(server: RunningBroker, prefix: str) -> Names:
+    made = Names.of(prefix, "projector")
+    create_topic(server.bootstrap, made.topic)
+    return made
+
+
+class Sampled:
+    """A candidate whose `valid` is looked at every few milliseconds, by a thread of its own."""
+
+    def __init__(self, server: RunningBroker, names: Names, who: str, session_timeout_s: float = SESSION_S) -> None:
+        client = {"bootstrap.servers": server.bootstrap}
+        self.leadership = KafkaLeadership(client, names, who=who, session_timeout_s=session_timeout_s)
+        self.spans: list[tuple[float, float]] = []
+        self._ended = Event()
+        self._thread = Thread(target=self._look)
+        self._thread.start()
+
+    @property
+    def leads(self) -> bool:
+        return self.leadership.valid()
+
+    def _look(self) -> None:
+        led = False
+        while not self._ended.wait(0.003):
+            before = time.monotonic()
+            leads = self.leadership.valid()
+            self.leadership.acquire()
+            if leads:
+                since = self.spans.pop()[0] if led else before
+                self.spans.append((since, before))
+            led = leads
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.leadership.close()
+
+
+@contextmanager
+def sampled(server: RunningBroker, names: Names, *whos: str) -> Iterator[list[Sampled]]:
+    made = [Sampled(server, names, who) for who in whos]
+    try:
+        yield made
+    finally:
+        for each in made:
+            each.close()
+    assert overlaps([span for each in made for span in each.spans]) == []
+
+
+@contextmanager
+def member(server: RunningBroker, names: Names) -> Iterator[None]:
+    """Somebody else in the group, who does what a candidate never does: comes while it is led."""
+    ended, assigned = Event(), Event()
+
+    def stay() -> None:  # one thread for all calls: two that call one consumer may wait for each other for ever
+        client = {"bootstrap.servers": server.bootstrap, "group.id": names.group}
+        consumer = Consumer({**client, **settings(SESSION_S)})
+        consumer.subscribe([names.topic], on_assign=lambda *_: assigned.set())
+        while not ended.is_set():
+            consumer.poll(0.05)
+        consumer.unsubscribe()
+        while consumer.memberid():
+            consumer.poll(0.05)
+        consumer.close()
+
+    thread = Thread(target=stay)
+    thread.start()
+    try:
+        until(assigned.is_set, 3 * SESSION_S, "being in the group")
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_who_holds_the_partition_keeps_it_when_others_join_and_leave(server: RunningBroker, names: Names) -> None:
+    with sampled(server, names, "leader") as [leader]:
+        until(lambda: leader.leads, 20, "leading")
+        for _ in range(2):
+            with member(server, names), member(server, names):
+                until(lambda: leader.leadership.standing().lease_left_s, 1.0, "leading still")
+        assert len(leader.spans) == 1
+
+
+def test_kill_9_of_the_broker_for_less_than_the_lease_changes_nothing(server: RunningBroker, names: Names) -> None:
+    """With a session that is longer than a broker takes to come back."""
+    leader, standby = (Sampled(server, names, who, session_timeout_s=90.0) for who in ("leader", "standby"))
+    try:
+        until(lambda: leader.leads or standby.leads, 60, "a leader")
+        if standby.leads:
+            leader, standby = standby, leader
+        server.kill()
+        server.start()
+        back_at = time.monotonic()
+
+        def renewed() -> bool:
+            left_s = leader.leadership.standing().lease_left_s
+            return left_s is not None and left_s > 60.0 - (time.monotonic() - back_at)
+
+        until(renewed, 30, "a renewal that was sent to the broker that came back")
+        assert len(leader.spans) == 1
+        assert standby.spans == []
+    finally:
+        leader.close()
+        standby.close()
+
+
+def test_kill_9_of_the_broker_for_longer_than_a_session(server: RunningBroker, names: Names) -> None:
+    """The lease ends; somebody leads again once the broker is back, and never two at a time."""
+    with sampled(server, names, "one", "two", "three") as running:
+        until(lambda: any(each.leads for each in running), 20, "a leader")
+        before = next(each for each in running if each.leads)
+        server.kill()
+        until(lambda: not before.leads, LEASE_S + 1.0, "the end of the lease")
+        time.sleep(1.5 * SESSION_S)
+        assert not any(each.leads for each in running)
+        server.start()
+        until(lambda: any(each.leads for each in running), 4 * SESSION_S, "a leader once the broker is back")
+        deadline = time.monotonic() + SESSION_S
+        while time.monotonic() < deadline:
+            assert sum(each.leads for each in running) < 2
+            time.sleep(0.01)
+
+
+def test_a_session_that_the_broker_does_not_grant_is_told_of(server: RunningBroker, names: Names) -> None:
+    one = Sampled(server, names, "one", session_timeout_s=0.5)
+    try:
+        until(lambda: "group.min.session.timeout.ms" in one.leadership.standing().waits_for, 20, "saying why")
+    finally:
+        one.close()
+
+
+def test_a_topic_that_is_not_there_is_told_of(server: RunningBroker, prefix: str) -> None:
+    one = Sampled(server, Names.of(prefix, "projector"), "one")
+    try:
+        until(lambda: "UNKNOWN_TOPIC_OR_PART" in one.leadership.standing().waits_for, 20, "saying why")
+    finally:
+        one.close()
+
+
+def test_who_leads_is_listed(server: RunningBroker, names: Names) -> None:
+    client = {"bootstrap.servers": server.bootstrap}
+    assert candidates(client, names) == []
+    with sampled(server, names, "anna@host") as [leader]:
+        until(lambda: leader.leads, 20, "leading")
+        [found] = candidates(client, names, session_timeout_s=SESSION_S)
+        assert (found.who, found.leads) == ("anna@host", True)
+        assert found.lease_left_s is not None
+        assert 0 < found.lease_left_s <= LEASE_S
+    until(lambda: candidates(client, names) == [], 10, "nobody listed")
+
+
+def test_a_broker_that_is_not_there_is_unreachable() -> None:
+    with pytest.raises(Unreachable):
+        candidates({"bootstrap.servers": "127.0.0.1:9"}, Names.of("", "projector"), timeout_s=0.5)

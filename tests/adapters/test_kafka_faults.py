@@ -1,0 +1,154 @@
+"""What the writer and the reader do when the broker is silent, or a request arrives late. Needs a broker of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from ledger.adapters.clock import SystemClock
+from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.kafka.log import KafkaLog
+from ledger.errors import Fenced, Unreachable
+from ledger.ports import Event
+from tests.proxy import END_TXN, Proxy
+from tests.servers import RunningBroker, create_topic
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, Proxy]]:
+    """A broker with a second listener whose clients come through a proxy."""
+    folder = tmp_path_factory.mktemp("proxied")
+    plain = Broker.at(folder)
+    listener = Broker.at(tmp_path_factory.mktemp("port")).port  # a port that is free
+    proxy = Proxy(("127.0.0.1", listener))
+    settings = plain.settings()
+    extra = {
+        "listeners": f"{settings['listeners']},PROXIED://127.0.0.1:{listener}",
+        "advertised.listeners": f"{settings['advertised.listeners']},PROXIED://127.0.0.1:{proxy.port}",
+        "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},PROXIED:PLAINTEXT",
+    }
+    running = RunningBroker(Broker.at(folder, extra=extra))
+    try:
+        running.start()
+        yield running, proxy
+    finally:
+        proxy.close()
+        running.stop()
+
+
+@pytest.fixture
+def topic(proxied: tuple[RunningBroker, Proxy], prefix: str) -> str:
+    return create_topic(proxied[0].bootstrap, prefix + "topic")
+
+
+def log_of(bootstrap: str) -> KafkaLog:
+    return KafkaLog(
+        {"bootstrap.servers": bootstrap}, SystemClock(), timeout_s=3.0, init_timeout_s=3.0, commit_timeout_s=3.0
+    )
+
+
+def read(log: KafkaLog, topic: str) -> list[bytes | None]:
+    reader = log.reader([topic])
+    marks, records, deadline = reader.high_watermarks(), [], time.monotonic() + 20
+    while reader.position() != marks:
+        assert time.monotonic() < deadline
+        records += reader.poll(1000, 0.1)
+    reader.close()
+    return [record.value() for record in records]
+
+
+def test_a_late_end_of_one_transaction_tears_the_next_one_of_a_plain_producer(
+    proxied: tuple[RunningBroker, Proxy], topic: str, prefix: str
+) -> None:
+    """Why a producer whose commit was shaken must go: the broker can't tell the transactions of one producer apart."""
+    running, proxy = proxied
+    proxy.kept.clear(), proxy.answered_late.clear()
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{proxy.port}", "transactional.id": prefix + "w"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"first", b"k", 0)
+    producer.flush(10)
+    proxy.keep_back(END_TXN)
+    producer.commit_transaction(20)
+    assert proxy.kept.is_set()
+    producer.begin_transaction()
+    producer.produce(topic, b"half of the second", b"k", 0)
+    producer.flush(10)
+    proxy.hand_in()
+    assert proxy.answered_late.wait(10)
+    log = log_of(running.bootstrap)
+    assert read(log, topic) == [b"first", b"half of the second"]  # nobody has committed that
+
+
+def test_a_writer_whose_commit_was_shaken_writes_no_more(
+    proxied: tuple[RunningBroker, Proxy], topic: str, prefix: str
+) -> None:
+    running, proxy = proxied
+    proxy.kept.clear(), proxy.answered_late.clear()
+    log = log_of(f"127.0.0.1:{proxy.port}")
+    writer = log.writer(prefix + "w")
+    writer.init()
+    writer.commit([Event(topic, 0, b"k", b"zeroth")])
+    proxy.keep_back(END_TXN)
+    (offset,) = writer.commit([Event(topic, 0, b"k", b"first")])
+    assert proxy.kept.is_set()
+    assert offset == 2  # this one is known to be there
+    with pytest.raises(Fenced, match="late request"):
+        writer.commit([Event(topic, 0, b"k", b"second")])
+    successor = log.writer(prefix + "w")
+    successor.init()
+    proxy.hand_in()
+    assert proxy.answered_late.wait(10)
+    successor.commit([Event(topic, 0, b"k", b"third")])
+    assert read(log_of(running.bootstrap), topic) == [b"zeroth", b"first", b"third"]
+
+
+def test_a_silent_broker_fences_the_writer_in_time_and_costs_the_reader_nothing(
+    proxied: tuple[RunningBroker, Proxy], topic: str, prefix: str
+) -> None:
+    running, _ = proxied
+    log = log_of(running.bootstrap)
+    writer, reader, late = log.writer(prefix + "w"), log.reader([topic]), log.writer(prefix + "late")
+    writer.init()
+    (first,) = writer.commit([Event(topic, 0, b"k", b"1")])
+    deadline = time.monotonic() + 10
+    while reader.position()[topic, 0] < first + 2 and time.monotonic() < deadline:
+        reader.poll(10, 0.1)
+    before = reader.position()
+    assert running.process is not None
+    os.kill(running.process.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        with pytest.raises(Fenced):
+            writer.commit([Event(topic, 0, b"k", b"2")])
+        with pytest.raises(Fenced):
+            writer.commit([Event(topic, 0, b"k", b"2")])
+        writer.close()
+        with pytest.raises(Unreachable):
+            reader.high_watermarks()
+        with pytest.raises(Unreachable):
+            late.init()
+        with pytest.raises(Unreachable):
+            log.partitions(topic)
+        assert list(reader.poll(10, 0.1)) == []
+        assert reader.position() == before
+        assert time.monotonic() - began < 25
+    finally:
+        os.kill(running.process.pid, signal.SIGCONT)
+    late.init()  # nothing was changed, so it may be asked again
+    successor = log.writer(prefix + "w")
+    successor.init()
+    successor.commit([Event(topic, 0, b"k", b"3")])
+    marks, seen, deadline = reader.high_watermarks(), [], time.monotonic() + 20
+    while reader.position() != marks:
+        assert time.monotonic() < deadline
+        seen += reader.poll(10, 0.1)
+    assert seen[-1].value() == b"3"
+    assert [record.value() for record in seen] in ([b"3"], [b"2", b"3"])  # the outcome of 2 was unknown

@@ -1,0 +1,138 @@
+"""The recovery stream and the executor on a real Spark session and a real broker."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from ledger.adapters.memory.blobs import MemoryBlobs
+from ledger.adapters.spark.executor import SparkExecutor
+from ledger.adapters.spark.session import start_session
+from ledger.adapters.spark.stream import SparkRecoveryStream
+from ledger.core.facts import GraphRef, RestorePoint
+from ledger.errors import PermanentError
+from ledger.ports import BlobStore, ObservedAttempt, Record, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
+from tests.servers import create_topic
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(240),
+    # py4j leaves its sockets to the garbage collector
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = start_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+    gc.collect()
+
+
+def until(seen: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not seen():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+# -- the stream
+
+
+def take(stream: SparkRecoveryStream, wanted: int) -> list[Record]:
+    records: list[Record] = []
+
+    def enough() -> bool:
+        records.extend(stream.take(0.2))
+        return len(records) >= wanted
+
+    until(enough, f"{wanted} records")
+    return records
+
+
+def test_every_epoch_reads_all_of_it_anew_in_order_with_tombstones_and_headers(
+    spark: SparkSession, bootstrap: str, prefix: str, tmp_path: Path
+) -> None:
+    topic = f"{prefix}recovery"
+    create_topic(bootstrap, topic, 2, {"cleanup.policy": "compact"})
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for i in range(50):
+        value = None if i % 7 == 0 else b"v%d" % i
+        producer.produce(topic, value, b"k%d" % (i % 5), i % 2, headers=[("ledger_epoch", b"%d" % i)])
+    producer.flush()
+    stream = SparkRecoveryStream(spark, topic, {"bootstrap.servers": bootstrap}, tmp_path)
+    stream.open(1)
+    first = take(stream, 50)
+    for partition in (0, 1):
+        offsets = [r.offset() for r in first if r.partition() == partition]
+        assert offsets == sorted(offsets) and len(offsets) == 25
+    gone = [r for r in first if r.value() is None]
+    assert len(gone) == 8 and all((r.headers() or [])[0][0] == "ledger_epoch" for r in gone)
+    producer.produce(topic, b"later", b"k9", 0)
+    producer.flush()
+    assert [r.value() for r in take(stream, 1)] == [b"later"]
+    for file in (tmp_path / "epoch-1" / "offsets").glob("*"):
+        file.write_text("")  # a damaged checkpoint costs nothing: the next epoch has its own
+    stream.open(2)
+    assert len(take(stream, 51)) == 51
+    stream.close()
+
+
+# -- the executor
+
+
+class Engine:
+    """A Runner of which some jobs are poisonous."""
+
+    def start(
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+    ) -> StartAnswer:
+        match job_id:
+            case "hangs":
+                time.sleep(600)
+            case "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "leaves":
+                os._exit(3)
+            case "refuses":
+                raise PermanentError("never")
+        return StartAnswer.STARTED
+
+    def observe(self) -> list[ObservedAttempt]:
+        return []
+
+
+def world(runner: str) -> tuple[Mapping[str, Runner], BlobStore]:
+    return {runner: Engine()}, MemoryBlobs()  # type: ignore[dict-item]
+
+
+def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> None:
+    executor = SparkExecutor(spark, partial(world, "engine"), time_limit_s=5.0)
+    jobs = ["good", "hangs", "dies", "leaves", "refuses", "fine"]
+    graph = GraphRef("graphs/x/y", "0" * 64, 1)
+    executor.submit([Task("start", "engine", job, 1, graph=graph) for job in jobs])
+    executor.submit([Task("start", "nobody", "lost", 1, graph=graph)])
+    got: dict[str, TaskOutcome] = {}
+
+    def enough() -> bool:
+        got.update((task.job_id, outcome) for task, outcome in executor.results())
+        return len(got) == 7
+
+    until(enough, "an outcome for every task")
+    executor.close()
+    assert {job: got[job].status for job in jobs} == {
+        "good": TaskStatus.DONE, "hangs": TaskStatus.CRASHED, "dies": TaskStatus.CRASHED,
+        "leaves": TaskStatus.CRASHED, "refuses": TaskStatus.REFUSED, "fine": TaskStatus.DONE,
+    }  # fmt: skip
+    assert got["lost"].status is TaskStatus.REFUSED and "there is no runner" in got["lost"].reason

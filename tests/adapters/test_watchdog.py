@@ -1,0 +1,29 @@
+"""A call that does not come back is told, once its time is up; one that does is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+from ledger.adapters.kafka.watchdog import Watchdog
+
+
+def test_a_call_that_hangs_is_told() -> None:
+    told: list[str] = []
+    heard = threading.Event()
+    watchdog = Watchdog(lambda what: (told.append(what), heard.set()), grace_s=0.0)
+    with watchdog.over("quick", 60.0):
+        pass
+    with watchdog.over("hanging", 0.1):
+        assert heard.wait(10)
+    assert told == ["hanging"]
+
+
+def test_the_process_leaves_with_the_code_of_a_fenced_leader() -> None:
+    program = (
+        "import threading; from ledger.adapters.kafka.watchdog import Watchdog\n"
+        "with Watchdog(grace_s=0.0).over('commit', 0.1): threading.Event().wait(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], timeout=30, capture_output=True, text=True, check=False)
+    assert done.returncode == 5 and "commit did not come back" in done.stderr

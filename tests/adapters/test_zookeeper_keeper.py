@@ -1,0 +1,424 @@
+"""The thread of a ZooKeeper candidate, step by step, on an ensemble in memory: answers get lost, sessions end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss, NoAuthError, NoNodeError
+
+from ledger.adapters.memory.clock import ManualClock
+from ledger.adapters.zookeeper import recipe
+from ledger.adapters.zookeeper.keeper import Keeper, Wish
+
+T = 10.0
+PATH = "/leaders/projector"
+
+
+@dataclass
+class Servers:
+    """Nodes by name, each with its data and the session that owns it."""
+
+    clock: ManualClock
+    nodes: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    sequence: int = 0
+    sessions: int = 0
+    up: bool = True
+    late: list[Callable[[], object]] = field(default_factory=list)
+    """Requests on their way: carried out when the test says so."""
+
+    def end_session(self, session: int) -> None:
+        self.nodes = {name: node for name, node in self.nodes.items() if node[1] != session}
+
+    @property
+    def line(self) -> list[str]:
+        return [node.owner[0] for node in recipe.in_line(self.nodes)]
+
+
+@dataclass
+class FakeLink:
+    """A `Link` on them. fail: a request, by its name, loses its connection, once: "before" or "after" it is carried out, or
+    it is carried out "late". refuse: a request, for ever."""
+
+    servers: Servers
+    session_s: float = T
+    session_id: int | None = None
+    is_connected: bool = False
+    over: str = ""
+    answered: float = 0.0
+    members: list[tuple[str, int]] = field(default_factory=lambda: [("zk1", 2181)])
+    fail: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    refuse: str = ""
+
+    def start(self) -> None:
+        self.answered = self.servers.clock.monotonic()
+        self.connect()
+
+    def connect(self) -> None:
+        if self.servers.up:
+            if self.session_id is None:
+                self.servers.sessions += 1
+                self.session_id = self.servers.sessions
+            self.is_connected = True
+
+    def _ask(self, what: str, do: Callable[[], Any]) -> Any:
+        self.asked.append(what)
+        fault = self.fail.pop(what, "" if self.servers.up and self.is_connected else "before")
+        if fault:
+            if fault == "late":
+                self.servers.late.append(do)
+            if fault == "after":
+                do()
+            self.is_connected = False
+            raise ConnectionLoss
+        self.answered = self.servers.clock.monotonic()
+        if self.refuse == what:
+            raise NoAuthError
+        return do()
+
+    def children(self, path: str, watch: Any = None) -> list[str]:
+        def do() -> list[str]:
+            name = path.removeprefix(PATH).strip("/")
+            if name and name not in self.servers.nodes:
+                raise NoNodeError
+            return [] if name else list(self.servers.nodes)
+
+        return self._ask("children", do)  # type: ignore[no-any-return]
+
+    def _node(self, path: str) -> str:
+        name = path.rpartition("/")[2]
+        if name not in self.servers.nodes:
+            raise NoNodeError
+        return name
+
+    def read(self, path: str) -> tuple[bytes, float]:
+        return self._ask("read", lambda: (self.servers.nodes[self._node(path)][0], 0.0))  # type: ignore[no-any-return]
+
+    def write(self, path: str, data: bytes) -> None:
+        def do() -> None:
+            name = self._node(path)
+            self.servers.nodes[name] = (data, self.servers.nodes[name][1])
+
+        self._ask("write", do)
+
+    def delete(self, path: str) -> None:
+        self._ask("delete", lambda: self.servers.nodes.pop(path.rpartition("/")[2], None))
+
+    def create_candidate(self, folder: str, begin: str, data: bytes) -> str:
+        def do() -> str:
+            self.servers.sequence += 1
+            name = f"{begin}{self.servers.sequence:010}"
+            self.servers.nodes[name] = (data, self.session_id or 0)
+            return name
+
+        return self._ask("create", do)  # type: ignore[no-any-return]
+
+    def follow_members(self) -> None:
+        pass
+
+    def end(self) -> None:
+        if self.servers.up and self.session_id is not None:
+            self.servers.end_session(self.session_id)
+
+
+class One:
+    """A candidate whose thread is the test."""
+
+    def __init__(self, servers: Servers, owner: str) -> None:
+        self.servers = servers
+        self.links: list[FakeLink] = []
+        self.faults: dict[str, str] = {}
+        self.keeper = Keeper(self._open, PATH, owner, 1, owner * 32, servers.clock)  # type: ignore[arg-type]
+        self.keeper.wish = Wish(True, 0)
+
+    def _open(self, known: object) -> FakeLink:
+        self.links.append(FakeLink(self.servers, fail=self.faults))
+        return self.links[-1]
+
+    @property
+    def link(self) -> FakeLink:
+        return self.links[-1]
+
+    def step(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.keeper.step()
+
+    @property
+    def leads(self) -> bool:
+        held, wish = self.keeper.held, self.keeper.wish
+        return bool(held and wish.wanted and held.term == wish.term and self.servers.clock.monotonic() < held.until)
+
+    def release(self) -> None:
+        self.keeper.wish = Wish(False, self.keeper.wish.term + 1)
+
+    def acquire(self) -> None:
+        self.keeper.wish = Wish(True, self.keeper.wish.term)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000.0)
+
+
+@pytest.fixture
+def servers(clock: ManualClock) -> Servers:
+    return Servers(clock)
+
+
+@pytest.fixture
+def anna(servers: Servers) -> One:
+    return One(servers, "a")
+
+
+@pytest.fixture
+def bert(servers: Servers) -> One:
+    return One(servers, "b")
+
+
+def test_the_first_leads_the_next_when_it_is_gone(anna: One, bert: One, servers: Servers) -> None:
+    anna.step()
+    bert.step()
+    assert (anna.leads, bert.leads) == (True, False)
+    assert "candidate a (pid 1), which leads since 20" in bert.keeper.notes.waits_for
+    anna.release()
+    assert not anna.leads
+    bert.step()
+    assert not bert.leads
+    anna.step()
+    bert.step()
+    assert (anna.leads, bert.leads) == (False, True)
+    assert bert.keeper.notes.because.startswith("gone: candidate a (pid 1)")
+    assert servers.line == ["b"]
+
+
+def test_the_lease_counts_from_the_sending_and_ends_at_two_thirds(anna: One, clock: ManualClock) -> None:
+    anna.step()
+    sent = clock.monotonic()
+    clock.advance(T * 2 / 3 - 0.001)
+    assert anna.leads
+    clock.advance(0.001)
+    assert not anna.leads
+    assert anna.keeper.held is not None
+    assert anna.keeper.held.until == pytest.approx(sent + T * 2 / 3)
+
+
+def test_only_a_write_that_was_answered_renews(anna: One, servers: Servers, clock: ManualClock) -> None:
+    anna.step()
+    until = anna.keeper.held.until  # type: ignore[union-attr]
+    clock.advance(1)
+    anna.link.fail["write"] = "after"  # carried out, but we do not know
+    anna.step()
+    assert anna.keeper.held.until == until  # type: ignore[union-attr]
+    anna.link.connect()
+    anna.link.asked.clear()
+    anna.step()
+    assert anna.link.asked[0] == "write"
+    assert anna.keeper.held.until == pytest.approx(until + 1)  # type: ignore[union-attr]
+
+
+def test_a_lost_connection_ends_nothing_while_the_lease_lasts(anna: One, servers: Servers, clock: ManualClock) -> None:
+    anna.step()
+    node = set(servers.nodes)
+    servers.up = anna.link.is_connected = False
+    for _ in range(6):
+        clock.advance(1)
+        anna.step()
+        assert anna.leads
+    servers.up = True
+    anna.link.connect()
+    anna.step()
+    assert anna.leads
+    assert set(servers.nodes) == node
+    assert len(anna.links) == 1
+
+
+def test_a_lease_that_ended_comes_back_with_the_same_session(anna: One, servers: Servers, clock: ManualClock) -> None:
+    anna.step()
+    servers.up = anna.link.is_connected = False
+    clock.advance(8)
+    anna.step()
+    assert not anna.leads
+    assert "its lease ended" in anna.keeper.notes.because
+    assert anna.keeper.silent_since is not None
+    servers.up = True
+    anna.link.connect()
+    anna.step()
+    assert anna.leads
+    assert anna.keeper.notes.because == "its session outlived its lease"
+    assert len(servers.nodes) == 1
+
+
+def test_after_a_session_of_silence_a_new_one_is_begun_which_clears_away_the_old(
+    anna: One, servers: Servers, clock: ManualClock
+) -> None:
+    anna.step()
+    servers.up = anna.link.is_connected = False
+    clock.advance(T + 0.1)
+    anna.step()
+    assert len(anna.links) == 2
+    assert not anna.leads
+    assert servers.line == ["a"]  # the servers have not ended it: their clock stood still
+    servers.up = True
+    anna.link.connect()
+    anna.step()
+    assert anna.leads
+    assert servers.line == ["a"]
+    assert {session for _, session in servers.nodes.values()} == {anna.link.session_id}
+
+
+def test_an_ended_session_ends_the_lead_at_once(anna: One, bert: One, servers: Servers, clock: ManualClock) -> None:
+    anna.step()
+    bert.step()
+    servers.end_session(1)
+    anna.link.over, anna.link.is_connected = "its session expired", False
+    clock.advance(0.1)
+    anna.step()
+    assert not anna.leads
+    bert.step()
+    assert bert.leads
+    assert anna.keeper.notes.because == "it lost the lead: its session expired"
+    clock.advance(1)
+    anna.step()
+    assert servers.line == ["b", "a"]
+
+
+def test_tries_to_have_a_session_are_a_second_apart(anna: One, clock: ManualClock) -> None:
+    anna.step()
+    for _ in range(30):
+        anna.link.over, anna.link.is_connected = "its session expired", False
+        clock.advance(0.1)
+        anna.step()
+    assert 3 <= len(anna.links) <= 5
+
+
+@pytest.mark.parametrize("deleted", ["before the renewal", "before the list"])
+def test_whose_node_was_deleted_leads_no_more_and_queues_again(
+    anna: One, bert: One, servers: Servers, deleted: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna.step()
+    bert.step()
+    if deleted == "before the renewal":
+        del servers.nodes[next(iter(servers.nodes))]
+    else:
+        write = anna.link.write
+
+        def then_delete(path: str, data: bytes) -> None:
+            write(path, data)
+            servers.nodes.pop(path.rpartition("/")[2], None)
+            monkeypatch.undo()
+
+        monkeypatch.setattr(anna.link, "write", then_delete)
+    anna.step()
+    assert not anna.leads
+    bert.step()
+    assert bert.leads
+    anna.step()
+    assert servers.line == ["b", "a"]
+    assert "its node was deleted" in anna.keeper.notes.because
+
+
+# -- creates whose answer was lost -------------------------------------------------------------------------------------
+
+
+def test_a_create_that_was_carried_out_without_an_answer_is_adopted(anna: One, servers: Servers) -> None:
+    anna.faults = {"create": "after"}
+    anna.step()
+    assert servers.line == ["a"]
+    anna.link.connect()
+    anna.step()
+    assert anna.leads
+    assert anna.link.asked.count("create") == 1
+
+
+def test_a_create_that_is_carried_out_late_is_deleted(anna: One, bert: One, servers: Servers) -> None:
+    """It would stand before others and lead, and nobody would know of it."""
+    anna.faults = {"create": "late"}
+    anna.step()
+    anna.link.connect()
+    anna.step()
+    assert anna.leads
+    servers.late.pop()()
+    assert servers.line == ["a", "a"]
+    anna.step()
+    assert servers.line == ["a"]
+    assert anna.leads
+
+
+def test_a_create_that_is_carried_out_after_the_release_is_deleted_too(anna: One, bert: One, servers: Servers) -> None:
+    anna.faults = {"create": "late"}
+    anna.step()
+    anna.release()
+    anna.link.connect()
+    anna.step(2)
+    servers.late.pop()()
+    bert.step()
+    assert not bert.leads
+    anna.step()
+    bert.step()
+    assert bert.leads
+    assert servers.line == ["b"]
+
+
+def test_a_create_of_an_earlier_term_is_not_adopted(anna: One, bert: One, servers: Servers) -> None:
+    anna.faults = {"create": "after"}
+    anna.step()
+    bert.step()
+    anna.release()
+    anna.acquire()
+    anna.link.connect()
+    anna.step()
+    bert.step()
+    assert (anna.leads, bert.leads) == (False, True)
+    assert servers.line == ["b", "a"]
+
+
+def test_a_node_of_an_earlier_term_does_not_lead(anna: One, bert: One, servers: Servers) -> None:
+    """Released and wanted again before the thread had a moment: others must have their turn."""
+    anna.step()
+    bert.step()
+    anna.release()
+    anna.acquire()
+    assert not anna.leads
+    anna.step()
+    assert not anna.leads
+    assert servers.line == ["b", "a"]
+
+
+def test_a_release_while_nobody_answers_is_made_good_later(anna: One, servers: Servers, clock: ManualClock) -> None:
+    anna.step()
+    servers.up = anna.link.is_connected = False
+    anna.release()
+    anna.step()
+    assert not anna.leads
+    servers.up = True
+    anna.link.connect()
+    anna.step()
+    assert servers.nodes == {}
+
+
+@pytest.mark.parametrize("what", ["create", "children", "write"])
+def test_who_is_refused_leaves_the_place_to_others_and_says_why(anna: One, bert: One, servers: Servers, what: str) -> None:
+    anna.step()
+    anna.link.refuse = what
+    if what == "create":
+        servers.nodes.clear()
+    anna.step()
+    assert not anna.leads
+    assert "NoAuthError" in anna.keeper.notes.waits_for
+    deadline = time.monotonic() + 5
+    while servers.line:  # the session is ended on a thread of its own
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    bert.step()
+    assert bert.leads
+
+
+def test_others_nodes_are_left_alone(anna: One, servers: Servers) -> None:
+    servers.nodes = {"lock-0000000000": (b"", 9), f"{'c' * 32}-1-0000000000": (b"?", 9)}
+    anna.step(3)
+    assert {"lock-0000000000", f"{'c' * 32}-1-0000000000"} < set(servers.nodes)
+    assert anna.keeper.notes.waits_for.startswith("candidate another process, which is a candidate since")

@@ -1,0 +1,52 @@
+"""The command on a ledger in memory, whose projector works whenever the command waits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from typer.testing import CliRunner, Result
+
+from ledger.cli import app
+from tests.client.world import Operated
+
+
+class Shell(Operated):
+    def __init__(self, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder)
+        monkeypatch.setattr("ledger.wiring.event_log", lambda config: self.log)
+        monkeypatch.setattr("ledger.wiring.clock", lambda: self.clock)
+        monkeypatch.setattr("ledger.wiring.blobs", lambda config: self.blobs)
+        monkeypatch.setattr("ledger.recorder._kafka_sender", lambda *_: self.sender)
+        self._environment = {
+            "LEDGER_DIR": str(folder), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "memory:1", "COLUMNS": "300",
+        }  # fmt: skip
+
+    def run(self, *arguments: str, **environment: str) -> Result:
+        """What is answered must lie on stdout, what went wrong on stderr."""
+        with capture_logs():  # what the projector says is not the command's answer
+            told = CliRunner().invoke(app, list(arguments), env=self._environment | environment, prog_name="jobledger")
+        assert told.exit_code != 70, told.stderr
+        if told.exit_code in (2, 3, 5):
+            assert told.stdout == "" and "rror" in told.stderr
+        return told
+
+    def good(self, *arguments: str) -> str:
+        told = self.run(*arguments)
+        assert told.exit_code == 0, told.output
+        return told.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.good(*arguments, "-o", "json"))
+
+    def submit(self, name: str = "etl", *arguments: str) -> str:
+        told = self.good("submit", "--name", name, *arguments, "-o", "name", "--", "true")
+        return told.strip()
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """A table as printed where there is no terminal."""
+    head, *lines = [line.split() for line in text.splitlines()]
+    return [dict(zip(head, line, strict=True)) for line in lines]

@@ -1,0 +1,226 @@
+"""The verbs that change jobs, by what people and scripts see of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ledger.adapters.runners.subprocess.graph import unpack
+from ledger.cli import given
+from ledger.core.facts import AttemptEnded, OnExhausted, RestartKind, RestartPolicy
+from ledger.core.recovery import JobState
+from ledger.core.registers import Ended
+from ledger.errors import UsageError
+from ledger.ids import uuid7
+
+# -- submit --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_line_of_submit_is_the_id_of_an_admitted_job(shell):
+    told = shell.good("submit", "--name", "etl", "--namespace", "prod", "--", "python", "etl.py")
+    *_, last = told.splitlines()
+    assert "prod/etl is admitted" in told
+    assert shell.now(last).name == "etl"
+
+
+def test_submit_o_name_is_the_id_and_nothing_else(shell):
+    told = shell.good("submit", "-o", "name", "--", "true")
+    assert len(told.split()) == 1
+    assert shell.now(told.strip()).name == "true"
+
+
+def test_submit_o_json_is_one_object(shell):
+    told = json.loads(shell.good("submit", "-o", "json", "--id", "job-1", "--", "true"))
+    assert told == {"job_id": "job-1"}
+
+
+def test_what_is_submitted_is_what_was_said(shell):
+    (shell.folder / "etl.py").write_text("print(1)")
+    (shell.folder / "data").mkdir()
+    (shell.folder / "data" / "a.csv").write_text("1,2")
+    job_id = shell.good(
+        "submit", "--name", "etl", "--namespace", "prod", "--restart", "fixed-delay:3:10s", "--priority", "7",
+        "--graph", str(shell.folder / "etl.py"), "--graph", str(shell.folder / "data"), "--env", "A=1", "--env", "B=x=y",
+        "--from", str(shell.folder / "chk-9"), "-o", "name", "--", "python", "etl.py", "--fast", "-o", "json",
+    ).strip()  # fmt: skip
+    entry = shell.now(job_id)
+    assert (entry.runner, entry.namespace, entry.priority) == ("subprocess", "prod", 7)
+    assert [p.location for p in entry.restore_points] == [str(shell.folder / "chk-9")]
+    shell.blobs.fetch(entry.graph, shell.folder / "blob")
+    graph = unpack(shell.folder / "blob", shell.folder / "unpacked")
+    assert graph.command == ("python", "etl.py", "--fast", "-o", "json")
+    assert graph.environment == {"A": "1", "B": "x=y"}
+    assert (shell.folder / "unpacked" / "data" / "a.csv").read_text() == "1,2"
+
+
+def test_the_command_may_stand_without_dashes(shell):
+    job_id = shell.good("submit", "-o", "name", "sleep", "--help").strip()
+    assert shell.now(job_id).name == "sleep"
+
+
+def test_submitting_the_same_again_is_success_and_another_is_exit_5(shell):
+    one = ["submit", "--id", "job-1", "--name", "etl", "-o", "name"]
+    assert shell.good(*one, "--", "true") == shell.good(*one, "--", "true") == "job-1\n"
+    told = shell.run(*one, "--", "false")
+    assert told.exit_code == 5
+    assert "Another spec is admitted" in told.stderr and "hint:" in told.stderr
+
+
+def test_unique_is_exit_5_as_long_as_one_of_that_name_is_not_over(shell):
+    job_id = shell.submit("etl")
+    told = shell.run("submit", "--name", "etl", "--unique", "--", "true")
+    assert told.exit_code == 5 and job_id in told.stderr
+    shell.submit("etl")
+    shell.submit("etl", "--namespace", "other", "--unique")
+
+
+def test_without_a_projector_submit_is_exit_4_and_names_the_id_to_ask_for(shell):
+    shell.working = False
+    told = shell.run("submit", "--id", "job-1", "--", "true")
+    assert (told.exit_code, told.stdout) == (4, "")
+    assert "--id job-1" in told.stderr
+
+
+def test_no_blob_is_left_in_the_folder_for_temporary_files(shell, monkeypatch, tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    shell.submit()
+    shell.working = False
+    shell.run("submit", "--", "true")
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize(("outcome", "state", "code"), [("finished", "FINISHED", 0), ("failed", "QUARANTINED", 1)])
+def test_submit_wait(shell, outcome, state, code):
+    step = shell.step
+
+    def end_it() -> None:
+        step()
+        if shell.entry("job-1") is not None:
+            shell.record("job-1", Ended(1, outcome, "agent-a"), AttemptEnded("exit code x"))
+
+    shell.step = end_it
+    told = shell.run("submit", "--id", "job-1", "--restart", "none", "--wait", "--", "true")
+    assert told.exit_code == code
+    assert told.stdout.splitlines()[-1] == "job-1"
+    assert state in told.stdout and "exit code x" in told.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["--restart", "always", "--", "true"], ["--env", "A", "--", "true"], ["--name", "a/b", "--", "true"],
+        ["--namespace", "", "--", "true"], ["--id", "a/b", "--", "true"], ["--graph", "/no/such/file", "--", "true"],
+        ["--priority", "high", "--", "true"],
+    ],
+)  # fmt: skip
+def test_wrong_usage_of_submit_is_exit_2_and_changes_nothing(shell, arguments):
+    before = shell.values()
+    assert shell.run("submit", *arguments).exit_code == 2
+    assert shell.values() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        (None, RestartPolicy()),
+        ("none", RestartPolicy(RestartKind.NONE)),
+        ("fixed-delay", RestartPolicy(RestartKind.FIXED_DELAY, 1, 1.0)),
+        ("fixed-delay:5", RestartPolicy(RestartKind.FIXED_DELAY, 5, 1.0)),
+        ("fixed-delay:0:500ms", RestartPolicy(RestartKind.FIXED_DELAY, 0, 0.5)),
+        ("fixed-delay:3:10m", RestartPolicy(RestartKind.FIXED_DELAY, 3, 600.0, 600.0)),
+        ("exponential-delay", RestartPolicy(RestartKind.EXPONENTIAL_DELAY)),
+        ("exponential-delay:10:2:1h", RestartPolicy(RestartKind.EXPONENTIAL_DELAY, 10, 2.0, 3600.0)),
+    ],
+)
+def test_restart_policies(text, policy):
+    assert given.restart_policy(text) == policy
+    assert policy.on_exhausted is OnExhausted.QUARANTINE
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "None", "none:1", "fixed-delay:", "fixed-delay:-1", "fixed-delay:1:2:3", "fixed-delay:1:soon", "fixed-delay:1:-2s",
+     "exponential-delay:1:2m:1m", "exponential-delay:1:2:3:4", "failure-rate"],
+)  # fmt: skip
+def test_what_is_no_restart_policy(text):
+    with pytest.raises(UsageError):
+        given.restart_policy(text)
+
+
+def test_restore_points_from_outside(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert given.restore_point(None) is None
+    assert given.restore_point("s3://b/chk").location == "s3://b/chk"
+    assert given.restore_point("chk-1").location == str(tmp_path / "chk-1")
+
+
+# -- what is wanted of a job ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "retry"])
+@pytest.mark.parametrize("reason", [[], ["--reason", " "]])
+def test_every_changing_verb_asks_for_a_reason(shell, verb, reason):
+    shell.submit("etl")
+    before = shell.values()
+    told = shell.run(verb, "etl", *reason)
+    assert told.exit_code == 2 and "reason" in told.stderr
+    assert shell.values() == before
+
+
+def test_suspend_resume_cancel(shell):
+    job_id = shell.submit("etl")
+    assert shell.json("suspend", "etl", "--reason", "night")["state"] == "SUSPENDED"
+    assert shell.json("resume", job_id[:8], "--reason", "morning")["intent"]["reason"] == "morning"
+    assert shell.good("cancel", "default/etl", "--reason", "wrong data", "-o", "name") == f"{job_id}\n"
+    assert shell.now(job_id).state == JobState.CANCELLING
+    told = shell.run("suspend", job_id, "--reason", "no")
+    assert told.exit_code == 5
+
+
+def test_force_stands_in_the_intent(shell):
+    shell.submit("etl")
+    assert shell.json("cancel", "etl", "--reason", "agent is gone", "--force")["intent"]["force"] is True
+
+
+def test_retry_from_a_restore_point(shell):
+    job_id = shell.submit("etl", "--restart", "none")
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
+    assert shell.now(job_id).state == JobState.QUARANTINED
+    told = shell.json("retry", "etl", "--reason", "fixed", "--from", "scratch")
+    assert (told["state"], told["next_attempt"], told["intent"]["from"]) == ("RESTARTING", 2, "scratch")
+    assert shell.run("retry", "etl", "--reason", "fixed", "--from", "1/9").exit_code == 2
+
+
+def test_a_job_that_nobody_knows_is_exit_1_and_an_ambiguous_name_exit_2_with_the_ids(shell):
+    told = shell.run("cancel", "nobody", "--reason", "x")
+    assert (told.exit_code, told.stdout) == (1, "")
+    ids = [shell.submit("etl"), shell.submit("etl")]
+    told = shell.run("cancel", "etl", "--reason", "x")
+    assert told.exit_code == 2
+    assert all(job_id in told.stderr for job_id in ids)
+
+
+@pytest.mark.parametrize(("outcome", "state", "code"), [("finished", "FINISHED", 0), ("canceled", "CANCELED", 1)])
+def test_wait_says_how_it_ended_and_its_code_says_whether_well(shell, outcome, state, code):
+    job_id = shell.submit("etl")
+    shell.record(job_id, Ended(1, outcome, "agent-a"), AttemptEnded("said so"))
+    shell.now(job_id)
+    told = shell.run("wait", "etl", "-o", "json")
+    assert told.exit_code == code
+    assert json.loads(told.stdout)["state"] == state
+
+
+def test_the_environment_variable_of_a_flag_works(shell):
+    told = shell.run("submit", "--", "true", LEDGER_SUBMIT_ID="job-7", LEDGER_OUTPUT="name")
+    assert told.stdout == "job-7\n"
+
+
+def test_default_ids_tell_their_age(shell):
+    from ledger.cli.showing import submitted_at
+
+    assert submitted_at(uuid7(1_700_000_000.5, bytes(10))) == 1_700_000_000.5
+    assert submitted_at("job-1") is None
+    assert submitted_at("123e4567-e89b-42d3-a456-426614174000") is None

@@ -1,0 +1,117 @@
+"""jobledger leader."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ledger.adapters.embedded.processes import identity
+from ledger.config import load_config
+from ledger.errors import Fenced, Unreachable
+from ledger.identity import instance
+from ledger.ports import Candidate
+from tests.cli.jobs_world import Shell
+
+KEYS = {
+    "role", "led", "epoch", "writer", "since", "reason", "led_s", "lock", "pid", "lease_left_s", "why_not", "not_asked",
+    "candidates",
+}  # fmt: skip
+HERE = os.getpid()
+
+
+@pytest.fixture
+def elected(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
+    """Who stands in the election of the projectors; nobody in that of the reconcilers."""
+    found: list[Candidate] = []
+    monkeypatch.setattr("ledger.wiring.candidates", lambda config, role: found if role == "projector" else [])
+    return found
+
+
+def roles(shell: Shell, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
+    told = shell.run("leader", *arguments, "-o", "json")
+    assert told.exit_code == exit_code, told.output
+    return {row["role"]: row for row in json.loads(told.stdout)}
+
+
+def test_who_leads_is_told_with_the_keys_that_help_names(shell: Shell, elected: list[Candidate]) -> None:
+    elected.append(Candidate("", 0, 0.0, leads=True))
+    (row,) = roles(shell, "projector").values()
+    assert set(row) == KEYS
+    assert (row["led"], row["epoch"], row["writer"], row["reason"]) == (True, 1, "p1", "elected")
+    words = " ".join(shell.good("leader", "--help").replace("│", " ").split())
+    for key in KEYS | {"who", "holds", "waits_for"}:
+        assert f" {key}" in words, key
+    assert set(row["candidates"][0]) == {"who", "pid", "holds", "epoch", "since", "lease_left_s", "waits_for"}
+
+
+def test_a_role_without_a_leader_is_exit_1_and_a_plain_line(shell: Shell, elected: list[Candidate]) -> None:
+    elected.append(Candidate("ann@there", 5, 0.0, leads=False, waits_for="zookeeper: no answer from zk1:2181 for 12 s"))
+    told = shell.run("leader")
+    assert told.exit_code == 1
+    assert told.stderr.splitlines() == [
+        "projector: nobody leads: ann@there (pid 5) waits for zookeeper: no answer from zk1:2181 for 12 s",
+        "reconciler: nobody leads: there is no candidate",
+    ]
+    assert "NO" in told.stdout and "ann@there" in told.stdout
+    found = roles(shell, exit_code=1)
+    assert found["projector"]["led"] is False and found["projector"]["epoch"] == 1
+    assert found["reconciler"]["epoch"] is None and found["reconciler"]["reason"] == "nobody has led yet"
+
+
+def test_an_election_that_does_not_answer_leaves_the_logs_word(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def candidates(config: Any, role: str) -> list[Candidate]:
+        raise Unreachable("no answer from zk1:2181 within 10 s")
+
+    monkeypatch.setattr("ledger.wiring.candidates", candidates)
+    told = shell.run("leader", "projector", "-o", "json")
+    assert told.exit_code == 0
+    assert told.stderr == "projector: the election could not be asked: no answer from zk1:2181 within 10 s\n"
+    (row,) = json.loads(told.stdout)
+    assert (row["led"], row["epoch"], row["not_asked"]) == (None, 1, "no answer from zk1:2181 within 10 s")
+
+
+def test_a_log_that_does_not_answer_is_exit_3_and_who_waits_for_it_is_told(shell: Shell, elected: list[Candidate]) -> None:
+    config = load_config(shell.folder)
+    who = identity(HERE)
+    assert who is not None
+    config.candidates_folder.mkdir(parents=True)
+    (config.candidates_folder / f"projector-x-{HERE}.json").write_text(json.dumps({
+        "role": "projector", "who": f"projector-x-{HERE}", "leads": False, "at": 0.0, "waits_for": "Kafka", **who._asdict(),
+    }))  # fmt: skip
+    shell.log.up = False
+    told = shell.run("leader")
+    assert told.exit_code == 3
+    assert f"projector: nobody leads: projector-x-{HERE} waits for Kafka" in told.stderr
+
+
+def test_the_timeline_tells_each_epoch_why_it_began_and_how_long_it_lasted(shell: Shell) -> None:
+    shell.clock.advance(60)
+    shell.leader._stand_back(Fenced("epoch 1 was replaced"))
+    shell.step()
+    shell.clock.advance(30)
+    found = shell.json("leader", "--timeline")
+    assert [(row["role"], row["epoch"], row["reason"]) for row in found] == [
+        ("projector", 2, "the same leader after: epoch 1 was replaced"), ("projector", 1, "elected"),
+    ]  # fmt: skip
+    assert [round(row["led_s"]) for row in found] == [30, 60]
+    assert found == shell.json("leader", "--all")
+    assert shell.json("leader", "reconciler", "--all") == []
+
+
+def test_the_lock_on_this_host_is_asked_where_nothing_else_is_set(shell: Shell) -> None:
+    from ledger.adapters.local.leadership import FileLockLeadership
+
+    assert roles(shell, "projector", exit_code=1)["projector"]["lock"] is None
+    lock = FileLockLeadership(load_config(shell.folder).leader_lock("projector"), who="ann")
+    lock.acquire()
+    row = roles(shell, "projector", exit_code=1)["projector"]
+    assert (row["lock"], row["pid"], row["led"]) == ("ann", HERE, False), "p1 is not the name of this process"
+    shell.leader._parts = replace(shell.leader._parts, writer_name=instance("projector"))
+    shell.leader._stand_back(Fenced("test"))
+    shell.step()
+    assert roles(shell, "projector")["projector"]["led"] is True
+    lock.release()

@@ -1,0 +1,142 @@
+"""Tables for people, JSON for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from ledger.cli import output
+from ledger.cli.output import Column, Format, Printer, age, cell, to_json, utc
+
+ROWS = [
+    {"job_id": "j1", "name": "etl", "reason": "node lost", "points": [{"id": 3}], "labels": {"team": "a"}},
+    {"job_id": "j22", "name": "übersicht", "reason": None, "points": [], "labels": {}},
+]
+COLUMNS = [
+    Column("NAME", "name"),
+    Column("REASON", "reason"),
+    Column("TEAM", "labels.team"),
+    Column("ID", "job_id", wide=True),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(form: Format, out: io.StringIO | None = None) -> str:
+    out = out or io.StringIO()
+    Printer(form, out, io.StringIO()).rows(ROWS, COLUMNS)
+    return out.getvalue()
+
+
+def test_a_table_without_terminal_is_plain() -> None:
+    assert printed(Format.table) == "NAME       REASON     TEAM\netl        node lost  a\nübersicht  -          -\n"
+    assert printed(Format.wide).splitlines()[0] == "NAME       REASON     TEAM  ID"
+
+
+def test_colour_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[" in printed(Format.table, Terminal())
+    assert "\x1b[" not in printed(Format.table)
+    for form in (Format.json, Format.jsonl, Format.name):
+        assert "\x1b[" not in printed(form, Terminal())
+
+
+def test_json_has_all_there_is_under_its_own_names() -> None:
+    assert json.loads(printed(Format.json)) == ROWS
+    assert [json.loads(line) for line in printed(Format.jsonl).splitlines()] == ROWS
+    assert "übersicht" in printed(Format.json)
+
+
+def test_names_alone() -> None:
+    assert printed(Format.name) == "etl\nübersicht\n"
+
+
+def test_nothing_is_said_beside_the_answer() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    Printer(Format.table, out, err).rows([], COLUMNS, empty="no jobs")
+    assert (out.getvalue(), err.getvalue()) == ("", "no jobs\n")
+    out = io.StringIO()
+    Printer(Format.json, out, err).rows([], COLUMNS, empty="no jobs")
+    assert json.loads(out.getvalue()) == []
+
+
+def test_one_thing() -> None:
+    out = io.StringIO()
+    Printer(Format.wide, out).one(ROWS[0], COLUMNS)
+    assert out.getvalue() == "NAME    etl\nREASON  node lost\nTEAM    a\nID      j1\n"
+    for form in (Format.json, Format.jsonl):
+        out = io.StringIO()
+        Printer(form, out).one(ROWS[0], COLUMNS)
+        assert json.loads(out.getvalue()) == ROWS[0]
+
+
+def test_a_stream_is_one_line_a_change_in_every_format() -> None:
+    for form in Format:
+        out = io.StringIO()
+        printer = Printer(form, out)
+        for row in ROWS:
+            printer.stream(row, COLUMNS)
+        assert len(out.getvalue().splitlines()) == 2
+        if form in (Format.json, Format.jsonl):
+            assert [json.loads(line) for line in out.getvalue().splitlines()] == ROWS
+
+
+@dataclass
+class Thing:
+    name: str
+    raw: bytes
+
+
+def test_what_json_does_not_know() -> None:
+    assert json.loads(to_json({"thing": Thing("a", b"\xff\x00"), "form": Format.json, "names": {"b", "a"}})) == {
+        "thing": {"name": "a", "raw": "ff00"}, "form": "json", "names": ["a", "b"],
+    }  # fmt: skip
+    with pytest.raises(TypeError):
+        to_json(object())
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "-"), ("", "-"), ([], "-"), (0, "0"), (False, "no"), (True, "yes"), (1.50, "1.5"), (2.0, "2"),
+     (["a", None], "a,-"), ({"k": 1}, "k=1"), ("two\nlines\x1b[31m", "two lines [31m"), (" x ", "x")],
+)  # fmt: skip
+def test_a_cell_is_one_harmless_line(value: object, shown: str) -> None:
+    assert cell(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5, "0s"), (0, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (12_000, "3h20m"), (446_400, "5d4h")],
+)  # fmt: skip
+def test_ages(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+
+
+def test_times_are_utc() -> None:
+    assert utc(1_735_689_600.7) == "2025-01-01T00:00:00Z"
+
+
+def test_what_takes_long_is_told_on_stderr_and_what_is_quick_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "PROGRESS_AFTER_S", 0.01)
+    out, err = io.StringIO(), io.StringIO()
+    printer = Printer(Format.json, out, err)
+    with printer.progress("reading") as tell:
+        tell("half")
+        deadline = time.monotonic() + 10
+        while "half" not in err.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.005)
+    assert "reading: half …\n" in err.getvalue()
+    assert out.getvalue() == ""
+    monkeypatch.setattr(output, "PROGRESS_AFTER_S", 60)
+    err.truncate(0)
+    with printer.progress("quick"):
+        pass
+    assert "quick" not in err.getvalue()

@@ -1,0 +1,415 @@
+"""The verbs that read: tables for people, the schemas' names for machines, exit codes for scripts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.adapters import avro
+from ledger.adapters.memory.clock import ManualClock
+from ledger.adapters.runners.subprocess import printed
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    JobResult,
+    RefusedRestorePoint,
+    RestorePoint,
+)  # fmt: skip
+from ledger.core.published import EPOCH_HEADER
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.registers import Attempt, Checkpoint, Ended, Result, Running, key_of, partition_of
+from ledger.errors import NotFound
+from ledger.ports import Event
+from ledger.rejects import RejectsTopic
+from tests.cli.jobs_world import table
+from tests.client.world import EVENTS, RECOVERY, REJECTS
+from tests.roles.world import PARTITIONS
+
+SCHEMAS = Path(__file__).parent.parent.parent / "schemas"
+D = "d" * 64
+
+
+def busy(shell: Any, name: str = "etl") -> str:
+    """A job with a bit of everything."""
+    job_id = shell.submit(name, "--restart", "fixed-delay:3:10s", "--from", "/outside/chk")
+    base = RestorePoint(0, 0, "/outside/chk")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, base, (RefusedRestorePoint(base, "gone"),), 0, (1.5,)))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    shell.record(job_id, Checkpoint(1, 4), CheckpointCompleted("/chk-4", 10, "", base))
+    shell.record(job_id, Checkpoint(1, 5), CheckpointCompleted("/chk-5", 10, "", base))
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1", 5, 2.5))
+    shell.now(job_id)
+    return job_id
+
+
+def retire(shell: Any, job_id: str, name: str = "etl") -> None:
+    shell.record(job_id, Ended(1, "finished", "agent-a"), AttemptEnded())
+    result = JobResult(name, "default", "subprocess", D, "all rows read", 1.0, 1, {"a": "b"}, RestorePoint(1, 5, "/chk-5"))
+    shell.record(job_id, Result("FINISHED"), result)
+    for _ in range(6):
+        shell.step()
+
+
+# -- JSON has the schemas' names -----------------------------------------------------------------------------------------
+
+
+def same_names(value: Any, schema: Any) -> None:
+    """Every record in a value has just the fields of its schema, in their order."""
+    if isinstance(schema, list):
+        if value is not None:
+            same_names(value, next(branch for branch in schema if branch != "null"))
+    elif isinstance(schema, dict) and schema["type"] == "record":
+        assert list(value) == [field["name"] for field in schema["fields"]]
+        for field in schema["fields"]:
+            same_names(value[field["name"]], field["type"])
+    elif isinstance(schema, dict) and schema["type"] == "array":
+        for inner in value:
+            same_names(inner, _known(schema["items"]))
+
+
+_NAMED: dict[str, Any] = {}
+
+
+def _known(schema: Any) -> Any:
+    return _NAMED.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def schema_of(fact: str) -> Any:
+    return json.loads((SCHEMAS / fact / "0001.avsc").read_text())
+
+
+def test_the_json_of_an_entry_has_the_fields_of_its_schema(shell):
+    busy(shell)
+    shell.good("suspend", "etl", "--reason", "night")
+    for entry in (shell.json("show", "etl"), *shell.json("list")):
+        same_names(entry, schema_of("recovery_entry"))
+        assert entry["restore_points"] and entry["base"] and entry["intent"]["from"] == "latest"
+    assert [e["state"] for e in shell.json("list")] == ["SUSPENDED"]
+
+
+def test_the_json_of_a_retired_job_is_its_id_its_state_and_its_result(shell):
+    job_id = shell.submit("etl")
+    retire(shell, job_id)
+    (row,) = shell.json("list", "--all")
+    assert row == shell.json("show", "etl") == shell.json("show", job_id)
+    assert (row.pop("job_id"), row.pop("state")) == (job_id, "FINISHED")
+    same_names(row, schema_of("job_result"))
+
+
+def test_the_json_of_history_has_the_facts_with_the_fields_of_their_schemas(shell):
+    job_id = busy(shell)
+    shell.good("suspend", "etl", "--reason", "night")
+    schemas = {
+        "spec": "job_submitted", "admitted": "job_admitted", "attempt": "attempt_started", "running": "attempt_running",
+        "checkpoint": "checkpoint_completed", "ended": "attempt_ended", "intent": "intent_declared",
+    }  # fmt: skip
+    rows = shell.json("history", job_id)
+    assert {row["register"].partition("/")[0] for row in rows} == set(schemas)
+    for row in rows:
+        same_names(row["fact"], schema_of(schemas[row["register"].partition("/")[0]]))
+    assert list(rows[0]) == [
+        "partition", "offset", "time_s", "key", "register", "tombstone", "readable", "fact", "event_id", "source", "type",
+        "ce_time_s", "actor", "sequence", "epoch",
+    ]  # fmt: skip
+
+
+# -- list ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_begins_with_the_name_and_ends_with_the_age(shell):
+    job_id = busy(shell)
+    text = shell.good("list")
+    (row,) = table(text)
+    assert list(row) == ["NAME", "NAMESPACE", "STATE", "ATTEMPT", "RESTORE", "ID", "AGE"]
+    assert (row["NAME"], row["STATE"], row["RESTORE"], row["ID"]) == ("etl", "RESTARTING", "1/5", job_id)
+    wide = shell.good("list", "-o", "wide").splitlines()[0].split()
+    assert (wide[0], wide[-1]) == ("NAME", "AGE")
+    assert {"RUNNER", "PRIORITY", "REASON", "INTENT"} <= set(wide)
+
+
+def test_names_are_ids_for_scripts(shell):
+    ids = {shell.submit("a"), shell.submit("b")}
+    assert set(shell.good("list", "-o", "name").split()) == ids
+    assert {json.loads(line)["job_id"] for line in shell.good("list", "-o", "jsonl").splitlines()} == ids
+
+
+def test_retired_jobs_are_listed_with_all_only(shell):
+    gone, there = shell.submit("gone"), shell.submit("there")
+    retire(shell, gone, "gone")
+    assert shell.good("list", "-o", "name").split() == [there]
+    assert set(shell.good("list", "--all", "-o", "name").split()) == {gone, there}
+    (row,) = [row for row in table(shell.good("list", "--all")) if row["ID"] == gone]
+    assert (row["NAME"], row["STATE"], row["RESTORE"], row["ATTEMPT"]) == ("gone", "FINISHED", "1/5", "1")
+
+
+def test_no_jobs_is_no_error_and_told_beside_the_answer(shell):
+    told = shell.run("list")
+    assert (told.exit_code, told.stdout, told.stderr) == (0, "", "no jobs\n")
+    assert shell.json("list") == []
+
+
+def test_an_entry_that_cannot_be_read_is_told(shell):
+    job_id = shell.submit("etl")
+    shell.now(job_id)
+    shell.working = False
+    header = (EPOCH_HEADER, str(shell.leader.epoch).encode())
+    shell.log.append([Event(RECOVERY, partition_of(job_id, PARTITIONS), job_id.encode(), b"damaged", (header,))])
+    told = shell.run("list", "-o", "name")
+    assert (told.stdout, told.stderr) == ("", f"the entry of {job_id} can't be read by this version\n")
+
+
+def publish(shell: Any, entry: RecoveryEntry) -> None:
+    header = (EPOCH_HEADER, str(shell.leader.epoch).encode())
+    shell.log.append([Event(RECOVERY, entry.partition, entry.job_id.encode(), avro.encode(entry), (header,))])
+
+
+def watched(shell: Any, *arguments: str, changes: list[Any]) -> str:
+    """What a verb that goes on for ever prints while `changes` are made, one each time that it waits."""
+    todo = [*changes, *[shell.step] * 6]
+
+    def sleep(seconds: float) -> None:
+        shell.clock.advance(seconds)
+        if not todo:
+            raise KeyboardInterrupt
+        todo.pop(0)()
+        shell.step()
+
+    shell.clock.sleep = sleep
+    told = shell.run(*arguments)
+    assert told.exit_code == 130
+    return told.stdout
+
+
+def test_watch_prints_the_list_and_then_each_change_once(shell):
+    job_id = shell.submit("etl")
+    shell.now(job_id)
+    running = [
+        lambda: shell.record(job_id, Attempt(1, 1), AttemptStarted(D)),
+        shell.step,
+        lambda: shell.record(job_id, Ended(1, "finished", "agent-a"), AttemptEnded()),
+        shell.step,
+        lambda: retire(shell, job_id),
+    ]
+    lines = [line.split() for line in watched(shell, "list", "-w", changes=running).splitlines()]
+    assert [line[2] for line in lines] == ["STATE", "CREATED", "RUNNING", "FINISHED", "RETIRED"]
+
+
+def test_watch_in_jsonl_is_one_object_a_change(shell):
+    job_id = shell.submit("etl")
+    shell.now(job_id)
+    changes = [
+        lambda: shell.record(job_id, Attempt(1, 1), AttemptStarted(D)), shell.step,
+        lambda: publish(shell, replace(shell.entry(job_id), as_of=1000)), lambda: retire(shell, job_id),
+    ]  # fmt: skip
+    rows = [json.loads(line) for line in watched(shell, "list", "-w", "-o", "jsonl", changes=changes).splitlines()]
+    states = [row["state"] for row in rows]
+    assert states[:2] == ["CREATED", "RUNNING"]
+    assert states.count("RUNNING") == 1  # as_of alone is no change
+    assert rows[-1]["retired"] is True and rows[-1]["job_id"] == job_id
+
+
+# -- show, history, explain ------------------------------------------------------------------------------------------------
+
+
+def test_show_tells_a_line_for_each_thing(shell):
+    job_id = busy(shell)
+    lines = dict(line.split(maxsplit=1) for line in shell.good("show", "etl").splitlines())
+    assert (lines["NAME"], lines["STATE"], lines["ID"]) == ("etl", "RESTARTING", job_id)
+    assert shell.good("show", "etl", "-o", "name") == f"{job_id}\n"
+
+
+def test_a_job_that_nobody_admitted_has_a_history_and_an_explanation_but_nothing_to_show(shell):
+    shell.working = False
+    shell.record("job-1", Running(1), AttemptRunning("17"))
+    told = shell.run("show", "job-1")
+    assert told.exit_code == 1 and "explain job-1" in told.stderr
+    assert "not a job of the ledger" in shell.good("explain", "job-1")
+    assert len(shell.json("history", "job-1")) == 1
+    assert shell.run("history", "nobody").exit_code == 1
+
+
+def test_history_in_the_order_of_the_log_with_what_matters(shell):
+    job_id = busy(shell)
+    shell.raw(key_of(job_id, Checkpoint(1, 4)).encode(), None, partition_of(job_id, PARTITIONS))
+    text = shell.good("history", "etl")
+    lines = text.splitlines()
+    assert lines[0].split() == ["OFFSET", "TIME", "REGISTER", "FACT", "ACTOR", "EPOCH"]
+    offsets = [int(line.split()[0]) for line in lines[1:]]
+    assert offsets == sorted(offsets)
+    assert "cause=exit code 1 checkpoint=5 ran_for_s=2.5" in text
+    assert "engine_id=17" in text and "base=/outside/chk" in text and "(removed)" in lines[-1]
+
+
+def test_history_follows(shell):
+    job_id = busy(shell)
+    before = len(shell.json("history", job_id))
+    more = [lambda: shell.record(job_id, Running(2), AttemptRunning("18"))]
+    lines = watched(shell, "history", "-f", job_id, "-o", "jsonl", changes=more).splitlines()
+    assert len(lines) == before + 1
+    assert json.loads(lines[-1])["register"] == "running/2"
+
+
+def test_explain_tells_state_rule_evidence_and_what_it_waits_for(shell):
+    job_id = busy(shell)
+    text = shell.good("explain", "etl")
+    entry = shell.now(job_id)
+    offset = next(r["offset"] for r in shell.json("history", job_id) if r["register"].startswith("ended"))
+    where = f"[{entry.partition}]@{offset}"
+    assert text.splitlines()[0] == f"{job_id} is RESTARTING, in the recovery set"
+    assert "  reason: attempt 1 failed: exit code 1" in text
+    assert "  rule 6: the last attempt ended and is followed by another" in text
+    assert f"    ended/1/failed/agent-a  at {where}, " in text
+    assert "  waits for: its restart delay of 10 s, until 20" in text
+    assert "    1/5  /chk-5  (completed by attempt 1, the highest that has one)" in text
+    assert "    /outside/chk  /outside/chk  (restore_from of the spec)" in text
+    assert f"  published: RESTARTING, as of [{entry.partition}]@" in text
+    assert "behind" not in text
+
+
+def test_explain_shows_anomalies_and_a_projector_that_is_behind(shell):
+    job_id = busy(shell)
+    shell.working = False
+    shell.raw(key_of(job_id, Running(2)).encode(), b"\xc3\x01 damaged", partition_of(job_id, PARTITIONS))
+    text = shell.good("explain", "etl")
+    assert "anomaly: running/2" in text and "can't be read" in text and "(without effect)" in text
+    assert "the projector is behind" in text
+    told = shell.json("explain", "etl")
+    assert told["as_of"] < told["end"]
+    assert [r["register"] for r in told["remarks"]] == ["running/2"]
+    assert told["because"][0]["actor"] == "" and told["because"][0]["offset"] is not None
+
+
+def test_explain_does_not_take_the_stamp_of_an_earlier_start_for_that_of_the_next(shell):
+    job_id = busy(shell)
+    assert shell.now(job_id).due_at is not None
+    shell.working = False
+    shell.record(job_id, Attempt(2, 1), AttemptStarted(D))
+    shell.record(job_id, Ended(2, "failed", "agent-a"), AttemptEnded("again"))
+    assert shell.json("explain", "etl")["waits_for"] == "the reconciler to start attempt 3"
+
+
+def test_explain_of_a_retired_job(shell):
+    job_id = shell.submit("etl")
+    retire(shell, job_id)
+    assert shell.good("explain", "etl").splitlines()[:2] == [
+        f"{job_id} is FINISHED, not in the recovery set", "  reason: all rows read",
+    ]  # fmt: skip
+
+
+# -- rejects and replay ----------------------------------------------------------------------------------------------------
+
+
+def test_rejects_tell_place_and_reason(shell):
+    assert shell.run("rejects").stderr == "no rejects\n"
+    rejects = RejectsTopic(REJECTS, EVENTS)
+    shell.log.append([rejects.held(1, b"job-1/spec/x", b"\xff\x00", 17, "no such register")])
+    (row,) = [line.split(maxsplit=4) for line in shell.good("rejects").splitlines()[1:]]
+    assert row == [f"{EVENTS}/1/17", "-", "job-1/spec/x", "2", "no such register"]
+    (told,) = shell.json("rejects")
+    assert (told["place"], told["key"], told["size"]) == (f"{EVENTS}/1/17", "job-1/spec/x", 2)
+    assert told["value_head"] == "\\xff\x00"
+
+
+def test_replay_is_exit_0_if_all_agrees_and_1_with_the_differences_if_not(shell):
+    job_id = busy(shell)
+    assert "1 jobs compared, 0 differ" in shell.good("replay")
+    assert shell.json("replay") == {"compared": 1, "differences": [], "behind": [], "dropped": {}}
+    entry = shell.now(job_id)
+    shell.working = False
+    publish(shell, replace(entry, state=JobState.RUNNING))
+    told = shell.run("replay")
+    assert told.exit_code == 1
+    assert f"{job_id}  RUNNING/1  RESTARTING/1  state" in told.stdout
+    told = shell.run("replay", "-o", "json")
+    assert told.exit_code == 1
+    (difference,) = json.loads(told.stdout)["differences"]
+    assert difference["differs"] == ["state"]
+    same_names(difference["published"], schema_of("recovery_entry"))
+    same_names(difference["folded"], schema_of("recovery_entry"))
+
+
+def test_replay_without_a_projector_does_not_know(shell):
+    job_id = busy(shell)
+    shell.working = False
+    shell.record(job_id, Running(2), AttemptRunning("18"))
+    told = shell.run("replay")
+    assert told.exit_code == 4 and job_id in told.stderr
+
+
+def test_records_without_effect_are_told(shell):
+    shell.submit("etl")
+    shell.log.append([Event(RECOVERY, 0, b"zombie", b"x", ((EPOCH_HEADER, b"99"),))])
+    assert "1 unclaimed" in shell.run("replay").stderr
+
+
+# -- logs ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def printed_by(shell):
+    def put(job_id: str, n: int, ended: bool = True, **files: str) -> Path:
+        attempt = shell.folder / "agent" / "jobs" / job_id / "attempts" / str(n)
+        (attempt / "logs").mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (attempt / "logs" / name.replace("_", ".")).write_text(text)
+        (attempt / "progress.json").write_text(json.dumps({"ended": ended}))
+        return attempt
+
+    return put
+
+
+def test_logs_of_the_last_attempt_or_another(shell, printed_by):
+    job_id = busy(shell)
+    shell.record(job_id, Attempt(2, 1), AttemptStarted(D))
+    printed_by(job_id, 1, stdout_log="one\n", stderr_log="bad\n")
+    printed_by(job_id, 2, stdout_log_1="two, ", stdout_log="too\n", supervisor_log="not of the job")
+    told = shell.run("logs", "etl")
+    assert (told.stdout, told.stderr) == ("two, too\n", "")
+    told = shell.run("logs", "etl", "--attempt", "1")
+    assert (told.stdout, told.stderr) == ("one\n", "bad\n")
+
+
+def test_logs_that_are_not_here_and_of_a_job_that_was_not_started(shell):
+    busy(shell)
+    told = shell.run("logs", "etl", "--attempt", "3")
+    assert told.exit_code == 1 and "no logs of attempt 3" in told.stderr
+    shell.submit("new")
+    told = shell.run("logs", "new")
+    assert told.exit_code == 1 and "not been started" in told.stderr
+
+
+def test_a_follower_waits_for_the_files_reads_on_over_a_cut_and_ends_with_the_attempt(printed_by, tmp_path):
+    clock = ManualClock()
+    steps = iter([
+        lambda: printed_by("j", 1, ended=False, stdout_log="one\n"),
+        lambda: printed_by("j", 1, ended=False, stdout_log="one\ntwo\n"),
+        lambda: printed_by("j", 1, ended=False, stdout_log="3\n"),  # rotated: cut to nothing, written anew
+        lambda: printed_by("j", 1, ended=True, stdout_log="3\n4\n", stderr_log="bad\n"),
+    ])  # fmt: skip
+    move = clock.advance
+    clock.sleep = lambda seconds: (move(seconds), next(steps)())
+    found = list(printed.read(tmp_path / "agent", "j", 1, clock))
+    assert [data for stream, data in found if stream == "stdout"] == [b"one\n", b"two\n", b"3\n", b"4\n"]
+    assert [data for stream, data in found if stream == "stderr"] == [b"bad\n"]
+
+
+def test_following_an_attempt_that_is_over_ends_at_once(printed_by, tmp_path):
+    printed_by("j", 1, ended=True, stdout_log="all\n")
+    clock = ManualClock()
+    assert list(printed.read(tmp_path / "agent", "j", 1, clock)) == [("stdout", b"all\n")]
+    assert clock.monotonic() == 0
+
+
+def test_a_follower_gives_up_if_no_file_appears(tmp_path):
+    clock = ManualClock()
+    with pytest.raises(NotFound):
+        list(printed.read(tmp_path, "j", 1, clock))
+    assert clock.monotonic() >= printed.APPEAR_S
+
+

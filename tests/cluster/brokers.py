@@ -1,0 +1,97 @@
+"""The brokers of a cluster: three nodes, each controller too, three copies of everything."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from ledger.adapters.embedded.broker import Broker
+from tests.cluster.network import KAFKA, Network
+from tests.cluster.node import READY_S, Node
+from tests.cluster.topology import Topology
+
+#: The second, slower compiler is not worth its time in a test of a minute.
+_JAVA = ("-XX:TieredStopAtLevel=1",)
+
+
+@dataclass
+class Brokers:
+    """Nodes by name: `kafka-1` and so on. They know each other, and tell roles, names; the test has a listener of its
+    own that tells addresses, as a compose file has one for who is outside."""
+
+    network: Network
+    folder: Path
+    topology: Topology
+    settings: Mapping[str, str]
+    """Beside those of the topology, by Kafka's own names."""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    brokers: dict[str, Broker] = field(default_factory=dict)
+
+    def start(self, count: int) -> None:
+        """All together. `wait` waits for them."""
+        assert not self.nodes
+        kafka = self.topology.kafka
+        port, controller_port = kafka["port"], kafka["controller_port"]
+        names = {f"kafka-{number}": number for number in range(1, count + 1)}
+        voters = [f"{number}@{name}:{controller_port}" for name, number in names.items()]
+        for name, number in names.items():
+            address = self.network.add(name, [KAFKA]).addresses[KAFKA]
+            broker = Broker(
+                folder=self.folder / name, host=name, port=port, controller_port=controller_port, node_id=number,
+                voters=voters, cluster_id=kafka["cluster_id"], java_options=_JAVA,
+                extra=self.topology.broker_settings(name, address, count) | dict(self.settings),
+            )  # fmt: skip
+            self._format(broker)
+            self._add(name, broker)
+        for node in self.nodes.values():
+            node.start()
+
+    def wait(self, timeout_s: float = READY_S) -> None:
+        """Until each serves."""
+        for node in self.nodes.values():
+            node.wait(timeout_s)
+
+    @property
+    def bootstrap(self) -> str:
+        """By name, as configured for who runs in the networks."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    @property
+    def addresses(self) -> str:
+        """bootstrap.servers for the test itself, which knows no names."""
+        return ",".join(f"{node.address(KAFKA)}:{self.topology.external_port(name)}" for name, node in self.nodes.items())
+
+    def _add(self, name: str, broker: Broker) -> None:
+        def program() -> list[str]:
+            broker.prepare()
+            return broker.command()
+
+        seen = replace(broker, host=self.network.hosts[name].addresses[KAFKA], port=self.topology.external_port(name))
+        self.brokers[name] = broker
+        self.nodes[name] = Node(name, self.network, self.folder, program, seen.ready)
+
+    def _format(self, broker: Broker) -> None:
+        """What `StorageTool format` would write, without a JVM for each node."""
+        formatted = _formatted()
+        broker.data.mkdir(parents=True)
+        shutil.copy(formatted / "bootstrap.checkpoint", broker.data)
+        directory = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+        lines = {"version": 1, "cluster.id": broker.cluster_id, "node.id": broker.node_id, "directory.id": directory}
+        (broker.data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+
+
+@cache
+def _formatted() -> Path:
+    """A storage that Kafka has formatted, once for each process of tests: nothing in it tells of settings."""
+    folder = Path(tempfile.mkdtemp(prefix="jobledger-formatted-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    broker = Broker(folder=folder, port=9092, controller_port=9093, java_options=_JAVA)
+    broker.prepare()
+    return broker.data

@@ -1,0 +1,183 @@
+"""The ZooKeeper members of a cluster, and how their list changes while they run."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from ledger.adapters.embedded.zookeeper import Member, Server
+from tests.cluster.network import ZK, Network
+from tests.cluster.node import READY_S, Node
+
+#: Of the user `super`, whom ZooKeeper asks for in `reconfig`.
+PASSWORD = "reconfiguring"
+
+
+@dataclass
+class Ensemble:
+    """Members by name: `zookeeper-1` and so on. A name and an id are used once; only a replaced member keeps its name."""
+
+    network: Network
+    folder: Path
+    tick_ms: int
+    settings: Mapping[str, str]
+    """ZooKeeper's own names."""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    _last: int = 0
+
+    def start(self, count: int) -> None:
+        """The first members, together. `wait` waits for them."""
+        assert not self.nodes
+        servers = [self._server() for _ in range(count)]
+        for server in servers:
+            self._add(server, servers)
+        for node in self.nodes.values():
+            node.start()
+
+    def wait(self, timeout_s: float = READY_S) -> None:
+        """Until each serves."""
+        for node in self.nodes.values():
+            node.wait(timeout_s)
+
+    @property
+    def hosts(self) -> str:
+        """By name, as configured for who runs in the networks."""
+        return ",".join(member.server.address for member in self.members.values())
+
+    @property
+    def addresses(self) -> str:
+        """By address, for the test itself, which knows no names."""
+        return ",".join(f"{node.address(ZK)}:{self.members[name].server.client_port}" for name, node in self.nodes.items())
+
+    def mode(self, name: str) -> str | None:
+        """leader, follower, observer; None: it does not serve."""
+        return self._seen(name).mode()
+
+    def leader(self, timeout_s: float = 30.0) -> str:
+        """The name of the member that leads the ensemble, once one does."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for name in self.nodes:
+                if self.mode(name) == "leader":
+                    return name
+            time.sleep(0.05)
+        raise TimeoutError(f"no member of {', '.join(self.nodes)} leads after {timeout_s:g} s")
+
+    def connected_to(self, address: str) -> str | None:
+        """The member that a host with this address has a connection to, for who must lose just that one."""
+        for name, node in self.nodes.items():
+            if not node.alive():
+                continue
+            port = self.members[name].server.client_port
+            for line in Path(f"/proc/{node.pid}/net/tcp").read_text().splitlines()[1:] + _tcp6(node.pid):
+                local, remote, state = line.split()[1:4]
+                if state == "01" and int(local.rpartition(":")[2], 16) == port and _ipv4(remote) == address:
+                    return name
+        return None
+
+    def join(self, timeout_s: float = READY_S) -> str:
+        """Start a new member at a new address and let the ensemble take it up; its name, once it votes."""
+        server = self._server()
+        node = self._add(server, [member.server for member in self.members.values()], joining=True)
+        node.start().wait(timeout_s)
+        self.reconfig(joining=server.line())
+        return node.name
+
+    def leave(self, name: str) -> None:
+        """Let the ensemble strike out a member, and then end it."""
+        self.reconfig(leaving=str(self.members[name].server.id))
+        del self.members[name]
+        self.nodes.pop(name).vanish()
+
+    def replace(self, name: str) -> str:
+        """A new member in place of this one; the new one's name."""
+        new = self.join()
+        self.leave(name)
+        return new
+
+    def reconfig(self, joining: str | None = None, leaving: str | None = None, timeout_s: float = 30.0) -> str:
+        """Change the list of members, as soon as that is possible; the new list. Idempotent."""
+        deadline = time.monotonic() + timeout_s
+        with self.client() as client:
+            while True:
+                try:
+                    told, _ = client.reconfig(joining=joining, leaving=leaving, new_members=None)
+                    return told.decode()
+                except Exception:
+                    # NewConfigNoQuorum while a newcomer is not in step yet; a lost connection if the leader itself leaves.
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
+
+    @contextmanager
+    def client(self, **options: Any) -> Iterator[KazooClient]:
+        """A client of the test's own, by addresses, who may do everything."""
+        auth = [("digest", f"super:{PASSWORD}")]
+        client = KazooClient(hosts=self.addresses, auth_data=auth, **{"timeout": 4.0} | options)
+        client.start(timeout=30)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def wipe(self) -> None:
+        """Kill all members, lose their data, start them with the list of members that they had, and wait."""
+        for node in self.nodes.values():
+            node.kill()
+        for member in self.members.values():
+            shutil.rmtree(member.data)
+            for written in member.folder.glob("*.cfg*"):
+                written.unlink()
+            (member.folder / "members.dynamic").unlink(missing_ok=True)
+        servers = [member.server for member in self.members.values()]
+        self.members = {name: replace(one, joining=False, ensemble=servers) for name, one in self.members.items()}
+        for node in self.nodes.values():
+            node.start()
+        self.wait()
+
+    def _server(self) -> Server:
+        self._last += 1
+        name = f"zookeeper-{self._last}"
+        self.network.add(name, [ZK])
+        return Server(id=self._last, host=name)
+
+    def _add(self, server: Server, servers: list[Server], joining: bool = False) -> Node:
+        name = server.host
+        member = Member(
+            folder=self.folder / name, server=server, ensemble=list(servers), joining=joining, tick_ms=self.tick_ms,
+            super_password=PASSWORD, extra=self.settings,
+        )  # fmt: skip
+        self.members[name] = member
+
+        def program() -> list[str]:
+            self.members[name].prepare()
+            return self.members[name].command()
+
+        node = Node(name, self.network, self.folder, program, lambda *waits: self._seen(name).ready(*waits))
+        self.nodes[name] = node
+        return node
+
+    def _seen(self, name: str) -> Member:
+        """A member as the test reaches it: names are known only inside."""
+        member = self.members[name]
+        return replace(member, server=replace(member.server, host=self.network.hosts[name].addresses[ZK]))
+
+
+def _tcp6(pid: int) -> list[str]:
+    path = Path(f"/proc/{pid}/net/tcp6")
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+def _ipv4(remote: str) -> str:
+    """`0202C612:0885`, or the same mapped into IPv6, as /proc writes addresses: the last four bytes, reversed."""
+    word = bytes.fromhex(remote.rpartition(":")[0])[-4:]
+    return ".".join(str(byte) for byte in reversed(word))

@@ -1,0 +1,329 @@
+"""Two networks of one machine, and hosts in them: so that a process can lose ZooKeeper, or Kafka, or both, silently.
+
+Each host is a network namespace with one link (a veth pair) into each network (a bridge) that it takes part in. The test
+itself sits on both bridges, so it reaches every host. `cut` makes the bridge drop all that comes from or goes to a link:
+no carrier is lost and no ARP entry ages (all are permanent), so that neither side is told anything. It is a cable that
+leads nowhere, not an interface that is down, nor a host that answers "unreachable".
+
+Whoever makes a `Network` holds the lock of a slot; the slot gives names and addresses: runs side by side don't meet, and
+what a killed run has left in a slot is swept by the next to take it. Addresses are of 198.18.0.0/15, which is kept for
+tests of networks (RFC 2544) and routed nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import SkipTest
+
+ZK, KAFKA = "zk", "kafka"
+NETWORKS = (ZK, KAFKA)
+
+_SLOTS = range(1, 250)
+_LOCKS = Path("/run/jobledger-tests")
+_NAMESPACES = Path("/run/netns")
+#: Addresses of hosts are .2 to .62; the test has .1.
+_HOSTS = range(2, 63)
+_PREFIX = "jlt"
+#: States of a port of a bridge, as the kernel numbers them.
+_DISABLED, _FORWARDING = "0", "3"
+
+
+def why_no_networks() -> str | None:
+    """What is missing here for networks of our own; None if nothing."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [tool for tool in ("ip", "bridge", "nsenter", "unshare", "mount") if shutil.which(tool) is None]
+    if "ip" in missing and shutil.which("apt-get"):
+        install = ["apt-get", "install", "--yes", "--no-install-recommends", "iproute2"]
+        for command in (["apt-get", "update"], install):
+            subprocess.run(command, check=False, capture_output=True)
+        missing = [tool for tool in missing if shutil.which(tool) is None]
+    if missing:
+        return f"network namespaces need {' and '.join(missing)}"
+    tried = subprocess.run(["unshare", "--net", "--mount", "--uts", "true"], capture_output=True, text=True, check=False)
+    return None if tried.returncode == 0 else f"no network namespaces here: {tried.stderr.strip()}"
+
+
+@dataclass
+class Host:
+    """A namespace with links. Its processes are started by `command`."""
+
+    name: str
+    namespace: str
+    addresses: dict[str, str]
+    """Its address in each network that it takes part in."""
+    links: dict[str, str]
+    """Our end of each link."""
+    hosts_file: Path
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The same program inside: its process keeps the id that it is started with. Names are those of the network, and
+        the machine's own name is that of this host."""
+        become = 'mount --bind "$1" /etc/hosts && echo "$2" > /proc/sys/kernel/hostname && shift 2 && exec "$@"'
+        inside = ["nsenter", f"--net={_NAMESPACES / self.namespace}", "unshare", "--mount", "--uts", "sh", "-c", become]
+        return [*inside, "sh", str(self.hosts_file), self.name, *command]
+
+    def pids(self) -> list[int]:
+        """Of all processes inside, whoever started them."""
+        return _pids(self.namespace)
+
+
+@dataclass
+class Network:
+    """Both networks. folder: where the file of names lies. Close it: all in it is killed and removed."""
+
+    folder: Path
+    slot: int = 0
+    hosts: dict[str, Host] = field(default_factory=dict)
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    """What the test itself has started inside, to be waited for at the end."""
+    _lock: int = -1
+    _names: dict[str, str] = field(default_factory=dict)
+    _used: int = 0
+
+    @classmethod
+    def open(cls, folder: Path) -> Network:
+        """Take a free slot, sweep what dead runs have left in any, make the bridges.
+
+        Raises: SkipTest where that can't be done; OSError if all slots are taken; RuntimeError if the kernel refuses."""
+        if (reason := why_no_networks()) is not None:
+            raise SkipTest(reason)
+        _LOCKS.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep()
+        # Starting somewhere else each time: a port of the last run is not soon met again.
+        first = os.getpid() % len(_SLOTS)
+        for slot in (*_SLOTS[first:], *_SLOTS[:first]):
+            lock = _locked(slot)
+            if lock is None:
+                continue
+            network = cls(folder=folder, slot=slot, _lock=lock)
+            try:
+                network._make()
+            except BaseException:
+                network.close()
+                raise
+            return network
+        raise OSError(f"all {len(_SLOTS)} slots of test networks are taken: see {_LOCKS}")
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._lock >= 0:
+            for child in self.children:
+                child.kill()  # one that was just started may not be inside yet
+                child.wait()
+            _clear(self.slot)
+            (_LOCKS / str(self.slot)).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def hosts_file(self) -> Path:
+        """What /etc/hosts is inside: the machine's own, then our names. Changed in place: who runs sees it."""
+        return self.folder / "hosts"
+
+    def gateway(self, network: str) -> str:
+        """Where the test itself is in a network."""
+        return self._address(network, 1)
+
+    def add(self, name: str, networks: Sequence[str] = NETWORKS) -> Host:
+        """A new host, reachable at once. Its name is its address in the first of its networks; in each it is also
+        `<name>-<network>`. A name that was there before gets a new address, its old one is never given again."""
+        self._used += 1
+        number = _HOSTS[self._used - 1]
+        namespace = f"{_PREFIX}{self.slot}-{self._used}"
+        addresses = {network: self._address(network, number) for network in networks}
+        links = {network: f"{_PREFIX}{self.slot}{network[0]}{self._used}" for network in networks}
+        outside, inside = [f"netns add {namespace}"], ["link set lo up"]
+        for network in networks:
+            link, address = links[network], addresses[network]
+            outside.append(
+                f"link add {link} master {self._bridge(network)} type veth"
+                f" peer name {network} netns {namespace} address {_mac(address)}"
+            )
+            outside.append(f"link set {link} up")
+            inside += [f"addr add {address}/26 dev {network}", f"link set {network} up"]
+            inside += self._neighbours(network, address, network)
+        host = Host(name, namespace, addresses, links, self.hosts_file)
+        _ip(outside)
+        _ip(inside, "-n", namespace)
+        self.hosts[name] = host
+        self.name(name, addresses[networks[0]])
+        for network in networks:
+            self.name(f"{name}-{network}", addresses[network])
+        return host
+
+    def remove(self, name: str) -> None:
+        """Kill what runs in a host and take the host away. Its name stays known: what vanishes does not leave the DNS."""
+        host = self.hosts.pop(name)
+        _kill([host.namespace])
+        _remove([*host.links.values()], [host.namespace])
+
+    def cut(self, name: str, network: str) -> None:
+        """Nothing passes any more between a host and a network, in either direction, and nobody is told."""
+        self._state(name, network, _DISABLED)
+
+    def heal(self, name: str, network: str) -> None:
+        """Undo `cut`."""
+        self._state(name, network, _FORWARDING)
+
+    def name(self, name: str, address: str | None) -> None:
+        """Let a name mean an address, for all that run and all that come; None: let it be unknown."""
+        if address is None:
+            self._names.pop(name, None)
+        else:
+            self._names[name] = address
+        own = "".join(f"{address} {name}\n" for name, address in self._names.items())
+        self.hosts_file.write_text(f"{Path('/etc/hosts').read_text().rstrip()}\n{own}")
+
+    def address(self, name: str) -> str:
+        """What a name means now. Raises: KeyError if it is unknown."""
+        return self._names[name]
+
+    @contextmanager
+    def resolving(self) -> Iterator[None]:
+        """Names of hosts are known to the test's own Python code too; librdkafka asks the system, which knows none."""
+        genuine = socket.getaddrinfo
+
+        def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+            return genuine(self._names.get(host, host), *arguments, **options)
+
+        socket.getaddrinfo = getaddrinfo
+        try:
+            yield
+        finally:
+            socket.getaddrinfo = genuine
+
+    def _make(self) -> None:
+        _clear(self.slot)
+        lines = []
+        for network in NETWORKS:
+            bridge, own = self._bridge(network), self.gateway(network)
+            lines += [f"link add {bridge} address {_mac(own)} type bridge", f"link set {bridge} up"]
+            lines.append(f"addr add {own}/26 dev {bridge}")
+            lines += self._neighbours(network, own, bridge)
+        _ip(lines)
+        self.hosts_file.write_text(Path("/etc/hosts").read_text())
+
+    def _state(self, name: str, network: str, state: str) -> None:
+        # `ip link set … type bridge_slave state` says that it has, and has not.
+        _run(["bridge", "link", "set", "dev", self.hosts[name].links[network], "state", state])
+
+    def _bridge(self, network: str) -> str:
+        return f"{_PREFIX}{self.slot}{network[0]}"
+
+    def _address(self, network: str, number: int) -> str:
+        return f"198.{18 + NETWORKS.index(network)}.{self.slot}.{number}"
+
+    def _neighbours(self, network: str, own: str, device: str) -> list[str]:
+        """Everybody who may ever come is known beforehand and for ever: nobody asks, so nobody learns that none answers."""
+        others = (self._address(network, number) for number in (1, *_HOSTS))
+        return [f"neigh add {one} lladdr {_mac(one)} dev {device} nud permanent" for one in others if one != own]
+
+
+def sweep() -> list[int]:
+    """Remove what runs have left that are dead; their slots."""
+    swept = []
+    for path in _LOCKS.glob("[0-9]*"):
+        slot = int(path.name)
+        lock = _locked(slot)
+        if lock is not None:
+            _clear(slot)
+            path.unlink(missing_ok=True)
+            os.close(lock)
+            swept.append(slot)
+    return swept
+
+
+def _locked(slot: int) -> int | None:
+    """The lock of a slot; None if somebody holds it. It ends with the process; no child inherits it."""
+    path = _LOCKS / str(slot)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another may have removed the file between our two steps: then what we hold is the lock of nothing.
+        if os.fstat(lock).st_ino == path.stat().st_ino:
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def _clear(slot: int) -> None:
+    """Kill all that runs in the namespaces of a slot, and remove them and the bridges."""
+    ours = re.compile(rf"{_PREFIX}{slot}-\d+")
+    namespaces = [path.name for path in _NAMESPACES.glob(f"{_PREFIX}{slot}-*") if ours.fullmatch(path.name)]
+    _kill(namespaces)
+    devices = re.compile(rf"{_PREFIX}{slot}[a-z]\d*")  # links, and then bridges
+    _remove(sorted((one for one in os.listdir("/sys/class/net") if devices.fullmatch(one)), reverse=True), namespaces)
+
+
+def _remove(devices: Sequence[str], namespaces: Sequence[str]) -> None:
+    """Devices first: those of a namespace go some time after it, minutes if a connection inside was cut before it was
+    closed, and their names would be met again."""
+    _ip([*(f"link del {device}" for device in devices), *(f"netns del {namespace}" for namespace in namespaces)])
+
+
+def _kill(namespaces: Sequence[str], timeout_s: float = 20.0) -> None:
+    """SIGKILL to all that runs inside, until nothing does: who forks meanwhile is met in the next round."""
+    deadline = time.monotonic() + timeout_s
+    while inside := {pid for namespace in namespaces for pid in _pids(namespace)}:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still running in {', '.join(namespaces)}: {sorted(inside)}")
+        for pid in inside:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _pids(namespace: str) -> list[int]:
+    """Of the living processes in a namespace; zombies have none."""
+    try:
+        inode = (_NAMESPACES / namespace).stat().st_ino
+    except FileNotFoundError:
+        return []
+    inside = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                if os.stat(f"/proc/{entry.name}/ns/net").st_ino == inode:
+                    inside.append(int(entry.name))
+            except OSError:
+                continue
+    return inside
+
+
+def _mac(address: str) -> str:
+    """Each address has its own, so that all can be known beforehand."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+
+
+def _ip(lines: Sequence[str], *options: str) -> None:
+    """Run lines of `ip` in one process. Raises: RuntimeError with what it said."""
+    _run(["ip", *options, "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def _run(command: Sequence[str], given: str = "") -> None:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}\n{given}")

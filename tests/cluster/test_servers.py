@@ -1,0 +1,138 @@
+"""ZooKeeper members and brokers on hosts of their own: they come, lose each other, come back and are replaced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.exceptions import NoNodeError
+
+from tests.cluster import Cluster
+from tests.cluster.network import KAFKA, ZK
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three members and three brokers, which each test leaves as it found them, or replaced."""
+    with Cluster.open(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.start(topics=False)
+        yield cluster
+
+
+def until(holds: Callable[[], object], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        time.sleep(0.1)
+
+
+def modes(servers: Cluster) -> list[str]:
+    return sorted(servers.zookeeper.mode(name) or "" for name in servers.zookeeper.nodes)
+
+
+def in_sync(admin: AdminClient, topic: str) -> list[int]:
+    return [len(one.isrs) for one in admin.list_topics(topic, timeout=15).topics[topic].partitions.values()]
+
+
+def test_the_topology_stands(servers: Cluster):
+    assert modes(servers) == ["follower", "follower", "leader"]
+    admin = AdminClient({"bootstrap.servers": servers.kafka.addresses})
+    assert len(admin.list_topics(timeout=15).brokers) == 3
+    topic = NewTopic("copied", num_partitions=3, replication_factor=3)
+    admin.create_topics([topic], operation_timeout=15)["copied"].result(20)
+    until(lambda: in_sync(admin, "copied") == [3, 3, 3])
+
+
+def test_a_broker_that_is_cut_off_is_done_without_and_taken_up_again(servers: Cluster):
+    admin = AdminClient({"bootstrap.servers": servers.kafka.addresses})
+    admin.create_topics([NewTopic("cut", num_partitions=3, replication_factor=3)], operation_timeout=15)["cut"].result(20)
+    servers.kafka.nodes["kafka-2"].cut(KAFKA)
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": servers.kafka.addresses, "acks": "all", "delivery.timeout.ms": 60_000})
+    for partition in range(3):
+        producer.produce("cut", b"x", partition=partition, on_delivery=lambda error, _: error and failed.append(error))
+    assert producer.flush(60) == 0
+    assert failed == []
+    servers.kafka.nodes["kafka-2"].heal(KAFKA)
+    until(lambda: in_sync(admin, "cut") == [3, 3, 3], 60)
+
+
+def test_a_member_that_is_cut_off_serves_nobody_until_it_is_healed(servers: Cluster):
+    cut = servers.zookeeper.leader()
+    node = servers.zookeeper.nodes[cut]
+    node.cut(ZK)
+    others = [name for name in servers.zookeeper.nodes if name != cut]
+    until(lambda: sorted(servers.zookeeper.mode(name) or "" for name in others) == ["follower", "leader"])
+    assert servers.zookeeper.mode(cut) is None  # nobody reaches it
+    node.heal(ZK)
+    until(lambda: modes(servers) == ["follower", "follower", "leader"])
+    assert servers.zookeeper.mode(cut) == "follower"
+
+
+def test_a_member_comes_back_after_kill_9_with_what_it_knew(servers: Cluster):
+    with servers.zookeeper.client() as client:
+        client.create("/kept", b"x")
+    for node in servers.zookeeper.nodes.values():
+        node.kill()
+    for node in servers.zookeeper.nodes.values():
+        node.start()
+    servers.zookeeper.wait()
+    with servers.zookeeper.client() as client:
+        assert client.get("/kept")[0] == b"x"
+
+
+def test_one_sees_which_member_a_host_is_connected_to(servers: Cluster):
+    with servers.zookeeper.client() as client:
+        connected = servers.zookeeper.connected_to(servers.network.gateway(ZK))
+        assert connected is not None
+        assert client._connection._socket.getpeername()[0] == servers.network.address(connected)
+    until(lambda: servers.zookeeper.connected_to(servers.network.gateway(ZK)) is None)
+
+
+def test_all_members_are_replaced_one_after_the_other_at_new_addresses(servers: Cluster):
+    before = dict(servers.zookeeper.members)
+    addresses = servers.zookeeper.addresses
+    with servers.zookeeper.client() as client:
+        client.create("/before")
+    for name in sorted(before, key=lambda name: servers.zookeeper.mode(name) == "leader"):
+        servers.zookeeper.replace(name)
+        assert len(modes(servers)) == 3
+    assert not set(servers.zookeeper.members) & set(before)
+    assert not set(servers.zookeeper.addresses.split(",")) & set(addresses.split(","))
+    until(lambda: modes(servers) == ["follower", "follower", "leader"])
+    with servers.zookeeper.client() as client:
+        assert client.exists("/before")
+        told = client.get("/zookeeper/config")[0].decode()
+    assert [f"server.{member.server.id}=" in told for member in before.values()] == [False] * 3
+    assert all(member.server.line() in told for member in servers.zookeeper.members.values())
+
+
+def test_wiped_data_is_gone(servers: Cluster):
+    with servers.zookeeper.client() as client:
+        client.ensure_path("/wiped")
+    servers.zookeeper.wipe()
+    assert modes(servers) == ["follower", "follower", "leader"]
+    with servers.zookeeper.client() as client, pytest.raises(NoNodeError):
+        client.get("/wiped")
+
+
+def test_five_members_serve_while_two_are_away(tmp_path: Path):
+    with Cluster.open(tmp_path) as cluster:
+        cluster.start(zookeepers=5, brokers=0)
+        assert modes(cluster) == ["follower"] * 4 + ["leader"]
+        followers = [name for name in cluster.zookeeper.nodes if cluster.zookeeper.mode(name) == "follower"]
+        away = [cluster.zookeeper.leader(), followers[0]]
+        cluster.zookeeper.nodes[away[0]].kill()
+        cluster.zookeeper.nodes[away[1]].stop()
+        left = [name for name in cluster.zookeeper.nodes if name not in away]
+        until(lambda: sorted(cluster.zookeeper.mode(name) or "" for name in left) == ["follower", "follower", "leader"])
+        cluster.zookeeper.nodes[left[0]].cut()
+        until(lambda: [cluster.zookeeper.mode(name) for name in left[1:]] == [None, None])
+        cluster.zookeeper.nodes[away[1]].cont()
+        until(lambda: cluster.zookeeper.leader() in [*left[1:], away[1]])

@@ -1,0 +1,94 @@
+"""The whole topology: it starts, a job runs on it, and its health checks tell the sick from the sound."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, Network
+from tests.cluster.network import KAFKA
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.open(tmp_path_factory.mktemp("whole")) as cluster:
+        cluster.start()
+        cluster.start_roles()
+        yield cluster
+
+
+def healthy(cluster: Cluster, name: str, kind: str) -> bool:
+    """Ask as a container engine would: the command of the topology, inside, within its time."""
+    health = cluster.topology.health[kind]
+    given = health["command"]
+    if given[0] == "jobledger":
+        return cluster.run(*given[1:], host=name, timeout_s=health["timeout_s"]).returncode == 0
+    command = cluster.network.hosts[name].command(given)
+    return subprocess.run(command, capture_output=True, check=False, timeout=health["timeout_s"]).returncode == 0
+
+
+def until(holds: Callable[[], object], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(300)
+def test_the_front_door_brings_it_up_and_takes_it_down(tmp_path: Path):
+    """The first of this file: beside a whole cluster another one would be too much for two cores."""
+    with Network.open(tmp_path / "here"):
+        pass  # skips where there are no networks
+    command = [sys.executable, "-m", "tests.cluster", "--no-roles", str(tmp_path / "it")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
+        try:
+            assert run.stdout is not None
+            told = [run.stdout.readline() for _ in range(4)]
+            assert told[0].startswith("up in "), told
+            namespace = re.findall(r"/run/netns/(\S+)", told[-1])
+            assert len(namespace) == 1
+            run.terminate()
+            assert run.wait(150) == 0
+        finally:
+            run.kill()
+    assert not Path("/run/netns", namespace[0]).exists()
+
+
+@pytest.mark.timeout(300)
+def test_a_job_is_submitted_runs_and_finishes(whole: Cluster):
+    assert sorted(whole.roles) == ["agent-1", "projector-1", "projector-2", "reconciler-1", "reconciler-2"]
+    done = whole.run("submit", "--name", "hello", "--", sys.executable, "-c", "print('it ran')")
+    assert done.returncode == 0, done.stderr
+    done = whole.run("wait", "hello", timeout_s=240)
+    said = "".join(node.printed.read_text()[-2000:] for node in whole.roles.values())
+    assert done.returncode == 0, done.stdout + done.stderr + said
+    assert "it ran" in whole.run("logs", "hello").stdout
+    assert all(node.alive() for node in whole.roles.values())
+
+
+@pytest.mark.timeout(180)
+def test_health_checks_tell_the_sick_from_the_sound(whole: Cluster):
+    assert all(healthy(whole, name, "zookeeper") for name in whole.zookeeper.nodes)
+    assert healthy(whole, "projector-2", "roles")
+    alone, *others = whole.zookeeper.nodes
+    for name in others:
+        whole.zookeeper.nodes[name].kill()
+    until(lambda: not healthy(whole, alone, "zookeeper"))  # it lives, but has no quorum
+    assert whole.zookeeper.nodes[alone].alive()
+    for name in others:
+        whole.zookeeper.nodes[name].start()
+    until(lambda: all(healthy(whole, name, "zookeeper") for name in whole.zookeeper.nodes))
+    whole.roles["projector-2"].cut(KAFKA)
+    assert not healthy(whole, "projector-2", "roles")
+    whole.roles["projector-2"].heal(KAFKA)
+    until(lambda: healthy(whole, "projector-2", "roles"))

@@ -1,0 +1,1 @@
+"""One suite per port, run on the fake and on the real thing."""

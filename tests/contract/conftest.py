@@ -1,0 +1,73 @@
+"""Servers of the elections: of their own, since tests stop and kill them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ledger.adapters.embedded.broker import Broker
+from tests.contract.candidates import SESSION_S, Election, KafkaServer, ZooKeeperServer
+from tests.servers import RunningBroker, create_topic
+
+KINDS = ["memory", "file", *(pytest.param(kind, marks=pytest.mark.kafka) for kind in ("zookeeper", "kafka"))]
+
+
+@pytest.fixture(scope="module")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """It lets sessions be shorter than the six seconds that are the least elsewhere."""
+    folder = tmp_path_factory.mktemp("electing-broker")
+    running = RunningBroker(Broker.at(folder, extra={"group.min.session.timeout.ms": "1000"}))
+    try:
+        running.start()
+        yield KafkaServer(running)
+    finally:
+        running.kill()
+
+
+@pytest.fixture(scope="module")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    from tests.zookeepers import Zookeepers
+
+    with Zookeepers.open(tmp_path_factory.mktemp("zookeeper"), count=1) as running:
+        yield ZooKeeperServer(running)
+
+
+@pytest.fixture(params=KINDS)
+def election(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
+    """Of any kind."""
+    yield from _opened(request, tmp_path_factory, prefix)
+
+
+@pytest.fixture(params=KINDS[1:])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
+    """One that processes can share."""
+    yield from _opened(request, tmp_path_factory, prefix)
+
+
+@pytest.fixture(params=KINDS[2:])
+def leased(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
+    """One whose lead ends by time alone, and that needs a server. A file lock lasts as long as its process."""
+    yield from _opened(request, tmp_path_factory, prefix)
+
+
+def _opened(request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
+    made = _election(request, folders, prefix)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _election(request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str) -> Election:
+    if request.param == "memory":
+        return Election("memory")
+    if request.param == "file":
+        return Election("file", {"path": str(folders.mktemp("run") / "locks" / "leader-projector.lock")})
+    real = {"moment_s": SESSION_S, "after_death_s": 4 * SESSION_S, "has_lease": True}
+    if request.param == "kafka":
+        server = request.getfixturevalue("kafka_server")
+        create_topic(server.broker.bootstrap, f"{prefix}ledger.leaders")
+        return Election("kafka", {"bootstrap": server.broker.bootstrap, "prefix": prefix}, server, **real)
+    server = request.getfixturevalue("zookeeper_server")
+    return Election("zookeeper", {"hosts": server.zookeepers.hosts, "prefix": prefix}, server, **real)

@@ -1,0 +1,227 @@
+"""The worlds in which the suite of the log runs: in memory, and on a real broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ledger.adapters.clock import SystemClock
+from ledger.adapters.kafka.log import KafkaLog
+from ledger.adapters.memory.clock import ManualClock
+from ledger.adapters.memory.log import MemoryLog
+from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record
+from ledger.ports import TopicPartition as Place
+from tests.servers import COMPACT_NOW, create_topic
+
+WAIT_S = 20.0
+
+
+class Open(Protocol):
+    """A transaction that is open, of whoever."""
+
+    def write(self, *events: Event) -> None:
+        """In the log, not committed, when this returns."""
+
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class World(Protocol):
+    name: str
+    log: EventLog
+    clock: Clock
+
+    def topic(self, partitions: int = 1) -> str: ...
+    def unique(self, name: str) -> str: ...
+    def open(self, transactional_id: str, timeout_s: float = 60.0) -> Open: ...
+    def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks: ...
+    def delete(self, topic: str) -> None: ...
+    def make_anew(self, topic: str) -> None: ...
+    def compacted_topic(self) -> str: ...
+    def close_segment(self, topic: str) -> None:
+        """What was written until now lies in a segment of its own: the cleaner takes whole ones."""
+
+    def compact(self, topic: str, gone: Callable[[], bool]) -> None:
+        """Returns once `gone` is true; the cleaner decides when."""
+
+
+class MemoryWorld:
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.log = MemoryLog({}, self.clock, delete_retention_s=2.0)
+        self._made = 0
+
+    def topic(self, partitions: int = 1) -> str:
+        name = self.unique("topic")
+        self.log.create(name, partitions)
+        return name
+
+    def unique(self, name: str) -> str:
+        self._made += 1
+        return f"{name}{self._made}"
+
+    def open(self, transactional_id: str, timeout_s: float = 60.0) -> Open:
+        return _MemoryOpen(self.log, transactional_id, timeout_s)
+
+    def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks:
+        return {place: self.log.committed_offsets.get(group, {}).get(place, -1) for place in places}
+
+    def delete(self, topic: str) -> None:
+        raise NotImplementedError("topics in memory can't be deleted")
+
+    def make_anew(self, topic: str) -> None:
+        self.delete(topic)
+
+    def compacted_topic(self) -> str:
+        return self.topic()
+
+    def close_segment(self, topic: str) -> None:
+        """Compaction in memory knows no segments."""
+
+    def compact(self, topic: str, gone: Callable[[], bool]) -> None:
+        for _ in range(2):
+            self.log.compact(topic)
+            self.clock.advance(3.0)
+        self.log.compact(topic)
+        assert gone()
+
+
+class _MemoryOpen:
+    def __init__(self, log: MemoryLog, transactional_id: str, timeout_s: float) -> None:
+        self._log, self._id = log, transactional_id
+        self._transaction = log.begin(transactional_id, log.init(transactional_id), timeout_s)
+
+    def write(self, *events: Event) -> None:
+        for event in events:
+            self._log.produce(self._transaction, event)
+
+    def commit(self) -> None:
+        self._log.end(self._id, committed=True)
+
+    def abort(self) -> None:
+        self._log.end(self._id, committed=False)
+
+
+class KafkaWorld:
+    name = "kafka"
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self._client: Mapping[str, str | int] = {"bootstrap.servers": bootstrap}
+        self._bootstrap, self._prefix = bootstrap, prefix
+        self.clock = SystemClock()
+        self.log = KafkaLog(self._client, self.clock)
+        self._made = 0
+
+    def topic(self, partitions: int = 1) -> str:
+        config = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+        return create_topic(self._bootstrap, self.unique("topic"), partitions, config)
+
+    def unique(self, name: str) -> str:
+        self._made += 1
+        return f"{self._prefix}{name}{self._made}"
+
+    def open(self, transactional_id: str, timeout_s: float = 60.0) -> Open:
+        return _KafkaOpen(self._client, transactional_id, timeout_s)
+
+    def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks:
+        consumer = Consumer({**self._client, "group.id": group})
+        try:
+            found = consumer.committed([TopicPartition(*place) for place in places], timeout=10)
+            return {(tp.topic, tp.partition): max(-1, tp.offset) for tp in found}
+        finally:
+            consumer.close()
+
+    def delete(self, topic: str) -> None:
+        admin = AdminClient(dict(self._client))
+        admin.delete_topics([topic], operation_timeout=10)[topic].result(15)
+
+    def make_anew(self, topic: str) -> None:
+        self.delete(topic)
+        create_topic(self._bootstrap, topic)
+
+    def compacted_topic(self) -> str:
+        return create_topic(self._bootstrap, self.unique("topic"), 1, COMPACT_NOW)
+
+    def close_segment(self, topic: str) -> None:
+        time.sleep(1.1)  # segment.ms must pass; the append after it opens a new one
+        self._nudge(topic)
+
+    def _nudge(self, topic: str) -> None:
+        producer = Producer({**self._client, "enable.idempotence": True})
+        producer.produce(topic, b"nudge", b"nudge", 0)
+        assert producer.flush(10) == 0
+
+    def compact(self, topic: str, gone: Callable[[], bool]) -> None:
+        """Only an append closes a segment, and the cleaner leaves the last one alone: so nudge until it has been there."""
+        deadline = time.monotonic() + 60
+        while not gone():
+            assert time.monotonic() < deadline, "the cleaner has not come by"
+            self._nudge(topic)
+            time.sleep(0.3)
+
+
+class _KafkaOpen:
+    def __init__(self, client: Mapping[str, str | int], transactional_id: str, timeout_s: float) -> None:
+        timeout_ms = int(timeout_s * 1000)
+        self._producer = Producer(
+            {**client, "transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms,
+             "message.timeout.ms": timeout_ms}
+        )  # fmt: skip
+        self._producer.init_transactions(20)
+        self._producer.begin_transaction()
+
+    def write(self, *events: Event) -> None:
+        for event in events:
+            self._producer.produce(event.topic, event.value, event.key, event.partition, headers=list(event.headers))
+        assert self._producer.flush(20) == 0
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(20)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(20)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def reached(reader: Reader, marks: Marks) -> bool:
+    position = reader.position()
+    return all(position[place] >= mark for place, mark in marks.items())
+
+
+def read_until(world: World, reader: Reader, done: Callable[[], bool]) -> list[Record]:
+    """All that comes until `done`; fails after WAIT_S."""
+    records: list[Record] = []
+    deadline = world.clock.monotonic() + WAIT_S
+    while not done():
+        assert world.clock.monotonic() < deadline, f"not there in time: {reader.position()} of {reader.high_watermarks()}"
+        records += reader.poll(1000, 0.05)
+    return records
+
+
+def read_all(world: World, topic: str) -> list[Record]:
+    """Everything up to the true end, from the beginning, by a reader of its own."""
+    reader = world.log.reader([topic])
+    try:
+        marks = reader.high_watermarks()
+        return read_until(world, reader, lambda: reached(reader, marks))
+    finally:
+        reader.close()
+
+
+def wait_for(world: World, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    deadline = world.clock.monotonic() + timeout_s
+    while not condition():
+        assert world.clock.monotonic() < deadline, "has not become true in time"
+        world.clock.sleep(0.05)
+
+
+def values(records: Sequence[Record]) -> list[bytes | None]:
+    return [record.value() for record in records]

@@ -1,0 +1,277 @@
+"""The contract of `ports.BlobStore`, in memory and in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ledger.adapters.local.blobs import FileBlobs
+from ledger.adapters.local.files import write_atomic
+from ledger.adapters.memory.blobs import MemoryBlobs
+from ledger.core.facts import GraphRef
+from ledger.errors import PermanentError, Unreachable, UsageError
+from ledger.ports import BlobStore
+
+DATA = os.urandom(3_000_000)
+
+
+class Store:
+    """A store under test, and how to damage it. damage(ref, None) takes the blob away."""
+
+    def __init__(self, blobs: BlobStore, damage: Callable[[GraphRef, bytes | None], None]) -> None:
+        self.blobs, self.damage = blobs, damage
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "memory":
+        memory = MemoryBlobs()
+
+        def damage_memory(ref: GraphRef, data: bytes | None) -> None:
+            if data is None:
+                del memory.stored[ref.uri]
+            else:
+                memory.stored[ref.uri] = data
+
+        return Store(memory, damage_memory)
+    root = tmp_path / "blobs"
+
+    def damage_file(ref: GraphRef, data: bytes | None) -> None:
+        (root / ref.uri).unlink() if data is None else (root / ref.uri).write_bytes(data)
+
+    return Store(FileBlobs(root), damage_file)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "graph.zip"
+    path.write_bytes(DATA)
+    return path
+
+
+def test_what_is_put_is_fetched(store: Store, source: Path, tmp_path: Path) -> None:
+    ref = store.blobs.put("job-1", source)
+    digest = hashlib.sha256(DATA).hexdigest()
+    assert ref == GraphRef(f"graphs/job-1/{digest}", digest, len(DATA))
+    assert store.blobs.exists(ref)
+    store.blobs.fetch(ref, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == DATA
+
+
+def test_an_empty_graph_is_a_graph(store: Store, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    ref = store.blobs.put("job-1", empty)
+    assert store.blobs.exists(ref)
+    store.blobs.fetch(ref, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == b""
+
+
+def test_a_second_put_changes_nothing(store: Store, source: Path) -> None:
+    assert store.blobs.put("job-1", source) == store.blobs.put("job-1", source)
+    assert store.blobs.delete_all("job-1") == 1
+
+
+def test_a_put_heals_a_damaged_blob(store: Store, source: Path, tmp_path: Path) -> None:
+    ref = store.blobs.put("job-1", source)
+    store.damage(ref, DATA[:-1] + bytes([DATA[-1] ^ 1]))
+    store.blobs.put("job-1", source)
+    store.blobs.fetch(ref, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        (DATA[:-1] + bytes([DATA[-1] ^ 1]), "SHA-256"),
+        (DATA[:1000], "1000 bytes instead of 3000000"),
+        (b"", "0 bytes"),
+        (DATA + b"more", "more than 3000000"),
+        (None, "missing"),
+    ],
+    ids=["corrupted", "truncated", "empty", "longer", "missing"],
+)
+def test_a_bad_blob_is_never_handed_out(
+    store: Store, source: Path, tmp_path: Path, damaged: bytes | None, told: str
+) -> None:
+    ref = store.blobs.put("job-1", source)
+    store.damage(ref, damaged)
+    with pytest.raises(PermanentError, match=told):
+        store.blobs.fetch(ref, tmp_path / "target")
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("graph.zip", "blobs")] == []
+
+
+def test_a_failed_fetch_leaves_what_was_at_the_target(store: Store, source: Path, tmp_path: Path) -> None:
+    ref = store.blobs.put("job-1", source)
+    store.damage(ref, b"bad")
+    (tmp_path / "target").write_bytes(b"other")
+    with pytest.raises(PermanentError):
+        store.blobs.fetch(ref, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == b"other"
+
+
+def test_exists_tells_missing_and_truncated(store: Store, source: Path) -> None:
+    ref = store.blobs.put("job-1", source)
+    assert not store.blobs.exists(replace(ref, size=ref.size + 1))
+    store.damage(ref, None)
+    assert not store.blobs.exists(ref)
+
+
+def test_delete_all_deletes_the_job_and_nothing_else(store: Store, source: Path, tmp_path: Path) -> None:
+    other_graph = tmp_path / "other"
+    other_graph.write_bytes(b"other")
+    refs = [store.blobs.put("job", source), store.blobs.put("job", other_graph)]
+    neighbour = store.blobs.put("job-1", source)
+    assert store.blobs.delete_all("job") == 2
+    assert store.blobs.delete_all("job") == 0
+    assert store.blobs.delete_all("never-seen") == 0
+    assert not any(store.blobs.exists(ref) for ref in refs)
+    assert store.blobs.exists(neighbour)
+
+
+@pytest.mark.parametrize("job_id", ["", ".", "..", "../x", "a/b", "/etc", "a\0b", "x" * 129, "ä"])
+def test_no_job_id_leads_out_of_the_store(store: Store, source: Path, job_id: str) -> None:
+    with pytest.raises(UsageError):
+        store.blobs.put(job_id, source)
+    with pytest.raises(UsageError):
+        store.blobs.delete_all(job_id)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "", "graphs/job-1", "graphs/../{digest}", "graphs/./{digest}", "graphs/job-1/../../{digest}", "/etc/passwd",
+        "graphs/job-1/{digest}/", "blobs/job-1/{digest}", "file:///graphs/job-1/{digest}", "graphs/job-1/{other}",
+        "graphs/job-1/..",
+    ],
+)  # fmt: skip
+def test_no_uri_leads_out_of_the_store(store: Store, source: Path, tmp_path: Path, uri: str) -> None:
+    ref = store.blobs.put("job-1", source)
+    bad = replace(ref, uri=uri.format(digest=ref.sha256, other="0" * 64))
+    with pytest.raises(PermanentError):
+        store.blobs.fetch(bad, tmp_path / "target")
+    with pytest.raises(PermanentError):
+        store.blobs.exists(bad)
+
+
+def test_a_digest_that_is_a_path_is_none(store: Store, source: Path, tmp_path: Path) -> None:
+    store.blobs.put("job-1", source)
+    with pytest.raises(PermanentError):
+        store.blobs.fetch(GraphRef("graphs/job-1/..", "..", 1), tmp_path / "target")
+
+
+def test_putting_what_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere"):
+        store.blobs.put("job-1", tmp_path / "nowhere")
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+def test_concurrent_puts_of_one_graph_agree(tmp_path: Path, source: Path) -> None:
+    blobs, refs, failed = FileBlobs(tmp_path / "blobs"), [], []
+
+    def put() -> None:
+        try:
+            refs.extend(blobs.put("job-1", source) for _ in range(5))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=put) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    assert len(refs) == 40
+    assert len(set(refs)) == 1
+    assert [path.name for path in (tmp_path / "blobs/graphs/job-1").iterdir()] == [refs[0].sha256]
+
+
+@pytest.mark.parametrize(("deletes", "stored"), [(1, True), (3, True), (1000, False)])
+def test_a_put_survives_a_delete_beside_it(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, deletes: int, stored: bool
+) -> None:
+    """Somebody deletes the job just before the blob gets its name; but not for ever."""
+    blobs, link, left = FileBlobs(tmp_path / "blobs"), os.link, iter(range(deletes))
+
+    def delete_first(*paths: Path) -> None:
+        if next(left, None) is not None:
+            blobs.delete_all("job-1")
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", delete_first)
+    if stored:
+        assert blobs.exists(blobs.put("job-1", source))
+    else:
+        with pytest.raises(Unreachable, match="again and again"):
+            blobs.put("job-1", source)
+
+
+def test_the_store_can_be_moved(tmp_path: Path, source: Path) -> None:
+    ref = FileBlobs(tmp_path / "here").put("job-1", source)
+    (tmp_path / "here").rename(tmp_path / "there")
+    FileBlobs(tmp_path / "there").fetch(ref, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == DATA
+
+
+def test_a_disk_that_is_not_mounted_is_no_missing_graph(tmp_path: Path, source: Path) -> None:
+    """A job must wait for its disk, not be given up."""
+    blobs = FileBlobs(tmp_path / "disk")
+    ref = blobs.put("job-1", source)
+    (tmp_path / "disk").rename(tmp_path / "unmounted")
+    (tmp_path / "disk").mkdir()
+    with pytest.raises(Unreachable):
+        blobs.fetch(ref, tmp_path / "target")
+    with pytest.raises(Unreachable):
+        blobs.exists(ref)
+
+
+def test_a_disk_that_fails_is_no_damaged_graph(tmp_path: Path, source: Path) -> None:
+    blobs = FileBlobs(tmp_path / "blobs")
+    ref = blobs.put("job-1", source)
+    with pytest.raises(Unreachable):
+        blobs.fetch(ref, tmp_path / "no such folder" / "target")
+
+
+def test_leftovers_of_a_crash_are_no_blobs_and_go_with_the_job(tmp_path: Path, source: Path) -> None:
+    blobs = FileBlobs(tmp_path / "blobs")
+    blobs.put("job-1", source)
+    (tmp_path / "blobs/graphs/job-1/.put-abc").write_bytes(b"half")
+    assert blobs.delete_all("job-1") == 1
+    assert not (tmp_path / "blobs/graphs/job-1").exists()
+
+
+def test_a_store_in_memory_that_is_down_says_so(source: Path, tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    ref = blobs.put("job-1", source)
+    blobs.up = False
+    for ask in (
+        lambda: blobs.put("job-1", source), lambda: blobs.fetch(ref, tmp_path / "t"),
+        lambda: blobs.exists(ref), lambda: blobs.delete_all("job-1"),
+    ):  # fmt: skip
+        with pytest.raises(Unreachable):
+            ask()
+
+
+# -- atomic files ------------------------------------------------------------------------------------------------------
+
+
+def test_an_atomic_write_leaves_the_old_file_if_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state.json"
+    write_atomic(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,300 @@
+"""The contract of `ports.Leadership`: in memory, by a file lock, by ZooKeeper, by Kafka."""
+
+from __future__ import annotations
+
+import signal
+import time
+from math import isnan
+
+from ledger.adapters.forced import ForcedLeadership
+from tests.contract.candidates import LEASE_S, SESSION_S, Election, Process, overlaps, until
+
+AT_ONCE_S = 0.25  # of calls that wait for nobody: far below every time limit, and enough for a busy machine
+
+
+def took_s(call) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+# -- one leads ---------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_leads_unasked(election: Election) -> None:
+    one = election.candidate()
+    assert not one.valid()
+    assert not one.standing().leads
+
+
+def test_one_leads_the_others_do_not(election: Election) -> None:
+    one, two, three = election.leader(), election.candidate("two"), election.candidate("three")
+    assert one.acquire()  # still
+    deadline = time.monotonic() + (1.5 * SESSION_S if election.has_lease else 0.0)
+    while True:
+        assert not two.acquire()
+        assert not three.acquire()
+        assert one.valid()
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(0.05)
+
+
+def test_who_releases_makes_room(election: Election) -> None:
+    one, two = election.leader("one"), election.candidate("two")
+    two.acquire()
+    one.release()
+    one.release()
+    assert not one.valid()
+    until(two.acquire, election.moment_s, "the next one leading")
+    assert not one.acquire()
+    assert two.valid()
+
+
+def test_who_released_may_lead_again(election: Election) -> None:
+    one = election.leader("one")
+    one.release()
+    assert not one.valid()
+    until(one.acquire, 2 * election.moment_s, "leading again")
+    two = election.candidate("two")
+    assert not two.acquire()
+
+
+def test_releasing_what_one_does_not_hold_changes_nothing(election: Election) -> None:
+    one, two, three = election.leader(), election.candidate("two"), election.candidate("three")
+    two.acquire()
+    two.release()
+    three.release()
+    assert one.valid()
+    assert not two.acquire()
+    assert one.valid()
+
+
+def test_close_makes_room_and_may_be_called_twice(election: Election) -> None:
+    one, two, never = election.leader(), election.candidate("two"), election.candidate("never")
+    two.acquire()
+    one.close()
+    one.close()
+    never.close()
+    assert not one.valid()
+    until(two.acquire, election.moment_s, "the next one leading")
+
+
+def test_who_comes_and_goes_changes_nothing(election: Election) -> None:
+    leader = election.leader("leader")
+    for number in range(3):
+        other, another = election.candidate(f"other{number}"), election.candidate(f"another{number}")
+        for _ in range(20):
+            assert not other.acquire()
+            assert not another.acquire()
+            assert leader.valid()
+            time.sleep(0.02 if election.has_lease else 0.0)
+        other.release()
+        another.close()
+        other.close()
+    deadline = time.monotonic() + (SESSION_S if election.has_lease else 0.0)
+    while time.monotonic() < deadline:
+        assert leader.valid()
+        time.sleep(0.02)
+
+
+# -- what people see ---------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_says_so(election: Election) -> None:
+    one = election.leader("anna@host")
+    standing = one.standing()
+    assert (standing.leads, standing.leader, standing.waits_for) == (True, "anna@host", "")
+    if election.has_lease:
+        assert standing.lease_left_s is not None
+        assert 0 < standing.lease_left_s <= LEASE_S
+        assert standing.because != ""
+    else:
+        assert standing.lease_left_s is None
+    one.release()
+    assert not one.standing().leads
+
+
+def test_a_candidate_says_who_leads_and_what_it_waits_for(election: Election) -> None:
+    election.leader("anna@host")
+    two = election.candidate("bert@host")
+    assert not two.acquire()
+    until(lambda: two.standing().leader == "anna@host", election.moment_s, "seeing who leads")
+    standing = two.standing()
+    assert not standing.leads
+    assert standing.lease_left_s is None
+    assert "anna@host" in standing.waits_for
+
+
+# -- forced ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_forced_lead_stands_beside_the_true_one_for_one_term(election: Election) -> None:
+    one = election.leader("one")
+    forced = ForcedLeadership(election.candidate("forced"), who="forced")
+    assert forced.acquire()
+    assert forced.valid()
+    assert forced.standing().leads
+    assert one.valid()
+    forced.release()
+    assert not forced.valid()
+    assert not forced.acquire()
+    assert one.valid()
+    one.release()
+    until(forced.acquire, 2 * election.moment_s, "leading as any other")
+    forced.close()
+    assert not forced.valid()
+
+
+# -- the server is silent ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_waits_for_a_server_that_is_silent(leased: Election) -> None:
+    one, two = leased.leader("one"), leased.candidate("two")
+    two.acquire()
+    with leased.stopped():
+        assert took_s(one.valid) < AT_ONCE_S
+        assert took_s(one.standing) < AT_ONCE_S
+        assert took_s(two.acquire) < AT_ONCE_S
+        assert one.valid()  # silence alone ends nothing
+        until(lambda: not one.valid(), SESSION_S, "the end of the lease")
+        assert "no answer" in one.standing().waits_for or "renewal" in one.standing().waits_for
+        until(lambda: "no answer" in two.standing().waits_for, 2 * SESSION_S, "saying that nothing answers")
+        assert two.standing().leader == ""
+        for candidate in (one, two):
+            assert took_s(candidate.acquire) < AT_ONCE_S
+            assert took_s(candidate.release) < AT_ONCE_S
+        assert took_s(one.close) < 1.5
+    until(two.acquire, leased.after_death_s, "a leader once the server answers")
+
+
+def test_who_releases_while_the_server_is_silent_leads_no_more(leased: Election) -> None:
+    one = leased.leader("one")
+    with leased.stopped():
+        assert took_s(one.release) < AT_ONCE_S
+        assert not one.valid()
+    two = leased.candidate("two")
+    until(two.acquire, leased.after_death_s, "the next one leading")
+    assert not one.valid()
+
+
+def test_a_lease_that_ended_in_silence_comes_back_to_one(leased: Election) -> None:
+    """To whom is for the server to say; never to two."""
+    candidates = [leased.leader("one"), leased.candidate("two"), leased.candidate("three")]
+    for candidate in candidates[1:]:
+        candidate.acquire()
+    with leased.stopped():
+        until(lambda: not candidates[0].valid(), SESSION_S, "the end of the lease")
+
+    def led() -> bool:
+        for candidate in candidates:
+            candidate.acquire()
+        leads = [candidate.valid() for candidate in candidates]
+        assert sum(leads) < 2
+        return any(leads)
+
+    until(led, leased.after_death_s, "a leader once the server answers")
+    deadline = time.monotonic() + SESSION_S
+    while time.monotonic() < deadline:
+        led()
+        time.sleep(0.005)
+
+
+# -- between processes -------------------------------------------------------------------------------------------------
+
+
+def test_kill_9_of_the_leader_makes_room(shared: Election) -> None:
+    mine = shared.candidate("mine")
+    with shared.process("other") as other:
+        until(lambda: other.leads, 30, "the other process leading")
+        assert not mine.acquire()
+        until(lambda: mine.standing().leader == "other", 10, "seeing who leads")
+        other.kill()
+        until(mine.acquire, shared.after_death_s, "following who was killed")
+
+
+def test_a_process_that_ends_in_order_makes_room_at_once(shared: Election) -> None:
+    mine = shared.candidate("mine")
+    with shared.process("other") as other:
+        until(lambda: other.leads, 30, "the other process leading")
+        mine.acquire()
+        other.signal(signal.SIGTERM)
+        until(mine.acquire, shared.moment_s + 1.0, "following who left")
+
+
+def test_who_was_stopped_beyond_its_lease_knows_that_it_leads_no_more(leased: Election) -> None:
+    """A file lock does not know this: there a stopped process keeps the lock, and nobody else can have it."""
+    mine = leased.candidate("mine")
+    with leased.process("other") as other:
+        until(lambda: other.leads, 30, "the other process leading")
+        other.signal(signal.SIGSTOP)
+        until(mine.acquire, leased.after_death_s, "following who was stopped")
+        other.signal(signal.SIGCONT)
+        until(lambda: woken(other), 10, "the other process going on")
+        assert woken(other) == ["woke stands"]
+        deadline = time.monotonic() + SESSION_S
+        while time.monotonic() < deadline:
+            assert mine.acquire()
+            time.sleep(0.02)
+        assert not other.leads
+
+
+def woken(process: Process) -> list[str]:
+    return [word for _, word in process.said if word.startswith("woke")]
+
+
+def test_a_standby_that_is_killed_and_replaced_at_once_changes_nothing(shared: Election) -> None:
+    leader = shared.leader("leader")
+    with shared.process("standby") as standby, shared.process("another") as another:
+        until(lambda: standby.has_said("ready") and another.has_said("ready"), 30, "the standbys being there")
+        leader_kept(leader, 0.5 * SESSION_S)
+        standby.kill()
+        with shared.process("replacement") as replacement:
+            another.signal(signal.SIGSTOP)
+            until(lambda: replacement.has_said("ready"), 30, "the replacement being there")
+            leader_kept(leader, 1.5 * SESSION_S if shared.has_lease else 0.1)
+            another.signal(signal.SIGCONT)
+
+
+def leader_kept(leader, for_s: float) -> None:
+    deadline = time.monotonic() + for_s
+    while time.monotonic() < deadline:
+        assert leader.valid()
+        time.sleep(0.005)
+
+
+def test_two_processes_never_lead_at_the_same_time(leased: Election) -> None:
+    """Each leader is stopped and continued, the last one killed; all say by the same clock when they led."""
+    with leased.process("one") as one, leased.process("two") as two, leased.process("three") as three:
+        everyone = [one, two, three]
+        leader = the_leader(everyone, 30)
+        for _ in range(2):
+            leader.signal(signal.SIGSTOP)
+            others = [process for process in everyone if process is not leader]
+            following, stopped = the_leader(others, leased.after_death_s), leader
+            stopped.signal(signal.SIGCONT)
+            until(lambda stopped=stopped: woken(stopped), 10, "the stopped one going on")
+            assert set(woken(stopped)) == {"woke stands"}
+            leader = following
+        leader.kill()
+        the_leader([process for process in everyone if process is not leader], leased.after_death_s)
+        spans = [span for process in everyone for span in led(process)]
+    assert len(spans) >= 3
+    assert overlaps(spans) == []
+
+
+def the_leader(processes: list[Process], within_s: float) -> Process:
+    until(lambda: any(process.leads for process in processes), within_s, "a leader")
+    return next(process for process in processes if process.leads)
+
+
+def led(process: Process) -> list[tuple[float, float]]:
+    """From when to when it saw that it led, by the monotonic clock of the machine; the last time may still go on."""
+    spans, since = [], None
+    for at, word in [*process.said, (float("nan"), "stands")]:
+        if word == "leads":
+            since = at
+        elif since is not None:
+            spans.append((since, since if isnan(at) else at))
+            since = None
+    return spans

@@ -1,0 +1,136 @@
+"""decide: what is done about one job, as a table; admit: in what order, and how many at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ledger.core.facts import RestorePoint
+from ledger.core.plan import (
+    NOTHING,
+    Action,
+    Close,
+    Confirm,
+    GiveUp,
+    Knowledge,
+    Lose,
+    Retire,
+    Settle,
+    Start,
+    StartAgain,
+    Stop,
+    Wait,
+    admit,
+    decide,
+)  # fmt: skip
+from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
+
+J = "job"
+SETTLED_1 = Knowledge(settled=frozenset({1}))
+CONFIRMED = Knowledge(confirmed=True)
+AGENT, RECONCILER = "agent-1", "reconciler-1"
+
+
+def entry(state: str, **rest: Any) -> RecoveryEntry:
+    return RecoveryEntry(J, "n", "d", "memory", JobState(state), "0" * 64, **rest)
+
+
+def forced(kind: str, attempt: int) -> WinningIntent:
+    return WinningIntent(kind, 1, "u", attempt, "latest", True, "host burnt down", "op")
+
+
+def alive(*attempts: int) -> frozenset[int]:
+    return frozenset(attempts)
+
+
+RESTARTING = entry("RESTARTING", attempt=1, next_attempt=2, outcome="failed", outcome_writer=AGENT, due=True)
+LOST = replace(RESTARTING, outcome="lost", outcome_writer=RECONCILER)
+RUNNING = entry("RUNNING", attempt=2, known=True)
+CANCELLING = entry("CANCELLING", attempt=1, next_attempt=2)
+
+CASES: list[tuple[str, RecoveryEntry, frozenset[int] | None, Knowledge, list[Any]]] = [
+    ("created: start 1", entry("CREATED", next_attempt=1), alive(), NOTHING, [Start(J, 1)]),
+    ("created, runner away: wait", entry("CREATED", next_attempt=1), None, NOTHING, [Wait]),
+    ("due, end told by the runner: start", RESTARTING, alive(), NOTHING, [Start(J, 2)]),
+    ("not due: wait", replace(RESTARTING, due=False), alive(), NOTHING, [Wait]),
+    ("runner away: wait", RESTARTING, None, NOTHING, [Wait]),
+    ("end not told by the runner: settle first", LOST, alive(), NOTHING, [Settle(J, 1)]),
+    ("no need to wait for due to settle", replace(LOST, due=False), alive(), NOTHING, [Settle(J, 1)]),
+    ("settled: start", LOST, alive(), SETTLED_1, [Start(J, 2)]),
+    ("another attempt settled is not this one", LOST, alive(), Knowledge(settled=frozenset({7})), [Settle(J, 1)]),
+    ("something still runs: confirm first", LOST, alive(1), SETTLED_1, [Confirm]),
+    ("confirmed: stop it", LOST, alive(1), Knowledge(frozenset({1}), True), [Stop]),
+    ("runs as it should", RUNNING, alive(2), NOTHING, []),
+    ("an older one runs beside: confirm", RUNNING, alive(1, 2), NOTHING, [Confirm]),
+    ("confirmed: the older one is stopped", RUNNING, alive(1, 2), CONFIRMED, [Stop]),
+    ("gone: confirm", RUNNING, alive(), NOTHING, [Confirm]),
+    ("confirmed gone: settle, its end may be on its way", RUNNING, alive(), CONFIRMED, [Settle(J, 2)]),
+    ("settled and gone: lost", RUNNING, alive(), Knowledge(frozenset({2}), True),
+     [Lose(J, 2, "lost", "the runner does not know it any more")]),
+    ("never seen: start the same again", replace(RUNNING, known=False), alive(), CONFIRMED, [StartAgain(J, 2)]),
+    ("its start crashed: settle", replace(RUNNING, known=False), alive(),
+     Knowledge(confirmed=True, crashed=((2, "boom"),)), [Settle(J, 2)]),
+    ("its start crashed, settled: failed", replace(RUNNING, known=False), alive(),
+     Knowledge(frozenset({2}), True, ((2, "boom"),)), [Lose(J, 2, "failed", "boom")]),
+    ("a partial answer is no answer", RUNNING, None, CONFIRMED, [Wait]),
+    ("suspended: stop", entry("SUSPENDED", attempt=1), alive(1), NOTHING, [Stop]),
+    ("suspended and still: nothing", entry("SUSPENDED", attempt=1), alive(), NOTHING, []),
+    ("quarantined: stop", entry("QUARANTINED", attempt=1, outcome="failed"), alive(1), NOTHING, [Stop]),
+    ("cancelling: stop with its outcome", CANCELLING, alive(1), NOTHING, [Stop]),
+    ("cancelling, nothing ran: close 1", entry("CANCELLING", next_attempt=1), alive(), NOTHING,
+     [Close(J, 1, "canceled")]),
+    ("cancelling, not settled", CANCELLING, alive(), NOTHING, [Settle(J, 1)]),
+    ("cancelling, settled: close", CANCELLING, alive(), SETTLED_1, [Close(J, 2, "canceled")]),
+    ("failing: closed as abandoned", replace(RESTARTING, state=JobState.FAILING), alive(),
+     NOTHING, [Close(J, 2, "abandoned")]),
+    ("finished, still alive: stop first", entry("FINISHED", attempt=1), alive(1), NOTHING, [Stop]),
+    ("finished: retire", entry("FINISHED", attempt=1), alive(), NOTHING, [Retire(J)]),
+    ("finished, runner away: wait", entry("FINISHED", attempt=1), None, NOTHING, [Wait]),
+    ("retiring: the projector's work", entry("FINISHED", retiring=True), alive(), NOTHING, []),
+    ("forced retry, no end known: give up", replace(RUNNING, intent=forced("RETRY", 2)), None, NOTHING,
+     [GiveUp(J, 2)]),
+    ("forced: settled without the runner", replace(LOST, intent=forced("RETRY", 1)), alive(), NOTHING, [Start(J, 2)]),
+    ("force covers what it names, not what came after", replace(LOST, attempt=2, intent=forced("RETRY", 1)), alive(),
+     NOTHING, [Settle(J, 2)]),
+    ("forced cancel needs no answer", replace(CANCELLING, outcome="lost", intent=forced("CANCEL", 1)), None,
+     NOTHING, [Close(J, 2, "canceled", forced=True)]),
+    ("forced retirement needs no answer", entry("CANCELED", attempt=1, intent=forced("CANCEL", 1)), None, NOTHING,
+     [Retire(J, forced=True)]),
+    ("what was given up by force goes if it is there", entry("RUNNING", attempt=2, known=True,
+     intent=forced("RETRY", 1)), alive(1, 2), CONFIRMED, [Stop]),
+    ("force is no word about later attempts", entry("CANCELED", attempt=2, intent=forced("CANCEL", 1)), None, NOTHING,
+     [Wait]),
+    ("unknown state: nobody guesses", entry("UNKNOWN", attempt=1), alive(1), CONFIRMED, [Wait]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entry_", "alive_", "known", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_decide(
+    entry_: RecoveryEntry, alive_: frozenset[int] | None, known: Knowledge, wanted: list[Any]
+) -> None:
+    actions = decide(entry_, alive_, known)
+    assert len(actions) == len(wanted)
+    for action, want in zip(actions, wanted, strict=True):
+        assert isinstance(action, want) if isinstance(want, type) else (action == want and type(action) is type(want))
+
+
+def test_the_order_of_a_stop_is_its_outcome() -> None:
+    assert [a.outcome for a in decide(CANCELLING, alive(1)) if isinstance(a, Stop)] == ["canceled"]
+    assert [a.outcome for a in decide(entry("FAILING", attempt=1), alive(1)) if isinstance(a, Stop)] == ["stopped"]
+    assert [a.outcome for a in decide(entry("SUSPENDED", attempt=1), alive(1)) if isinstance(a, Stop)] == ["stopped"]
+
+
+def test_starts_go_by_priority_then_newest_restore_point_then_id_and_wait_beyond_the_rate() -> None:
+    def job(name: str, priority: int = 0, point: tuple[int, int] | None = None) -> RecoveryEntry:
+        points = (RestorePoint(*point, "/c"),) if point else ()
+        return replace(entry("CREATED", next_attempt=1), job_id=name, priority=priority, restore_points=points)
+
+    jobs = [job("b"), job("a"), job("old", point=(1, 3)), job("new", point=(2, 1)), job("first", priority=9)]
+    entries = {j.job_id: j for j in jobs}
+    starts: list[Action] = [Start(j.job_id, 1) for j in jobs]
+    stop = Stop("x", 1, "stopped", "")
+    admitted = admit([*starts, stop], entries, 4)
+    assert [a.job_id for a in admitted] == ["x", "first", "new", "old", "a", "b"]
+    assert isinstance(admitted[-1], Wait)

@@ -1,0 +1,63 @@
+"""The first steps of the README, as they stand there, on a real embedded ledger."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ledger.core.recovery import JobState, RecoveryEntry
+from tests.acceptance.folder import JOBLEDGER, Folder
+from tests.docs.pages import ROOT, blocks
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
+
+STEPS = ["\n".join(b.lines) for b in blocks((ROOT / "README.md").read_text()) if b.info == "sh first-steps"]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Folder]:
+    folder = Folder(tmp_path / "ledger")
+    try:
+        yield folder
+    finally:
+        folder.clear()
+
+
+def test_the_first_steps_of_the_readme(ledger: Folder, tmp_path: Path) -> None:
+    def typed(step: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", step], cwd=tmp_path, capture_output=True, text=True, check=False,
+            env={**os.environ, "LEDGER_DIR": str(ledger.path), "PATH": f"{JOBLEDGER.parent}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}\n{ledger.story()}"
+        return done.stdout
+
+    submit, kill, look, end = STEPS
+    job_id = typed(submit).split()[-1]
+
+    def counting() -> RecoveryEntry | None:
+        entry = ledger.entry(job_id)
+        return entry if entry and entry.state is JobState.RUNNING and len(entry.restore_points) >= 3 else None
+
+    ledger.until(counting, "three checkpoints")
+    seen = typed(kill)
+    assert "counter" in seen and "RUNNING" in seen and "in the recovery set" in seen
+
+    def back() -> RecoveryEntry | None:
+        entry = ledger.entry(job_id)
+        own = entry is not None and entry.restore_points and entry.restore_points[0].attempt == 2
+        return entry if entry and entry.attempt == 2 and own else None
+
+    entry = ledger.until(back, "attempt 2 counts")
+    assert entry.base is not None and entry.base.attempt == 1
+    told = typed(look).splitlines()
+    assert told[0] == f"counted to {entry.base.id + 1}", "it goes on where it stood"
+    assert any("ended/1/failed/agent-" in line for line in told)
+
+    seen = typed(end)
+    assert "CANCEL" in seen
+    assert ledger.processes() == []

@@ -1,0 +1,179 @@
+"""The pages say what is there: links lead somewhere, commands can be typed, named modules and tests exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledger.core.explain import RULES
+from tests.docs.pages import (
+    PAGES,
+    ROOT,
+    Command,
+    blocks,
+    broken_links,
+    commands,
+    missing_paths,
+    missing_tests,
+    paths,
+    problems_of,
+)  # fmt: skip
+
+EACH = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+
+
+def test_the_pages_are_there() -> None:
+    wanted = {"ARCHITECTURE", "CRITIQUES", "GLOSSARY", "GUARANTEES", "PROTOCOL", "RECORDER", "RUNBOOK"}
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} >= wanted
+    linked = (ROOT / "README.md").read_text()
+    assert [name for name in sorted(wanted) if f"(docs/{name}.md)" not in linked] == []
+
+
+@EACH
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert broken_links(page, page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("[x](docs/GLOSSARY.md) [y](docs)", []),
+        ("[x](docs/GLOSSARY.md#topics)", []),
+        ("# A title, with `code`\n[x](#a-title-with-code)", []),
+        ("[x](https://example.org/nowhere)", []),
+        ("```\n[x](nowhere.md)\n```", []),
+        ("[x](nowhere.md)", ["nowhere.md"]),
+        ("[x](docs/GLOSSARY.md#nowhere)", ["docs/GLOSSARY.md#nowhere"]),
+        ("[x](#nowhere)", ["#nowhere"]),
+        ("[x](../)", ["../"]),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_found(text: str, broken: list[str]) -> None:
+    assert broken_links(ROOT / "README.md", text) == broken
+
+
+@EACH
+def test_every_command_can_be_typed(page: Path) -> None:
+    assert [problem for command in commands(page.read_text()) for problem in problems_of(command)] == []
+
+
+def test_commands_are_seen_at_all() -> None:
+    shown = [command.text.split()[1] for page in PAGES for command in commands(page.read_text())]
+    assert {"up", "submit", "list", "cancel", "retry", "explain", "topics", "down"} <= set(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("```sh\njobledger list -o wide | head\n```", []),
+        ("```sh\n$ jobledger topics check  # --what\n```", []),
+        ("```sh\njobledger submit --id x -- sleep --forever 9\n```", []),
+        ("```sh\njobledger submit \\\n    --id x -- sleep 9\n```", []),
+        ("```sh\ncurl --no-such-option\n```", []),
+        ("`jobledger cancel` `jobledger up --dir X`", []),
+        ("```sh\njobledger lsit\n```", ["there is no verb lsit"]),
+        ("```sh\njobledger submit \\\n    --idd x -- sleep 9\n```", ["there is no option --idd"]),
+        ("```text\n  $ jobledger list --everything\n jobledger is prose\n```", ["there is no option --everything"]),
+        ("`jobledger serve ROLE`", []),
+        ("`jobledger topics mend`", ["there is no verb mend"]),
+        ("`jobledger cancel --why`", ["there is no option --why"]),
+        ("```sh\njobledger cancel X\n```", ["--reason is missing"]),
+        ("```sh\njobledger topics\n```", ["a verb is missing"]),
+    ],
+)
+def test_a_command_that_can_not_be_typed_is_found(text: str, problems: list[str]) -> None:
+    found = [problem for command in commands(text) for problem in problems_of(command)]
+    assert [problem.rpartition(": ")[2] for problem in found] == problems
+
+
+def test_a_hint_in_the_code_can_be_typed() -> None:
+    """Errors say what to do, so what they say must be possible: every `jobledger VERB` in a text of the code."""
+    found = [
+        f"{path.relative_to(ROOT)}: {problem}"
+        for path in sorted((ROOT / "ledger").rglob("*.py"))
+        for text in hints(path.read_text())
+        for problem in problems_of(Command(text, False))
+    ]
+    assert found == []
+
+
+def hints(source: str) -> list[str]:
+    """Texts `jobledger VERB [VERB]` within string literals; what follows is prose or options."""
+    import ast
+    import re
+
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found += re.findall(r"jobledger (?:topics|config|serve|archive|schema) [a-z]+|jobledger [a-z]+", node.value)
+    return [text for text in found if text.split()[1] not in ("again", "knows", "is")]
+
+
+@EACH
+def test_every_path_exists(page: Path) -> None:
+    assert missing_paths(page.read_text()) == []
+
+
+@EACH
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    assert missing_tests(page.read_text()) == []
+
+
+def test_what_is_not_there_is_found() -> None:
+    text = "`ledger/core/fold.py` `ledger/core/unfold.py` `schemas/<fact>/x` `tests/nowhere/`\n"
+    assert missing_paths(text) == ["ledger/core/unfold.py", "tests/nowhere/"]
+    named = "`tests/docs/test_pages.py::test_what_is_not_there_is_found` `tests/docs/test_pages.py::test_nothing`"
+    assert missing_tests(named) == ["tests/docs/test_pages.py::test_nothing"]
+
+
+# -- single pages ------------------------------------------------------------------------------------------------------
+
+
+def test_the_module_map_is_complete() -> None:
+    """Every module has its line, or its folder has."""
+    named = [path for path in paths((ROOT / "docs" / "ARCHITECTURE.md").read_text()) if path.startswith("ledger/")]
+    modules = [p.relative_to(ROOT).as_posix() for p in (ROOT / "ledger").rglob("*.py") if p.stat().st_size]
+    unnamed = [m for m in modules if m not in named and not any(n.endswith("/") and m.startswith(n) for n in named)]
+    missing = [module for module in unnamed if not module.endswith("/__init__.py")]
+    assert missing == [], "each needs a line in the module map of docs/ARCHITECTURE.md"
+
+
+def test_the_rules_of_the_fold_are_those_that_explain_prints() -> None:
+    lines = (ROOT / "docs" / "ARCHITECTURE.md").read_text().splitlines()
+    assert [rule for n, rule in RULES.items() if n and f"{n}. {rule}" not in lines] == []
+
+
+def test_decisions_are_numbered_without_gaps_and_listed() -> None:
+    listed = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    for number, page in enumerate(DECISIONS, start=1):
+        title = page.read_text().partition("\n")[0]
+        assert page.name.startswith(f"{number:04}-")
+        assert title.startswith(f"# {number}. ")
+        assert f"[{number}](decisions/{page.name}) | {title.removeprefix(f'# {number}. ')} |" in listed
+
+
+def test_what_the_runbook_calls_an_event_of_the_log_is_one() -> None:
+    """`word_word` in the runbook is what a role says, a field, or a setting."""
+    import re
+
+    code = "\n".join(path.read_text() for path in (ROOT / "ledger").rglob("*.py"))
+    words = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", (ROOT / "docs" / "RUNBOOK.md").read_text()))
+    assert {"stands_back", "overwritten_by_another"} <= words
+    assert [word for word in sorted(words) if f'"{word}"' not in code] == []
+
+
+def test_every_guarantee_says_how_and_names_a_test() -> None:
+    text = (ROOT / "docs" / "GUARANTEES.md").read_text().partition("## What is not guaranteed")[0]
+    guarantees = text.split("\n### ")[1:]
+    assert len(guarantees) > 10
+    for guarantee in guarantees:
+        title = guarantee.partition("\n")[0]
+        assert "*Kept by*: " in guarantee, title
+        assert "`tests/" in guarantee.partition("*Shown by*: ")[2], title
+
+
+def test_the_first_steps_are_marked_for_the_test_that_runs_them() -> None:
+    steps = [block for block in blocks((ROOT / "README.md").read_text()) if block.info == "sh first-steps"]
+    assert len(steps) == 4

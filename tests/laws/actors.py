@@ -1,0 +1,139 @@
+"""Histories as healthy actors write them: starts from what the fold offers, verdicts, retries by an operator who sees
+what is there, checkpoints of the newest attempt and of one that was given up but lives on.
+
+The actors decide by the log as it is, pruned and cleaned; what they chose is remembered beside it, and judges the fold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    IntentDeclared,
+    IntentKind,
+    RestorePoint,
+)
+from ledger.core.recovery import RecoveryEntry
+from ledger.core.registers import Admitted, Attempt, Checkpoint, Ended, Intent, Spec
+from tests.laws import histories
+from tests.laws.drawn import CONTROL, WORLDS, World, place, value, weighted
+from tests.laws.histories import DIGEST, OUTSIDE, Log
+
+OPERATIONS = weighted(
+    (4, [("start",)]),
+    (5, [("checkpoint", back, savepoint) for back in (0, 1) for savepoint in (False, False, True)]),
+    (2, [("end", outcome) for outcome in ("failed", "stopped", "failed-permanent")]),
+    (2, [("verdict",)]),
+    (2, [("retry", choice) for choice in range(10)]),
+    (1, [("run",)]),
+    *CONTROL,
+)
+HISTORIES = st.tuples(WORLDS, st.lists(OPERATIONS, min_size=10, max_size=24))
+
+
+class Actors:
+    """One job's reconciler, runner and operator."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.log = Log()
+        self.bases: dict[int, RestorePoint | None] = {}  # attempt -> what it was started from
+        self.newest: dict[int, RestorePoint] = {}  # attempt -> its newest checkpoint
+        self.ended: set[int] = set()
+        self.top = 0
+        self.rev = 0
+        self.asked: tuple[int, RestorePoint | str] | None = None  # the winning retry: attempt and place
+        self.checkpoint_id = 0
+        for register in (Spec(DIGEST), Admitted()):
+            self.log.send(register, value(register, world))
+
+    def entry(self) -> RecoveryEntry:
+        entry = histories.fold(self.log.registers())
+        assert entry is not None
+        return entry
+
+    def step(self, operation: tuple[Any, ...]) -> None:
+        match operation:
+            case ("start",):
+                self.start()
+            case ("checkpoint", back, savepoint):
+                self.checkpoint(back, savepoint)
+            case ("end", outcome):
+                self.end(outcome, "agent-1")
+            case ("verdict",):
+                self.end("lost", "reconciler-1")
+                self.top += 1
+                self.end("failed-permanent", "reconciler-1")
+            case ("retry", choice):
+                self.retry(choice)
+            case ("run",):
+                self.intend(IntentKind.RUN, "latest")
+                self.asked = None
+            case ("again", i):
+                self.log.send_again(i)
+            case ("prune", _):
+                self.log.prune()
+            case ("clean", choice):
+                self.log.clean(choice)
+
+    def end(self, outcome: str, writer: str) -> None:
+        if self.top and self.top not in self.ended:
+            self.log.send(Ended(self.top, outcome, writer), AttemptEnded(outcome))
+            self.ended.add(self.top)
+
+    def start(self) -> None:
+        """As the reconciler does: from what is offered first; with nothing offered though something is named, never."""
+        self.end("lost", "reconciler-1")
+        entry = self.entry()
+        self.top += 1
+        if not entry.restore_points and entry.restore_from_named:
+            self.end("failed-permanent", "reconciler-1")
+            return
+        base = entry.restore_points[0] if entry.restore_points else None
+        self.bases[self.top] = base
+        self.log.send(Attempt(self.top, 1), AttemptStarted(DIGEST, base))
+
+    def checkpoint(self, back: int, savepoint: bool) -> None:
+        started = sorted(self.bases)[-2:]
+        if not started:
+            return
+        n = started[-1 - back % len(started)]
+        self.checkpoint_id += 1
+        kind = CheckpointKind.SAVEPOINT if savepoint and self.checkpoint_id % 2 else CheckpointKind.CHECKPOINT
+        self.newest[n] = place(n, self.checkpoint_id, kind)
+        fact = CheckpointCompleted(f"{n}/{self.checkpoint_id}", base=self.bases[n], kind=kind)
+        self.log.send(Checkpoint(n, self.checkpoint_id), fact)
+
+    def retry(self, choice: int) -> None:
+        """The operator names the newest attempt and a checkpoint that is there, now and then scratch."""
+        if not self.top:
+            return
+        job = histories.view(self.log.registers())
+        there = sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints)
+        chosen: RestorePoint | str = "scratch"
+        if choice and there:
+            point = job.restore_point(there[choice % len(there)])
+            assert point is not None
+            chosen = point
+        self.intend(IntentKind.RETRY, str(chosen))
+        self.asked = (self.top, chosen)
+
+    def intend(self, kind: IntentKind, from_: str) -> None:
+        self.rev += 1
+        self.log.send(Intent(self.rev, f"u{self.rev}"), IntentDeclared(kind, self.top, from_))
+
+    def due(self) -> RestorePoint | None:
+        """What must be offered first: the place that a retry which counts has named, else what the newest recorded
+        attempt left: its own newest checkpoint, else what it began from; before any, what the spec names."""
+        if self.asked and self.asked[0] == self.top and self.top in self.ended:
+            return self.asked[1] if isinstance(self.asked[1], RestorePoint) else None
+        if not self.bases:
+            return OUTSIDE if self.world.from_outside else None
+        newest = max(self.bases)
+        return self.newest.get(newest, self.bases[newest])

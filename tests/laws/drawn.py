@@ -1,0 +1,211 @@
+"""Histories of one job, drawn: any facts that the protocol allows, in any order, sent again, pruned and cleaned at any
+moment. Of every register there is one value, by its one writer (`value`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    Fact,
+    GraphRef,
+    IntentDeclared,
+    IntentKind,
+    JobAdmitted,
+    JobResult,
+    JobSubmitted,
+    OnExhausted,
+    RestartKind,
+    RestartPolicy,
+    RestorePoint,
+    SavepointAsked,
+)
+from ledger.core.registers import (
+    Admitted,
+    Ask,
+    Attempt,
+    Checkpoint,
+    Ended,
+    Intent,
+    Register,
+    Result,
+    Running,
+    Spec,
+)
+from tests.laws.histories import DIGEST, OTHER_DIGEST, OUTSIDE, Log
+
+
+class World(NamedTuple):
+    """What a history is drawn in: of the spec, and where each attempt was restored from."""
+
+    policy: RestartKind = RestartKind.FIXED_DELAY
+    on_exhausted: OnExhausted = OnExhausted.QUARANTINE
+    from_outside: bool = False
+
+    def spec(self, digest: str = DIGEST) -> JobSubmitted:
+        return JobSubmitted(
+            "etl", digest[0], "subprocess", GraphRef("file:///g", "0" * 64, 1),
+            RestartPolicy(self.policy, attempts_max=1, reset_after_s=50.0, on_exhausted=self.on_exhausted),
+            restore_from=OUTSIDE if self.from_outside else None,
+        )  # fmt: skip
+
+    def base(self, n: int, epoch: int = 1) -> RestorePoint | None:
+        """In facts that come in any order: attempt n begins from one fixed checkpoint of the attempt before."""
+        if n == 1:
+            return OUTSIDE if self.from_outside else None
+        return place(n - 1, 1 + (n + epoch) % 3)
+
+
+WORLDS = st.builds(
+    World,
+    st.sampled_from([RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY, RestartKind.NONE]),
+    st.sampled_from([OnExhausted.QUARANTINE, OnExhausted.FAIL]),
+    st.booleans(),
+)
+
+
+def place(n: int, id_: int, kind: CheckpointKind = CheckpointKind.CHECKPOINT) -> RestorePoint:
+    return RestorePoint(n, id_, f"{n}/{id_}", kind=kind)
+
+
+def kind_of(n: int, id_: int) -> CheckpointKind:
+    return CheckpointKind.SAVEPOINT if (n + id_) % 4 == 0 else CheckpointKind.CHECKPOINT
+
+
+def value(register: Register, world: World) -> Fact:
+    """The one value that the one writer of this register has for it."""
+    match register:
+        case Spec(digest):
+            return world.spec(digest)
+        case Admitted():
+            return JobAdmitted(DIGEST)
+        case Intent(_, uuid):
+            kind, attempt, from_ = uuid.split("_")
+            return IntentDeclared(IntentKind(kind), int(attempt), from_.replace(".", "/"), reason=uuid)
+        case Attempt(n, epoch):
+            return AttemptStarted(DIGEST, world.base(n, epoch), failures=epoch % 2 + (n > 2))
+        case Running(n):
+            return AttemptRunning(f"pid {n}")
+        case Checkpoint(n, id_):
+            return CheckpointCompleted(f"{n}/{id_}", base=world.base(n), kind=kind_of(n, id_))
+        case Ended(n, outcome, writer):
+            ran_for_s = 0.0 if outcome == "lost" else 40.0 * n
+            return AttemptEnded(f"{outcome} says {writer}", ran_for_s=ran_for_s)
+        case Ask(uuid):
+            return SavepointAsked(uuid)
+        case Result(state):
+            return JobResult("etl", "a", "subprocess", DIGEST, state, 1.0, 3)
+    raise AssertionError(register)
+
+
+WRITERS = ("agent-1", "reconciler-1", "reconciler-2")
+RESULTS = [Result("FINISHED"), Result("CANCELED")]
+OTHERS: list[Register] = [Spec(OTHER_DIGEST), Ask("u1"), Admitted(), Spec(DIGEST)]
+
+
+def _intents(*kinds: str) -> list[Register]:
+    return [Intent(rev, kind) for rev in (1, 2, 3) for kind in kinds]
+
+
+def _ends(top: int, *outcomes: str) -> list[Register]:
+    return [Ended(n, outcome, writer) for n in range(1, top + 1) for outcome in outcomes for writer in WRITERS]
+
+
+def weighted(*kinds: tuple[int, Sequence[Any]]) -> st.SearchStrategy[Any]:
+    """Draws an item: each kind by its weight, within a kind evenly. By two small numbers, because hypothesis draws from
+    a range of more than 127 by no means evenly, and from nested `one_of`s hardly."""
+    table = [items for weight, items in kinds for _ in range(weight)]
+    assert len(table) <= 127
+    numbers = st.tuples(st.integers(0, len(table) - 1), st.integers(0, 119))
+    return numbers.map(lambda ij: table[ij[0]][ij[1] % len(table[ij[0]])])
+
+
+def registers_up_to(top: int) -> list[tuple[int, Sequence[Register]]]:
+    """Registers of attempts up to top, with weights."""
+    ns = range(1, top + 1)
+    retries = [f"RETRY_{n}_{from_}" for n in ns for from_ in ("latest", "scratch", "2.2")]
+    return [
+        (2, _intents("RUN_0_latest", "SUSPEND_0_latest")),
+        (2, _intents(*retries)),
+        (3, [Attempt(n, epoch) for n in ns for epoch in (1, 2)]),
+        (5, _ends(top, "lost", "failed", "failed-permanent", "stopped")),
+        (4, [Checkpoint(n, id_) for n in ns for id_ in (1, 2, 3)]),
+        (1, [Running(n) for n in ns]),
+        (1, OTHERS),
+    ]
+
+
+CANCELS = _intents("CANCEL_0_latest")
+REGISTERS = weighted(*registers_up_to(3), (1, CANCELS), (1, _ends(3, "finished", "canceled", "abandoned")))
+CONTROL = [
+    (3, [("again", i) for i in range(24)]),
+    (3, [("prune", 0)]),
+    (2, [("clean", choice) for choice in (0, 4, 1, 5, 2, 6, 3, 7, 0x155, 0x2A9, 0x3FD, 0x5A5A5, 0x3C3C1, 0xF0F02)]),
+]
+History = tuple[World, list[tuple[str, Any]]]
+
+
+def _operations(top: int, *rare: tuple[int, Sequence[Register]]) -> st.SearchStrategy[Any]:
+    kinds = [*registers_up_to(top), *rare]
+    new = [(weight, [("new", register) for register in registers]) for weight, registers in kinds]
+    return weighted(*new, *CONTROL)
+
+
+_TERMINAL = ("finished", "canceled", "abandoned")
+#: Kinds of histories: few attempts, so that facts meet; many; with cancels; with terminal ends, after which little more
+#: can happen; with results.
+KINDS = [
+    _operations(1, (1, CANCELS)),
+    _operations(2),
+    _operations(5),
+    _operations(3, (3, CANCELS)),
+    _operations(4, (3, _ends(4, *_TERMINAL))),
+]
+WITH_RESULTS = _operations(2, (1, CANCELS), (1, _ends(2, *_TERMINAL)), (8, RESULTS))
+
+
+def histories(with_result: bool = False) -> st.SearchStrategy[History]:
+    """Any facts in any order, sent again, pruned and compacted at any moment."""
+    kinds = KINDS + [WITH_RESULTS] * with_result
+    return st.tuples(WORLDS, st.one_of([st.lists(kind, min_size=10, max_size=18) for kind in kinds]))
+
+
+def play(history: History) -> Iterator[tuple[Any, Log]]:
+    """Plays a history; yields the log after each operation. A job begins submitted and admitted."""
+    world, operations = history
+    log = Log()
+    for register in (Spec(DIGEST), Admitted()):
+        log.send(register, value(register, world))
+    yield ("submitted",), log
+    for operation in operations:
+        match operation:
+            case "new", register:
+                log.send(register, value(register, world))
+            case "again", i:
+                log.send_again(i)
+            case "prune", _:
+                log.prune()
+            case "clean", choice:
+                log.clean(choice)
+        yield operation, log
+
+
+def played(history: History, clean: bool = True) -> Log:
+    """The log at the end of a history; without any cleaning if one wants to do that oneself."""
+    world, operations = history
+    return [log for _, log in play((world, [o for o in operations if clean or o[0] != "clean"]))][-1]
+
+
+def shuffled(items: Iterable[Any], seed: int) -> list[Any]:
+    out = list(items)
+    Random(seed).shuffle(out)
+    return out

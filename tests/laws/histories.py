@@ -1,0 +1,177 @@
+"""Histories of a log, as the protocol allows them: one key, one writer, one value; sent again at any moment; pruned at
+any moment by `prunable`; cleaned by any legal compaction, the least favourable one included.
+
+To reuse: `cleaned` (what Kafka's cleaner may leave of a log) and `Log` (a log in memory that remembers every fact ever
+sent). A value in the log is a `Held`: the fact with the register that it was written for and the time it was appended,
+which no fold may look at. Histories are drawn by `drawn` and `actors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from ledger.core import fold as core
+from ledger.core.facts import (
+    CheckpointKind,
+    Fact,
+    RestorePoint,
+)
+from ledger.core.job import Job
+from ledger.core.recovery import RecoveryEntry
+from ledger.core.registers import (
+    Attempt,
+    Register,
+    parse_key,
+    register_name,
+)
+
+JOB = "job-a"
+KEEP, HISTORY = 2, 2  # of restore points and attempts: small, so that pruning bites early
+DIGEST, OTHER_DIGEST = "a" * 64, "b" * 64
+OUTSIDE = RestorePoint(0, 0, "elsewhere", kind=CheckpointKind.SAVEPOINT)
+
+
+class Held(NamedTuple):
+    """A value as a reader holds it. register: the one it was written for, which a reader has no need of."""
+
+    register: Register
+    fact: Fact
+    time_s: float = 0.0
+
+
+class Record(NamedTuple):
+    """value None = tombstone. epoch: that of the reconciler who wrote it, 0 = written by another."""
+
+    offset: int
+    key: bytes
+    value: Any
+    epoch: int = 0
+
+
+R = TypeVar("R", bound=Any)
+
+
+# -- compaction ------------------------------------------------------------------------------------------------------
+
+
+def cleaned(records: Sequence[R], upto: int, horizon: int = 0, spared: int = 0) -> list[R]:
+    """What one pass of Kafka's cleaner may leave of a partition. Records need `offset`, `key` and `value`.
+
+    upto: the first offset that it may not touch (active segment, open transaction, compaction lag). horizon: tombstones
+    below it have outlived delete.retention.ms. spared: bits, cyclic by place: superseded records that this pass does
+    not reach (its offset map was full, the segment was not due). Order and offsets stay as they are.
+    Source: KIP-534; LogCleaner keeps the last record of each key, and a tombstone while older ones of its key may lie
+    in the log or readers within the retention may need it.
+    """
+    last = {r.key: r.offset for r in records if r.offset < upto}
+    left: list[R] = []
+    below: set[bytes] = set()
+    for place, r in enumerate(records):
+        superseded = r.offset < upto and last[r.key] != r.offset and not spared >> (place % 16) & 1
+        expired = r.value is None and r.offset < min(horizon, upto) and r.key not in below
+        if not superseded and not expired:
+            left.append(r)
+            below.add(r.key)
+    return left
+
+
+def least_favourable(records: Sequence[R], upto: int) -> list[R]:
+    """Two full passes over everything below `upto`, with no tombstone left that may go."""
+    once = cleaned(records, upto, horizon=upto)
+    return cleaned(once, upto, horizon=upto)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def registers_of(records: Iterable[Any], start: Mapping[str, Mapping[bytes, Any]] | None = None) -> dict[str, dict]:
+    """What a reader holds who has read these records, after what it held at the start: job id -> name -> value."""
+    jobs: dict[str, dict[bytes, Any]] = {job: dict(registers) for job, registers in (start or {}).items()}
+    for record in records:
+        parsed = parse_key(record.key)
+        if parsed is None:
+            continue
+        job_id, name = parsed[0], record.key.partition(b"/")[2]
+        registers = jobs.setdefault(job_id, {})
+        if record.value is None:
+            registers.pop(name, None)
+        else:
+            registers[name] = record.value
+    return {job: registers for job, registers in jobs.items() if registers}
+
+
+def read(register: Register, raw: Any) -> Fact | None:
+    """Readable is what was written for a register of this kind."""
+    return raw.fact if isinstance(raw, Held) and type(raw.register) is type(register) else None
+
+
+def view(registers: Mapping[bytes, Any], job_id: str = JOB) -> Job:
+    return Job(job_id, registers, read)
+
+
+def fold(registers: Mapping[bytes, Any], job_id: str = JOB) -> RecoveryEntry | None:
+    return core.fold_job(view(registers, job_id), KEEP)
+
+
+def prunable(registers: Mapping[bytes, Any], job_id: str = JOB) -> list[Register]:
+    return core.prunable(view(registers, job_id), KEEP, HISTORY)
+
+
+def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
+    """Without what pruning may change: alternatives behind the first restore point, the list of what is left."""
+    return entry and replace(entry, restore_points=(), registers=(), known=False)
+
+
+# -- the log ---------------------------------------------------------------------------------------------------------
+
+
+def name_of(register: Register) -> bytes:
+    """The storage form of a register. A module attribute, so that a mutant can store two facts under one key."""
+    return register_name(register).encode()
+
+
+class Log:
+    """One partition. `records` is what lies in it now, `sent` every fact ever sent, in order of first sending."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.sent: list[Record] = []
+        self.facts: dict[str, dict[bytes, Held]] = {}
+        self.end = 0
+
+    def send(self, register: Register, fact: Fact, job_id: str = JOB, time_s: float | None = None) -> None:
+        name = name_of(register)
+        held = Held(register, fact, float(self.end) if time_s is None else time_s)
+        self.facts.setdefault(job_id, {})[name] = held
+        epoch = register.epoch if isinstance(register, Attempt) else 0
+        self._append(job_id.encode() + b"/" + name, held, epoch)
+        self.sent.append(self.records[-1])
+
+    def send_again(self, i: int) -> None:
+        """A producer did not hear the answer, and sends the same bytes again: mostly soon, now and then late."""
+        if self.sent:
+            again = self.sent[-1 - (i // 2 % 6 if i % 2 else i) % len(self.sent)]
+            self._append(again.key, again.value._replace(time_s=float(self.end)), again.epoch)
+
+    def prune(self, job_id: str = JOB) -> list[Register]:
+        gone = prunable(self.registers(job_id), job_id)
+        for register in gone:
+            self._append(job_id.encode() + b"/" + name_of(register), None, 0)
+        return gone
+
+    def clean(self, choice: int) -> None:
+        """A pass of the cleaner, chosen by the bits of `choice`; one in four is the least favourable."""
+        if choice % 4 == 0:
+            self.records = least_favourable(self.records, self.end)
+        else:
+            upto = self.end - (choice >> 2) % 4
+            self.records = cleaned(self.records, upto, horizon=upto - (choice >> 4) % 4, spared=choice >> 6)
+
+    def registers(self, job_id: str = JOB) -> dict[bytes, Any]:
+        return registers_of(self.records).get(job_id, {})
+
+    def _append(self, key: bytes, value: Held | None, epoch: int) -> None:
+        self.records.append(Record(self.end, key, value, epoch))
+        self.end += 1

@@ -1,0 +1,244 @@
+"""The laws of the fold, each as a function that takes one drawn history and raises AssertionError where it is broken.
+
+`book` says which histories each is run on; `test_laws` runs them on the fold as it is, `test_mutants` on weaker
+variants that they must tell from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ledger.core.facts import CheckpointCompleted, RestorePoint
+from ledger.core.fold import offered
+from ledger.core.recovery import TERMINAL, JobState
+from ledger.core.registers import Admitted, Checkpoint, Ended, Register, Spec
+from tests.laws import actors, histories, oracle
+from tests.laws.drawn import History, kind_of, place, play, played, shuffled, value
+from tests.laws.histories import DIGEST, JOB, KEEP, Held, Log, bare, least_favourable, registers_of
+
+
+def fold_all(jobs: dict[str, dict]) -> dict[str, Any]:
+    return {job_id: histories.fold(registers, job_id) for job_id, registers in jobs.items()}
+
+
+# -- the log says what the set of all facts says -----------------------------------------------------------------------
+
+
+def the_log_says_what_the_set_of_facts_says(history: History) -> None:
+    """Redelivery, order, pruning and compaction, at any moment and all at once. Beside a result everything else may be
+    gone, and then the job has no entry."""
+    for operation, log in play(history):
+        got, want = histories.fold(log.registers()), histories.fold(log.facts[JOB])
+        if want is not None and want.retiring:
+            assert histories.view(log.registers()).result == histories.view(log.facts[JOB]).result, f"after {operation}"
+            assert got is None or got.retiring, f"after {operation}\nlog {got}\nset {want}"
+        else:
+            assert bare(got) == bare(want), f"after {operation}\nlog {got}\nset {want}"
+
+
+def order_does_not_matter(history: tuple[History, int]) -> None:
+    """Neither that in which facts arrive, nor that in which a reader's table holds the registers."""
+    log = played(history[0])
+    want = histories.fold(log.facts[JOB])
+    assert fold_all(registers_of(shuffled(log.sent, history[1])))[JOB] == want
+    assert histories.fold(dict(shuffled(log.facts[JOB].items(), history[1]))) == want
+
+
+def terminal_is_final(history: History) -> None:
+    """And a cancel is never undone. A terminal job may become another terminal one, retire, and then be gone."""
+    before, gone = None, False
+    for operation, log in play(history):
+        entry = histories.fold(log.registers())
+        state = entry.state if entry else None
+        if before in TERMINAL:
+            assert state in TERMINAL or state is None, f"{before}, then {state} after {operation}"
+        if before is JobState.CANCELLING:
+            assert state in TERMINAL | {JobState.CANCELLING}, f"{before}, then {state} after {operation}"
+        gone = gone or (before is not None and state is None)
+        assert not (gone and state not in TERMINAL | {None}), f"came back as {state} after {operation}"
+        before = state
+
+
+def the_fold_says_what_the_plain_rules_say(history: History) -> None:
+    """The dumb oracle, on whatever lies in the log."""
+    for operation, log in play(history):
+        facts = {held.register: held.fact for held in log.registers().values()}
+        want, entry = oracle.opinion(facts, KEEP), histories.fold(log.registers())
+        if want is None or entry is None:
+            assert want is None and entry is None, f"after {operation}: {entry}, but {want}"
+            continue
+        got = oracle.Opinion(
+            str(entry.state), entry.attempt, entry.next_attempt, entry.outcome, entry.outcome_writer, entry.failures,
+            entry.intent and (entry.intent.rev, entry.intent.id), tuple(p.order for p in entry.restore_points),
+            entry.base and entry.base.order, entry.known, entry.retiring,
+        )  # fmt: skip
+        if entry.retiring:
+            got = oracle.Opinion(got.state, retiring=True)
+        elif want.intent:
+            want = want._replace(intent=(want.intent.rev, want.intent.uuid))
+        assert got == want, f"after {operation}\nfold  {got}\nrules {want}"
+
+
+# -- readers -----------------------------------------------------------------------------------------------------------
+
+
+def compaction_changes_nothing(history: tuple[History, int]) -> None:
+    """At every prefix: the least favourable result, of the prefix and of that again, and then the rest of the log."""
+    log, cut = played(history[0], clean=False), history[1]
+    cut %= len(log.records) + 1
+    prefix, rest = log.records[:cut], log.records[cut:]
+    whole = registers_of(log.records)
+    once = least_favourable(prefix, cut)
+    twice = least_favourable(once, cut)
+    assert fold_all(registers_of(once)) == fold_all(registers_of(prefix))
+    assert fold_all(registers_of(twice)) == fold_all(registers_of(prefix))
+    assert fold_all(registers_of(once + rest)) == fold_all(whole)
+    later = least_favourable(twice + rest, log.end)
+    assert fold_all(registers_of(later)) == fold_all(whole)
+
+
+def a_log_read_by_two_is_the_log_read_by_one(history: tuple[History, int]) -> None:
+    """One reader hands over at any point; the cleaner may have passed in between, but not over tombstones that the
+    second one has yet to read (a reader who is late by more than that begins anew)."""
+    log, cut = played(history[0], clean=False), history[1]
+    cut %= len(log.records) + 1
+    first = registers_of(log.records[:cut])
+    whole = fold_all(registers_of(log.records))
+    assert fold_all(registers_of(log.records[cut:], first)) == whole
+    tail = histories.cleaned(log.records, log.end, horizon=cut)
+    assert fold_all(registers_of([r for r in tail if r.offset >= cut], first)) == whole
+
+
+def no_clock_and_no_timestamp_is_read(history: tuple[History, list[int]]) -> None:
+    """The same records with other times of appending."""
+    times = history[1]
+    registers = played(history[0]).registers()
+    retimed = {
+        name: held._replace(time_s=float(times[i % len(times)])) for i, (name, held) in enumerate(registers.items())
+    }
+    assert histories.fold(retimed) == histories.fold(registers)
+    assert histories.prunable(retimed) == histories.prunable(registers)
+
+
+# -- isolation ---------------------------------------------------------------------------------------------------------
+
+
+def one_jobs_records_change_only_that_job(history: tuple[History, list[tuple[bytes, Any]]]) -> None:
+    """However bad they are, keys included; and the fold never raises."""
+    log, strange = played(history[0]), history[1]
+    alone = histories.fold(registers_of(log.records)[JOB])
+    mixed: list[Any] = []
+    for i, record in enumerate(log.records):
+        mixed.append(record)
+        key, raw = strange[i % len(strange)] if strange else (b"", None)
+        if not key.startswith(JOB.encode() + b"/"):
+            mixed.append(record._replace(key=key, value=raw))
+    jobs = registers_of(mixed)
+    assert fold_all(jobs)[JOB] == alone
+    for job_id, registers in jobs.items():
+        histories.prunable(registers, job_id)
+
+
+def what_cannot_be_read_counts_as_absent(history: tuple[History, list[tuple[Register, Any]]]) -> None:
+    registers, garbage = played(history[0]).registers(), history[1]
+    added = {histories.name_of(r): raw for r, raw in garbage if histories.name_of(r) not in registers}
+    with_it = registers | added
+    got, want = histories.fold(with_it), histories.fold(registers)
+    if got is not None and want is not None:
+        got = replace(got, registers=want.registers)
+        assert got == want
+    else:
+        assert want is None and (got is None or got.retiring), "beside a result it is one more thing to clear away"
+    assert {histories.name_of(r) for r in histories.view(with_it).names} == set(with_it)
+
+
+# -- restore points ----------------------------------------------------------------------------------------------------
+
+
+def first_offered_is_what_the_newest_recorded_attempt_left(history: tuple[Any, list[Any]]) -> None:
+    """Healthy actors, with prunes, cleaning and redelivery in between; a retry that counts has its own will."""
+    world, operations = history
+    job = actors.Actors(world)
+    for operation in operations:
+        job.step(operation)
+        entry, due = job.entry(), job.due()
+        got = entry.restore_points[0] if entry.restore_points else None
+        trace = f"after {operation} in {operations}\nstate {entry.state}, top {entry.attempt}"
+        assert got == due, f"offers {got}, due is {due}, {trace}"
+        whole = histories.fold(job.log.facts[JOB])
+        assert whole is not None
+        assert replace(bare(entry), known=entry.known) == replace(bare(whole), known=whole.known), trace
+        assert due is None or entry.restore_from_named, trace
+
+
+Bases = dict[int, RestorePoint | None]
+
+
+def never_from_zero_silently(history: tuple[Any, Bases, list[Any]]) -> None:
+    """Checkpoints and attempts in any order, each attempt from any lower place, with prunes at any moment: where the
+    facts offer something and the pruned log does not, the log at least says that something was named."""
+    for entry, whole, trace in offers(history):
+        assert whole.restore_points == () or entry.restore_points != () or entry.restore_from_named, trace
+        assert entry.restore_from_named == whole.restore_from_named, trace
+
+
+def offers(history: tuple[Any, Bases, list[Any]]):
+    """The entry by the log and by the set of facts, after each operation."""
+    world, bases, operations = history
+    log = Log()
+    for register in (Spec(DIGEST), Admitted()):
+        log.send(register, value(register, world))
+    for operation in operations:
+        match operation:
+            case "new", register:
+                fact = value(register, world)
+                log.send(register, replace(fact, base=bases[register.n]))
+            case "again", i:
+                log.send_again(i)
+            case "prune", _:
+                log.prune()
+            case "clean", choice:
+                log.clean(choice)
+        entry, whole = histories.fold(log.registers()), histories.fold(log.facts[JOB])
+        assert entry is not None and whole is not None
+        yield entry, whole, f"{operation} in {operations}\nbases {bases}\nlog {entry}\nset {whole}"
+
+
+def what_is_prunable_never_matters_again(history: tuple[History, list[Register]]) -> None:
+    """Nothing that is prunable now becomes decisive by any later fact."""
+    (world, _), later = history
+    now = played(history[0]).registers()
+    gone = {histories.name_of(r) for r in histories.prunable(now)}
+    left = {name: held for name, held in now.items() if name not in gone}
+    for register in later:
+        name = histories.name_of(register)
+        if name in gone:
+            continue  # sent again, it would be pruned again: another law
+        fact = Held(register, value(register, world))
+        now, left = now | {name: fact}, left | {name: fact}
+        assert bare(histories.fold(left)) == bare(histories.fold(now)), f"{gone} gone, then {register}"
+
+
+def a_pending_retry_finds_its_place(history: tuple[History, int]) -> None:
+    """A retry names a checkpoint that is there; whatever is pruned before the end of its attempt arrives, the place is
+    offered first once the retry counts."""
+    (world, _), choice = history
+    log = played(history[0])
+    job = histories.view(log.registers())
+    there = sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints)
+    if not there or job.top == 0 or job.end(job.top) or job.result or job.terminal_end:
+        return
+    chosen = there[choice % len(there)]
+    retry = actors.Intent(9, "u")
+    fact = actors.IntentDeclared(actors.IntentKind.RETRY, job.top, f"{chosen.n}/{chosen.id}")
+    log.send(retry, fact)
+    for id_ in (7, 8, 9):
+        log.send(Checkpoint(job.top, id_), CheckpointCompleted(f"{job.top}/{id_}"))
+    log.prune()
+    log.clean(0)
+    log.send(Ended(job.top, "failed", "agent-1"), value(Ended(job.top, "failed", "agent-1"), world))
+    after = histories.view(log.registers())
+    if after.intent is None or after.intent[0] != retry:
+        return
+    assert next(offered(after), None) == place(chosen.n, chosen.id, kind_of(chosen.n, chosen.id))

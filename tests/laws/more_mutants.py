@@ -1,0 +1,201 @@
+"""Weaker variants of readers, of what is offered for a start, and of what is pruned. See `mutants`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pytest import MonkeyPatch
+
+from ledger.core import fold as core
+from ledger.core.facts import CheckpointCompleted, CheckpointKind, IntentKind
+from ledger.core.job import Job
+from ledger.core.registers import Intent, Register, register_name
+from tests.laws import histories
+from tests.laws.mutants import MUTANTS as MUTANTS
+from tests.laws.mutants import mutant
+
+# -- readers -----------------------------------------------------------------------------------------------------------
+
+
+@mutant("set", "a_legal_record_sent_again_after_a_takeover_and_compacted_still_counts")
+def the_events_fold_filters_by_epoch(m: MonkeyPatch) -> None:
+    """A reader drops what is of a lower epoch than one it saw before: a legal record that was sent again after a
+    takeover, and then compacted, is gone. (The claim of an epoch is taken to lie just before its first record.)"""
+
+    def registers_of(records: Any, start: Any = None) -> Any:
+        highest, passed = 0, []
+        for record in records:
+            if record.epoch == 0 or record.epoch >= highest:
+                passed.append(record)
+            highest = max(highest, record.epoch)
+        return plain(passed, start)
+
+    plain = histories.registers_of
+    m.setattr(histories, "registers_of", registers_of)
+
+
+@mutant("compaction")
+def the_cleaner_takes_tombstones_before_what_they_hide(m: MonkeyPatch) -> None:
+    """Not a variant of the fold: shows that the laws see an illegal compaction."""
+
+    def illegal(records: Any, upto: int) -> Any:
+        return [r for r in records if r.value is not None or r.offset >= upto]
+
+    from tests.laws import laws
+
+    m.setattr(laws, "least_favourable", illegal)
+
+
+@mutant("split")
+def a_late_reader_goes_on_where_it_was(m: MonkeyPatch) -> None:
+    """One that read up to a point, and then missed tombstones that were cleaned away after it."""
+    plain = histories.cleaned
+    m.setattr(histories, "cleaned", lambda records, upto, horizon=0, spared=0: plain(records, upto, upto, spared))
+
+
+# -- restore points ----------------------------------------------------------------------------------------------------
+
+
+def _by_lineage(job: Job) -> Iterator[Any]:
+    if job.checkpointed:
+        return core._downwards(job, core._newest_of(job.checkpointed))
+    return core._outside(job)
+
+
+@mutant("restore", "oracle", "scratch_stays_scratch_after_verdicts_and_a_prune")
+def the_offer_is_the_lineage_bounded_by_tops_record(m: MonkeyPatch) -> None:
+    """The bound hangs on top's record, and an attempt that has only a verdict has none."""
+    plain = core._offer
+
+    def offer(job: Job, chosen: str) -> Iterator[Any]:
+        record = job.attempt(job.top)
+        if chosen != "latest":
+            yield from plain(job, chosen)
+        elif job.top in job.checkpoints or record is None:
+            yield from _by_lineage(job)
+        elif record.base is not None:
+            yield from (p for p in _by_lineage(job) if p.order <= record.base.order)
+
+    m.setattr(core, "_offer", offer)
+
+
+@mutant("restore", "oracle")
+def the_offer_looks_at_checkpoints_alone(m: MonkeyPatch) -> None:
+    plain = core._offer
+    m.setattr(core, "_offer", lambda job, chosen: _by_lineage(job) if chosen == "latest" else plain(job, chosen))
+
+
+@mutant("restore", "oracle")
+def the_offer_is_every_checkpoint_newest_first(m: MonkeyPatch) -> None:
+    def offer(job: Job, chosen: str) -> Iterator[Any]:
+        own = sorted((c for checkpoints in job.checkpoints.values() for c in checkpoints), reverse=True)
+        yield from (p for c in own if (p := job.restore_point(c)) is not None)
+        yield from core._outside(job)
+
+    m.setattr(core, "_offer", offer)
+
+
+@mutant("a_base_that_is_gone_is_no_start_from_scratch", "zero")
+def nothing_named_is_said_where_nothing_is_offered(m: MonkeyPatch) -> None:
+    m.setattr(core, "_restore_from_named", lambda job: next(core.offered(job), None) is not None)
+
+
+# -- pruning -----------------------------------------------------------------------------------------------------------
+
+
+def _also(m: MonkeyPatch, more: Callable[[Job, int, int], list[Register]]) -> None:
+    """`prunable` with more registers than are."""
+    plain = core.prunable
+
+    def prunable(job: Job, keep: int = core.RESTORE_POINTS, history: int = core.HISTORY) -> list[Register]:
+        gone = plain(job, keep, history)
+        if job.result is not None or job.spec is None:
+            return gone
+        return gone + [r for r in more(job, keep, history) if r not in gone and r in job.names]
+
+    m.setattr(core, "prunable", prunable)
+
+
+def _beyond(job: Job, history: int) -> set[int]:
+    return set(sorted({*job.attempts, *job.runnings, *job.ends}, reverse=True)[history:]) - {job.top}
+
+
+@mutant("restore")
+def pruning_takes_the_base(m: MonkeyPatch) -> None:
+    """Kept are the newest on the lineage alone."""
+    m.setattr(
+        core, "_kept_restore_points",
+        lambda job, keep: {p.order for p in core._first(_by_lineage(job), keep)},
+    )  # fmt: skip
+
+
+@mutant("retry", "restore")
+def pruning_takes_what_a_pending_retry_names(m: MonkeyPatch) -> None:
+    m.setattr(core, "_pending_retry", lambda job: None)
+    plain = core._retry_of_end
+
+    def retry_of_end(job: Job) -> Any:
+        wants = job.intent[1] if job.intent else None
+        named = wants and wants.kind is IntentKind.RETRY and wants.attempt == job.top
+        return wants if named and job.end(job.top) else None
+
+    assert plain is not retry_of_end
+    m.setattr(core, "_retry_of_end", retry_of_end)
+
+
+@mutant("restore")
+def pruning_by_attempt_takes_checkpoints_of_old_attempts(m: MonkeyPatch) -> None:
+    _also(m, lambda job, keep, history: [c for n in _beyond(job, history) for c in job.checkpoints.get(n, ())])
+
+
+@mutant("scratch_stays_scratch_after_verdicts_and_a_prune")
+def pruning_takes_the_newest_record(m: MonkeyPatch) -> None:
+    _also(m, lambda job, keep, history: [a for n in _beyond(job, history) for a in job.attempts.get(n, ())])
+
+
+@mutant("set", "prunable")
+def pruning_takes_terminal_ends(m: MonkeyPatch) -> None:
+    _also(m, lambda job, keep, history: [e for n in _beyond(job, history) for e in job.ends.get(n, ())])
+
+
+@mutant("set", "prunable")
+def pruning_takes_the_top_with_the_history(m: MonkeyPatch) -> None:
+    def top(job: Job, keep: int, history: int) -> list[Register]:
+        if not job.top:
+            return []
+        return [*job.attempts.get(job.top, ()), *job.ends.get(job.top, ())]
+
+    _also(m, lambda job, keep, history: top(job, keep, history) if len(_beyond(job, 0)) >= history else [])
+
+
+@mutant("prunable")
+def pruning_keeps_only_the_highest_revision(m: MonkeyPatch) -> None:
+    plain = core.prunable
+
+    def prunable(job: Job, keep: int = core.RESTORE_POINTS, history: int = core.HISTORY) -> list[Register]:
+        gone = plain(job, keep, history)
+        if job.result is not None or job.spec is None or not job.intents:
+            return gone
+        highest = max(i.rev for i in job.intents)
+        return [r for r in gone if not isinstance(r, Intent)] + [i for i in job.intents if i.rev < highest]
+
+    m.setattr(core, "prunable", prunable)
+
+
+@mutant("set", "prunable")
+def pruning_takes_the_admission(m: MonkeyPatch) -> None:
+    _also(m, lambda job, keep, history: [r for r in job.names if register_name(r) == "admitted" and job.top > 1])
+
+
+@mutant("a_savepoint_stays_until_it_is_disposed_of")
+def pruning_takes_savepoints(m: MonkeyPatch) -> None:
+    def savepoints(job: Job, keep: int, history: int) -> list[Register]:
+        kept = core._kept_restore_points(job, keep)
+        every = [c for checkpoints in job.checkpoints.values() for c in checkpoints if (c.n, c.id) not in kept]
+        return [
+            c for c in every
+            if (fact := job.fact(c, CheckpointCompleted)) is not None and fact.kind is CheckpointKind.SAVEPOINT
+        ]  # fmt: skip
+
+    _also(m, savepoints)

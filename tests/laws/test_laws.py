@@ -1,0 +1,21 @@
+"""The laws hold: for histories drawn anew by every change of the code, and for 20,000 and more where one asks for them:
+
+    LEDGER_LAWS_EXAMPLES=20000 .venv/bin/python -m pytest tests/laws -q
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws import book, directed
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", book.LAWS)
+def test_the_law_holds(name):
+    book.hold(name, book.examples())
+
+
+@pytest.mark.parametrize("name", directed.HISTORIES)
+def test_the_history_written_by_hand(name):
+    directed.HISTORIES[name]()

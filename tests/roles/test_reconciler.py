@@ -1,0 +1,415 @@
+"""The reconciler on memory adapters, with the real projector: start, restart, settle, close, retire, quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.adapters import avro
+from ledger.adapters.memory.blobs import MemoryBlobs
+from ledger.adapters.memory.runner import MemoryRunner
+from ledger.core.facts import AttemptEnded, IntentDeclared, IntentKind, JobSubmitted, RestorePoint
+from ledger.core.recovery import JobState
+from ledger.core.registers import Ended, Intent, Spec, partition_of
+from ledger.errors import Fenced
+from ledger.ports import Event, RunnerEvent, TaskOutcome, TaskStatus
+from ledger.roles.flows import Flow
+from tests.roles.world import EVENTS, PARTITIONS, SPEC, World
+
+
+class Cluster(World):
+    """A projector, a reconciler, a runner with its agent's mail, and blobs."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        super().__init__()
+        self.tmp_path = tmp_path
+        self.runner = MemoryRunner(self.clock, partitions=PARTITIONS)
+        self.blobs = MemoryBlobs()
+        self.mute = False
+        self.p = self.projector()
+        self.r = self.new_reconciler()
+
+    def new_reconciler(self) -> Any:
+        self.elections["reconciler"].holder = None
+        return self.reconciler({"memory": self.runner}, self.blobs)
+
+    def job(self, job_id: str, spec: JobSubmitted = SPEC) -> JobSubmitted:
+        source = self.tmp_path / job_id
+        source.write_text(job_id)
+        return self.submit(job_id, replace(spec, graph=self.blobs.put(job_id, source)))
+
+    def deliver(self) -> None:
+        """The agent sends what is due, unless it is mute."""
+        if self.mute:
+            return
+        for event in self.runner.pending():
+            self.raw_event(event)
+            self.runner.acknowledge(event.key.partition(b"/")[0].decode(), [event.key])
+
+    def raw_event(self, event: RunnerEvent) -> None:
+        job_id = event.key.partition(b"/")[0].decode()
+        self.log.append([Event(EVENTS, partition_of(job_id, PARTITIONS), event.key, event.value, event.headers)])
+
+    def go(self, rounds: int = 12, seconds: float = 0.6) -> None:
+        for _ in range(rounds):
+            self.p.step()
+            self.r.step()
+            self.deliver()
+            self.clock.advance(seconds)
+
+    def state(self, job_id: str) -> str:
+        entry = self.entry(job_id)
+        return str(entry.state) if entry else "none"
+
+    def intend(self, job_id: str, kind: IntentKind, rev: int = 1, **rest: Any) -> None:
+        self.record(job_id, Intent(rev, f"i{rev}"), IntentDeclared(kind, reason="test", **rest))
+
+    def registers(self, job_id: str) -> set[str]:
+        prefix = f"{job_id}/"
+        return {k.decode().removeprefix(prefix) for k in self.values() if k.decode().startswith(prefix)}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    cluster = Cluster(tmp_path)
+    cluster.go(4)
+    return cluster
+
+
+def starts(cluster: Cluster, job_id: str = "job") -> list[tuple[int, str | None]]:
+    return [(n, str(base) if base else None) for j, n, base in cluster.runner.starts if j == job_id]
+
+
+def test_a_job_is_started_finishes_and_is_retired(cluster: Cluster) -> None:
+    spec = cluster.job("job")
+    cluster.go()
+    assert cluster.state("job") == "RUNNING" and starts(cluster) == [(1, None)]
+    cluster.runner.end("job", 1)
+    cluster.go()
+    assert cluster.state("job") == "none"
+    assert cluster.registers("job") == {"result/FINISHED"}
+    assert not cluster.blobs.exists(spec.graph)
+    assert cluster.runner.observe() == []  # forgotten
+
+
+def test_a_failed_attempt_is_restarted_from_its_newest_checkpoint(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.checkpoint("job", 1, 3)
+    cluster.runner.checkpoint("job", 1, 7)
+    cluster.runner.kill("job", 1)
+    cluster.go()
+    assert starts(cluster) == [(1, None), (2, "1/7")]
+    assert cluster.state("job") == "RUNNING"
+
+
+def test_a_damaged_checkpoint_is_refused_with_its_reason(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.checkpoint("job", 1, 3)
+    bad = cluster.runner.checkpoint("job", 1, 7)
+    del cluster.runner.stored[bad.location]
+    cluster.runner.kill("job", 1)
+    cluster.go()
+    assert starts(cluster) == [(1, None), (2, "1/3")]
+
+
+def test_storage_that_does_not_answer_makes_the_start_wait(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.checkpoint("job", 1, 3)
+    cluster.runner.kill("job", 1)
+    cluster.runner.unknown_storage = True
+    cluster.go(20)
+    assert cluster.state("job") == "RESTARTING" and starts(cluster) == [(1, None)]
+    cluster.runner.unknown_storage = False
+    cluster.go()
+    assert starts(cluster) == [(1, None), (2, "1/3")]
+
+
+def test_no_valid_checkpoint_quarantines_and_never_begins_from_scratch(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.checkpoint("job", 1, 3)
+    cluster.runner.stored.clear()
+    cluster.runner.kill("job", 1)
+    cluster.go(20)
+    entry = cluster.entry("job")
+    assert entry is not None and entry.state is JobState.QUARANTINED and "no restore point verifies" in entry.reason
+    cluster.intend("job", IntentKind.RETRY, attempt=entry.attempt, from_="scratch")
+    cluster.go()
+    assert starts(cluster) == [(1, None), (entry.attempt + 1, None)]
+
+
+def test_a_poison_graph_is_quarantined_alone(cluster: Cluster) -> None:
+    cluster.runner.refusals["poison"] = "the graph can't be unpacked"
+    cluster.job("poison")
+    cluster.job("good")
+    cluster.go(20)
+    entry = cluster.entry("poison")
+    assert entry is not None and entry.state is JobState.QUARANTINED and "can't be unpacked" in entry.reason
+    assert cluster.state("good") == "RUNNING" and cluster.r.epoch == 1
+
+
+def test_a_missing_graph_and_an_unknown_runner_are_verdicts(cluster: Cluster) -> None:
+    cluster.job("no-graph")
+    cluster.blobs.delete_all("no-graph")
+    cluster.job("no-runner", replace(SPEC, runner="mainframe"))
+    cluster.go(20)
+    graph, runner = cluster.entry("no-graph"), cluster.entry("no-runner")
+    assert graph is not None and graph.state is JobState.QUARANTINED and "missing from the blob store" in graph.reason
+    assert runner is not None and runner.state is JobState.QUARANTINED and "no runner 'mainframe'" in runner.reason
+
+
+def test_a_budget_that_is_used_up_quarantines(cluster: Cluster) -> None:
+    cluster.job("job")
+    for n in range(1, 5):
+        cluster.go()
+        cluster.runner.kill("job", n)
+    cluster.go()
+    entry = cluster.entry("job")
+    assert entry is not None and entry.state is JobState.QUARANTINED and "used up" in entry.reason
+    assert [n for n, _ in starts(cluster)] == [1, 2, 3, 4]
+
+
+def test_cancel_stops_settles_closes_and_retires(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.intend("job", IntentKind.CANCEL)
+    cluster.go(20)
+    assert cluster.registers("job") == {"result/CANCELED"} and cluster.runner.observe() == []
+
+
+def test_cancel_of_a_job_that_never_started(cluster: Cluster) -> None:
+    cluster.runner.up = False
+    cluster.job("job")
+    cluster.go()
+    cluster.intend("job", IntentKind.CANCEL)
+    cluster.go()
+    cluster.runner.up = True
+    cluster.go(20)
+    assert cluster.registers("job") == {"result/CANCELED"} and starts(cluster) == []
+
+
+def test_suspend_and_resume_from_the_checkpoint(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.checkpoint("job", 1, 5)
+    cluster.intend("job", IntentKind.SUSPEND)
+    cluster.go()
+    entry = cluster.entry("job")
+    assert entry is not None and entry.state is JobState.SUSPENDED and entry.outcome == "stopped"
+    cluster.intend("job", IntentKind.RUN, rev=2)
+    cluster.go()
+    assert starts(cluster) == [(1, None), (2, "1/5")] and entry.failures == 0
+
+
+def test_a_mute_agent_is_relayed_once_and_the_job_goes_on(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.mute = True
+    cluster.runner.checkpoint("job", 1, 5)
+    cluster.runner.kill("job", 1)
+    cluster.go(20)
+    assert starts(cluster) == [(1, None), (2, "1/5")]
+
+
+def test_a_runner_that_does_not_answer_loses_nothing(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.up = False
+    cluster.go(20)
+    assert cluster.state("job") == "RUNNING"
+    cluster.runner.up = True
+    cluster.go()
+    assert cluster.state("job") == "RUNNING" and starts(cluster) == [(1, None)]
+
+
+def test_a_start_whose_caller_gave_up_is_not_done_twice(cluster: Cluster) -> None:
+    cluster.runner.slow_starts = True
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.slow_starts = False
+    cluster.runner.finish_starts()
+    cluster.go()
+    assert starts(cluster) == [(1, None)] and cluster.state("job") == "RUNNING"
+
+
+def test_a_new_reconciler_starts_nothing_twice_and_claims_the_next_epoch(cluster: Cluster) -> None:
+    for i in range(5):
+        cluster.job(f"job-{i}")
+    cluster.go()
+    cluster.r = cluster.new_reconciler()
+    cluster.go()
+    assert cluster.r.epoch == 2 and len(cluster.runner.starts) == 5
+
+
+def test_a_stale_reconciler_is_fenced_and_starts_nothing(cluster: Cluster) -> None:
+    old = cluster.r
+    cluster.r = cluster.new_reconciler()
+    cluster.go(4)
+    cluster.job("job")
+    cluster.go()
+    old.step()
+    assert old.epoch == 0 and starts(cluster) == [(1, None)]
+
+
+def crash_between(cluster: Cluster, verb: str) -> None:
+    """The reconciler dies when it is about to hand out a task of this kind."""
+
+    def submit(tasks: Any) -> None:
+        if any(task.verb == verb for task in tasks):
+            raise KeyboardInterrupt
+        original(tasks)
+
+    original = cluster.r._executor.submit
+    cluster.r._executor.submit = submit
+    with pytest.raises(KeyboardInterrupt):
+        cluster.go(20)
+    cluster.r = cluster.new_reconciler()
+
+
+def test_recorded_but_not_started_is_started_as_the_same_attempt(cluster: Cluster) -> None:
+    cluster.job("job")
+    crash_between(cluster, "start")
+    cluster.go()
+    assert starts(cluster) == [(1, None)] and cluster.state("job") == "RUNNING"
+
+
+def test_a_crash_before_and_after_cleaning_resurrects_nothing(cluster: Cluster) -> None:
+    spec = cluster.job("job")
+    cluster.go()
+    cluster.runner.end("job", 1)
+    crash_between(cluster, "clean")
+    assert cluster.state("job") == "FINISHED"
+    cluster.blobs.delete_all("job")  # the predecessor came as far as this
+    cluster.go()
+    assert cluster.registers("job") == {"result/FINISHED"} and starts(cluster) == [(1, None)]
+    assert not cluster.blobs.exists(spec.graph)
+
+
+def test_a_lost_attempt_is_fenced_before_its_successor_starts(cluster: Cluster) -> None:
+    """Somebody else's word that attempt 1 is lost, while it runs: it is stopped, and settled, before 2 begins."""
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.obedient = False
+    cluster.record("job", Ended(1, "lost", "reconciler-77"), AttemptEnded("wrong"))
+    cluster.go()
+    assert cluster.runner.attempt("job", 1).order == "stopped" and starts(cluster) == [(1, None)]
+    cluster.runner.checkpoint("job", 1, 9)
+    cluster.runner.end("job", 1)
+    cluster.go()
+    assert starts(cluster) == [(1, None), (2, "1/9")]
+
+
+def test_force_goes_on_without_the_runners_word(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.obedient = False
+    entry = cluster.entry("job")
+    assert entry is not None
+    cluster.intend("job", IntentKind.RETRY, attempt=1, force=True)
+    cluster.go()
+    assert [n for n, _ in starts(cluster)] == [1, 2]
+
+
+def test_a_stray_attempt_is_stopped_and_forgotten(cluster: Cluster) -> None:
+    cluster.runner.start("ghost", 1, SPEC.graph, None, {})
+    cluster.mute = True
+    cluster.go()
+    assert [a for a in cluster.runner.observe() if a.job_id == "ghost"] == []
+
+
+def test_an_external_restore_point_is_the_first_one(cluster: Cluster) -> None:
+    cluster.runner.stored["/backup/chk-9"] = 1
+    cluster.job("job", replace(SPEC, restore_from=RestorePoint(0, 0, "/backup/chk-9")))
+    cluster.go()
+    assert starts(cluster) == [(1, "/backup/chk-9")]
+
+
+def test_a_flow_that_breaks_harms_its_job_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ledger.roles.flows import Flows
+
+    original = Flows._start
+
+    def start(self: Flows, entry: Any, memory: Any, n: int) -> Flow:
+        if entry.job_id == "bad":
+            raise RuntimeError("a bug that only this job meets")
+        yield from original(self, entry, memory, n)
+
+    monkeypatch.setattr(Flows, "_start", start)
+    cluster.job("bad")
+    cluster.job("good")
+    cluster.go()
+    assert cluster.state("good") == "RUNNING" and cluster.r.epoch == 1
+    assert cluster.r.counters["flows_broken"] > 0
+
+
+def test_a_late_copy_of_a_retired_jobs_facts_resurrects_nothing(cluster: Cluster) -> None:
+    spec = cluster.job("job")
+    cluster.go()
+    cluster.runner.end("job", 1)
+    cluster.go()
+    cluster.record("job", Spec(avro.spec_digest(spec)), spec)
+    cluster.record("job", Ended(1, "failed", "agent-memory"), AttemptEnded("late"))
+    cluster.go()
+    assert cluster.registers("job") == {"result/FINISHED"} and starts(cluster) == [(1, None)]
+
+
+def test_a_forced_cancel_is_retired_while_the_runner_is_silent(cluster: Cluster) -> None:
+    spec = cluster.job("job")
+    cluster.go()
+    cluster.runner.up = False
+    cluster.intend("job", IntentKind.CANCEL, attempt=1, force=True)
+    cluster.go(20)
+    assert cluster.registers("job") == {"result/CANCELED"} and not cluster.blobs.exists(spec.graph)
+    cluster.runner.up = True  # the host was not lost after all: what it still has is a stray
+    cluster.go(20)
+    assert cluster.registers("job") == {"result/CANCELED"} and cluster.runner.observe() == []
+
+
+def test_a_forced_retry_leaves_the_old_attempt_until_the_runner_answers_then_stops_it(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.obedient = False
+    cluster.intend("job", IntentKind.RETRY, attempt=1, force=True)
+    cluster.go(20)
+    assert [n for n, _ in starts(cluster)] == [1, 2]
+    assert cluster.runner.attempt("job", 1).order == "stopped"
+
+
+def test_what_a_job_waits_for_is_told(cluster: Cluster) -> None:
+    told: list[dict[str, str]] = []
+    cluster.r._tell = told.append
+    cluster.runner.up = False
+    cluster.job("job")
+    cluster.go()
+    assert told[-1] == {"job": "the memory runner does not answer"}
+    cluster.runner.up = True
+    cluster.go()
+    assert told[-1] == {}
+
+
+def test_an_outcome_of_an_earlier_term_is_nothing_to_a_later_flow(cluster: Cluster) -> None:
+    """A task handed out before a fence answers after it, when the job has a new flow under way."""
+    held: list[Any] = []
+    submit, results = cluster.r._executor.submit, cluster.r._executor.results
+    cluster.r._executor.submit = held.extend
+    cluster.job("job")
+    cluster.go()
+    early = held[0]
+    cluster.r._stand_back(Fenced("test"))
+    cluster.go(6)
+    assert cluster.r.epoch == 2 and len(held) == 2
+    late = held[1]
+    wrong = TaskOutcome(TaskStatus.REFUSED, reason="this is for another")
+    cluster.r._executor.results = lambda: [(early, wrong)]
+    cluster.go(2)
+    assert [task.verb for task in held] == ["prepare", "prepare"]  # the refusal led to nothing
+    cluster.r._executor.submit, cluster.r._executor.results = submit, results
+    submit([late])
+    cluster.go()
+    assert starts(cluster) == [(1, None)] and cluster.state("job") == "RUNNING"

@@ -1,0 +1,117 @@
+"""A partition that a killed broker left open for ever: every take-over ends it, and a leader that meets one takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ledger.core.registers import NOOP_KEY
+from ledger.errors import Fenced, Unreachable
+from ledger.ports import Event
+from ledger.roles.standstill import ASK_S, PATIENCE_S, Standstill
+from tests.roles.test_reconciler import Cluster
+from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, World, run
+
+PROJECTORS_ID = f"{RECOVERY}-projector"
+RECONCILERS_ID = f"{EVENTS}-reconciler"
+
+
+def leave_open(world: World, transactional_id: str, *topics: str) -> None:
+    """As if the leader's last transaction had been the one whose markers were lost."""
+    epoch = world.log._epochs.get(transactional_id) or world.log.init(transactional_id)
+    for topic in topics:
+        for partition in range(world.log.partitions(topic)):
+            world.log.produce(world.log.begin(transactional_id, epoch), Event(topic, partition, NOOP_KEY.encode(), None))
+    world.log.lose_markers(transactional_id)
+
+
+def test_a_take_over_ends_what_its_predecessor_left_open() -> None:
+    world = World()
+    leave_open(world, PROJECTORS_ID, EVENTS, RECOVERY, REJECTS)
+    world.submit("job")
+    projector = world.projector()
+    run(projector)
+    entry = world.entry("job")
+    assert projector.epoch == 1 and entry is not None
+    assert all(world.log.reader([topic]).poll(100, 0) for topic in (EVENTS, RECOVERY, REJECTS))
+
+
+def test_a_reconcilers_take_over_ends_what_its_predecessor_left_open(tmp_path: Any) -> None:
+    cluster = Cluster(tmp_path)
+    leave_open(cluster, RECONCILERS_ID, EVENTS)
+    run(cluster.r, steps=2)  # alone: a projector that took over now would wait for it, here on the same thread
+    cluster.job("job")
+    cluster.go(12)
+    assert cluster.state("job") == "RUNNING"
+
+
+@pytest.mark.parametrize("role", ["projector", "reconciler"])
+def test_a_leader_that_stands_still_takes_over_from_itself(tmp_path: Any, role: str) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.go(6)
+    leave_open(cluster, {"projector": PROJECTORS_ID, "reconciler": RECONCILERS_ID}[role], EVENTS)
+    cluster.job("job")
+    cluster.go(6)
+    assert cluster.entry("job") is None
+    leader = {"projector": cluster.p, "reconciler": cluster.r}[role]
+    for _ in range(8):
+        cluster.clock.advance(ASK_S)
+        run(leader, steps=2)
+    assert leader.epoch == 2
+    cluster.go(12)
+    assert cluster.state("job") == "RUNNING"
+
+
+class Stands:
+    """A reader that stands where it is told to."""
+
+    def __init__(self) -> None:
+        self.at, self.end, self.up = 0, 0, True
+
+    def position(self) -> dict[tuple[str, int], int]:
+        return {("t", 0): self.at}
+
+    def high_watermarks(self) -> dict[tuple[str, int], int]:
+        if not self.up:
+            raise Unreachable("away")
+        return {("t", 0): self.end}
+
+
+def ticks(standstill: Standstill, clock: Any, seconds: float, between: Callable[[], None] = lambda: None) -> None:
+    for _ in range(int(seconds)):
+        clock.advance(1.0)
+        between()
+        standstill.check()
+
+
+def test_only_a_position_that_does_not_move_is_a_standstill() -> None:
+    clock, reader = World().clock, Stands()
+    standstill = Standstill(reader, clock)  # type: ignore[arg-type]
+    ticks(standstill, clock, 10 * PATIENCE_S)
+    reader.end = 1_000_000
+
+    def moves() -> None:
+        reader.at += 1
+
+    ticks(standstill, clock, 10 * PATIENCE_S, moves)  # slow is not still
+    with pytest.raises(Fenced, match=r"t\[0\], which stands at \d+ of 1000000"):
+        ticks(standstill, clock, 2 * PATIENCE_S)
+
+
+def test_a_log_that_is_away_is_no_standstill() -> None:
+    clock, reader = World().clock, Stands()
+    standstill = Standstill(reader, clock)  # type: ignore[arg-type]
+    reader.up, reader.end = False, 5
+    ticks(standstill, clock, 10 * PATIENCE_S)
+
+
+def test_a_no_op_is_written_to_every_partition_and_means_nothing() -> None:
+    world = World()
+    projector = world.projector()
+    run(projector)
+    for topic, count in ((EVENTS, PARTITIONS), (RECOVERY, PARTITIONS), (REJECTS, 1)):
+        assert all(world.log.records(topic, p)[0].key() == NOOP_KEY.encode() for p in range(count))
+    assert not projector.counters["foreign"] and not projector.published.dropped
+    assert len(world.log.records(REJECTS, 0)) == 1, "it is no reject"

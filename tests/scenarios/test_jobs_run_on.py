@@ -1,0 +1,290 @@
+"""Twenty jobs run, and ZooKeeper loses members, gets new ones, or loses a leader: no job may notice.
+
+One cluster with one broker, two projectors, one reconciler and one agent for all tests here; each leaves it sound.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ledger import wiring
+from ledger.adapters.runners.subprocess.graph import pack
+from ledger.client import Client
+from ledger.connecting import connect
+from ledger.core.facts import IntentKind, JobSubmitted, RestartPolicy
+from ledger.core.recovery import JobState
+from ledger.core.registers import Attempt, Checkpoint, parse_key
+from ledger.outside import NO_GRAPH
+from ledger.reading import recovery_set
+from tests.acceptance.folder import TICKER
+from tests.cluster import Cluster, Node
+from tests.cluster.network import ZK
+from tests.mirror import Mirror
+from tests.scenarios.stage import Beats, Ledger, alive
+from tests.simulation import copies
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+
+SESSION_S = 10.0
+JOBS = tuple(f"steady-{number:02}" for number in range(20))
+ROLES = ("projector", "reconciler")
+
+
+class Running(Ledger):
+    """With its jobs. mirror: a copy of the topics from their beginning."""
+
+    client: Client
+    beats: Beats
+    mirror_: Mirror
+
+    def submit(self, name: str, command: list[str]) -> str:
+        """Returns once it is acknowledged."""
+        blob = pack(command)
+        try:
+            spec = JobSubmitted(name, "default", "subprocess", NO_GRAPH, RestartPolicy())
+            return self.client.submit(spec, blob, job_id=name)
+        finally:
+            blob.unlink()
+
+    def alive(self) -> dict[str, tuple[int, str]]:
+        return alive(self.config, JOBS)
+
+    def epochs(self) -> dict[str, int]:
+        return {role: self.epoch(role) for role in ROLES}
+
+    def attempts(self) -> set[tuple[str, int]]:
+        """Every attempt of the twenty that was ever recorded."""
+        events = self.mirror_.to_end().committed(self.config.topics.events)
+        parsed = (parse_key(one.key) for one in events if one.value is not None)
+        found = [(job, register.n) for job, register in filter(None, parsed) if isinstance(register, Attempt)]
+        return {(job, n) for job, n in found if job in JOBS}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Cluster.open(tmp_path_factory.mktemp("jobs")) as cluster:
+        cluster.start(brokers=1, topics=False)
+        it = Running(cluster, session_s=SESSION_S)
+        it.client = connect(it.config)
+        it.beats = Beats(cluster.folder / "beats", JOBS)
+        for kind in ("reconciler", "agent", "projector", "projector"):
+            it.role(kind)
+        with it.mirror() as it.mirror_:
+            it.leading()
+            with ThreadPoolExecutor(5) as pool:
+                list(pool.map(lambda name: it.submit(name, it.beats.command(name)), JOBS))
+            it.leading("reconciler", timeout_s=180)
+            it.until(lambda: len(it.alive()) == len(JOBS), "all twenty run", 120)
+            yield it
+
+
+class Undisturbed:
+    """Within `with`, every job must go on as it is: the same process, the same attempt, no new one in the log."""
+
+    def __init__(self, it: Running) -> None:
+        self._it = it
+        self.pause_s = 0.0
+
+    def __enter__(self) -> Undisturbed:
+        self._before, self._began = self._it.alive(), time.time()
+        assert len(self._before) == len(JOBS), "it begins with all of them"
+        return self
+
+    def __exit__(self, error: object, _: object, __: object) -> None:
+        if error is not None:
+            return
+        now = self._it.alive()
+        interrupted = [name for name in JOBS if now.get(name) != self._before[name]]
+        assert not interrupted, f"{len(interrupted)} of {len(JOBS)} interrupted: {interrupted}"
+        assert self._it.attempts() == {(name, 1) for name in JOBS}, "no other attempt was recorded"
+        for name in JOBS:
+            beats = self._it.beats.since(name, self._began)
+            assert {str(pid) for pid, _ in beats} == {self._before[name][1]}, f"{name} beats"
+        self.pause_s = self._it.beats.longest_pause_s(self._began)
+
+
+# -- the member that the leader is connected to ------------------------------------------------------------------------
+
+
+def killed(node: Node) -> Callable[[], None]:
+    node.kill()
+    return lambda: node.start() and None
+
+
+def silently_cut(node: Node) -> Callable[[], None]:
+    node.cut(ZK)
+    return lambda: node.heal(ZK)
+
+
+@pytest.mark.parametrize("away", [killed, silently_cut], ids=lambda away: away.__name__)
+def test_the_leader_s_member_goes_away_and_nothing_happens(
+    running: Running, away: Callable[[Node], Callable[[], None]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three members, the one that the leading projector is connected to. Flink 2.3 here (20 jobs, session 10 s): all 20
+    jobs suspended and restarted, about 5 s without work, though the session never expired."""
+    epochs, leaders = running.epochs(), {role: running.leading(role) for role in ROLES}
+    member = running.member_of(leaders["projector"])
+    with Undisturbed(running) as jobs:
+        back = away(running.cluster.zookeeper.nodes[member])
+        running.away, gone = {member}, time.time()
+        for role in ROLES:
+            # Beyond what the lease would have lasted without another member.
+            running.until(lambda role=role: running.renewed_after(gone + SESSION_S * 0.7, role), f"{role} renews its lease")
+        assert running.member_of(leaders["projector"]) != member or away is silently_cut
+        assert running.epochs() == epochs, "the same leaders, by the log"
+        assert {role: running.leading(role) for role in ROLES} == leaders
+    back()
+    running.cluster.zookeeper.wait()
+    running.away = set()
+    with capsys.disabled():
+        print(f"\nthe leader's member was {away.__name__.replace('_', ' ')}: 0 of {len(JOBS)} jobs interrupted, "
+              f"epochs {epochs}, longest pause between two beats of a job {jobs.pause_s:.2f} s")  # fmt: skip
+
+
+# -- incident 000 ------------------------------------------------------------------------------------------------------
+
+
+def test_incident_000_only_the_running_job_comes_back(
+    running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There: the leader's connection to ZooKeeper was suspended, another JobManager took over, and brought back a job that
+    was over for two months, from scratch, because its graph was still stored; it took the slots of the one that ran."""
+    submitted = {
+        "over": [sys.executable, "-c", "pass"],  # it finishes
+        "canceled": [sys.executable, "-c", "import time; time.sleep(600)"],
+        "ticking": [sys.executable, "-c", TICKER, str(tmp_path / "enough")],
+    }
+    graphs = {}
+    for name, command in submitted.items():
+        running.submit(name, command)
+        graphs[name] = recovery_set(running.source)[name].graph
+    blobs = wiring.blobs(running.config)
+    running.until(lambda: "canceled" in alive(running.config, ["canceled"]), "the second one runs")
+    running.client.declare("canceled", IntentKind.CANCEL, reason="it is enough")
+    for name in ("over", "canceled"):
+        ended = running.client.wait(name, 60)
+        assert ended.state == {"over": JobState.FINISHED, "canceled": JobState.CANCELED}[name], ended
+    points = running.until(lambda: recovery_set(running.source)["ticking"].restore_points, "a checkpoint")
+    before = alive(running.config, ["ticking"])
+
+    leader, epoch = running.leading(), running.epoch()
+    with Undisturbed(running):
+        leader.cut(ZK)
+        successor = running.leading(after=epoch)
+        assert successor is not leader
+        leader.heal(ZK)
+
+        published = recovery_set(running.source)
+        assert set(published.live()) == {*JOBS, "ticking"}, "only what runs is to be brought back"
+        entry = published["ticking"]
+        assert entry.attempt == 1 and entry.state is JobState.RUNNING
+        assert alive(running.config, ["ticking"]) == before, "a failover restarts nothing"
+        newest = max(entry.restore_points, key=lambda point: (point.attempt, point.id))
+        assert entry.restore_points[0] == newest and newest.id >= points[0].id
+        running.until(lambda: not any(blobs.exists(graphs[name]) for name in ("over", "canceled")), "their graphs are gone")
+        assert blobs.exists(graphs["ticking"])
+
+        # And now it must come back, under the new leader: from its newest checkpoint.
+        os.kill(int(before["ticking"][1]), signal.SIGKILL)
+        running.until(lambda: alive(running.config, ["ticking"]).get("ticking", (0,))[0] == 2, "it is brought back")
+        base = recovery_set(running.source)["ticking"].base
+        offered = running.until(lambda: _newest_of_attempt(running, "ticking", 1), "what the first attempt left")
+        assert base is not None and (base.attempt, base.id) == offered
+        assert set(recovery_set(running.source).live()) == {*JOBS, "ticking"}
+    (tmp_path / "enough").touch()
+    assert running.client.wait("ticking", 60).finished
+    with capsys.disabled():
+        print(f"\nincident 000: brought back: the running job alone, from {base.attempt}/{base.id}")
+
+
+def _newest_of_attempt(running: Running, job_id: str, n: int) -> tuple[int, int] | None:
+    """By the log: the last checkpoint that the attempt told of before its successor was recorded."""
+    newest = None
+    for one in running.mirror_.to_end().committed(running.config.topics.events):
+        parsed = parse_key(one.key)
+        if parsed is None or parsed[0] != job_id or one.value is None:
+            continue
+        register = parsed[1]
+        if isinstance(register, Attempt) and register.n == n + 1:
+            return newest
+        if isinstance(register, Checkpoint) and register.n == n:
+            newest = max(newest or (0, 0), (n, register.id))
+    return None
+
+
+# -- incident 002 ------------------------------------------------------------------------------------------------------
+
+
+class Submissions:
+    """Short jobs, one after the other, within `with`. acknowledged: those of which the ledger said yes."""
+
+    def __init__(self, it: Running, folder: Path) -> None:
+        self._it, self.folder, self._over = it, folder, threading.Event()
+        self.acknowledged: list[str] = []
+        self.failed: list[str] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Submissions:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over.is_set():
+            number += 1
+            name = f"short-{number}"
+            try:
+                self._it.submit(name, ["sh", "-c", f"echo ran >> {self.folder / name}"])
+                self.acknowledged.append(name)
+            except Exception as error:  # judged by the test
+                self.failed.append(f"{name}: {error}")
+            self._over.wait(0.5)
+
+
+def test_all_five_members_are_replaced_and_every_job_runs_on(
+    running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Incident 002: members were replaced one at a time, and the cluster ended in a state that it could not leave: no
+    leader was known to anybody, registrations timed out, task managers and jobs were lost."""
+    members = running.cluster.zookeeper
+    while len(members.members) < 5:
+        members.join()
+    old = list(members.members)
+    began = time.time()
+    with Undisturbed(running) as jobs, Submissions(running, tmp_path) as short:
+        running.until(lambda: len(short.acknowledged) > 1, "jobs are submitted")
+        while old:
+            led, connected = members.leader(), running.member_of(running.leading())
+            name = min(old, key=lambda name: (name == led) + 2 * (name == connected))
+            members.replace(name)
+            old.remove(name)
+        assert len(members.members) == 5
+        running.leading()
+        done = len(short.acknowledged)
+        running.until(lambda: len(short.acknowledged) > done + 1, "and go on being submitted")
+    assert not short.failed, short.failed
+    for name in short.acknowledged:
+        assert running.client.wait(name, 90).finished, name
+        assert (tmp_path / name).read_text().split() == ["ran"], f"{name} ran once"
+    recovery = running.mirror_.to_end().committed(running.config.topics.recovery)
+    times = sorted({one.time_s for one in copies.effective(recovery) if one.time_s > began})
+    pause_s = max(later - before for before, later in pairwise([began, *times, time.time()]))
+    assert pause_s <= SESSION_S, "a leader writes at least twice a second"
+    with capsys.disabled():
+        print(f"\nfive members replaced in {time.time() - began:.0f} s: {len(short.acknowledged)} jobs submitted and run, "
+              f"0 of {len(JOBS)} interrupted, the leader silent for {pause_s:.1f} s at most, epochs {running.epochs()}, "
+              f"longest pause between two beats of a job {jobs.pause_s:.2f} s")  # fmt: skip

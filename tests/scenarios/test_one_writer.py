@@ -1,0 +1,286 @@
+"""Leaders that lose ZooKeeper, Kafka, their time or their session, on real servers: one effective writer for each epoch,
+and a projection that is exact, by a full copy of the topics.
+
+A peer beside it: Flink 2.3 (ZooKeeper HA) gives the lead up at each lost connection and restarts every job; its stored
+references carry no epoch, so what a stale leader still writes is kept apart by version checks in ZooKeeper alone.
+
+Each ledger here has topics and elections of its own on the same servers. A guard that is taken out (`tests.mutants`) must
+be seen by the same functions: here the lease that counts from the suspension, the late init that is not re-checked and the
+read-committed end; in `test_written_over.py` the filters of readers, the claim keys and what is not re-published. The
+producer that is kept after an indefinite error is seen in simulation (`tests/simulation/test_caught.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.acceptance.load import Load
+from tests.cluster import Cluster, Node
+from tests.cluster.network import KAFKA, ZK
+from tests.cluster.node import state
+from tests.scenarios.stage import Ledger, expire, ledger, written_since
+from tests.simulation.copies import Leased
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+SESSION_S = 2.0
+#: What may lie between a look at the lease and the moment when the broker stamps what was sent after it.
+UNDER_WAY_S = 2.0
+#: Two seconds, on a machine that is not busy.
+LEADER_AGAIN_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three members and one broker; each test leaves them serving."""
+    with Cluster.open(tmp_path_factory.mktemp("one")) as cluster:
+        yield cluster.start(brokers=1, topics=False)
+
+
+def two_projectors(it: Ledger) -> tuple[Node, Node]:
+    """The one that leads, and one that stands by."""
+    it.projector()
+    it.projector()
+    leader = it.leading()
+    it.until(lambda: len(it.line()) == 2, "both are candidates")
+    return leader, next(node for node in it.nodes.values() if node is not leader)
+
+
+def go_on(it: Ledger, load: Load) -> None:
+    before = len(load.told)
+    it.until(lambda: len(load.told) > before + 20, "events go on")
+
+
+# -- after each kind of trouble ----------------------------------------------------------------------------------------
+
+
+def cut_from_kafka(it: Ledger, leader: Node) -> None:
+    """It can neither read nor write, and holds a valid lease: it must give the lead away by itself."""
+    epoch = it.epoch()
+    leader.cut(KAFKA)
+    it.leading(after=epoch, timeout_s=120)
+    leader.heal(KAFKA)
+
+
+def cut_from_both(it: Ledger, leader: Node) -> None:
+    epoch = it.epoch()
+    leader.cut()
+    it.leading(after=epoch)
+    leader.heal()
+
+
+def stopped(it: Ledger, leader: Node) -> None:
+    """For three sessions, as a machine that is paused: it wakes up in the middle of whatever it did."""
+    epoch, began = it.epoch(), time.monotonic()
+    leader.stop()
+    it.leading(after=epoch)
+    time.sleep(max(0.0, began + 3 * SESSION_S - time.monotonic()))
+    leader.cont()
+
+
+def session_expired(it: Ledger, leader: Node) -> None:
+    epoch = it.epoch()
+    expire(it)
+    it.leading(after=epoch)
+
+
+def zookeeper_wiped(it: Ledger, leader: Node) -> None:
+    """No member knows anything any more: only the log knows the epochs."""
+    epoch = it.epoch()
+    it.cluster.zookeeper.wipe()
+    it.leading(after=epoch)
+
+
+TROUBLES: tuple[Callable[[Ledger, Node], None], ...] = (
+    cut_from_kafka, cut_from_both, stopped, session_expired, zookeeper_wiped
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
+def test_each_epoch_has_one_writer_and_the_projection_is_exact(
+    servers: Cluster, trouble: Callable[[Ledger, Node], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ledger(servers, trouble.__name__.replace("_", "-"), SESSION_S) as it:
+        leader, _ = two_projectors(it)
+        with it.mirror() as mirror, Load(it.config) as load:
+            go_on(it, load)
+            began = time.time()
+            trouble(it, leader)
+            go_on(it, load)
+            it.until(lambda: len(it.line()) == 2, "both are candidates again")
+            load.stop()
+            wrong = it.judge(mirror, load.told)
+        assert not wrong, "\n".join(wrong[:20])
+        assert all(node.alive() for node in it.nodes.values())
+        claim = next(claim for claim in reversed(it.claims()) if claim.since > began)
+    with capsys.disabled():
+        print(f"\n{trouble.__name__}: epoch {claim.epoch} after {claim.since - began:.1f} s")
+
+
+# -- the lease ends before another can lead ----------------------------------------------------------------------------
+
+
+def cut_from_zookeeper(servers: Cluster, name: str, mutant: str = "") -> list[str]:
+    """What is wrong with a leader that loses ZooKeeper alone and could go on writing for ever."""
+    session_s = 10.0
+    with ledger(servers, name, session_s) as it:
+        leader = it.projector(mutant=mutant)
+        it.leading()
+        it.projector()
+        it.until(lambda: len(it.line()) == 2, "another stands by")
+        with it.mirror() as mirror, Load(it.config) as load:
+            go_on(it, load)
+            epoch, moment = it.epoch(), time.time()
+            leader.cut(ZK)
+            it.leading(after=epoch)
+            go_on(it, load)
+            healed = time.time()
+            leader.heal(ZK)
+            it.until(lambda: len(it.line()) == 2, "both are candidates again")
+            load.stop()
+            until = moment + session_s * 2 / 3 + UNDER_WAY_S
+            wrong = it.judge(mirror, load.told, [Leased("projector", f"root@{leader.name}", 0.0, until)])
+            records = mirror.raw(it.config.topics.recovery)
+            return wrong + written_since([one for one in records if one.time_s < healed], leader, until)
+
+
+def test_a_leader_that_loses_zookeeper_alone_stops_before_another_can_lead(servers: Cluster) -> None:
+    wrong = cut_from_zookeeper(servers, "cut-from-zookeeper")
+    assert not wrong, "\n".join(wrong[:20])
+
+
+def test_a_lease_that_counts_from_the_suspension_is_seen(servers: Cluster) -> None:
+    assert cut_from_zookeeper(servers, "suspended", "lease-from-suspension")
+
+
+# -- no quorum ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_without_a_lease_and_the_first_member_that_serves_again_is_enough(
+    servers: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten sessions without a quorum. Producers go on; nobody may publish, and who led before can't know that nobody else
+    does. Flink suspends and restarts every job here; kazoo's own lock holds on to what it has lost."""
+    with ledger(servers, "no-quorum", SESSION_S) as it:
+        two_projectors(it)
+        members = servers.zookeeper
+        with it.mirror() as mirror, Load(it.config, pause_s=0.2) as load:
+            go_on(it, load)
+            epoch, lost = it.epoch(), time.time()
+            led = members.leader()
+            killed = [led, next(name for name in members.nodes if name != led)]
+            for name in killed:
+                members.nodes[name].kill()
+            time.sleep(10 * SESSION_S)
+            assert len(load.told) > 30, "producers don't need the election"
+            back = time.time()
+            for name in killed:
+                members.nodes[name].start()
+            it.until(lambda: any(members.mode(name) for name in members.nodes), "a member serves again")
+            serves = time.time()
+            it.leading(after=epoch)
+            claim = next(claim for claim in it.claims() if claim.epoch == epoch + 1)
+            go_on(it, load)
+            load.stop()
+            members.wait()
+            wrong = it.judge(mirror, load.told)
+            written = mirror.raw(it.config.topics.recovery)
+        lease_over = lost + SESSION_S * 2 / 3
+        late = [one for one in written if lease_over + UNDER_WAY_S < one.time_s < back]
+        assert not late, f"{len(late)} records after the lease was over: {late[:3]}"
+        assert not wrong, "\n".join(wrong[:20])
+        after_s = claim.since - serves
+        assert after_s < LEADER_AGAIN_S, f"a leader only {after_s:.1f} s after the first member served"
+    last = max(one.time_s for one in written if one.time_s < back)
+    with capsys.disabled():
+        print(f"\nno quorum for {back - lost:.0f} s: the last record {last - lost:.1f} s after its loss (the lease lasts "
+              f"{SESSION_S * 2 / 3:.1f} s), a leader {after_s:.2f} s after the first member served")  # fmt: skip
+
+
+# -- a candidate that wakes up late ------------------------------------------------------------------------------------
+
+
+def woken_late(servers: Cluster, name: str, mutant: str = "", pause_s: float = 1.5) -> list[str]:
+    """What is wrong after a candidate was stopped between its election and its init, for longer than its lease; it wakes
+    up while the true leader pauses, so that nothing but its own guard keeps it from leading. pause_s: at most."""
+    with ledger(servers, name, 5.0) as it:
+        late = it.projector(failpoint="term.elected:stop@1", mutant=mutant)
+        it.until(lambda: state(late.pid) == "T", "the first one is elected, and stopped")
+        stopped_at = time.time()
+        true = it.projector()
+        it.leading()
+        with it.mirror() as mirror, Load(it.config) as load:
+            go_on(it, load)
+            epoch = it.epoch()
+            true.stop()
+            os.kill(late.pid, signal.SIGCONT)
+            deadline = time.monotonic() + pause_s
+            while time.monotonic() < deadline and it.epoch() == epoch:
+                time.sleep(0.1)
+            true.cont()
+            # Its init fences the true leader, who takes a new epoch at once: that is all that it can do.
+            it.until(lambda: it.epoch() > epoch, "the true leader was fenced, and leads again")
+            go_on(it, load)
+            it.until(lambda: len(it.line()) == 2, "the late one is a candidate as any other")
+            go_on(it, load)
+            load.stop()
+            wrong = it.judge(mirror, load.told, [Leased("projector", f"root@{late.name}", 0.0, stopped_at)])
+            epochs = it.epoch() - epoch
+            wrong += [f"the true leader was disturbed {epochs} times"] * (epochs > 1)
+            return wrong + written_since(mirror.raw(it.config.topics.recovery), late, stopped_at)
+
+
+def test_a_late_init_disturbs_once_and_writes_nothing(servers: Cluster) -> None:
+    wrong = woken_late(servers, "woken-late")
+    assert not wrong, "\n".join(wrong[:20])
+
+
+def test_a_late_init_that_is_not_rechecked_is_seen(servers: Cluster) -> None:
+    assert woken_late(servers, "unchecked", "late-init-not-rechecked", pause_s=60.0)
+
+
+# -- a transaction that is open while a new leader reads ---------------------------------------------------------------
+
+
+def led_in_spite_of_an_open_transaction(servers: Cluster, name: str, mutant: str = "", wait_s: float = 3.0) -> bool:
+    """Whether a new leader claims although acknowledged events lie where it can't read yet: it would publish, as what is to
+    be brought back, less than was acknowledged."""
+    with ledger(servers, name, SESSION_S) as it:
+        leader, other = it.projector(mutant=mutant), it.projector(mutant=mutant)
+        it.leading()
+        it.until(lambda: len(it.line()) == 2, "both are candidates")
+        if it.holder() is not leader:
+            leader, other = other, leader
+        client = {**it.config.client(), "transactional.id": f"{name}-another", "transaction.timeout.ms": 120_000}
+        writer = Producer(client)
+        writer.init_transactions(30)
+        writer.begin_transaction()
+        for partition in range(1, 4):  # in 0 the claims are read
+            writer.produce(it.config.topics.events, None, b"~noop", partition)
+        assert writer.flush(30) == 0
+        with Load(it.config) as load:
+            go_on(it, load)
+        epoch = it.epoch()
+        leader.kill()
+        it.until(lambda: it.holder() is other, "the other one holds the lock")
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline and it.epoch() == epoch:
+            time.sleep(0.2)
+        led = it.epoch() > epoch
+        writer.abort_transaction(30)
+        it.leading(after=epoch)
+        return led
+
+
+def test_a_new_leader_waits_until_it_has_read_all_that_was_acknowledged(servers: Cluster) -> None:
+    assert not led_in_spite_of_an_open_transaction(servers, "open-transaction")
+
+
+def test_a_leader_that_takes_the_stable_end_for_the_end_is_seen(servers: Cluster) -> None:
+    assert led_in_spite_of_an_open_transaction(servers, "stable-end", "read-committed-end", wait_s=60.0)

@@ -1,0 +1,141 @@
+"""A record of an ended epoch lies over the good one, on a real broker: readers don't take it, and the leader writes anew
+what compaction would otherwise lose. With each of the guards taken out it is seen that they don't, or that it doesn't.
+
+Flink keeps one reference for each job, without an epoch: what a stale leader writes last is what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+
+import pytest
+from confluent_kafka import Producer
+
+from ledger.adapters import avro
+from ledger.core.facts import AttemptRunning
+from ledger.core.published import Published
+from ledger.core.recovery import RecoverySet
+from ledger.core.registers import Running, Spec
+from ledger.ports import MemoryRecord
+from ledger.reading import published
+from ledger.recorder import Recorder
+from tests.acceptance.load import SPEC, Load
+from tests.cluster import Cluster
+from tests.mirror import Mirror
+from tests.mutants import _own_keys, mutated
+from tests.scenarios.stage import Ledger, ledger
+from tests.simulation import checkers, copies
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(180)]
+
+SESSION_S = 2.0
+JOB = "written-over"
+KEY = JOB.encode()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.open(tmp_path_factory.mktemp("over")) as cluster:
+        yield cluster.start(zookeepers=1, brokers=1, topics=False)
+
+
+def second_epoch(it: Ledger, mirror: Mirror, mutant: str = "") -> None:
+    """Jobs of the first epoch, of which nothing new is told, under a leader with the second one; and all is published."""
+    first = it.projector()
+    it.leading()
+    with Load(it.config) as load, Recorder("one", config=it.config) as recorder:
+        recorder.record(JOB, Spec(avro.spec_digest(SPEC)), SPEC)
+        admitted = it.until(lambda: published(it.source).entries.get(JOB), "it is published")
+        recorder.record(JOB, Running(1), AttemptRunning("1"))
+        it.until(lambda: published(it.source).entries[JOB].state != admitted.state, "it runs")
+        it.until(lambda: len(load.told) > 20, "there are others")
+    assert not it.judge(mirror, load.told)
+    first.terminate()
+    it.projector(mutant=mutant)
+    it.leading(after=1)
+
+
+def write_over(it: Ledger, mirror: Mirror) -> None:
+    """Appends the job's first entry once more, as a client that was paused in the first epoch would."""
+    recovery = mirror.to_end().committed(it.config.topics.recovery)
+    job = next(one for one in recovery if one.key == KEY)
+    producer = Producer({"bootstrap.servers": it.config.bootstrap})
+    producer.produce(job.topic, job.value, job.key, job.partition, headers=list(job.headers))
+    assert producer.flush(30) == 0
+    mirror.to_end()
+
+
+def compacted(records: Sequence[copies.Copied]) -> list[copies.Copied]:
+    """What the cleaner leaves in the end: the last record of each key."""
+    last = {(one.partition, one.key): one.offset for one in records}
+    return [one for one in records if last[one.partition, one.key] == one.offset]
+
+
+def read(records: Sequence[copies.Copied], mutant: str = "") -> RecoverySet:
+    """As the ledger's own reader takes them, perhaps with a guard taken out."""
+    plain = [MemoryRecord(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in records]
+    with mutated(mutant) if mutant else nullcontext():
+        view = Published(avro.decode)
+        for record in _own_keys(plain) if mutant == "one-claim-key" else plain:
+            view.apply(record)
+        return view.entries
+
+
+def test_readers_do_not_take_it_and_the_leader_writes_anew(servers: Cluster) -> None:
+    with ledger(servers, "written-over", SESSION_S) as it, it.mirror() as mirror:
+        second_epoch(it, mirror)
+        topics = it.config.topics
+        before = mirror.to_end().committed(topics.recovery)
+        write_over(it, mirror)
+        events = mirror.committed(topics.events)
+        seen = it.until(lambda: mirror.to_end().committed(topics.recovery)[len(before) :], "it is there")
+        assert checkers.view_exact(read([*before, *seen]), events, "readers") == []
+
+        def newest_epoch() -> bool:
+            of_key = [one for one in mirror.to_end().committed(topics.recovery) if one.key == KEY]
+            return copies.epoch_of(max(of_key, key=lambda one: one.offset)) == 2
+
+        it.until(newest_epoch, "the leader writes the entry anew")
+        recovery = mirror.committed(topics.recovery)
+        assert checkers.view_exact(read(compacted(recovery)), events, "readers of what compaction leaves") == []
+        assert checkers.view_exact(read(recovery, "one-claim-key"), events, "the control of a control") == []
+
+
+def test_the_guards_of_readers_and_leader_are_needed(servers: Cluster) -> None:
+    """The leader lets the stale record stand; readers are of each kind."""
+    with ledger(servers, "left-over", SESSION_S) as it, it.mirror() as mirror:
+        second_epoch(it, mirror, "overwritten-not-republished")
+        write_over(it, mirror)
+        # Enough is published after it for a leader that would have seen it.
+        with Load(it.config) as load:
+            it.until(lambda: len(load.told) > 20, "events go on")
+        wrong = it.judge(mirror, load.told)
+        assert not wrong, "whoever has the full log and the filter is not misled: " + "\n".join(wrong)
+        events = mirror.committed(it.config.topics.events)
+        recovery = mirror.committed(it.config.topics.recovery)
+        assert checkers.view_exact(read(compacted(recovery)), events, "overwritten, not republished")
+        assert checkers.view_exact(read(recovery, "epoch-filter-off"), events, "no filter")
+        assert checkers.view_exact(read(recovery, "filter-after-last-per-key"), events, "filtered too late")
+
+
+def test_one_key_for_all_claims_is_seen(servers: Cluster) -> None:
+    """Compaction takes the claims of ended epochs, and with them all that still counts of those."""
+    with ledger(servers, "one-key", SESSION_S) as it, it.mirror() as mirror:
+        first = it.projector(mutant="one-claim-key")
+        with Load(it.config) as load:
+            it.until(lambda: len(load.told) > 20, "there are jobs")
+        recovery = it.config.topics.recovery
+        for epoch in (1, 2):
+            it.until(lambda epoch=epoch: _claimed(mirror, recovery) == epoch, f"epoch {epoch} is claimed")
+            if epoch == 1:
+                it.until(lambda: len(read(mirror.committed(recovery), "one-claim-key")) > 5, "jobs are published")
+                first.terminate()
+                it.projector(mutant="one-claim-key")
+        found = mirror.to_end().committed(recovery)
+        assert read(found, "one-claim-key").keys() - read(compacted(found), "one-claim-key").keys()
+
+
+def _claimed(mirror: Mirror, topic: str) -> int:
+    claims = (copies.claim_of(one) for one in mirror.to_end().committed(topic))
+    return max((claim[1] for claim in claims if claim is not None), default=0)

@@ -1,0 +1,113 @@
+"""Facts to test with: one of each with every field set, and hypothesis strategies for any."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ledger.adapters.avro import KINDS
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    CheckpointRetention,
+    GraphRef,
+    IntentDeclared,
+    IntentKind,
+    JobAdmitted,
+    JobResult,
+    JobSubmitted,
+    LeaderClaimed,
+    OnExhausted,
+    Progress,
+    RefusedRestorePoint,
+    RestartKind,
+    RestartPolicy,
+    RestorePoint,
+    SavepointAsked,
+)  # fmt: skip
+from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
+
+_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_GRAPH = GraphRef(f"file:///var/lib/jobledger/blobs/graphs/orders-1/{_DIGEST}", _DIGEST, 20_480)
+_CHECKPOINT = RestorePoint(2, 17, "file:///var/lib/jobledger/runs/orders-1/2/chk-17", 1 << 33, "sha256:00ff")
+_SAVEPOINT = RestorePoint(2, 12, "s3://bucket/orders/sav-12", 5, "", CheckpointKind.SAVEPOINT)
+_OUTSIDE = RestorePoint(0, 0, "hdfs:///old/checkpoint-ü-✓")
+_LABELS = {"team": "payments", "a": "", "größe": "✓"}
+
+#: One of each class with every field set to something else than its default. What lies in golden/ was written from these.
+FULL: tuple[Any, ...] = (
+    JobSubmitted(
+        "orders", "prod", "subprocess", _GRAPH,
+        RestartPolicy(RestartKind.FIXED_DELAY, 5, 2.5, 30.0, 3.0, 0.25, 600.0, OnExhausted.FAIL),
+        3, -7, _LABELS, "eu", _OUTSIDE, "orders-0", CheckpointRetention.KEEP,
+    ),
+    JobAdmitted(_DIGEST),
+    IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops"),
+    AttemptStarted(_DIGEST, _CHECKPOINT, (RefusedRestorePoint(_SAVEPOINT, "missing"),), 2, (1738324800.25, 1738324900.5)),
+    AttemptRunning("application_1738324800000_0042"),
+    CheckpointCompleted("file:///c/chk-18", 4096, "sha256:11", _CHECKPOINT, CheckpointKind.SAVEPOINT, "ask-1"),
+    AttemptEnded("exit status 3", 18, 3605.125),
+    SavepointAsked("before the upgrade", "bob@ops"),
+    JobResult("orders", "prod", "subprocess", _DIGEST, "finished", 1738328400.0, 3, _LABELS, _CHECKPOINT),
+    LeaderClaimed("projector", 7, "host-1:4711", "the lease of epoch 6 ended"),
+    Progress(3, 9_007_199_254_740_993, 7),
+    RecoveryEntry(
+        "orders-1", "orders", "prod", "subprocess", JobState.RESTARTING, _DIGEST, 2, 3, "failed", "agent-h1", True,
+        _GRAPH, _CHECKPOINT, (_CHECKPOINT, _SAVEPOINT, _OUTSIDE), True, 2.5, 2, (1738324800.25,),
+        "attempt 2 failed: exit status 3", WinningIntent("RUN", 4, "uuid-4", 2, "latest", True, "go on", "carol"),
+        True, 3, -7, "eu", _LABELS, "orders-0", CheckpointRetention.KEEP, ("admitted", "running/1"), 3, 4711, 7,
+        1738324805.5, True,
+    ),
+)  # fmt: skip
+assert {type(fact) for fact in FULL} == set(KINDS)
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+_LONG = st.integers(-(2**63), 2**63 - 1)
+_DOUBLE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@cache
+def any_of(kind: type) -> st.SearchStrategy[Any]:
+    """Any value of a class, by its type hints alone."""
+    hints = typing.get_type_hints(kind)
+    return st.builds(kind, **{f.name: _any(hints[f.name]) for f in fields(kind)})
+
+
+def _any(hint: Any) -> st.SearchStrategy[Any]:
+    simple = {str: _TEXT, int: _LONG, float: _DOUBLE, bool: st.booleans()}
+    if hint in simple:
+        return simple[hint]
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return st.none() | _any(args[0])
+    if origin is tuple:
+        return st.lists(_any(args[0]), max_size=4).map(tuple)
+    if origin is Mapping:
+        return st.dictionaries(_TEXT, _TEXT, max_size=4)
+    if is_dataclass(hint):
+        return any_of(typing.cast(type, hint))
+    assert issubclass(hint, StrEnum), hint
+    return st.sampled_from(hint)
+
+
+def anything() -> st.SearchStrategy[Any]:
+    return st.one_of([any_of(kind) for kind in KINDS])
+
+
+def plain(value: Any) -> Any:
+    """A fact as JSON would have it, with the names of the schema."""
+    if is_dataclass(value):
+        return {f.name.removesuffix("_"): plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value.value if isinstance(value, StrEnum) else value

@@ -1,0 +1,58 @@
+"""What was written once is read for ever: recorded values of every schema version, decoded by the code of today."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ledger.adapters import cloudevents
+from ledger.adapters.avro import decode, encode
+from tests.schemas.examples import plain
+from tests.schemas.golden.write import DIGESTS, digest_line
+from tests.schemas.versions import ALL, EVERY, GOLDEN, KIND_OF, Version, name_of
+
+
+def recorded(version: Version) -> tuple[bytes, dict[str, Any]]:
+    path = GOLDEN / f"{name_of(version)}.bin"
+    return path.read_bytes(), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+
+
+def test_every_version_has_a_recorded_value_and_no_other_has() -> None:
+    assert sorted(path.stem for path in GOLDEN.glob("*.bin")) == sorted(map(name_of, EVERY))
+
+
+@pytest.mark.parametrize("version", EVERY, ids=name_of)
+def test_a_recorded_value_still_says_the_same(version: Version) -> None:
+    """Fields that came later have their defaults."""
+    value, meant = recorded(version)
+    fact = decode(KIND_OF[version.fact], value)
+    later = {f["name"]: f["default"] for f in ALL[version.fact][-1].schema["fields"] if f["name"] not in meant}
+    assert _with_later_defaults(plain(fact), meant) == {**meant, **later}
+
+
+def _with_later_defaults(now: Any, meant: Any) -> Any:
+    """`now` without what nested records got later, so that it can be compared with what was meant then."""
+    if isinstance(now, dict) and isinstance(meant, dict):
+        return {key: _with_later_defaults(value, meant[key]) if key in meant else value for key, value in now.items()}
+    return now
+
+
+@pytest.mark.parametrize("fact", ALL)
+def test_the_newest_version_is_written_byte_for_byte_as_recorded(fact: str) -> None:
+    """A spec's digest is its name, and an event sent again is the same bytes: no release may change either."""
+    value, _ = recorded(ALL[fact][-1])
+    assert encode(decode(KIND_OF[fact], value)) == value
+
+
+def test_no_schema_file_is_ever_edited() -> None:
+    """Not even its docs: a fingerprint shows neither these nor defaults."""
+    recorded_digests = sorted(DIGESTS.read_text(encoding="utf-8").splitlines())
+    assert recorded_digests == sorted(map(digest_line, EVERY))
+
+
+def test_headers_are_as_recorded() -> None:
+    for case in json.loads((GOLDEN / "headers.json").read_text(encoding="utf-8")):
+        written = cloudevents.headers(case["fact"], **case["arguments"])
+        assert [[name, value.decode()] for name, value in written] == case["headers"]

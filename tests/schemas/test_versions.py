@@ -1,0 +1,109 @@
+"""Old bytes under new code, and what a newer schema says to old classes: by two schema folders made for the purpose."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from ledger.adapters import avro as codec
+from ledger.adapters import schemas
+from ledger.core.facts import CheckpointCompleted, CheckpointKind, RestorePoint
+from tests.schemas.versions import FOLDER
+
+NOW = json.loads((FOLDER / "checkpoint_completed" / "0001.avsc").read_text(encoding="utf-8"))
+
+
+def framed(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
+    """A value as another program writes it that knows only this one schema."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(copy.deepcopy(schema)), value)
+    return b"\xc3\x01" + schemas.fingerprint_of(schema) + out.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the schemas, which is what the codec reads; put versions of CheckpointCompleted into it."""
+    for path in FOLDER.rglob("*.avsc"):
+        target = tmp_path / path.relative_to(FOLDER)
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    monkeypatch.setattr(schemas, "schema_folder", lambda: tmp_path)
+    _forget()
+    yield tmp_path / "checkpoint_completed"
+    _forget()
+
+
+def _forget() -> None:
+    for cached in (schemas.by_fingerprint, schemas.newest, codec._readers, codec._writers):
+        cached.cache_clear()
+
+
+def write(folder: Path, *versions: dict[str, Any]) -> None:
+    for number, schema in enumerate(versions, 1):
+        (folder / f"{number:04}.avsc").write_text(json.dumps(schema), encoding="utf-8")
+
+
+def field(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(f for f in schema["fields"] if f["name"] == name)
+
+
+def test_a_value_of_an_older_schema_gets_the_defaults(folder: Path) -> None:
+    old = copy.deepcopy(NOW)
+    old["fields"] = [f for f in old["fields"] if f["name"] in ("location", "base")]
+    point = field(old, "base")["type"][1]
+    point["fields"] = [f for f in point["fields"] if f["name"] in ("attempt", "id", "location")]
+    write(folder, old, NOW)
+    value = framed(old, {"location": "x", "base": {"attempt": 1, "id": 2, "location": "y"}})
+    assert codec.decode(CheckpointCompleted, value) == CheckpointCompleted("x", base=RestorePoint(1, 2, "y"))
+    assert codec.decode(CheckpointCompleted, framed(old, {"location": "x"})) == CheckpointCompleted("x")
+
+
+def test_what_is_written_has_the_newest_schema(folder: Path) -> None:
+    old = copy.deepcopy(NOW)
+    old["fields"] = old["fields"][:1]
+    write(folder, old, NOW)
+    assert codec.encode(CheckpointCompleted("x"))[2:10] == schemas.fingerprint_of(NOW)
+
+
+def test_a_symbol_that_the_code_does_not_know_is_unknown(folder: Path) -> None:
+    """Fail-closed: the core quarantines what is UNKNOWN, it never guesses."""
+    new = copy.deepcopy(NOW)
+    field(field(new, "base")["type"][1], "kind")["type"]["symbols"].append("INCREMENTAL")
+    write(folder, NOW, new)
+    base = {"attempt": 1, "id": 2, "location": "y", "kind": "INCREMENTAL"}
+    value = framed(new, {"location": "x", "kind": "INCREMENTAL", "base": base})
+    fact = codec.decode(CheckpointCompleted, value)
+    assert fact.kind is CheckpointKind.UNKNOWN
+    assert fact.base is not None
+    assert fact.base.kind is CheckpointKind.UNKNOWN
+
+
+def test_a_symbol_that_the_newest_schema_does_not_know_is_unknown(folder: Path) -> None:
+    """The same by Avro's own rule, between two schemas: this is what the enum's default is for."""
+    other = copy.deepcopy(NOW)
+    field(field(other, "base")["type"][1], "kind")["type"]["symbols"].append("INCREMENTAL")
+    write(folder, other, NOW)
+    value = framed(other, {"location": "x", "kind": "INCREMENTAL"})
+    assert codec.decode(CheckpointCompleted, value).kind is CheckpointKind.UNKNOWN
+
+
+def test_a_field_that_the_code_does_not_know_is_passed_over(folder: Path) -> None:
+    new = copy.deepcopy(NOW)
+    new["fields"].append({"name": "files", "doc": "x", "type": {"type": "array", "items": "string"}, "default": []})
+    write(folder, NOW, new)
+    value = framed(new, {"location": "x", "files": ["a", "b"]})
+    assert codec.decode(CheckpointCompleted, value) == CheckpointCompleted("x")
+
+
+def test_a_value_of_a_schema_that_is_not_there_says_so(folder: Path) -> None:
+    new = copy.deepcopy(NOW)
+    new["fields"].append({"name": "files", "doc": "x", "type": "long", "default": 0})
+    with pytest.raises(codec.Undecodable, match="is not known: written by a newer version, or damaged"):
+        codec.decode(CheckpointCompleted, framed(new, {"location": "x"}))

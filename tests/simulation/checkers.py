@@ -1,0 +1,311 @@
+"""The invariants, as pure functions over evidence (`copies`): what lies in the topics, what clients and writers were told,
+what ran. So they judge a simulation and real servers alike.
+
+Each returns what it found wrong, [] if nothing. What has no common clock is compared by place in its list alone. All are
+n log n in the number of records, but for folds of prefixes, which are per job.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from ledger.adapters import avro, cloudevents
+from ledger.core.fold import fold
+from ledger.core.recovery import RecoveryEntry, same_meaning
+from ledger.core.registers import Attempt, Ended, Result, parse_key
+from tests.simulation.copies import (
+    Copied,
+    Leased,
+    Ran,
+    Taken,
+    Told,
+    bare,
+    by_partition,
+    claim_of,
+    effective,
+    epoch_of,
+    folded,
+    header,
+    registers_of,
+)  # fmt: skip
+
+Findings = list[str]
+CLOCK_S = 0.002  # records carry whole milliseconds
+
+
+def _differences(what: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> Findings:
+    return [
+        f"{what}: {job_id}: {_short(one.get(job_id))} | {_short(other.get(job_id))}"
+        for job_id in sorted({*one, *other})
+        if not same_meaning(bare(one.get(job_id)), bare(other.get(job_id)))
+    ]
+
+
+def _short(entry: RecoveryEntry | None) -> str:
+    return "none" if entry is None else f"{entry.state} attempt {entry.attempt} next {entry.next_attempt}"
+
+
+# -- I1, I2, I3: the fold ----------------------------------------------------------------------------------------------
+
+
+def compaction_stable(events: Sequence[Copied], left: Sequence[Copied]) -> Findings:
+    """I1: what compaction left folds like the full copy, up to the offset where what was left was read."""
+    return _differences("I1 left by compaction | full copy", folded(left), folded(events))
+
+
+def idempotent(events: Sequence[Copied], rng: random.Random, samples: int = 5) -> Findings:
+    """I2: any records of the log once more at its end change nothing."""
+    before, found = _live(events), []
+    for _ in range(samples if events else 0):
+        again = rng.choices(events, k=3)
+        found += _differences("I2 repeated | once", _live([*events, *again]), before)
+    return found
+
+
+def order_free(events: Sequence[Copied], rng: random.Random, samples: int = 5) -> Findings:
+    """I3: any order of the keys gives the same; of one key the order stays."""
+    before, found = _live(events), []
+    for _ in range(samples):
+        keys = [record.key for record in events]
+        rng.shuffle(keys)
+        queues: dict[Any, list[Copied]] = defaultdict(list)
+        for record in reversed(events):
+            queues[record.key].append(record)
+        found += _differences("I3 in another order | in order", _live(queues[key].pop() for key in keys), before)
+    return found
+
+
+def _live(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
+    """Without what is retiring: something may be left beside a `result`, which the leader then removes."""
+    return {job_id: entry for job_id, entry in folded(records).items() if not entry.retiring}
+
+
+# -- I4: what is over stays over ---------------------------------------------------------------------------------------
+
+
+def no_resurrection(
+    events: Sequence[Copied], recovery: Sequence[Copied], taken: Sequence[Taken], ran: Sequence[Ran]
+) -> Findings:
+    """I4, in the log (every prefix after a terminal fact), in the entries that count, in those that readers took, and at
+    the runner: nothing starts after `result`."""
+    found: Findings = []
+    over: dict[str, Copied] = {}
+    retired: dict[str, float] = {}
+    registers: dict[str, dict[bytes, bytes]] = defaultdict(dict)
+    for record in events:
+        if (parsed := parse_key(record.key)) is None:
+            continue
+        job_id, register = parsed
+        registers[job_id] |= registers_of([record])[job_id]
+        if record.value is None:
+            registers[job_id].pop((record.key or b"").partition(b"/")[2], None)
+        if job_id in over:
+            entry = fold(job_id, registers[job_id], avro.read)
+            if entry is not None and entry.in_recovery_set:
+                found.append(f"I4 {job_id} is {entry.state} after {over[job_id].key!r} at {record.offset}")
+        elif _final(register) and record.value is not None and fold(job_id, registers[job_id], avro.read) is not None:
+            over[job_id] = record
+        if isinstance(register, Result) and record.value is not None:
+            retired.setdefault(job_id, record.time_s)
+    entries = ((r.key, avro.decode(RecoveryEntry, r.value)) for r in effective(recovery) if _is_entry(r))
+    found += _terminal_then_live("I4 in the entries", ((key.decode(), entry) for key, entry in entries if key))
+    found += _terminal_then_live("I4 as readers see it", ((t.job_id, t.entry) for t in taken if t.entry is not None))
+    found += [
+        f"I4 {run.job_id}/{run.n} started after its result"
+        for run in ran
+        if run.kind == "start" and run.at > retired.get(run.job_id, float("inf"))
+    ]
+    return found
+
+
+def _final(register: Any) -> bool:
+    return isinstance(register, Result) or (
+        isinstance(register, Ended) and register.outcome in ("finished", "canceled", "abandoned")
+    )
+
+
+def _is_entry(record: Copied) -> bool:
+    return record.value is not None and record.key is not None and not record.key.startswith(b"~")
+
+
+def _terminal_then_live(what: str, entries: Iterable[tuple[str, RecoveryEntry]]) -> Findings:
+    over: set[str] = set()
+    found = []
+    for job_id, entry in entries:
+        if entry.terminal:
+            over.add(job_id)
+        elif entry.in_recovery_set and job_id in over:
+            found.append(f"{what}: {job_id} is {entry.state} again, as of {entry.as_of}")
+    return found
+
+
+# -- I5: acknowledged is there -----------------------------------------------------------------------------------------
+
+
+def acked_is_durable(told: Sequence[Told], records: Sequence[Copied]) -> Findings:
+    """I5: what was acknowledged lies at its offset (or, where none was given, somewhere); what failed lies nowhere."""
+    at = {(r.topic, r.partition, r.offset): (r.key, r.value) for r in records}
+    anywhere = {(r.topic, r.key, r.value) for r in records}
+    ids = {(r.topic, header(r, "ce_id")) for r in records}
+    found = []
+    for t in told:
+        if t.kind == "ok":
+            if t.offset is not None and at.get((t.topic, t.partition, t.offset)) != (t.key, t.value):
+                found.append(f"I5 {t.who} was told that {t.key!r} is at {t.topic}[{t.partition}]@{t.offset}: it is not")
+            elif t.offset is None and (t.topic, t.key, t.value) not in anywhere:
+                found.append(f"I5 {t.who} was told that {t.key!r} is in {t.topic}: it is not")
+        elif t.kind == "fail" and header(t, "ce_id") and (t.topic, header(t, "ce_id")) in ids:
+            found.append(f"I5 {t.who} was told that {t.key!r} is not in {t.topic}: it is")
+    return found
+
+
+# -- I6: one effective writer per epoch --------------------------------------------------------------------------------
+
+
+def one_writer_per_epoch(records: Sequence[Copied], taken: Sequence[Taken], leases: Sequence[Leased] = ()) -> Findings:
+    """I6: (a) an epoch of a role is claimed once per partition, and its records carry rising sequences, as one writer's do;
+    (b) the epochs that readers took never fall in a partition; (c) none of them lies after a higher claim; (d) nobody
+    claims after his lease has ended and another has claimed since."""
+    found: Findings = []
+    claims: dict[tuple[str, str, int, int], set[str]] = defaultdict(set)
+    highest: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for record in records:
+        if (claim := claim_of(record)) is not None:
+            claims[record.topic, *claim, record.partition].add(header(record, "ce_id"))
+            if claim[0] == "projector":
+                highest[record.partition].append((record.offset, claim[1]))
+    found += [
+        f"I6a {role} {epoch} was claimed by {len(ids)} in {topic}[{p}]"
+        for (topic, role, epoch, p), ids in claims.items()
+        if len(ids) > 1
+    ]
+    found += _sequences(records)
+    last: dict[int, tuple[int, int]] = {}
+    for t in sorted(taken, key=lambda t: (t.partition, t.offset)):
+        before = last.get(t.partition, (0, 0))
+        if t.epoch < before[1] and t.offset > before[0]:
+            found.append(f"I6b {t.job_id}: epoch {t.epoch} at {t.offset} was taken after {before[1]} at {before[0]}")
+        last[t.partition] = max(before, (t.offset, t.epoch))
+        claimed = max((e for offset, e in highest[t.partition] if offset < t.offset), default=0)
+        if t.epoch < claimed:
+            found.append(f"I6c {t.job_id}: epoch {t.epoch} at {t.offset} counted after {claimed} was claimed")
+    return found + _claims_without_lease(records, leases)
+
+
+def _sequences(records: Sequence[Copied]) -> Findings:
+    """Copies of a record (the same ce_id) may come again at any time; new ones only with a higher sequence."""
+    found: Findings = []
+    seen: dict[tuple[str, str, int], int] = defaultdict(int)
+    ids: set[str] = set()
+    for record in records:
+        source, id_, sequence = (header(record, name) for name in ("ce_source", "ce_id", "ce_sequence"))
+        if epoch_of(record) == 0 or not sequence or id_ in ids:
+            continue
+        ids.add(id_)
+        place = (source, record.topic, record.partition)
+        if int(sequence) <= seen[place]:
+            found.append(f"I6a {source} wrote {sequence} after {seen[place]} in {record.topic}[{record.partition}]")
+        seen[place] = max(seen[place], int(sequence))
+    return found
+
+
+def _claims_without_lease(records: Sequence[Copied], leases: Sequence[Leased]) -> Findings:
+    """ledger_actor names the instance."""
+    found: Findings = []
+    before: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
+    ids: set[tuple[int, str]] = set()
+    for record in records:
+        again = (record.partition, header(record, "ce_id"))
+        if (claim := claim_of(record)) is None or again in ids:
+            continue
+        ids.add(again)
+        who, at = header(record, cloudevents.ACTOR), record.time_s
+        others = before[claim[0], record.partition]
+        held = [lease for lease in leases if lease.role == claim[0] and lease.who == who and lease.since <= at + CLOCK_S]
+        if held and (until := max(lease.until for lease in held)) < at:
+            since = [other for when, other in others if other != who and until < when < at]
+            found += [f"I6d {who} claimed {claim[0]} {claim[1]} without a lease, and after {other}" for other in since[:1]]
+        others.append((at, who))
+    return found
+
+
+# -- I7: the projection is exact ---------------------------------------------------------------------------------------
+
+
+def projection_exact(events: Sequence[Copied], recovery: Sequence[Copied]) -> Findings:
+    """I7, at every record: an entry that counts is the fold of the log below its as_of."""
+    found: Findings = []
+    logs = by_partition(events)
+    per_job = {
+        p: {job: list(of) for job, of in groupby(sorted(log, key=_job_order), key=_job)} for p, log in logs.items()
+    }
+    for record in effective(recovery):
+        if not _is_entry(record):
+            continue
+        entry = avro.decode(RecoveryEntry, record.value or b"")
+        log = per_job.get(record.partition, {}).get(entry.job_id, [])
+        expected = folded(r for r in log if r.offset < entry.as_of).get(entry.job_id)
+        if not same_meaning(bare(expected), bare(entry)):
+            found.append(
+                f"I7 {entry.job_id} at {record.offset} of epoch {entry.epoch}, as of {entry.as_of}: "
+                f"{_short(entry)}, but the log says {_short(expected)}"
+            )
+    return found
+
+
+def _job(record: Copied) -> str:
+    return (record.key or b"").partition(b"/")[0].decode("ascii", "replace")
+
+
+def _job_order(record: Copied) -> tuple[str, int]:
+    return _job(record), record.offset
+
+
+def view_exact(view: Mapping[str, RecoveryEntry], events: Sequence[Copied], what: str) -> Findings:
+    """I7, when all is quiet: what a reader holds is the fold of the whole log."""
+    return _differences(f"I7 {what} | log", view, folded(events))
+
+
+def view_faithful(view: Mapping[str, RecoveryEntry], recovery: Sequence[Copied]) -> Findings:
+    """I7, at any time: what a reader holds that has read exactly these records is what counts of them."""
+    last = {r.key.decode(): r.value for r in effective(recovery) if r.key and not r.key.startswith(b"~")}
+    counts = {job_id: avro.decode(RecoveryEntry, value) for job_id, value in last.items() if value is not None}
+    return _differences("I7 a reader holds | what counts", view, counts)
+
+
+# -- I8: each attempt starts once --------------------------------------------------------------------------------------
+
+
+def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
+    """I8: each attempt at most once, recorded before, with no other of its job alive, and (I12) from the newest checkpoint
+    that the job had."""
+    found: Findings = []
+    recorded: dict[tuple[str, int], float] = {}
+    for record in events:
+        if (parsed := parse_key(record.key)) is not None and isinstance(parsed[1], Attempt) and record.value is not None:
+            recorded.setdefault((parsed[0], parsed[1].n), record.time_s)
+    started: set[tuple[str, int]] = set()
+    alive: dict[str, set[int]] = defaultdict(set)
+    newest: dict[str, tuple[int, int]] = {}
+    for run in ran:
+        job_id, n = run.job_id, run.n
+        if run.kind == "checkpoint" and run.place is not None:
+            newest[job_id] = max(run.place, newest.get(job_id, run.place))
+        elif run.kind == "end":
+            alive[job_id].discard(n)
+        elif run.kind == "start":
+            if (job_id, n) in started:
+                found.append(f"I8 {job_id}/{n} started twice")
+            if alive[job_id]:
+                found.append(f"I8 {job_id}/{n} started beside {sorted(alive[job_id])}")
+            if recorded.get((job_id, n), float("inf")) > run.at:
+                found.append(f"I8 {job_id}/{n} started without a record of it")
+            if run.place != newest.get(job_id):
+                found.append(f"I12 {job_id}/{n} began from {run.place}, the newest was {newest.get(job_id)}")
+            started.add((job_id, n))
+            alive[job_id].add(n)
+    return found

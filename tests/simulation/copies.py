@@ -1,0 +1,145 @@
+"""Evidence as plain values: what was read, told, run, leased and taken; and how copies of the topics are read.
+
+The key grammar, the fold and the codec are the ledger's own; the epoch filter and "last value per key" are written anew
+here, so that a reader whose own are broken is seen. Copies are complete (made before compaction), committed, and each
+partition in offset order. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from ledger.adapters import avro, cloudevents
+from ledger.core.fold import fold
+from ledger.core.recovery import RecoveryEntry
+from ledger.core.registers import parse_key
+
+MAGIC = b"\xc3\x01"
+
+
+class Copied(NamedTuple):
+    """One committed record, as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, Any], ...] = ()
+    time_s: float = 0.0
+
+    @classmethod
+    def of(cls, record: Any) -> Copied:
+        """record: a ports.Record (so also a confluent_kafka.Message)."""
+        return cls(
+            record.topic(), record.partition(), record.offset(), record.key(), record.value(),
+            tuple(record.headers() or ()), record.timestamp()[1] / 1000,
+        )  # fmt: skip
+
+
+class Told(NamedTuple):
+    """What became of one event by the word of the log. info: nobody knows. offset: where it was given."""
+
+    kind: Literal["ok", "fail", "info"]
+    who: str
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+    headers: tuple[tuple[str, Any], ...] = ()
+    offset: int | None = None
+
+
+class Ran(NamedTuple):
+    """What a runner saw, in order. place: of a start the (attempt, id) that it began from, of a checkpoint its own."""
+
+    kind: Literal["start", "checkpoint", "end"]
+    job_id: str
+    n: int
+    at: float
+    place: tuple[int, int] | None = None
+
+
+class Leased(NamedTuple):
+    """When an instance held the lease of a role, as far as it could know itself."""
+
+    role: str
+    who: str
+    since: float
+    until: float
+
+
+class Taken(NamedTuple):
+    """What a reader took for the entry of a job, in the order in which it did. entry None = it has none any more."""
+
+    job_id: str
+    partition: int
+    offset: int
+    epoch: int
+    entry: RecoveryEntry | None
+
+
+# -- reading copies ----------------------------------------------------------------------------------------------------
+
+
+def by_partition(records: Iterable[Copied]) -> dict[int, list[Copied]]:
+    found: dict[int, list[Copied]] = defaultdict(list)
+    for record in records:
+        found[record.partition].append(record)
+    return found
+
+
+def header(record: Copied | Told, name: str) -> str:
+    value = next((value for key, value in record.headers if key == name), b"")
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def epoch_of(record: Copied) -> int:
+    text = header(record, cloudevents.EPOCH)
+    return int(text) if text.isdigit() else 0
+
+
+def claim_of(record: Copied) -> tuple[str, int] | None:
+    """Role and epoch of a claim, by its key or, where all claims share a key, by its header."""
+    if record.key is None or record.value is None or not record.key.startswith(b"~claim/"):
+        return None
+    _, role, *rest = record.key.decode().split("/")
+    return role, int(rest[0]) if rest and rest[0].isdigit() else epoch_of(record)
+
+
+def effective(records: Iterable[Copied]) -> Iterator[Copied]:
+    """Records of `ledger.recovery` that count: neither below the highest claim before them, nor of an unclaimed epoch."""
+    for partition in by_partition(records).values():
+        claimed = 0
+        for record in partition:
+            if (claim := claim_of(record)) is not None:
+                claimed = max(claimed, claim[1] if claim[0] == "projector" else 0)
+            elif epoch_of(record) == claimed != 0:
+                yield record
+
+
+def registers_of(records: Iterable[Copied]) -> dict[str, dict[bytes, bytes]]:
+    """Last value of each register, by job."""
+    jobs: dict[str, dict[bytes, bytes]] = defaultdict(dict)
+    for record in records:
+        if (parsed := parse_key(record.key)) is None:
+            continue
+        name = (record.key or b"").partition(b"/")[2]
+        if record.value is not None and record.value.startswith(MAGIC):
+            jobs[parsed[0]][name] = record.value
+        else:
+            jobs[parsed[0]].pop(name, None)
+    return jobs
+
+
+def folded(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
+    """The projection of `ledger.events`, without what a leader stamps."""
+    entries = {job_id: fold(job_id, registers, avro.read) for job_id, registers in registers_of(records).items()}
+    return {job_id: entry for job_id, entry in entries.items() if entry is not None}
+
+
+def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
+    return entry and replace(entry, due_at=None, due=False, as_of=0, epoch=0, partition=0)

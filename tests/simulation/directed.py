@@ -1,0 +1,236 @@
+"""Schedules written by hand: each leads the ledger to the place where one guard is needed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from ledger.adapters.memory.log import NoAnswer
+from ledger.core.facts import IntentKind
+from ledger.ports import Event
+from tests.simulation.baton import Actor
+from tests.simulation.checkers import Findings
+from tests.simulation.copies import claim_of
+from tests.simulation.world import EVENTS, PARTITIONS, RECOVERY, Instance, World
+
+Schedule = Callable[["Director"], None]
+SCHEDULES: dict[str, Schedule] = {}
+
+
+def schedule(function: Schedule) -> Schedule:
+    SCHEDULES[function.__name__] = function
+    return function
+
+
+class Director:
+    """Lets instances go on until a point, or all of them until nothing happens any more."""
+
+    def __init__(self) -> None:
+        self.wanted: tuple[Actor, str] | None = None
+        self.world = World(lambda actor, at: self.wanted == (actor, at))
+        self.held: list[Instance] = []
+        self.findings: Findings = []
+
+    def lead(self, role: str) -> Instance:
+        """A new instance that leads."""
+        instance = self.world.start(role)
+        self.grant(instance)
+        self.until(lambda: instance.part.epoch > 0, instance)
+        return instance
+
+    def grant(self, instance: Instance) -> None:
+        """The lock changes hands, and whoever had it hears of it."""
+        self.world.give_lease(instance.role, instance)
+
+    def to(self, instance: Instance, at: str) -> None:
+        """Runs one instance until it comes to a point, and holds it there."""
+        self.wanted = (instance.actor, at)
+        self.until(lambda: instance.actor.at == at, instance)
+        self.wanted = None
+        self.held.append(instance)
+
+    def go(self, instance: Instance) -> None:
+        """A held instance ends its step."""
+        self.held.remove(instance)
+        self.world.step(instance)
+
+    def until(self, done: Callable[[], bool], *instances: Instance, most: int = 200) -> None:
+        for _ in range(most):
+            for instance in instances or [i for i in self.world.instances if i not in self.held]:
+                if done():
+                    return
+                self.world.step(instance)
+            self.world.clock.advance(0.1)
+        assert done(), f"did not come about: {[(i.who, i.actor.at, i.part.epoch) for i in self.world.instances]}"
+
+    def settle(self, agent: bool = True) -> None:
+        """Everybody but who is held goes on until nothing is written for a while."""
+        silent, ends = 0, None
+        for _ in range(200):
+            for instance in [i for i in self.world.instances if i not in self.held]:
+                self.world.step(instance)
+            for executor, task in self.world.tasks():
+                self.world.perform(executor, task)
+            if agent:
+                self.world.agent_sends()
+            self.world.clock.advance(0.2)
+            before, ends = ends, self.world.log.reader([EVENTS, RECOVERY]).high_watermarks()
+            silent = silent + 1 if ends == before else 0
+            if silent > 10:
+                return
+        raise AssertionError("it does not come to rest")
+
+    def submit(self, job_id: str) -> None:
+        self.world.send(self.world.spec(job_id, self.world.put(job_id)))
+
+    def state(self, job_id: str) -> str:
+        self.world.observe()
+        entry = self.world.observer.entries.get(job_id)
+        return str(entry.state) if entry else ""
+
+
+def perform(name: str) -> Findings:
+    """What the checkers find in a schedule."""
+    director = Director()
+    try:
+        SCHEDULES[name](director)
+        director.findings += director.world.judge(random.Random(1))
+        return director.findings
+    finally:
+        director.world.close()
+
+
+# -- projectors --------------------------------------------------------------------------------------------------------
+
+
+def _land_a_stale_entry(d: Director) -> None:
+    """A leader is replaced while it writes an entry, and the log has that entry after all, behind the new leader's."""
+    first = d.lead("projector")
+    d.submit("job")
+    d.until(lambda: d.state("job") == "CREATED", first)
+    d.world.send(d.world.intent("job", 1, IntentKind.SUSPEND))
+    d.to(first, "commit")
+    d.lead("projector")
+    d.world.send(d.world.intent("job", 2, IntentKind.CANCEL))
+    d.until(lambda: d.state("job") == "CANCELLING")
+    d.go(first)
+    d.world.log.append([e for e in d.world.evidence.stale.pop() if e.key == b"job"])
+
+
+@schedule
+def a_stale_entry_lands(d: Director) -> None:
+    _land_a_stale_entry(d)
+    d.findings += d.world.faithful()
+
+
+@schedule
+def a_stale_entry_lands_and_the_cleaner_comes_by(d: Director) -> None:
+    _land_a_stale_entry(d)
+    d.settle()
+    d.world.compact(RECOVERY)
+    d.findings += [f for f in d.world.judge_quiet() if "I7" in f]
+
+
+@schedule
+def a_candidate_sleeps_between_lock_and_init(d: Director) -> None:
+    """F6: it wins the lock, sleeps, another leads meanwhile, it wakes."""
+    first = d.lead("projector")
+    late = d.world.start("projector")
+    d.grant(late)
+    d.to(late, "acquired")
+    d.submit("job")
+    d.until(lambda: not first.part.epoch, first)
+    d.grant(first)
+    d.until(lambda: first.part.epoch == 2, first)
+    d.world.clock.advance(1.0)
+    d.go(late)
+    d.settle()
+
+
+@schedule
+def a_candidate_sleeps_before_its_claim(d: Director) -> None:
+    first = d.world.start("projector")
+    d.grant(first)
+    d.to(first, "claim")
+    d.lead("projector")
+    d.go(first)
+    d.settle()
+
+
+@schedule
+def an_end_of_a_transaction_comes_late(d: Director) -> None:
+    """The leader hears no answer to a commit, and leads anew. What it sent then arrives while it writes."""
+    first = d.lead("projector")
+    d.submit("job")
+    plain = d.world.at_commit
+
+    def lose(name: str) -> None:
+        if name == "end":
+            d.world.at_commit = plain
+            raise NoAnswer("late")
+
+    d.world.at_commit = lose
+    d.until(lambda: d.world.at_commit is plain, first)
+    d.to(first, "commit offsets")
+    for end in [*d.world.log.under_way]:
+        d.world.log.deliver(end)
+    d.go(first)
+    d.settle()
+    d.findings += d.world.judge_quiet()[:3] if "leaders" not in str(d.world.judge_quiet()) else []
+
+
+@schedule
+def two_terms_pass_while_a_leader_sleeps(d: Director) -> None:
+    """It then polls both claims at once, and leads again."""
+    first = d.lead("projector")
+    second = d.lead("projector")
+    third = d.lead("projector")
+    d.grant(first)
+    d.until(lambda: first.part.epoch > 1, first)
+    d.held += [second, third]
+    d.settle()
+
+
+# -- reconcilers -------------------------------------------------------------------------------------------------------
+
+
+@schedule
+def an_old_claim_comes_again_and_the_cleaner_comes_by(d: Director) -> None:
+    d.world.crash(d.lead("reconciler"))
+    d.world.crash(d.lead("reconciler"))
+    d.world.copy()
+    old = [r for r in d.world.evidence.copies[EVENTS] if claim_of(r) == ("reconciler", 1)]
+    d.world.log.append([Event(*r[:2], *r[3:6]) for r in old])
+    d.world.compact(EVENTS)
+    d.lead("reconciler")
+
+
+@schedule
+def a_claim_lies_behind_an_open_transaction(d: Director) -> None:
+    """Somebody else's transaction is open: what lies behind it is not stable, but it is there."""
+    second = d.world.start("reconciler")
+    d.grant(second)
+    d.to(second, "claim")
+    transaction = d.world.log.begin("foreign", d.world.log.init("foreign"), 5.0)
+    for partition in range(PARTITIONS):
+        d.world.log.produce(transaction, Event(EVENTS, partition, b"~foreign", b"?", ()))
+    d.go(second)
+    d.world.crash(second)
+    d.lead("reconciler")
+
+
+@schedule
+def an_attempt_ends_and_its_agent_is_mute(d: Director) -> None:
+    """It has made a checkpoint that the log does not know of when it is missed."""
+    d.lead("projector")
+    d.lead("reconciler")
+    d.submit("job")
+    d.settle()
+    assert d.state("job") == "RUNNING"
+    d.world.runner.checkpoint("job", 1, 1)
+    d.world.runner.kill("job", 1)
+    d.settle(agent=False)
+    d.settle()
+    d.findings += d.world.judge_quiet()
+
+

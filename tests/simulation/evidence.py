@@ -1,0 +1,93 @@
+"""What a simulation writes down, for the checkers to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ledger.adapters.memory.log import MemoryLog
+from ledger.adapters.memory.runner import MemoryAttempt, MemoryRunner
+from ledger.core.facts import CheckpointKind, GraphRef, RestorePoint
+from ledger.errors import PermanentError
+from ledger.ports import BlobStore, Clock, Event, StartAnswer
+from tests.simulation.copies import Copied, Leased, Ran, Taken, Told
+
+
+class Evidence:
+    """copies: every committed record that there ever was, by topic. stale: batches of writers that were fenced, or never
+    heard an answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.told_by: list[Told] = []
+        self.ran: list[Ran] = []
+        self.leases: list[Leased] = []
+        self.taken: list[Taken] = []
+        self.stale: list[list[Event]] = []
+        self.copies: dict[str, list[Copied]] = {}
+        self._holds: dict[tuple[str, str], float] = {}
+
+    def told(
+        self, kind: Literal["ok", "fail", "info"], who: str, events: Sequence[Event], offsets: Sequence[int] = ()
+    ) -> None:
+        at = [*offsets] or [None] * len(events)
+        for event, offset in zip(events, at, strict=True):
+            self.told_by.append(
+                Told(kind, who, event.topic, event.partition, event.key, event.value, event.headers, offset)
+            )
+        if kind == "info":
+            self.stale.append(list(events))
+
+    def lease(self, role: str, who: str, holds: bool) -> None:
+        if holds:
+            self._holds.setdefault((role, who), self._clock.time())
+        elif (since := self._holds.pop((role, who), None)) is not None:
+            self.leases.append(Leased(role, who, since, self._clock.time()))
+
+    def all_leases(self) -> list[Leased]:
+        return self.leases + [Leased(role, who, since, float("inf")) for (role, who), since in self._holds.items()]
+
+    def copy(self, log: MemoryLog, topics: Sequence[str]) -> None:
+        """Called before every compaction, and at the end."""
+        for topic in topics:
+            if topic not in self.copies:
+                self.copies[topic] = []
+                self._readers[topic] = log.reader([topic])
+            self.copies[topic] += [Copied.of(record) for record in self._readers[topic].poll(1_000_000, 0)]
+
+    @property
+    def _readers(self) -> dict:
+        return self.__dict__.setdefault("_readers_", {})
+
+
+class LoggedRunner(MemoryRunner):
+    """A runner that needs the graph to start an attempt, and writes down what runs."""
+
+    def __init__(self, clock: Clock, partitions: int, blobs: BlobStore, evidence: Evidence) -> None:
+        super().__init__(clock, partitions=partitions)
+        self._blobs, self._evidence, self._time = blobs, evidence, clock
+
+    def start(
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: dict
+    ) -> StartAnswer:
+        if n not in self._job(job_id, n).attempts and not self._blobs.exists(graph):
+            raise PermanentError(f"the graph of {job_id} is missing")
+        return super().start(job_id, n, graph, restore_point, environment)
+
+    def checkpoint(self, job_id: str, n: int, id_: int, *, size: int = 1, kind=CheckpointKind.CHECKPOINT) -> RestorePoint:
+        self._evidence.ran.append(Ran("checkpoint", job_id, n, self._time.time(), (n, id_)))
+        return super().checkpoint(job_id, n, id_, size=size, kind=kind)
+
+    def end(self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0) -> None:
+        if not self.attempt(job_id, n).outcome:
+            self._evidence.ran.append(Ran("end", job_id, n, self._time.time()))
+        super().end(job_id, n, outcome, cause, ran_for_s)
+
+    def _run(self, job_id: str, attempt: MemoryAttempt) -> None:
+        if not attempt.order:
+            base = attempt.base.order if attempt.base else None
+            self._evidence.ran.append(Ran("start", job_id, attempt.n, self._time.time(), base))
+        super()._run(job_id, attempt)
+
+    def alive(self) -> list[tuple[str, int]]:
+        return [(a.job_id, a.n) for a in self.observe() if a.alive]

@@ -1,0 +1,335 @@
+"""A random walk by seed: at every step the scheduler lets an instance go on, or something happens. Then everything heals.
+
+The same seed is the same walk, on any machine: chance comes from one generator, time is virtual, and one thing happens at
+a time. Each seed has its own mixture of faults, some of them left out, so that what one hides another shows.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.adapters.memory.log import NoAnswer
+from ledger.core.facts import IntentKind
+from ledger.ports import Event
+from tests.simulation.baton import Actor
+from tests.simulation.checkers import Findings
+from tests.simulation.copies import epoch_of
+from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, World
+
+STEPS = 450
+HEALED_ROUNDS_MAX = 400
+JOBS_MAX = 8
+AWAY_S = 4.0  # how long runner, blobs and storage stay away
+
+
+@dataclass
+class Report:
+    seed: int
+    findings: Findings
+    happened: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+
+    @property
+    def line(self) -> str:
+        return f"make simulate SEED={self.seed} N=1"
+
+
+class Walk:
+    """said: what roles said that must never be said (`world.quiet`)."""
+
+    def __init__(self, seed: int, said: list[str]) -> None:
+        self.seed, self.rng, self._said = seed, random.Random(seed), said
+        said.clear()
+        self.world = World(self._pauses)
+        self.happened: dict[str, int] = {}
+        self.findings: Findings = []
+        self.paused: dict[Actor, float] = {}  # until when, by the clock
+        self.healed = False
+        self.jobs: dict[str, int] = {}  # job -> highest revision of its intents
+        self.sent: list[Event] = []
+        self.back_at = float("inf")
+        self.absent: list[tuple[float, str]] = []  # instances that come back: when, role
+        self.weights = {name: self._weight() for name in FAULTS}
+        self.fault_rate = self.rng.choice([0.01, 0.03, 0.08])
+        self.pause_rate = self.rng.choice([0.0, 0.01, 0.02, 0.06])
+        self.no_answer_rate = self.rng.choice([0.0, 0.01, 0.05])
+        self.world.at_commit = self._at_commit
+        self.world.runner.obedient = self.rng.random() < 0.7
+        for role in ROLES:
+            for _ in range(2):
+                self.world.start(role)
+
+    def _weight(self) -> float:
+        return self.rng.choice([0.0, 0.0, 1.0, 1.0, 5.0])
+
+    def run(self, steps: int = STEPS) -> Report:
+        try:
+            try:
+                for _ in range(steps):
+                    self._step()
+                    if self.findings:
+                        break
+                else:
+                    self._heal()
+            except Exception as error:  # whatever a role raises that is no error of the ledger
+                self.findings.append("".join(traceback.format_exception(error)[-3:]))
+            self.findings += [*self.world.judge(self.rng), *self._said]
+        finally:
+            self.world.close()
+        return Report(self.seed, self.findings, self.happened, steps)
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        world, rng = self.world, self.rng
+        world.clock.advance(rng.choice([0.001, 0.01, 0.05, 0.2]))
+        self._return()
+        if rng.random() < self.fault_rate and any(self.weights.values()):
+            name = rng.choices([*FAULTS], [*self.weights.values()])[0]
+            self._count(name)
+            FAULTS[name](self)
+            return
+        what = rng.random()
+        if what < 0.62:
+            self._go_on()
+        elif what < 0.75:
+            self._task()
+        elif what < 0.85:
+            self._agent()
+        elif what < 0.92:
+            self._engine()
+        elif what < 0.97:
+            self._client()
+        else:
+            self.findings += world.faithful()
+
+    def _count(self, name: str) -> None:
+        self.happened[name] = self.happened.get(name, 0) + 1
+
+    def _go_on(self) -> None:
+        now = self.world.clock.monotonic()
+        ready = [i for i in self.world.instances if self.paused.get(i.actor, 0.0) <= now]
+        if ready:
+            instance = self.rng.choice(ready)
+            self.paused.pop(instance.actor, None)
+            self.world.step(instance)
+
+    def _pauses(self, actor: Actor, at: str) -> bool:
+        """A take-over is where pauses hurt most; and often the lease ends while an instance sleeps."""
+        instance = next(i for i in self.world.instances if i.actor is actor)
+        takes_over = not instance.part.epoch and instance.lease.believes()
+        if self.healed or self.rng.random() >= self.pause_rate * (3 if takes_over else 1):
+            return False
+        self._count(f"pause at {at}")
+        for_s = self.rng.choice([0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 3.0, 8.0, 20.0])
+        self.paused[actor] = self.world.clock.monotonic() + for_s
+        if instance.lease.election.holder is instance.lease and self.rng.random() < for_s / 5.0:
+            self._count("lease ends in a pause")
+            self.world.give_lease(instance.role)
+        return True
+
+    def _at_commit(self, name: str) -> None:
+        self.world.stage.point(f"commit {name}")
+        if not self.healed and self.rng.random() < self.no_answer_rate:
+            self._count("no answer")
+            raise NoAnswer(self.rng.choice(["never", "now", "late"]))
+
+    def _task(self) -> None:
+        if tasks := self.world.tasks():
+            how = "" if self.healed else self.rng.choices(["", "silently", "never"], [20, 1, 1])[0]
+            self.world.perform(*self.rng.choice(tasks), how)
+
+    def _agent(self) -> None:
+        if self.world.runner.up:
+            self.sent += self.world.agent_sends(self.rng.randint(1, 3), self.rng.random() < 0.9)
+
+    def _engine(self) -> None:
+        runner, rng = self.world.runner, self.rng
+        runner.up, up = True, runner.up
+        if alive := runner.alive():
+            job_id, n = rng.choice(alive)
+            attempt = runner.attempt(job_id, n)
+            what = rng.random()
+            if attempt.starting:
+                runner.finish_starts()
+            elif attempt.order or what < 0.25:
+                runner.end(job_id, n, "finished")
+            elif what < 0.7:
+                runner.checkpoint(job_id, n, (attempt.newest or 0) + 1)
+            else:
+                runner.kill(job_id, n)
+        runner.up = up
+
+    def _client(self) -> None:
+        world, rng = self.world, self.rng
+        if len(self.jobs) < JOBS_MAX and (not self.jobs or rng.random() < 0.5):
+            job_id = f"job-{len(self.jobs) + 1}"
+            self.jobs[job_id] = 0
+            event = world.spec(job_id, world.put(job_id), rng.choice([0, 0, 0, 1]))
+        else:
+            job_id = rng.choice([*self.jobs])
+            self.jobs[job_id] += 1
+            kinds = [IntentKind.CANCEL, IntentKind.SUSPEND, IntentKind.RUN, IntentKind.RETRY]
+            kind = rng.choices(kinds, [1, 1, 5, 3])[0]
+            entry = world.observer.entries.get(job_id)
+            event = world.intent(job_id, self.jobs[job_id], kind, entry.attempt if entry else 0)
+        kind: Any = rng.choices(["ok", "info", "fail"], [8, 1, 1])[0]
+        world.send(event, kind=kind)
+        if kind != "fail":
+            self.sent.append(event)
+
+    def _return(self) -> None:
+        due = [entry for entry in self.absent if entry[0] <= self.world.clock.monotonic()]
+        for entry in due:
+            self.absent.remove(entry)
+            self.world.start(entry[1])
+        if self.world.clock.monotonic() >= self.back_at:
+            self._bring_back()
+
+    def _bring_back(self) -> None:
+        self.back_at = float("inf")
+        runner = self.world.runner
+        runner.up = self.world.blobs.up = True
+        runner.unknown_storage = False
+        if runner.slow_starts:
+            runner.slow_starts = False
+            runner.finish_starts()
+
+    def _away(self) -> World:
+        self.back_at = self.world.clock.monotonic() + AWAY_S
+        return self.world
+
+    # -- then everything heals -----------------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """No more faults: within bounded time there is one leader of each role, and everything is as it should be."""
+        world = self.world
+        self.healed, self.paused = True, {}
+        self.absent = [(0.0, role) for _, role in self.absent]
+        self._return()
+        world.word_arrives()
+        self._bring_back()
+        world.runner.obedient = True
+        for job_id, n in world.runner.alive():
+            if world.runner.attempt(job_id, n).order:
+                world.runner.end(job_id, n)
+        world.let_transactions_end()
+        while world.log.under_way:
+            world.log.deliver(world.log.under_way[0])
+        silent, ends = 0, None
+        for _ in range(HEALED_ROUNDS_MAX):
+            for instance in [*world.instances]:
+                world.step(instance)
+            for executor, task in world.tasks():
+                world.perform(executor, task)
+            self.sent += world.agent_sends()
+            world.clock.advance(0.3)
+            before, ends = ends, world.log.reader(TOPICS).high_watermarks()
+            silent = silent + 1 if ends == before else 0
+            if silent >= 12 and not self._left_undone():
+                return
+        self.findings += [f"not within {HEALED_ROUNDS_MAX} rounds: {found}" for found in self._left_undone() or ["quiet"]]
+
+    def _left_undone(self) -> Findings:
+        for topic in (EVENTS, RECOVERY):
+            self.world.compact(topic)
+        return self.world.judge_quiet()
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def _instance(self) -> Instance | None:
+        return self.rng.choice(self.world.instances) if self.world.instances else None
+
+    def time_passes(self) -> None:
+        self.world.clock.advance(self.rng.choice([1.0, 3.0, 12.0, 45.0]))
+
+    def lease_ends(self) -> None:
+        self.world.give_lease(self.rng.choice(ROLES), None, self.rng.random() < 0.3)
+
+    def lease_is_granted_to_another(self) -> None:
+        if (instance := self._instance()) is not None and instance.actor not in self.paused:
+            self.world.give_lease(instance.role, instance, self.rng.random() < 0.5)
+
+    def second_leader_is_forced(self) -> None:
+        if (instance := self._instance()) is not None:
+            self.world.force(instance)
+
+    def word_arrives(self) -> None:
+        self.world.word_arrives()
+
+    def crash(self) -> None:
+        if (instance := self._instance()) is not None:
+            self.world.crash(instance)
+            self.paused.pop(instance.actor, None)
+            self.absent.append((self.world.clock.monotonic() + self.rng.choice([0.0, 1.0, 20.0]), instance.role))
+
+    def stream_breaks(self) -> None:
+        for instance in self.world.of("reconciler"):
+            if instance.stream is not None:
+                instance.stream.broken = True
+
+    def end_of_transaction_arrives(self) -> None:
+        if self.world.log.under_way:
+            self.world.log.deliver(self.rng.choice(self.world.log.under_way))
+
+    def stale_transaction_lands(self) -> None:
+        """What a leader of a claimed epoch wanted to write when it was fenced is in the log after all, or a part of it: no
+        broker should, some did. Not so the claim itself: then one epoch would be two leaders', whatever we do."""
+        stale = [batch for batch in self.world.evidence.stale if not any(e.key.startswith(b"~claim") for e in batch)]
+        if stale:
+            batch = self.rng.choice(stale)
+            self.world.evidence.stale.remove(batch)
+            self.world.log.append(batch[: self.rng.randint(1, len(batch))])
+            self.findings += self.world.faithful()
+
+    def old_record_again(self) -> None:
+        """A record of an epoch that is over lies in the log once more, a claim too."""
+        copies = self.world.evidence.copies.get(self.rng.choice([RECOVERY, RECOVERY, EVENTS]), [])
+        if copies:
+            record = self.rng.choice(copies[-40:])
+            if 0 < epoch_of(record) < max(map(epoch_of, copies)) or record.topic == EVENTS:
+                self.world.log.append([Event(*record[:2], *record[3:6])])
+                self.findings += self.world.faithful()
+
+    def transaction_hangs(self) -> None:
+        """Somebody else's transaction on our topics is open for a while: the last stable offset stays behind."""
+        world, rng = self.world, self.rng
+        id_ = f"foreign-{self.happened['transaction hangs']}"
+        transaction = world.log.begin(id_, world.log.init(id_), rng.choice([1.0, 3.0, 12.0]))
+        event = Event(rng.choice([EVENTS, RECOVERY]), rng.randrange(2), b"foreign", b"?", ())
+        world.log.produce(transaction, event)
+
+    def compaction(self) -> None:
+        keep = self.rng.choice([None, None, lambda record: self.rng.random() < 0.5])
+        self.world.compact(self.rng.choice(TOPICS), keep)
+
+    def duplicate(self) -> None:
+        """An event comes late, or again, at any time."""
+        for event in self.rng.sample(self.sent, min(len(self.sent), self.rng.randint(1, 4))):
+            self.world.log.append([event])
+
+    def runner_away(self) -> None:
+        self._away().runner.up = False
+
+    def blobs_away(self) -> None:
+        self._away().blobs.up = False
+
+    def slow_starts(self) -> None:
+        self._away().runner.slow_starts = True
+
+    def storage_unknown(self) -> None:
+        self._away().runner.unknown_storage = True
+
+
+FAULTS = {
+    "time": Walk.time_passes, "lease ends": Walk.lease_ends, "granted to another": Walk.lease_is_granted_to_another,
+    "second leader": Walk.second_leader_is_forced, "word arrives": Walk.word_arrives, "crash": Walk.crash,
+    "stream breaks": Walk.stream_breaks, "end arrives": Walk.end_of_transaction_arrives,
+    "stale transaction": Walk.stale_transaction_lands, "transaction hangs": Walk.transaction_hangs,
+    "old record": Walk.old_record_again, "compaction": Walk.compaction, "duplicate": Walk.duplicate,
+    "runner away": Walk.runner_away,
+    "blobs away": Walk.blobs_away, "slow starts": Walk.slow_starts, "storage unknown": Walk.storage_unknown,
+}  # fmt: skip

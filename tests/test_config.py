@@ -1,0 +1,247 @@
+"""Where settings come from, which win, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ledger.adapters.kafka.log import OURS
+from ledger.adapters.kafka.topics import TopicSettings
+from ledger.config import MASK, REFUSED, Config, from_environment, kafka_name, load_config, mask
+from ledger.errors import ConfigError
+from ledger.settings import Section
+
+
+@pytest.fixture(autouse=True)
+def no_settings_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("LEDGER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def toml(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "ledger.toml"
+    file.write_text(text)
+    return file
+
+
+# -- sources ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_is_by_default_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_config().dir == tmp_path / "data" / "jobledger"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load_config().dir == Path("/home/someone/.local/share/jobledger")
+    monkeypatch.setenv("LEDGER_DIR", str(tmp_path / "named"))
+    assert load_config().dir == tmp_path / "named"
+    assert load_config(tmp_path / "flag").dir == tmp_path / "flag"
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toml(tmp_path, '[topics]\nprefix = "file."\npartitions = 7\nmin_insync_replicas = 2\n')
+    assert load_config(tmp_path).topics.prefix == "file."
+    monkeypatch.setenv("LEDGER_TOPICS__PREFIX", "environment.")
+    monkeypatch.setenv("LEDGER_TOPICS__PARTITIONS", "8")
+    assert load_config(tmp_path).topics.prefix == "environment."
+    config = load_config(tmp_path, topics={"prefix": "flag."})
+    assert config.topics.prefix == "flag."
+    assert (config.topics.partitions, config.topics.min_insync_replicas) == (8, 2)
+    assert config.topics.replication_factor is None
+    assert config.origins() == {
+        "dir": "flag",
+        "topics.prefix": "flag",
+        "topics.partitions": "environment",
+        "topics.min_insync_replicas": f"file {tmp_path / 'ledger.toml'}",
+    }
+
+
+def test_a_named_file_takes_the_place_of_the_one_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toml(tmp_path, "[topics]\npartitions = 1\n")
+    other = toml(tmp_path / "other", "[topics]\npartitions = 2\n")
+    assert load_config(tmp_path, other).topics.partitions == 2
+    monkeypatch.setenv("LEDGER_CONFIG", str(other))
+    monkeypatch.setenv("LEDGER_DIR", str(tmp_path))
+    assert load_config().topics.partitions == 2
+    with pytest.raises(ConfigError, match="no-such-file"):
+        load_config(tmp_path, tmp_path / "no-such-file")
+
+
+def test_only_names_with_two_underscores_are_settings() -> None:
+    found = from_environment({
+        "LEDGER_JOB_ID": "j", "LEDGER_CHECKPOINT_DIR": "/c", "LEDGER_OUTPUT": "json", "OTHER_KAFKA__ACKS": "0",
+        "LEDGER_TOPICS__PREFIX": "p.", "LEDGER_TOPICS__PARTITIONS": "",
+    })  # fmt: skip
+    assert found == {"topics": {"prefix": "p."}}
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        ("bootstrap_servers", "bootstrap.servers"),
+        ("sasl_oauthbearer_client_id", "sasl.oauthbearer.client.id"),
+        ("ssl_key_password_file", "ssl.key.password.file"),
+        ("log_level", "log_level"),
+    ],
+)
+def test_underscores_are_the_dots_of_kafka(variable: str, name: str) -> None:
+    assert kafka_name(variable) == name
+
+
+def test_environment_overrides_the_same_kafka_setting_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toml(tmp_path, '[kafka]\n"bootstrap.servers" = "file:1"\nsocket.timeout.ms = 5000\nsocket.keepalive.enable = true\n')
+    assert load_config(tmp_path).client() == {
+        "bootstrap.servers": "file:1", "socket.timeout.ms": "5000", "socket.keepalive.enable": "true",
+    }  # fmt: skip
+    monkeypatch.setenv("LEDGER_KAFKA__BOOTSTRAP_SERVERS", "environment:1")
+    assert load_config(tmp_path).bootstrap == "environment:1"
+    assert load_config(tmp_path, kafka={"bootstrap.servers": "flag:1"}).client()["bootstrap.servers"] == "flag:1"
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_safety_rests_on_cannot_be_overridden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(kafka={"bootstrap.servers": "k:1", name: "any"})
+    assert name in str(raised.value)
+    assert REFUSED[name] in str(raised.value)
+    monkeypatch.setenv(f"LEDGER_KAFKA__{name.replace('.', '_').upper()}", "any")
+    with pytest.raises(ConfigError):
+        load_config(kafka={"bootstrap.servers": "k:1"})
+
+
+def test_the_kafka_adapter_refuses_the_same() -> None:
+    assert REFUSED == OURS
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("LEDGER_TOPIX__PREFIX", "topix"),
+        ("LEDGER_TOPICS__PREFFIX", "topics.preffix"),
+        ("LEDGER_TOPICS__PARTITIONS", "topics.partitions"),
+        ("LEDGER_LOG__LEVEL", "log.level"),
+    ],
+)
+def test_a_mistake_is_told_by_name_and_source_without_its_value(
+    variable: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "s3cret")
+    with pytest.raises(ConfigError) as raised:
+        load_config()
+    assert told in str(raised.value)
+    assert "environment" in str(raised.value)
+    assert "s3cret" not in f"{raised.value} {raised.value.hint} {raised.value.__cause__}"
+    assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("text", ["[topics", '[topics]\nprefixx = "a"\n', 'dir = "/elsewhere"\n', "[kafka]\nacks = 0\n"])
+def test_a_bad_file_is_named(text: str, tmp_path: Path) -> None:
+    file = toml(tmp_path, text)
+    with pytest.raises(ConfigError, match=str(file)):
+        load_config(tmp_path)
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    config = load_config()
+    for target, name in ((config, "dir"), (config.topics, "prefix")):
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(target, name, "other")
+
+
+# -- Kafka -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_broker_the_way_out_is_told(tmp_path: Path) -> None:
+    config = load_config(tmp_path)
+    with pytest.raises(ConfigError) as raised:
+        config.client()
+    assert str(tmp_path) in str(raised.value)
+    assert "jobledger up" in raised.value.hint
+    assert "LEDGER_KAFKA__BOOTSTRAP_SERVERS" in raised.value.hint
+
+
+def test_the_embedded_broker_is_found_by_its_ports(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "ports.json").write_text('{"port": 20123, "controller_port": 20124}')
+    assert load_config(tmp_path).client() == {"bootstrap.servers": "127.0.0.1:20123"}
+    assert load_config(tmp_path).embedded
+    assert not load_config(tmp_path, kafka={"bootstrap.servers": "k:1"}).embedded
+    assert load_config(tmp_path, kafka={"bootstrap.servers": "k:1"}).bootstrap == "k:1"
+
+
+def test_a_secret_comes_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("pass word\n")
+    kafka = {"bootstrap.servers": "k:1", "sasl.password.file": str(secret)}
+    assert load_config(tmp_path, kafka=kafka).client()["sasl.password"] == "pass word"
+    assert "sasl.password.file" not in load_config(tmp_path, kafka=kafka).client()
+    with pytest.raises(ConfigError, match=r"sasl\.password\.file"):
+        load_config(tmp_path, kafka={**kafka, "sasl.password.file": str(tmp_path / "gone")}).client()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("sasl.password", MASK), ("ssl.key.pem", MASK), ("sasl.oauthbearer.client.secret", MASK),
+        ("sasl.jaas.config", MASK), ("sasl.oauthbearer.token", MASK),
+        ("ssl.key.location", "v"), ("sasl.password.file", "v"), ("sasl.username", "v"),
+    ],
+)  # fmt: skip
+def test_secrets_are_masked(name: str, shown: str) -> None:
+    assert mask(name, "v") == shown
+    assert load_config(kafka={"bootstrap.servers": "k:1", name: "v"}).shown()["kafka"][name] == shown
+
+
+# -- topics ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_size_of_topics_depends_on_whose_kafka_it_is(tmp_path: Path) -> None:
+    def sizes(config: Config) -> tuple[int, int, int]:
+        made = config.topic_settings()
+        return made.partitions, made.replication_factor, made.min_insync_replicas
+
+    yours = {"bootstrap.servers": "k:1"}
+    assert sizes(load_config(tmp_path)) == (4, 1, 1)
+    assert sizes(load_config(tmp_path, kafka=yours)) == (24, 3, 2)
+    assert sizes(load_config(tmp_path, kafka=yours, topics={"replication_factor": 1})) == (24, 1, 1)
+    assert sizes(load_config(tmp_path, topics={"partitions": 9})) == (9, 1, 1)
+
+
+def test_defaults_of_topics_are_those_of_the_adapter(tmp_path: Path) -> None:
+    assert load_config(tmp_path).topic_settings() == TopicSettings()
+
+
+def test_names_of_topics_have_the_prefix() -> None:
+    topics = load_config(topics={"prefix": "test."}).topics
+    assert (topics.events, topics.recovery, topics.rejects) == (
+        "test.ledger.events", "test.ledger.recovery", "test.ledger.rejects",
+    )  # fmt: skip
+
+
+# -- children and documentation --------------------------------------------------------------------------------------
+
+
+def test_what_came_by_flag_reaches_child_processes_by_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    flags = {"kafka": {"socket.timeout.ms": "5000"}, "log": {"level": "debug"}, "topics": {"partitions": 3}}
+    config = load_config(tmp_path, **flags)
+    for name, value in config.environment().items():
+        monkeypatch.setenv(name, value)
+    child = load_config(tmp_path)
+    assert child.shown() == config.shown()
+    assert set(child.origins().values()) == {"flag", "environment"}
+
+
+def test_every_setting_is_explained() -> None:
+    for name, field in Config.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            for key, inner in section.model_fields.items():
+                assert inner.description, f"{name}.{key}"
+        else:
+            assert field.description, name

@@ -1,0 +1,101 @@
+"""Who leads, seen from the log, the election and the instances themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ledger.claims import Claim
+from ledger.leaders import Led, led, timeline
+from ledger.ports import Candidate
+
+HOST, NOW = "host-a", 1_000.0
+CLAIM = Claim("projector", 7, "projector-host-a-12", 900.0, "the session of ann@host-b ended")
+HOLDER = Candidate("ann@host-a", 12, 850.0, leads=True, lease_left_s=5.5)
+WAITING = Candidate("ann@host-b", 12, 860.0, leads=False, waits_for="ann@host-a (pid 12), who leads")
+
+
+def said(pid: int = 12, **fields: Any) -> dict[str, Any]:
+    own = {"role": "projector", "who": f"projector-host-a-{pid}", "pid": pid, "leads": True, "epoch": 7, "since": 900.0,
+           "lease_left_s": None, "waits_for": "", "at": NOW}  # fmt: skip
+    return own | fields
+
+
+def projector(claims: list[Claim], elected: list[Candidate] | str, *own: dict[str, Any]) -> Led:
+    return led("projector", claims, elected, own, HOST, NOW)
+
+
+def test_who_holds_the_lock_and_has_claimed_leads() -> None:
+    found = projector([CLAIM], [HOLDER, WAITING], said())
+    assert found.led is True and found.why_not == "" and found.not_asked == ""
+    assert (found.epoch, found.writer, found.since, found.led_s) == (7, "projector-host-a-12", 900.0, 100.0)
+    assert (found.lock, found.pid, found.lease_left_s) == ("ann@host-a", 12, 5.5)
+    first, second = found.candidates
+    assert (first.holds, first.epoch, first.waits_for) == (True, 7, "")
+    assert (second.holds, second.epoch, second.waits_for) == (False, None, "ann@host-a (pid 12), who leads")
+
+
+def test_a_process_of_another_host_with_the_same_pid_is_another() -> None:
+    found = projector([CLAIM], [WAITING], said())
+    assert [(one.who, one.epoch) for one in found.candidates] == [("ann@host-b", None), ("projector-host-a-12", 7)]
+
+
+@pytest.mark.parametrize(
+    ("claims", "elected", "why"),
+    [
+        ([], [], "there is no candidate"),
+        ([CLAIM], [], "there is no candidate"),
+        ([CLAIM], [WAITING], "ann@host-b (pid 12) waits for ann@host-a (pid 12), who leads"),
+        ([], [HOLDER], "ann@host-a (pid 12) holds the lock and takes over"),
+        ([CLAIM._replace(writer="projector-host-b-12")], [HOLDER], "ann@host-a (pid 12) holds the lock and takes over"),
+        ([CLAIM._replace(writer="projector-host-a-1")], [HOLDER], "ann@host-a (pid 12) holds the lock and takes over"),
+    ],
+)
+def test_nobody_leads_and_why_is_told(claims: list[Claim], elected: list[Candidate], why: str) -> None:
+    found = projector(claims, elected)
+    assert found.led is False and found.why_not == why
+
+
+def test_a_holder_that_takes_over_says_what_it_waits_for() -> None:
+    waits_for = "ledger.events[2], which stands at 3 of 4 for 20 s"
+    found = projector([], [HOLDER], said(leads=False, epoch=None, waits_for=waits_for))
+    assert found.led is False
+    assert found.why_not == f"ann@host-a (pid 12) holds the lock and takes over, which waits for {waits_for}"
+
+
+def test_an_election_that_did_not_answer_leaves_it_open_who_leads() -> None:
+    found = projector([CLAIM], "no answer from zk1:2181 within 10 s", said(13, leads=False, epoch=None, waits_for="zk1"))
+    assert found.led is None and found.why_not == ""
+    assert found.not_asked == "no answer from zk1:2181 within 10 s"
+    assert found.epoch == 7
+    assert [(one.who, one.holds, one.waits_for) for one in found.candidates] == [("projector-host-a-13", False, "zk1")]
+
+
+def test_a_file_lock_tells_of_its_holder_and_the_others_of_themselves() -> None:
+    standby = said(13, leads=False, epoch=None, waits_for="the lock, held by ann@host-a (pid 12)")
+    found = projector([CLAIM], [HOLDER._replace(lease_left_s=None)], said(), standby)
+    assert found.led is True
+    assert [(one.pid, one.holds, one.epoch) for one in found.candidates] == [(12, True, 7), (13, False, None)]
+    alone = projector([CLAIM], [], standby)
+    assert alone.why_not == "projector-host-a-13 waits for the lock, held by ann@host-a (pid 12)"
+
+
+def test_a_lease_goes_on_running_after_it_was_told() -> None:
+    found = projector([CLAIM], [HOLDER._replace(lease_left_s=None)], said(lease_left_s=5.0, at=NOW - 2.0))
+    assert found.lease_left_s == 3.0
+    found = projector([CLAIM], [HOLDER._replace(lease_left_s=None)], said(lease_left_s=5.0, at=NOW - 20.0))
+    assert found.lease_left_s == 0.0
+
+
+def test_a_lock_of_somebody_who_cannot_be_named_counts() -> None:
+    found = projector([CLAIM], [Candidate("another process", 0, 0.0, leads=True)])
+    assert found.led is True and found.pid is None
+    assert projector([CLAIM], [Candidate("", 12, 0.0, leads=True)]).led is True
+    assert projector([CLAIM], [Candidate("", 2, 0.0, leads=True)]).led is False
+
+
+def test_each_claim_stands_until_the_next() -> None:
+    older = Claim("projector", 6, "w", 400.0, "elected")
+    assert timeline([CLAIM, older], NOW) == [(CLAIM, 100.0), (older, 500.0)]
+    assert timeline([], NOW) == []

@@ -1,0 +1,106 @@
+"""What processes say: one JSON object a line, whoever says it, secrets masked."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from ledger import logs
+from ledger.config import MASK
+from ledger.settings import Log
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def configured(terminal: bool = False, **settings: str) -> io.StringIO:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    logs.configure(Log(**settings), stream, process="projector-1")
+    return stream
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_an_object_with_its_fields() -> None:
+    stream = configured()
+    structlog.get_logger("projector").info("leads", epoch=7, job="etl")
+    (line,) = lines(stream)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "leads", "epoch": 7, "job": "etl", "level": "info", "logger": "projector", "process": "projector-1",
+    }  # fmt: skip
+
+
+def test_a_logger_that_was_made_before_joins_in() -> None:
+    early = structlog.get_logger("early")
+    stream = configured()
+    early.warning("heard")
+    assert lines(stream)[0]["event"] == "heard"
+
+
+def test_the_standard_library_joins_in() -> None:
+    stream = configured()
+    logging.getLogger("ledger.kafka").warning("reading goes on: %s", "_TRANSPORT", extra={"offset": 3})
+    (line,) = lines(stream)
+    assert (line["event"], line["logger"], line["offset"]) == ("reading goes on: _TRANSPORT", "ledger.kafka", 3)
+    assert line["process"] == "projector-1"
+
+
+@pytest.mark.parametrize("by", ["structlog", "logging"])
+def test_secrets_are_masked(by: str) -> None:
+    stream = configured()
+    if by == "structlog":
+        client = {"sasl.password": "s3cret", "sasl.username": "u"}
+        structlog.get_logger().info("connects", client=client, token="s3cret")
+    else:
+        logging.getLogger("a").info("connects", extra={"client": {"sasl.password": "s3cret"}, "token": "s3cret"})
+    (line,) = lines(stream)
+    assert "s3cret" not in stream.getvalue()
+    assert line["token"] == line["client"]["sasl.password"] == MASK
+
+
+def test_the_level_holds_for_all() -> None:
+    stream = configured(level="warning")
+    structlog.get_logger("a").info("not this")
+    logging.getLogger("b").info("nor this")
+    logging.getLogger("c").error("this")
+    assert [line["event"] for line in lines(stream)] == ["this"]
+    stream = configured(level="debug")
+    structlog.get_logger("a").debug("all")
+    logging.getLogger("py4j.clientserver").info("too much")
+    assert [line["event"] for line in lines(stream)] == ["all"]
+
+
+def test_an_exception_is_within_its_line() -> None:
+    stream = configured()
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        structlog.get_logger("a").exception("failed")
+        logging.getLogger("b").exception("failed too")
+    assert ["ValueError: broken" in line["exception"] for line in lines(stream)] == [True, True]
+
+
+def test_lines_for_people_on_a_terminal_or_where_asked_for() -> None:
+    for stream in (configured(terminal=True), configured(format="console")):
+        structlog.get_logger("projector").info("leads", epoch=7)
+        assert not stream.getvalue().startswith("{")
+    stream = configured(terminal=True, format="json")
+    structlog.get_logger("projector").info("leads", epoch=7)
+    assert lines(stream)[0]["epoch"] == 7
