@@ -9,6 +9,8 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do 
 	&& { echo "$$candidate"; break; }; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# Tests on real servers wait more than they reckon: so three files of them at a time on two cores.
+WORKERS ?= 3
 FAST := not kafka and not spark and not acceptance and not slow
 
 .PHONY: help setup demo check lint types test simulate acceptance bench clean
@@ -41,7 +43,7 @@ check: lint ## Lint, layers and the fast tests: no network, no JVM
 	$(BIN)/python -m pytest tests -q -m "$(FAST)"
 
 test: setup lint ## Everything, on real servers; ends with pytest's closing line
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simulate SEED=1 N=1000 [STEPS=…] [MUTANT=…]
 	$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) -n $(or $(N),200) $(if $(STEPS),--steps $(STEPS)) $(if $(MUTANT),--mutant $(MUTANT))

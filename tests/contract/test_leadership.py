@@ -10,12 +10,18 @@ from ledger.adapters.forced import ForcedLeadership
 from tests.contract.candidates import LEASE_S, SESSION_S, Election, Process, overlaps, until
 
 AT_ONCE_S = 0.25  # of calls that wait for nobody: far below every time limit, and enough for a busy machine
+SOON_S = 4.0  # of those that may be called only once: below what a connection waits for an answer
 
 
 def took_s(call) -> float:
     began = time.monotonic()
     call()
     return time.monotonic() - began
+
+
+def quickest_s(call) -> float:
+    """Of three: what blocks does so each time, what the machine makes wait does not."""
+    return min(took_s(call) for _ in range(3))
 
 
 # -- one leads ---------------------------------------------------------------------------------------------------------
@@ -153,25 +159,24 @@ def test_nothing_waits_for_a_server_that_is_silent(leased: Election) -> None:
     one, two = leased.leader("one"), leased.candidate("two")
     two.acquire()
     with leased.stopped():
-        assert took_s(one.valid) < AT_ONCE_S
-        assert took_s(one.standing) < AT_ONCE_S
-        assert took_s(two.acquire) < AT_ONCE_S
+        for call in (one.valid, one.standing, two.acquire):
+            assert quickest_s(call) < AT_ONCE_S
         assert one.valid()  # silence alone ends nothing
         until(lambda: not one.valid(), SESSION_S, "the end of the lease")
         assert "no answer" in one.standing().waits_for or "renewal" in one.standing().waits_for
         until(lambda: "no answer" in two.standing().waits_for, 2 * SESSION_S, "saying that nothing answers")
         assert two.standing().leader == ""
         for candidate in (one, two):
-            assert took_s(candidate.acquire) < AT_ONCE_S
-            assert took_s(candidate.release) < AT_ONCE_S
-        assert took_s(one.close) < 1.5
+            assert quickest_s(candidate.acquire) < AT_ONCE_S
+            assert took_s(candidate.release) < SOON_S
+        assert took_s(one.close) < SOON_S
     until(two.acquire, leased.after_death_s, "a leader once the server answers")
 
 
 def test_who_releases_while_the_server_is_silent_leads_no_more(leased: Election) -> None:
     one = leased.leader("one")
     with leased.stopped():
-        assert took_s(one.release) < AT_ONCE_S
+        assert took_s(one.release) < SOON_S
         assert not one.valid()
     two = leased.candidate("two")
     until(two.acquire, leased.after_death_s, "the next one leading")
