@@ -1,8 +1,9 @@
 """Facts and entries as bytes: Avro in single-object encoding, and back.
 
 C3 01, then the CRC-64-AVRO fingerprint of the writer's schema (8 bytes, little-endian), then the Avro body. The reader
-needs no registry: all versions of all schemas are in the package. Encoding is deterministic, so the same fact is the
-same bytes, which is what makes a spec's digest its name. Source: Avro specification 1.12, docs/PROTOCOL.md.
+needs no registry: all versions of all schemas are in the package. Encoding is deterministic, and the oldest schema that
+can hold a value is the one it is written with, so the same fact is the same bytes in every release, which is what makes
+a spec's digest its name. Source: Avro specification 1.12, docs/PROTOCOL.md.
 
 Decoding is what the fold spends its time on: schemas are parsed once, and how a class is built is worked out once.
 """
@@ -17,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from fastavro import schemaless_reader, schemaless_writer
 
 from ledger.adapters import schemas
+from ledger.adapters.fitting import Fits, fits_in
 from ledger.adapters.schemas import Schema
 from ledger.adapters.values import Build, Flatten, builder, flattener
 from ledger.core.facts import FACT_OF, Fact, JobSubmitted, LeaderClaimed, Progress
@@ -40,18 +42,22 @@ class Undecodable(ValueError):
 
 
 class _Reader(NamedTuple):
-    """How to read what was written with one schema. resolve: the newest schema where that is another, else None."""
+    """How to read what was written with one schema. What the class has and the schema has not gets its default; what the
+    class has not is passed over. Avro's own resolution would say the same, and take twice as long (tests/schemas)."""
 
     kind: type
     schema: Schema
-    resolve: Schema | None
     build: Build
 
 
 class _Writer(NamedTuple):
-    header: bytes
-    schema: Schema
+    """How a class is written: with the oldest schema that holds all that the value says; the newest one always does.
+
+    older: (test, schema) of the versions before the newest, oldest first."""
+
     flatten: Flatten
+    older: tuple[tuple[Fits, Schema], ...]
+    newest: Schema
 
 
 def encode(fact: object) -> bytes:
@@ -64,9 +70,11 @@ def encode(fact: object) -> bytes:
     if writer is None:
         raise TypeError(f"{kind.__name__} is not stored in the log; the classes that are: ledger.adapters.avro.KINDS")
     out = BytesIO()
-    out.write(writer.header)
     try:
-        schemaless_writer(out, writer.schema.parsed, writer.flatten(fact))
+        plain = writer.flatten(fact)
+        schema = next((schema for fits, schema in writer.older if fits(plain)), writer.newest)
+        out.write(MAGIC + schema.fingerprint)
+        schemaless_writer(out, schema.parsed, plain)
     except Exception as error:  # whatever the value made the library say
         raise UsageError(f"this {kind.__name__} can't be stored: {error or type(error).__name__}") from error
     if out.tell() > VALUE_BYTES_MAX:
@@ -87,7 +95,7 @@ def decode(kind: type[T], value: bytes) -> T:
     body = BytesIO(value)
     body.seek(HEADER_BYTES)
     try:
-        plain = schemaless_reader(body, reader.schema.parsed, reader.resolve.parsed if reader.resolve else None)
+        plain = schemaless_reader(body, reader.schema.parsed, None)
         fact: T = reader.build(plain)  # type: ignore[arg-type]
     except Exception as error:  # damaged bytes make the library raise a dozen classes
         reason = str(error) or type(error).__name__
@@ -136,16 +144,18 @@ def _reader(value: bytes) -> _Reader:
 def _readers() -> dict[bytes, _Reader]:
     """Framing and fingerprint -> how to read what follows."""
     kinds = {kind.__name__: kind for kind in KINDS}
-    out = {}
-    for schema in schemas.by_fingerprint().values():
-        kind, newest = kinds[schema.fact], schemas.newest()[schema.fact]
-        resolve = None if schema is newest else newest
-        out[MAGIC + schema.fingerprint] = _Reader(kind, schema, resolve, builder(kind))
-    return out
+    return {
+        MAGIC + schema.fingerprint: _Reader(kinds[schema.fact], schema, builder(kinds[schema.fact]))
+        for schema in schemas.by_fingerprint().values()
+    }
 
 
 @cache
 def _writers() -> dict[type, _Writer]:
-    """Class -> how to write it: always with its newest schema."""
-    newest = [(kind, schemas.newest()[kind.__name__]) for kind in KINDS]
-    return {kind: _Writer(MAGIC + schema.fingerprint, schema, flattener(kind)) for kind, schema in newest}
+    """Class -> how to write it."""
+    out = {}
+    for kind in KINDS:
+        *older, newest = schemas.versions()[kind.__name__]
+        fitting = tuple((fits_in(schema.raw, newest.raw), schema) for schema in older)
+        out[kind] = _Writer(flattener(kind), fitting, newest)
+    return out

@@ -22,11 +22,13 @@ NAMESPACE = "io.jobledger"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """One version of one fact's schema. `fact` is the record's name, `fingerprint` CRC-64-AVRO, little-endian."""
+    """One version of one fact's schema. `fact` is the record's name, `fingerprint` CRC-64-AVRO, little-endian. raw: as in
+    the file; parsed: for fastavro."""
 
     fact: str
     version: int
     fingerprint: bytes
+    raw: dict[str, Any]
     parsed: Any
 
 
@@ -48,7 +50,7 @@ def load(folder: Path) -> Iterator[Schema]:
     """Every version in a folder, each fact's in rising order."""
     for path in sorted(folder.glob("*/[0-9][0-9][0-9][0-9].avsc")):
         raw = json.loads(path.read_text(encoding="utf-8"))
-        yield Schema(raw["name"], int(path.stem), fingerprint_of(raw), parse_schema(raw, named_schemas={}))
+        yield Schema(raw["name"], int(path.stem), fingerprint_of(raw), raw, parse_schema(raw, named_schemas={}))
 
 
 def fingerprint_of(schema: dict[str, Any]) -> bytes:
@@ -63,6 +65,9 @@ def by_fingerprint() -> Mapping[bytes, Schema]:
 
 
 @cache
-def newest() -> Mapping[str, Schema]:
-    """Fact name -> its newest schema: the one that is written."""
-    return {schema.fact: schema for schema in by_fingerprint().values()}
+def versions() -> Mapping[str, list[Schema]]:
+    """Fact name -> all versions of its schema, rising."""
+    found: dict[str, list[Schema]] = {}
+    for schema in by_fingerprint().values():
+        found.setdefault(schema.fact, []).append(schema)
+    return found

@@ -11,7 +11,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -32,25 +32,31 @@ def plain_name(field_name: str) -> str:
 def builder(kind: type) -> Build:
     """plain values -> kind, which must be a dataclass with slots. Raises what a wrong value raises.
 
-    Fills the slots itself: the `__init__` of a frozen dataclass takes three times as long."""
+    A field that is not there has its default: values of an older schema lack what came later. Fills the slots itself:
+    the `__init__` of a frozen dataclass takes three times as long."""
     if not hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
         raise TypeError(f"{kind.__name__} needs slots=True and no __post_init__")
     hints = typing.get_type_hints(kind)
-    plain, special = [], []
+    required, plain, special = [], [], []
     for f in fields(kind):
-        put, convert = getattr(kind, f.name).__set__, _in(hints[f.name])
-        if convert is None:
-            plain.append((put, plain_name(f.name)))
+        put, name, convert = getattr(kind, f.name).__set__, plain_name(f.name), _in(hints[f.name])
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        if convert is not None:
+            special.append((put, name, convert, default))
+        elif default is MISSING:
+            required.append((put, name))
         else:
-            special.append((put, plain_name(f.name), convert))
+            plain.append((put, name, default))
     new = object.__new__
 
     def build(values: dict[str, Any]) -> Any:
         out: Any = new(kind)
-        for put, name in plain:
+        for put, name in required:
             put(out, values[name])
-        for put, name, convert in special:
-            put(out, convert(values[name]))
+        for put, name, default in plain:
+            put(out, values.get(name, default))
+        for put, name, convert, default in special:
+            put(out, convert(values[name]) if default is MISSING or name in values else default)
         return out
 
     return build

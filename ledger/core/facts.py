@@ -33,12 +33,21 @@ class RestartKind(StrEnum):
     NONE = "NONE"
     FIXED_DELAY = "FIXED_DELAY"
     EXPONENTIAL_DELAY = "EXPONENTIAL_DELAY"
+    FAILURE_RATE = "FAILURE_RATE"
 
 
 class OnExhausted(StrEnum):
     UNKNOWN = "UNKNOWN"
     QUARANTINE = "QUARANTINE"
     FAIL = "FAIL"
+
+
+class OnStall(StrEnum):
+    """What follows once a job runs without progress."""
+
+    UNKNOWN = "UNKNOWN"
+    MARK = "MARK"
+    RESTART = "RESTART"
 
 
 class CheckpointRetention(StrEnum):
@@ -86,10 +95,26 @@ class RefusedRestorePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureRule:
+    """Failures that it fits get its label, and are permanent if it says so. The runner judges, where the end is written.
+
+    exit_code: the failure's (killed by a signal: 128 + its number, as shells say); None = any. pattern: a regular
+    expression of Python's that is found in its cause, the last lines of stderr included; "" = any.
+    """
+
+    label: str
+    exit_code: int | None = None
+    pattern: str = ""
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RestartPolicy:
     """When a failed attempt is followed by another. The meaning of the numbers is in `restart`.
 
-    attempts_max: failures in a row that are followed by a restart; 0 = no limit (for NONE it is not read).
+    attempts_max: failures in a row that are followed by a restart; 0 = no limit (not read for NONE and FAILURE_RATE).
+    failures_per_interval: failures within failure_rate_interval_s that are followed by a restart (FAILURE_RATE only).
+    failure_rules: the first that fits a failure counts.
     """
 
     kind: RestartKind = RestartKind.EXPONENTIAL_DELAY
@@ -100,6 +125,26 @@ class RestartPolicy:
     jitter: float = 0.1
     reset_after_s: float = 3600.0
     on_exhausted: OnExhausted = OnExhausted.QUARANTINE
+    failures_per_interval: int = 1
+    failure_rate_interval_s: float = 60.0
+    failure_rules: tuple[FailureRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StallPolicy:
+    """When a running attempt counts as stalled: no new checkpoint for intervals_max * checkpoint_interval_s.
+
+    checkpoint_interval_s: how often the job means to complete one; 0 = nobody watches.
+    """
+
+    checkpoint_interval_s: float = 0.0
+    intervals_max: int = 3
+    on_stall: OnStall = OnStall.MARK
+
+    @property
+    def stalled_after_s(self) -> float:
+        """0 = never."""
+        return self.checkpoint_interval_s * self.intervals_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +164,7 @@ class JobSubmitted:
     restore_from: RestorePoint | None = None
     replaces: str | None = None
     checkpoint_retention: CheckpointRetention = CheckpointRetention.DELETE
+    stall_policy: StallPolicy = StallPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +195,8 @@ class AttemptStarted:
     """The reconciler decided to start this attempt from `base` (None: from scratch); written before the start.
 
     failures: failures in a row before this attempt. failure_times: when the recent ones were seen.
+    recorded_at: when this was recorded, in seconds since the epoch by the reconciler's clock; only where a failure rate
+    needs it, else None.
     """
 
     digest: str
@@ -156,6 +204,7 @@ class AttemptStarted:
     refused: tuple[RefusedRestorePoint, ...] = ()
     failures: int = 0
     failure_times: tuple[float, ...] = ()
+    recorded_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ledger.core.facts import CheckpointRetention, GraphRef, RestorePoint
+from ledger.core.facts import CheckpointRetention, FailureRule, GraphRef, RestorePoint, StallPolicy
 
 
 class JobState(StrEnum):
@@ -50,7 +50,7 @@ class WinningIntent:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryEntry:
-    """All that a reconciler must know of a job to act on it. Published = fold + {as_of, epoch, due_at, due}.
+    """All that a reconciler must know of a job to act on it. Published = fold + {as_of, epoch, due_at, due, stalls_at, stalled}.
 
     attempt: the highest attempt known (top), 0 = none. next_attempt: the one to start or to close, 0 = none.
     outcome, outcome_writer: the end of top that counts, "" = no end known.
@@ -61,6 +61,9 @@ class RecoveryEntry:
     restart_delay_s: from the end of top to the next start. due_at: seconds since the epoch by the leader's clock.
     registers: of a terminal job what is left beside results, without the job id; a bounded number of them.
     as_of: everything below this offset of `partition` of ledger.events is folded in it.
+    failure_rate_interval_s: seconds in which its policy counts failures, 0 = it does not: whether a start is stamped.
+    stall_policy: None = nobody watches, or nothing runs by the log. stalls_at: when it counts as stalled unless a new
+    checkpoint comes first, in seconds since the epoch by the leader's clock; stalled: that time has come.
     """
 
     job_id: str
@@ -96,6 +99,11 @@ class RecoveryEntry:
     epoch: int = 0
     due_at: float | None = None
     due: bool = False
+    failure_rate_interval_s: float = 0.0
+    failure_rules: tuple[FailureRule, ...] = ()
+    stall_policy: StallPolicy | None = None
+    stalls_at: float | None = None
+    stalled: bool = False
 
     @property
     def in_recovery_set(self) -> bool:
@@ -109,6 +117,12 @@ class RecoveryEntry:
     def start_key(self) -> tuple[int, float]:
         """What `due_at` is stamped for, once."""
         return self.next_attempt, self.restart_delay_s
+
+    @property
+    def progress_key(self) -> tuple[int, tuple[int, int] | None, float]:
+        """What `stalls_at` is stamped for, once: a new checkpoint begins anew."""
+        newest = self.restore_points[0].order if self.restore_points else None
+        return self.attempt, newest, self.stall_policy.stalled_after_s if self.stall_policy else 0.0
 
 
 def same_meaning(a: RecoveryEntry | None, b: RecoveryEntry | None) -> bool:
@@ -135,10 +149,10 @@ class Difference:
 
 
 def diff(published: Mapping[str, RecoveryEntry], folded: Mapping[str, RecoveryEntry]) -> list[Difference]:
-    """Jobs whose entries differ in meaning, by id. The stamps of the leader (due_at, due) are not the fold's."""
+    """Jobs whose entries differ in meaning, by id. The stamps of the leader (due, stalled and when) are not the fold's."""
 
     def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
-        return entry and replace(entry, due_at=None, due=False)
+        return entry and replace(entry, due_at=None, due=False, stalls_at=None, stalled=False)
 
     return [
         Difference(job_id, published.get(job_id), folded.get(job_id))

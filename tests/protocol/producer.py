@@ -30,11 +30,19 @@ class Written(NamedTuple):
 
 
 def encode(fact: str, fields: dict[str, Any]) -> bytes:
-    """`fact` is a folder of schemas/."""
-    newest = sorted((page.SCHEMAS / fact).glob("*.avsc"))[-1]
-    schema = json.loads(newest.read_text(encoding="utf-8"))
+    """With the lowest version that has a place for all that is said. `fact` is a folder of schemas/."""
+    *lower, highest = sorted((page.SCHEMAS / fact).glob("*.avsc"))
+    for path in lower:
+        try:
+            return _written(json.loads(path.read_text(encoding="utf-8")), fields, strict=True)
+        except ValueError:
+            continue
+    return _written(json.loads(highest.read_text(encoding="utf-8")), fields)
+
+
+def _written(schema: dict[str, Any], fields: dict[str, Any], strict: bool = False) -> bytes:
     body = io.BytesIO()
-    fastavro.schemaless_writer(body, fastavro.parse_schema(schema), fields)
+    fastavro.schemaless_writer(body, fastavro.parse_schema(schema), fields, strict_allow_default=strict)
     return b"\xc3\x01" + crc64_avro(to_parsing_canonical_form(schema).encode()) + body.getvalue()
 
 

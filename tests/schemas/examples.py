@@ -20,6 +20,7 @@ from ledger.core.facts import (
     CheckpointCompleted,
     CheckpointKind,
     CheckpointRetention,
+    FailureRule,
     GraphRef,
     IntentDeclared,
     IntentKind,
@@ -28,12 +29,14 @@ from ledger.core.facts import (
     JobSubmitted,
     LeaderClaimed,
     OnExhausted,
+    OnStall,
     Progress,
     RefusedRestorePoint,
     RestartKind,
     RestartPolicy,
     RestorePoint,
     SavepointAsked,
+    StallPolicy,
 )  # fmt: skip
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 
@@ -43,17 +46,20 @@ _CHECKPOINT = RestorePoint(2, 17, "file:///var/lib/jobledger/runs/orders-1/2/chk
 _SAVEPOINT = RestorePoint(2, 12, "s3://bucket/orders/sav-12", 5, "", CheckpointKind.SAVEPOINT)
 _OUTSIDE = RestorePoint(0, 0, "hdfs:///old/checkpoint-ü-✓")
 _LABELS = {"team": "payments", "a": "", "größe": "✓"}
+_RULES = (FailureRule("config", 64, "", True), FailureRule("ünreachable", None, "timed? out ✓"))
+_STALLS = StallPolicy(30.5, 4, OnStall.RESTART)
 
 #: One of each class with every field set to something else than its default. What lies in golden/ was written from these.
 FULL: tuple[Any, ...] = (
     JobSubmitted(
         "orders", "prod", "subprocess", _GRAPH,
-        RestartPolicy(RestartKind.FIXED_DELAY, 5, 2.5, 30.0, 3.0, 0.25, 600.0, OnExhausted.FAIL),
-        3, -7, _LABELS, "eu", _OUTSIDE, "orders-0", CheckpointRetention.KEEP,
+        RestartPolicy(RestartKind.FAILURE_RATE, 5, 2.5, 30.0, 3.0, 0.25, 600.0, OnExhausted.FAIL, 4, 900.5, _RULES),
+        3, -7, _LABELS, "eu", _OUTSIDE, "orders-0", CheckpointRetention.KEEP, _STALLS,
     ),
     JobAdmitted(_DIGEST),
     IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops"),
-    AttemptStarted(_DIGEST, _CHECKPOINT, (RefusedRestorePoint(_SAVEPOINT, "missing"),), 2, (1738324800.25, 1738324900.5)),
+    AttemptStarted(_DIGEST, _CHECKPOINT, (RefusedRestorePoint(_SAVEPOINT, "missing"),), 2, (1738324800.25, 1738324900.5),
+                   1738324910.75),
     AttemptRunning("application_1738324800000_0042"),
     CheckpointCompleted("file:///c/chk-18", 4096, "sha256:11", _CHECKPOINT, CheckpointKind.SAVEPOINT, "ask-1"),
     AttemptEnded("exit status 3", 18, 3605.125),
@@ -66,7 +72,7 @@ FULL: tuple[Any, ...] = (
         _GRAPH, _CHECKPOINT, (_CHECKPOINT, _SAVEPOINT, _OUTSIDE), True, 2.5, 2, (1738324800.25,),
         "attempt 2 failed: exit status 3", WinningIntent("RUN", 4, "uuid-4", 2, "latest", True, "go on", "carol"),
         True, 3, -7, "eu", _LABELS, "orders-0", CheckpointRetention.KEEP, ("admitted", "running/1"), 3, 4711, 7,
-        1738324805.5, True,
+        1738324805.5, True, 900.5, _RULES, _STALLS, 1738324999.5, True,
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)

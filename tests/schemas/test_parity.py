@@ -48,7 +48,10 @@ def default_of(field: Field[Any]) -> dict[str, Any]:
 
 
 def bare(schema: Any, named: dict[str, Any]) -> Any:
-    """A schema without doc and namespace, and with every reference by name replaced by what it names."""
+    """A schema without doc and namespace, and with every reference by name replaced by what it names.
+
+    The default of a field that is a record stays as it was first written, whatever that record got later: there it is
+    completed."""
     if isinstance(schema, str):
         return named.get(schema.removeprefix("io.jobledger."), schema)
     if isinstance(schema, list):
@@ -59,6 +62,9 @@ def bare(schema: Any, named: dict[str, Any]) -> Any:
             out[key] = bare(out[key], named)
     if "fields" in out:
         out["fields"] = [{**f, "type": bare(f["type"], named)} for f in (bare_field(f) for f in out["fields"])]
+        for field in out["fields"]:
+            if isinstance(field.get("default"), dict) and isinstance(field["type"], dict) and "fields" in field["type"]:
+                field["default"] = {f["name"]: f["default"] for f in field["type"]["fields"]} | field["default"]
     if "name" in out and out.get("type") in ("record", "enum"):
         named[out["name"]] = out
     return out

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for cached in (schemas.by_fingerprint, schemas.newest, codec._readers, codec._writers):
+    for cached in (schemas.by_fingerprint, schemas.versions, codec._readers, codec._writers):
         cached.cache_clear()
 
 
@@ -65,11 +65,70 @@ def test_a_value_of_an_older_schema_gets_the_defaults(folder: Path) -> None:
     assert codec.decode(CheckpointCompleted, framed(old, {"location": "x"})) == CheckpointCompleted("x")
 
 
-def test_what_is_written_has_the_newest_schema(folder: Path) -> None:
+LATER: dict[str, tuple[Any, dict[str, Any]]] = {
+    "size": (0, {"size": 1}),
+    "digest": ("", {"digest": "d"}),
+    "base": (None, {"base": RestorePoint(1, 2, "y")}),
+    "kind": ("CHECKPOINT", {"kind": CheckpointKind.SAVEPOINT}),
+    "ask": (None, {"ask": "a"}),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_value_is_written_with_the_oldest_schema_that_holds_it(folder: Path, name: str) -> None:
+    """So that the same fact is the same bytes in every release, and old readers can read what has nothing new in it."""
     old = copy.deepcopy(NOW)
     old["fields"] = old["fields"][:1]
     write(folder, old, NOW)
-    assert codec.encode(CheckpointCompleted("x"))[2:10] == schemas.fingerprint_of(NOW)
+    plain, new = CheckpointCompleted("x"), CheckpointCompleted("x", **LATER[name][1])
+    assert codec.encode(plain) == framed(old, {"location": "x"})
+    assert codec.encode(new)[2:10] == schemas.fingerprint_of(NOW)
+    assert (codec.decode(CheckpointCompleted, codec.encode(plain)), codec.decode(CheckpointCompleted, codec.encode(new))) == (
+        plain, new,
+    )  # fmt: skip
+
+
+def test_of_three_versions_the_one_in_the_middle_may_be_enough(folder: Path) -> None:
+    first, second = copy.deepcopy(NOW), copy.deepcopy(NOW)
+    first["fields"], second["fields"] = NOW["fields"][:1], NOW["fields"][:2]
+    write(folder, first, second, NOW)
+    facts = [CheckpointCompleted("x"), CheckpointCompleted("x", 5), CheckpointCompleted("x", 5, "d")]
+    wanted = [schemas.fingerprint_of(schema) for schema in (first, second, NOW)]
+    assert [codec.encode(fact)[2:10] for fact in facts] == wanted
+
+
+def test_what_a_nested_record_or_enum_got_later_counts_too(folder: Path) -> None:
+    old = copy.deepcopy(NOW)
+    point = field(old, "base")["type"][1]
+    point["fields"] = [f for f in point["fields"] if f["name"] != "digest"]
+    point["fields"][-1]["type"]["symbols"].remove("SAVEPOINT")
+    new = copy.deepcopy(NOW)
+    inner = field(new, "base")["type"][1]["fields"]
+    inner.append(inner.pop([f["name"] for f in inner].index("digest")))  # as if it had come last
+    write(folder, old, new)
+
+    def version(base: RestorePoint | None) -> int:
+        value = codec.encode(CheckpointCompleted("x", base=base))
+        assert codec.decode(CheckpointCompleted, value) == CheckpointCompleted("x", base=base)
+        return schemas.by_fingerprint()[value[2:10]].version
+
+    assert version(None) == 1
+    assert version(RestorePoint(1, 2, "y", 3)) == 1
+    assert version(RestorePoint(1, 2, "y", 3, "d")) == 2
+    assert version(RestorePoint(1, 2, "y", kind=CheckpointKind.SAVEPOINT)) == 2
+
+
+def test_avros_own_resolution_says_the_same(folder: Path) -> None:
+    """The codec reads with the writer's schema alone and takes defaults from the classes; here is the long way."""
+    old = copy.deepcopy(NOW)
+    old["fields"] = old["fields"][:2]
+    write(folder, old, NOW)
+    value = framed(old, {"location": "x", "size": 7})
+    resolved = fastavro.schemaless_reader(
+        io.BytesIO(value[10:]), fastavro.parse_schema(copy.deepcopy(old)), fastavro.parse_schema(copy.deepcopy(NOW))
+    )
+    fact = codec.decode(CheckpointCompleted, value)
+    assert {name: getattr(fact, name) for name in resolved} == resolved  # type: ignore[union-attr, arg-type]
 
 
 def test_a_symbol_that_the_code_does_not_know_is_unknown(folder: Path) -> None:
