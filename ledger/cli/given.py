@@ -13,16 +13,21 @@ from ledger.errors import UsageError
 if TYPE_CHECKING:
     from ledger.core.facts import RestartPolicy, RestorePoint
 
-RESTART_FORMS = "none, fixed-delay[:ATTEMPTS[:DELAY]] or exponential-delay[:ATTEMPTS[:DELAY[:DELAY_MAX]]]"
+RESTART_FORMS = (
+    "none, fixed-delay[:ATTEMPTS[:DELAY]], exponential-delay[:ATTEMPTS[:DELAY[:DELAY_MAX]]] or "
+    "failure-rate[:FAILURES[:INTERVAL[:DELAY]]]"
+)
 _UNIT_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
 def restart_policy(text: str | None) -> RestartPolicy:
-    """ATTEMPTS: failures in a row that are followed by a restart, 0 = no limit. A delay is 10s, 500ms, 2m or seconds.
+    """ATTEMPTS: failures in a row that are followed by a restart, 0 = no limit. FAILURES: those within INTERVAL that are.
+    A delay is 10s, 500ms, 2m or seconds.
 
-    Defaults are Flink's: fixed-delay 1 attempt after 1 s; exponential-delay no limit, from 1 s up to 1 min."""
+    Defaults are Flink's: fixed-delay 1 attempt after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
+    1 failure within 1 min, after 1 s."""
     from ledger.core import restart
     from ledger.core.facts import RestartKind, RestartPolicy
 
@@ -36,14 +41,20 @@ def restart_policy(text: str | None) -> RestartPolicy:
             policy = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=1)
         case "exponential-delay", 0 | 1 | 2 | 3:
             policy = RestartPolicy(RestartKind.EXPONENTIAL_DELAY)
+        case "failure-rate", 0 | 1 | 2 | 3:
+            policy = RestartPolicy(RestartKind.FAILURE_RATE)
         case _:
             raise UsageError(f"--restart takes {RESTART_FORMS}, not {text}.")
     if given:
         if not re.fullmatch(r"[0-9]{1,9}", given[0]):
-            raise UsageError(f"--restart {text}: {given[0]} is no number of attempts.", hint=RESTART_FORMS)
-        policy = replace(policy, attempts_max=int(given[0]))
+            what = "failures" if kind == "failure-rate" else "attempts"
+            raise UsageError(f"--restart {text}: {given[0]} is no number of {what}.", hint=RESTART_FORMS)
+        number = int(given[0])
+        policy = replace(policy, **{"failures_per_interval" if kind == "failure-rate" else "attempts_max": number})
     delays = [duration_s(word, f"--restart {text}") for word in given[1:]]
-    if delays:
+    if kind == "failure-rate":
+        policy = replace(policy, **dict(zip(("failure_rate_interval_s", "delay_s"), delays, strict=False)))
+    elif delays:
         delay_s = delays[0]
         delay_max_s = delays[1] if delays[1:] else max(delay_s, policy.delay_max_s)
         if delay_max_s < delay_s:

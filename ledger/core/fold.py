@@ -7,7 +7,6 @@ function of the *set* of registers, so redelivery, order, splits and compaction 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -24,6 +23,7 @@ from ledger.core.facts import (
     JobResult,
     JobSubmitted,
     OnExhausted,
+    RestartKind,
     RestorePoint,
 )  # fmt: skip
 from ledger.core.job import TERMINAL_OUTCOMES, Job, Read
@@ -70,19 +70,22 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
     outcome = end[0].outcome if end else ""
     wants = job.intent[1] if job.intent else None
     retried = _retry_of_end(job) is not None
-    policy_problem = restart.problem(spec.restart_policy)
-    failures, exhausted, delay_s = record.failures if record and not retried else 0, False, 0.0
-    if end and outcome in ("failed", "lost") and not retried and not policy_problem:
-        failures, exhausted, delay_s = restart.after_failure(
-            spec.restart_policy, failures, end[1].ran_for_s, job.job_id, top + 1
-        )
+    policy = spec.restart_policy
+    policy_problem = restart.problem(policy) or restart.stall_problem(spec.stall_policy)
+    failed = end[1] if end and outcome in ("failed", "lost") and not retried and not policy_problem else None
+    past = restart.past(record if not retried else None)  # a retry forgives what failed before it
+    verdict = restart.judge(policy, past, failed.ran_for_s if failed else None, job.job_id, top + 1)
+    watched = spec.stall_policy.stalled_after_s > 0 and job.known(top)
     following = min(top + 1, NUMBER_MAX)
     planned = following if end or not top else 0
 
     def entry(state: JobState, reason: str = "", next_attempt: int = planned) -> RecoveryEntry:
         return _entry(
-            job, spec, state, next_attempt=next_attempt, failures=failures, restart_delay_s=delay_s, reason=reason,
-            graph=spec.graph, restore_points=points, restore_from_named=_restore_from_named(job),
+            job, spec, state, next_attempt=next_attempt, failures=verdict.failures, restart_delay_s=verdict.delay_s,
+            reason=reason, graph=spec.graph, restore_points=points, restore_from_named=_restore_from_named(job),
+            failure_times=past.times, failed_at=verdict.failed_at, failure_rules=policy.failure_rules,
+            failure_rate_interval_s=policy.failure_rate_interval_s if policy.kind is RestartKind.FAILURE_RATE else 0.0,
+            stall_policy=spec.stall_policy if watched and state is JobState.RUNNING else None,
         )  # fmt: skip
 
     if wants and wants.kind is IntentKind.CANCEL:
@@ -99,9 +102,9 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
         return entry(JobState.CREATED)
     if outcome == "failed-permanent" and not retried:
         return entry(JobState.QUARANTINED, _cause(*end))
-    if exhausted:
-        fails = spec.restart_policy.on_exhausted is OnExhausted.FAIL
-        reason = f"{_cause(*end)}; restart policy used up after {failures} failures in a row"
+    if verdict.exhausted:
+        fails = policy.on_exhausted is OnExhausted.FAIL
+        reason = f"{_cause(*end)}; {restart.used_up(policy, verdict.failures)}"
         return entry(JobState.FAILING if fails else JobState.QUARANTINED, reason)
     return entry(JobState.RESTARTING, _cause(*end))
 
@@ -275,8 +278,6 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
         digest=job.admitted.digest, attempt=top,
         outcome=end[0].outcome if end else "", outcome_writer=end[0].writer if end else "",
         known=job.known(top), base=record.base if record else None,
-        # NaN is never equal to itself: such an entry would be published again for ever
-        failure_times=tuple(t for t in record.failure_times if math.isfinite(t)) if record else (),
         intent=intent, slots=spec.slots, priority=spec.priority, region=spec.region, labels=dict(spec.labels),
         replaces=spec.replaces, checkpoint_retention=spec.checkpoint_retention, **rest,
     )  # fmt: skip

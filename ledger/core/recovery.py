@@ -50,7 +50,8 @@ class WinningIntent:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryEntry:
-    """All that a reconciler must know of a job to act on it. Published = fold + {as_of, epoch, due_at, due, stalls_at, stalled}.
+    """All that a reconciler must know of a job to act on it. Published = fold + {as_of, epoch, due_at, due, stalls_at,
+    stalled}.
 
     attempt: the highest attempt known (top), 0 = none. next_attempt: the one to start or to close, 0 = none.
     outcome, outcome_writer: the end of top that counts, "" = no end known.
@@ -61,6 +62,7 @@ class RecoveryEntry:
     restart_delay_s: from the end of top to the next start. due_at: seconds since the epoch by the leader's clock.
     registers: of a terminal job what is left beside results, without the job id; a bounded number of them.
     as_of: everything below this offset of `partition` of ledger.events is folded in it.
+    failed_at: when top failed, in seconds since the epoch; None = it did not, or nobody knows, or nothing counts by it.
     failure_rate_interval_s: seconds in which its policy counts failures, 0 = it does not: whether a start is stamped.
     stall_policy: None = nobody watches, or nothing runs by the log. stalls_at: when it counts as stalled unless a new
     checkpoint comes first, in seconds since the epoch by the leader's clock; stalled: that time has come.
@@ -99,6 +101,7 @@ class RecoveryEntry:
     epoch: int = 0
     due_at: float | None = None
     due: bool = False
+    failed_at: float | None = None
     failure_rate_interval_s: float = 0.0
     failure_rules: tuple[FailureRule, ...] = ()
     stall_policy: StallPolicy | None = None

@@ -25,11 +25,11 @@ from ledger.core.facts import (
 from ledger.core.plan import Action, Close, GiveUp, Lose, Retire, Settle, Start, StartAgain, Stop
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import Attempt, Ended, Register, Result, parse_key, parse_register, partition_of
+from ledger.core.restart import FAILURE_TIMES_MAX
 from ledger.ports import Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
 from ledger.roles.events import EventFactory
 from ledger.tasks import Cleaned, Prepared
 
-FAILURE_TIMES_MAX = 100
 CAUSE_MAX = 2_000
 log = structlog.get_logger("reconciler")
 
@@ -148,10 +148,11 @@ class Flows:
     def _record(
         self, entry: RecoveryEntry, base: RestorePoint | None, refused: tuple[RefusedRestorePoint, ...]
     ) -> AttemptStarted:
-        times = entry.failure_times
-        if entry.outcome in ("failed", "lost"):
-            times = (*times, self._around.time_s())[-FAILURE_TIMES_MAX:]
-        return AttemptStarted(entry.digest, base, refused, entry.failures, times)
+        times, now = entry.failure_times, self._around.time_s()
+        if entry.outcome in ("failed", "lost") and entry.failures:  # 0: a retry forgave it
+            times = (*times, now if entry.failed_at is None else entry.failed_at)[-FAILURE_TIMES_MAX:]
+        recorded_at = now if entry.failure_rate_interval_s else None
+        return AttemptStarted(entry.digest, base, refused, entry.failures, times, recorded_at)
 
     # -- ending --------------------------------------------------------------------------------------------------------
 

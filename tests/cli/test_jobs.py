@@ -122,6 +122,12 @@ def test_wrong_usage_of_submit_is_exit_2_and_changes_nothing(shell, arguments):
     assert shell.values() == before
 
 
+def rate(failures, interval_s, delay_s):
+    return RestartPolicy(
+        RestartKind.FAILURE_RATE, delay_s=delay_s, failures_per_interval=failures, failure_rate_interval_s=interval_s
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
@@ -132,6 +138,10 @@ def test_wrong_usage_of_submit_is_exit_2_and_changes_nothing(shell, arguments):
         ("fixed-delay:0:500ms", RestartPolicy(RestartKind.FIXED_DELAY, 0, 0.5)),
         ("fixed-delay:3:10m", RestartPolicy(RestartKind.FIXED_DELAY, 3, 600.0, 600.0)),
         ("exponential-delay", RestartPolicy(RestartKind.EXPONENTIAL_DELAY)),
+        ("failure-rate", rate(1, 60.0, 1.0)),
+        ("failure-rate:5", rate(5, 60.0, 1.0)),
+        ("failure-rate:5:10m", rate(5, 600.0, 1.0)),
+        ("failure-rate:5:10m:30s", rate(5, 600.0, 30.0)),
         ("exponential-delay:10:2:1h", RestartPolicy(RestartKind.EXPONENTIAL_DELAY, 10, 2.0, 3600.0)),
     ],
 )
@@ -143,7 +153,8 @@ def test_restart_policies(text, policy):
 @pytest.mark.parametrize(
     "text",
     ["", "None", "none:1", "fixed-delay:", "fixed-delay:-1", "fixed-delay:1:2:3", "fixed-delay:1:soon", "fixed-delay:1:-2s",
-     "exponential-delay:1:2m:1m", "exponential-delay:1:2:3:4", "failure-rate"],
+     "exponential-delay:1:2m:1m", "exponential-delay:1:2:3:4", "failure-rate:0", "failure-rate:101", "failure-rate:x", "failure-rate:1:0",
+     "failure-rate:1:2:3:4"],
 )  # fmt: skip
 def test_what_is_no_restart_policy(text):
     with pytest.raises(UsageError):

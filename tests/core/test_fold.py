@@ -186,6 +186,35 @@ def test_time_that_it_ran_begins_the_row_anew():
     assert 0.9 <= got.restart_delay_s <= 1.1
 
 
+RATE = RestartPolicy(RestartKind.FAILURE_RATE, delay_s=5.0, failures_per_interval=2, failure_rate_interval_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("end", "intents", "state", "times", "failed_at"),
+    [
+        (AttemptEnded("boom", ran_for_s=2.0), {}, JobState.QUARANTINED, (950.0, 960.0), 1002.0),
+        (AttemptEnded("boom", ran_for_s=20.0), {}, JobState.RESTARTING, (950.0, 960.0), 1020.0),
+        (AttemptEnded("boom"), {}, JobState.RESTARTING, (950.0, 960.0), None),
+        (
+            AttemptEnded("boom", ran_for_s=2.0), {1: intent("RETRY", 3)},
+            JobState.RESTARTING, (), None,
+        ),
+    ],
+)  # fmt: skip
+def test_a_failure_rate_by_what_stands_in_the_registers(end, intents, state, times, failed_at):
+    """The highest epoch's record counts; a retry forgives all failures before it."""
+    records = {1: started(failures=2, failure_times=(950.0, 960.0), recorded_at=1000.0), 2: started()}
+    facts = {
+        SPEC: spec(restart_policy=RATE), "attempt/3/2": records[1], "attempt/3/1": records[2], f"ended/3/failed/{A}": end,
+        **{f"intent/{rev}/u": fact for rev, fact in intents.items()},
+    }  # fmt: skip
+    got = entry(facts=facts)
+    assert (got.state, got.failure_times, got.failed_at) == (state, times, failed_at)
+    assert got.failure_rate_interval_s == 60.0
+    if state is JobState.QUARANTINED:
+        assert got.reason == "attempt 3 failed: boom; restart policy used up: more than 2 failures within 60 s"
+
+
 def test_the_runners_own_word_counts_before_another_of_the_same_rank():
     facts = {
         f"ended/1/failed/{A}": AttemptEnded("exit 3"),

@@ -6,8 +6,11 @@ import math
 
 import pytest
 
-from ledger.core.facts import OnExhausted, RestartKind, RestartPolicy
-from ledger.core.restart import FAILURES_MAX, after_failure, problem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.core.facts import FailureRule, OnExhausted, OnStall, RestartKind, RestartPolicy, StallPolicy
+from ledger.core.restart import FAILURE_TIMES_MAX, FAILURES_MAX, after_failure, problem, stall_problem
 
 NONE = RestartPolicy(RestartKind.NONE)
 FIXED = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=3, delay_s=7.0)
@@ -15,6 +18,7 @@ EXPONENTIAL = RestartPolicy(
     RestartKind.EXPONENTIAL_DELAY, attempts_max=0, delay_s=1.0, delay_max_s=60.0, multiplier=2.0, jitter=0.0,
     reset_after_s=3600.0,
 )  # fmt: skip
+RATE = RestartPolicy(RestartKind.FAILURE_RATE, delay_s=5.0, failures_per_interval=2, failure_rate_interval_s=60.0)
 
 
 def with_(policy: RestartPolicy, **fields):
@@ -85,12 +89,12 @@ def test_jitter_leads_beyond_the_cap_by_its_share_at_most():
     assert 0 <= min(delays) < 60 < max(delays) <= 120
 
 
-@pytest.mark.parametrize("policy", [NONE, FIXED, EXPONENTIAL, RestartPolicy()])
+@pytest.mark.parametrize("policy", [NONE, FIXED, EXPONENTIAL, RATE, RestartPolicy()])
 def test_policies_without_a_problem(policy):
     assert problem(policy) == ""
 
 
-@pytest.mark.parametrize("name", ["delay_s", "delay_max_s", "multiplier", "jitter", "reset_after_s"])
+@pytest.mark.parametrize("name", ["delay_s", "delay_max_s", "multiplier", "jitter", "reset_after_s", "failure_rate_interval_s"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e308])
 @pytest.mark.parametrize("kind", [RestartKind.NONE, RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY])
 def test_numbers_that_are_none_are_a_problem_that_names_the_field(kind, name, value):
@@ -100,7 +104,126 @@ def test_numbers_that_are_none_are_a_problem_that_names_the_field(kind, name, va
 @pytest.mark.parametrize(
     "fields",
     [{"multiplier": 0.5}, {"jitter": 1.5}, {"attempts_max": -1}, {"kind": RestartKind.UNKNOWN},
-     {"on_exhausted": OnExhausted.UNKNOWN}],
+     {"on_exhausted": OnExhausted.UNKNOWN}, {"failures_per_interval": 0}, {"failures_per_interval": 101},
+     {"failure_rules": (FailureRule("", 1),)}, {"failure_rules": (FailureRule("two words", 1),)},
+     {"failure_rules": (FailureRule("a", 0),)}, {"failure_rules": (FailureRule("a", 256),)},
+     {"failure_rules": (FailureRule("a"),)}, {"failure_rules": (FailureRule("a", None, "x" * 1001),)},
+     {"failure_rules": (FailureRule("a", 1),) * 51}],
 )  # fmt: skip
 def test_other_problems(fields):
     assert problem(with_(EXPONENTIAL, **fields)) != ""
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [StallPolicy(on_stall=OnStall.UNKNOWN), StallPolicy(-1.0), StallPolicy(math.nan), StallPolicy(1.0, 0),
+     StallPolicy(1e10)],
+)  # fmt: skip
+def test_stall_policies_by_which_nobody_can_watch(policy):
+    assert stall_problem(policy) != ""
+    assert stall_problem(StallPolicy()) == stall_problem(StallPolicy(30.0, 1, OnStall.RESTART)) == ""
+
+
+# -- failure rate ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "recorded_at", "ran_for_s", "failed_at", "exhausted"),
+    [
+        ((), 100.0, 1.0, 101.0, False),
+        ((90.0,), 100.0, 1.0, 101.0, False),  # two within a minute are followed by a restart …
+        ((80.0, 90.0), 100.0, 1.0, 101.0, True),  # … and the third is one too many
+        ((80.0, 90.0), 100.0, 39.0, 139.0, True),
+        ((80.0, 90.0), 100.0, 40.0, 140.0, False),  # the first is a whole minute ago
+        ((1.0, 2.0, 3.0), 100.0, 1.0, 101.0, False),
+        ((1.0, 2.0, 3.0), 3.5, 100.0, 103.5, False),
+        # It was stopped and resumed: the time in between counts, though no attempt ran.
+        ((80.0, 90.0), 5000.0, 1.0, 5001.0, False),
+        # Nobody knows when it failed: it counts with the next attempt, whose record says when it was seen.
+        ((80.0, 90.0), 100.0, 0.0, None, False),
+        ((80.0, 90.0, 100.0), 100.0, 0.0, None, True),
+        ((80.0, 90.0), None, 1.0, None, False),  # a record of an older release
+        ((80.0, 90.0, 100.0), None, 1.0, None, True),
+        ((), None, 0.0, None, False),
+        # Clocks of leaders that were far off
+        ((9e9, 9e9, 9e9), 100.0, 1.0, 101.0, False),
+        ((100.5, 102.0), 100.0, 1.0, 101.0, True),
+    ],
+)
+def test_a_failure_rate(times, recorded_at, ran_for_s, failed_at, exhausted):
+    got = after_failure(RATE, 7, ran_for_s, "job-1", 2, times, recorded_at)
+    assert got == (8, exhausted, 5.0, failed_at)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -1.0, 1e308])
+def test_a_failure_rate_is_total(number):
+    for times, recorded_at, ran_for_s in (((number,), 1.0, 1.0), ((1.0,), number, 1.0), ((1.0,), 1.0, number)):
+        got = after_failure(RATE, 0, ran_for_s, "job-1", 2, times, recorded_at)
+        assert not got.exhausted
+        assert got.failed_at is None or math.isfinite(got.failed_at)
+
+
+TIMES = st.lists(st.integers(0, 500), max_size=20).map(sorted)
+RATES = st.builds(
+    RestartPolicy, st.just(RestartKind.FAILURE_RATE), delay_s=st.integers(0, 9).map(float),
+    failures_per_interval=st.integers(1, 6), failure_rate_interval_s=st.integers(1, 200).map(float),
+)  # fmt: skip
+
+
+class Job:
+    """A job that fails at given moments, with the log that the roles would write about it. Each attempt begins where the
+    one before failed, or later; the record is written then."""
+
+    def __init__(self, policy):
+        self.policy, self.times, self.recorded_at = policy, (), 0.0
+
+    def fails(self, at, known=True, seen=None):
+        """at, seen: when it fails, and when a reconciler records the next attempt."""
+        ran_for_s = at - self.recorded_at if known else 0.0
+        got = after_failure(self.policy, 0, ran_for_s, "job-1", 2, self.times, self.recorded_at)
+        seen = at if seen is None else seen
+        self.times = (*self.times, seen if got.failed_at is None else got.failed_at)[-FAILURE_TIMES_MAX:]
+        self.recorded_at = seen
+        return got.exhausted
+
+
+@given(RATES, TIMES)
+def test_law_exhausted_is_more_failures_than_allowed_in_the_interval_before(policy, moments):
+    """By the true times of all failures, however late each was seen."""
+    job, moments = Job(policy), sorted({float(m + 1) for m in moments})
+    for i, at in enumerate(moments):
+        later = moments[i + 1] if i + 1 < len(moments) else at
+        recent = [m for m in moments[: i + 1] if at - m < policy.failure_rate_interval_s]
+        assert job.fails(at, seen=(at + later) / 2) is (len(recent) > policy.failures_per_interval)
+
+
+@given(RATES, TIMES, st.integers(-(10**6), 10**6))
+def test_law_only_differences_of_times_count(policy, moments, shift):
+    before, recorded_at = [float(m) for m in moments], 501.0
+    here = after_failure(policy, 0, 3.0, "job-1", 2, before, recorded_at)
+    there = after_failure(policy, 0, 3.0, "job-1", 2, [t + shift for t in before], recorded_at + shift)
+    assert here.exhausted is there.exhausted
+
+
+@given(RATES, TIMES, st.integers(0, 500))
+def test_law_one_more_failure_never_helps_and_time_always_does(policy, moments, extra):
+    before = [float(m) for m in moments]
+
+    def exhausted(times, ran_for_s=3.0):
+        return after_failure(policy, 0, ran_for_s, "job-1", 2, times, 501.0).exhausted
+
+    assert exhausted([*before, float(extra)]) >= exhausted(before)
+    assert exhausted(before, 3.0 + extra) <= exhausted(before)
+    assert not exhausted(before, policy.failure_rate_interval_s + 3.0), "an interval of health forgives all"
+    assert exhausted(before[::-1]) is exhausted(before), "nor does their order matter"
+
+
+@given(RATES, st.integers(0, 10))
+def test_law_attempts_that_are_always_lost_are_given_up_one_later(policy, step):
+    """A loss counts once it was seen, which stands in the record of the next attempt."""
+    job, allowed = Job(policy), policy.failures_per_interval
+    verdicts = [
+        job.fails(job.recorded_at, known=False, seen=job.recorded_at + step) for _ in range(allowed + 2)
+    ]
+    too_often = allowed * step < policy.failure_rate_interval_s
+    assert verdicts == [False] * (allowed + 1) + [too_often]

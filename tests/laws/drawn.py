@@ -54,7 +54,10 @@ class World(NamedTuple):
     def spec(self, digest: str = DIGEST) -> JobSubmitted:
         return JobSubmitted(
             "etl", digest[0], "subprocess", GraphRef("file:///g", "0" * 64, 1),
-            RestartPolicy(self.policy, attempts_max=1, reset_after_s=50.0, on_exhausted=self.on_exhausted),
+            RestartPolicy(
+                self.policy, attempts_max=1, reset_after_s=50.0, on_exhausted=self.on_exhausted,
+                failures_per_interval=1, failure_rate_interval_s=100.0,
+            ),
             restore_from=OUTSIDE if self.from_outside else None,
         )  # fmt: skip
 
@@ -67,7 +70,7 @@ class World(NamedTuple):
 
 WORLDS = st.builds(
     World,
-    st.sampled_from([RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY, RestartKind.NONE]),
+    st.sampled_from([RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY, RestartKind.FAILURE_RATE, RestartKind.NONE]),
     st.sampled_from([OnExhausted.QUARANTINE, OnExhausted.FAIL]),
     st.booleans(),
 )
@@ -92,7 +95,11 @@ def value(register: Register, world: World) -> Fact:
             kind, attempt, from_ = uuid.split("_")
             return IntentDeclared(IntentKind(kind), int(attempt), from_.replace(".", "/"), reason=uuid)
         case Attempt(n, epoch):
-            return AttemptStarted(DIGEST, world.base(n, epoch), failures=epoch % 2 + (n > 2))
+            times = tuple(200.0 * i + 40.0 - 50.0 * epoch for i in range(2, n + 1))
+            return AttemptStarted(
+                DIGEST, world.base(n, epoch), failures=epoch % 2 + (n > 2), failure_times=times,
+                recorded_at=200.0 * n if world.policy is RestartKind.FAILURE_RATE else None,
+            )  # fmt: skip
         case Running(n):
             return AttemptRunning(f"pid {n}")
         case Checkpoint(n, id_):

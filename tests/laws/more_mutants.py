@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pytest import MonkeyPatch
 
 from ledger.core import fold as core
+from ledger.core import restart
 from ledger.core.facts import CheckpointCompleted, CheckpointKind, IntentKind
 from ledger.core.job import Job
 from ledger.core.registers import Intent, Register, register_name
@@ -199,3 +201,39 @@ def pruning_takes_savepoints(m: MonkeyPatch) -> None:
         ]  # fmt: skip
 
     _also(m, savepoints)
+
+
+# -- budgets -----------------------------------------------------------------------------------------------------------
+
+
+@mutant("oracle")
+def a_retry_forgives_the_counter_and_not_the_times(m: MonkeyPatch) -> None:
+    plain = core.fold_job
+
+    def fold_job(job: Job, keep: int = core.RESTORE_POINTS) -> Any:
+        entry, record = plain(job, keep), job.attempt(job.top)
+        if entry is None or record is None or entry.terminal:
+            return entry
+        return replace(entry, failure_times=record.failure_times)
+
+    m.setattr(core, "fold_job", fold_job)
+
+
+def _exceeded(m: MonkeyPatch, other: Callable[..., bool]) -> None:
+    plain = restart._exceeded
+    m.setattr(restart, "_exceeded", lambda policy, *rest: other(lambda *r: plain(policy, *r), policy, *rest))
+
+
+@mutant("oracle")
+def a_rate_leaves_out_the_newest_failure(m: MonkeyPatch) -> None:
+    _exceeded(m, lambda plain, policy, times, failed_at, recorded_at: plain(times, None, failed_at))
+
+
+@mutant("oracle")
+def a_rate_counts_from_the_start_of_the_attempt(m: MonkeyPatch) -> None:
+    _exceeded(m, lambda plain, policy, times, failed_at, recorded_at: plain(times, recorded_at, recorded_at))
+
+
+@mutant("oracle")
+def a_rate_counts_all_the_failures_that_there_are(m: MonkeyPatch) -> None:
+    _exceeded(m, lambda plain, policy, times, *rest: len(times) >= policy.failures_per_interval)

@@ -25,6 +25,8 @@ class Opinion(NamedTuple):
     outcome: str = ""
     outcome_writer: str = ""
     failures: int = 0
+    failure_times: tuple[float, ...] = ()
+    failed_at: float | None = None
     intent: tuple[int, str] | None = None
     restore_points: tuple[tuple[int, int], ...] = ()
     base: tuple[int, int] | None = None
@@ -53,14 +55,18 @@ def opinion(facts: Mapping[Register, Any], keep: int) -> Opinion | None:
     offer = _offer(facts, spec, retry.from_ if retry else "latest")
     signs = [r for r in facts if isinstance(r, Running | Ended | Checkpoint) and r.n == top]
     failures = 0 if record is None or retry else record.failures
-    used_up = False
+    times = () if record is None or retry else record.failure_times
+    used_up, failed_at = False, None
     if outcome in ("failed", "lost") and not retry:
         failures, used_up = _one_more(spec.restart_policy, failures, facts[end].ran_for_s)
+        if spec.restart_policy.kind is RestartKind.FAILURE_RATE:
+            used_up, failed_at = _too_often(spec.restart_policy, times, record and record.recorded_at, facts[end].ran_for_s)
 
     def say(state: str, next_attempt: int = 0) -> Opinion:
         terminal = state in ("FINISHED", "CANCELED", "FAILED")
         return Opinion(
-            state, top, next_attempt, outcome, end.writer if end else "", 0 if terminal else failures, winner,
+            state, top, next_attempt, outcome, end.writer if end else "", 0 if terminal else failures,
+            () if terminal else times, None if terminal else failed_at, winner,
             tuple(offer[:keep]), record and record.base and record.base.order, bool(signs),
         )  # fmt: skip
 
@@ -100,6 +106,17 @@ def _one_more(policy: Any, failures: int, ran_for_s: float) -> tuple[int, bool]:
     if policy.kind is RestartKind.EXPONENTIAL_DELAY and ran_for_s >= policy.reset_after_s:
         failures = 0
     return failures + 1, 0 < policy.attempts_max < failures + 1
+
+
+def _too_often(policy: Any, times: Any, recorded_at: float | None, ran_for_s: float) -> tuple[bool, float | None]:
+    """(budget used up, when it failed)."""
+    if recorded_at is None:
+        recent = [t for t in times if abs(times[-1] - t) < policy.failure_rate_interval_s]
+        return len(recent) > policy.failures_per_interval, None
+    failed_at = recorded_at + ran_for_s if ran_for_s else None
+    last = failed_at or recorded_at
+    recent = [t for t in [*times, *([failed_at] if failed_at else [])] if abs(last - t) < policy.failure_rate_interval_s]
+    return len(recent) > policy.failures_per_interval, failed_at
 
 
 def _offer(facts: Mapping[Register, Any], spec: Any, chosen: str) -> list[tuple[int, int]]:

@@ -11,7 +11,16 @@ import pytest
 from ledger.adapters import avro
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.core.facts import AttemptEnded, IntentDeclared, IntentKind, JobSubmitted, RestorePoint
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptStarted,
+    IntentDeclared,
+    IntentKind,
+    JobSubmitted,
+    RestartKind,
+    RestartPolicy,
+    RestorePoint,
+)
 from ledger.core.recovery import JobState
 from ledger.core.registers import Ended, Intent, Spec, partition_of
 from ledger.errors import Fenced
@@ -173,6 +182,44 @@ def test_a_budget_that_is_used_up_quarantines(cluster: Cluster) -> None:
     entry = cluster.entry("job")
     assert entry is not None and entry.state is JobState.QUARANTINED and "used up" in entry.reason
     assert [n for n, _ in starts(cluster)] == [1, 2, 3, 4]
+
+
+RATE = replace(SPEC, restart_policy=RestartPolicy(RestartKind.FAILURE_RATE, 0, 1.0, failures_per_interval=2))
+
+
+def test_a_failure_rate_survives_leaders_and_counts_by_when_it_failed(cluster: Cluster) -> None:
+    cluster.job("job", RATE)
+    cluster.go()
+    for n in (1, 2):
+        cluster.runner.end("job", n, "failed", "boom", ran_for_s=1.0)
+        cluster.elections["projector"].holder = None
+        cluster.p, cluster.r = cluster.projector(f"p{n + 1}"), cluster.new_reconciler()
+        cluster.go()
+    entry = cluster.entry("job")
+    assert entry is not None and (entry.state, entry.attempt) == (JobState.RUNNING, 3)
+    record = avro.decode(AttemptStarted, cluster.values()[b"job/attempt/2/2"])
+    assert record.recorded_at is not None and len(record.failure_times) == 1
+    assert len(entry.failure_times) == 2 and entry.failure_times[1] == record.recorded_at + 1.0
+    cluster.runner.end("job", 3, "failed", "boom", ran_for_s=1.0)
+    cluster.go()
+    entry = cluster.entry("job")
+    assert entry is not None and entry.state is JobState.QUARANTINED
+    assert entry.reason.endswith("more than 2 failures within 60 s")
+    cluster.intend("job", IntentKind.RETRY, attempt=3)
+    cluster.go()
+    cluster.runner.end("job", 4, "failed", "boom", ran_for_s=1.0)
+    cluster.go()
+    assert starts(cluster)[-1][0] == 5, "a retry begins anew"
+
+
+def test_a_failure_rate_forgives_what_is_an_interval_ago(cluster: Cluster) -> None:
+    cluster.job("job", RATE)
+    cluster.go()
+    for n in range(1, 6):
+        cluster.clock.advance(61.0)
+        cluster.runner.end("job", n, "failed", "boom", ran_for_s=61.0)
+        cluster.go()
+    assert cluster.state("job") == "RUNNING" and starts(cluster)[-1][0] == 6
 
 
 def test_cancel_stops_settles_closes_and_retires(cluster: Cluster) -> None:

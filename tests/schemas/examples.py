@@ -72,7 +72,7 @@ FULL: tuple[Any, ...] = (
         _GRAPH, _CHECKPOINT, (_CHECKPOINT, _SAVEPOINT, _OUTSIDE), True, 2.5, 2, (1738324800.25,),
         "attempt 2 failed: exit status 3", WinningIntent("RUN", 4, "uuid-4", 2, "latest", True, "go on", "carol"),
         True, 3, -7, "eu", _LABELS, "orders-0", CheckpointRetention.KEEP, ("admitted", "running/1"), 3, 4711, 7,
-        1738324805.5, True, 900.5, _RULES, _STALLS, 1738324999.5, True,
+        1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True,
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)
