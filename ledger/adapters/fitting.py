@@ -7,7 +7,7 @@ end of a record, symbols at the end of an enum. Source: docs/decisions/0015.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Fits = Callable[[Any], bool]
@@ -23,21 +23,22 @@ def _fits(old: Any, new: Any, old_named: Named, new_named: Named) -> Fits | None
     """None where the two are the same, so that a value need not be walked."""
     old, new = _named(old, old_named), _named(new, new_named)
     if isinstance(new, list):
-        inner = _fits(old[1], new[1], old_named, new_named)
-        return None if inner is None else lambda value: value is None or inner(_bare(value))
+        return _within(_fits(old[1], new[1], old_named, new_named), lambda value: () if value is None else (_bare(value),))
     match new.get("type") if isinstance(new, dict) else None:
         case "enum":
             symbols = frozenset(old["symbols"])
             return None if symbols.issuperset(new["symbols"]) else lambda value: str(value) in symbols
         case "array":
-            inner = _fits(old["items"], new["items"], old_named, new_named)
-            return None if inner is None else lambda value: all(map(inner, value))
+            return _within(_fits(old["items"], new["items"], old_named, new_named), lambda value: value)
         case "map":
-            inner = _fits(old["values"], new["values"], old_named, new_named)
-            return None if inner is None else lambda value: all(map(inner, value.values()))
+            return _within(_fits(old["values"], new["values"], old_named, new_named), lambda value: value.values())
         case "record":
             return _record(old, new, old_named, new_named)
     return None
+
+
+def _within(fits: Fits | None, parts: Callable[[Any], Iterable[Any]]) -> Fits | None:
+    return None if fits is None else lambda value: all(map(fits, parts(value)))
 
 
 def _record(old: dict[str, Any], new: dict[str, Any], old_named: Named, new_named: Named) -> Fits | None:

@@ -50,10 +50,14 @@ def restart_policy(text: str | None) -> RestartPolicy:
             what = "failures" if kind == "failure-rate" else "attempts"
             raise UsageError(f"--restart {text}: {given[0]} is no number of {what}.", hint=RESTART_FORMS)
         number = int(given[0])
-        policy = replace(policy, **{"failures_per_interval" if kind == "failure-rate" else "attempts_max": number})
+        if kind == "failure-rate":
+            policy = replace(policy, failures_per_interval=number)
+        else:
+            policy = replace(policy, attempts_max=number)
     delays = [duration_s(word, f"--restart {text}") for word in given[1:]]
     if kind == "failure-rate":
-        policy = replace(policy, **dict(zip(("failure_rate_interval_s", "delay_s"), delays, strict=False)))
+        interval_s, delay_s = [*delays, *(policy.failure_rate_interval_s, policy.delay_s)[len(delays) :]]
+        policy = replace(policy, failure_rate_interval_s=interval_s, delay_s=delay_s)
     elif delays:
         delay_s = delays[0]
         delay_max_s = delays[1] if delays[1:] else max(delay_s, policy.delay_max_s)

@@ -153,7 +153,8 @@ def test_restart_policies(text, policy):
 @pytest.mark.parametrize(
     "text",
     ["", "None", "none:1", "fixed-delay:", "fixed-delay:-1", "fixed-delay:1:2:3", "fixed-delay:1:soon", "fixed-delay:1:-2s",
-     "exponential-delay:1:2m:1m", "exponential-delay:1:2:3:4", "failure-rate:0", "failure-rate:101", "failure-rate:x", "failure-rate:1:0",
+     "exponential-delay:1:2m:1m", "exponential-delay:1:2:3:4", "failure-rate:0", "failure-rate:101", "failure-rate:x",
+     "failure-rate:1:0",
      "failure-rate:1:2:3:4"],
 )  # fmt: skip
 def test_what_is_no_restart_policy(text):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,7 +93,9 @@ def test_policies_without_a_problem(policy):
     assert problem(policy) == ""
 
 
-@pytest.mark.parametrize("name", ["delay_s", "delay_max_s", "multiplier", "jitter", "reset_after_s", "failure_rate_interval_s"])
+@pytest.mark.parametrize(
+    "name", ["delay_s", "delay_max_s", "multiplier", "jitter", "reset_after_s", "failure_rate_interval_s"]
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e308])
 @pytest.mark.parametrize("kind", [RestartKind.NONE, RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY])
 def test_numbers_that_are_none_are_a_problem_that_names_the_field(kind, name, value):

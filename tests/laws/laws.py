@@ -70,7 +70,8 @@ def the_fold_says_what_the_plain_rules_say(history: History) -> None:
             continue
         got = oracle.Opinion(
             str(entry.state), entry.attempt, entry.next_attempt, entry.outcome, entry.outcome_writer, entry.failures,
-            entry.failure_times, entry.failed_at, entry.intent and (entry.intent.rev, entry.intent.id), tuple(p.order for p in entry.restore_points),
+            entry.failure_times, entry.failed_at, entry.intent and (entry.intent.rev, entry.intent.id),
+            tuple(p.order for p in entry.restore_points),
             entry.base and entry.base.order, entry.known, entry.retiring,
         )  # fmt: skip
         if entry.retiring:
