@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ledger.core.facts import Fact, GraphRef, RestorePoint
+from ledger.core.facts import Fact, FailureRule, GraphRef, RestorePoint
 from ledger.core.registers import Register
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -210,9 +210,13 @@ class Runner(Protocol):
     """
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
-        """At most once per (job, n), durably: also after a crash of the runner between the call and the start."""
+        """At most once per (job, n), durably: also after a crash of the runner between the call and the start.
+
+        failure_rules: the first that fits a failure of the attempt stands with its label before the cause; if it is
+        permanent the end is `failed-permanent`. What the runner did not see itself is judged by none."""
 
     def observe(self) -> list[ObservedAttempt]:
         """All attempts that the runner has not forgotten, in one call."""
@@ -355,6 +359,7 @@ class Task:
     outcome: str = ""
     dispose: bool = False
     forced: bool = False
+    failure_rules: tuple[FailureRule, ...] = ()
 
 
 class TaskStatus(StrEnum):

@@ -54,7 +54,8 @@ def start(task: Task, runner: Runner, _: BlobStore) -> StartAnswer:
     """`restore_points` holds the one to begin from, or none."""
     if task.graph is None:
         raise PermanentError("a job without a graph can't be started")
-    return runner.start(task.job_id, task.n, task.graph, next(iter(task.restore_points), None), {})
+    base = next(iter(task.restore_points), None)
+    return runner.start(task.job_id, task.n, task.graph, base, {}, task.failure_rules)
 
 
 def fence(task: Task, runner: Runner, _: BlobStore) -> list[RunnerEvent]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from ledger.core.facts import RestartPolicy, RestorePoint
+    from ledger.core.facts import FailureRule, RestartPolicy, RestorePoint, StallPolicy
 
 RESTART_FORMS = (
     "none, fixed-delay[:ATTEMPTS[:DELAY]], exponential-delay[:ATTEMPTS[:DELAY[:DELAY_MAX]]] or "
@@ -22,13 +22,21 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
-def restart_policy(text: str | None) -> RestartPolicy:
+def restart_policy(text: str | None, rules: tuple[FailureRule, ...] = ()) -> RestartPolicy:
     """ATTEMPTS: failures in a row that are followed by a restart, 0 = no limit. FAILURES: those within INTERVAL that are.
     A delay is 10s, 500ms, 2m or seconds.
 
     Defaults are Flink's: fixed-delay 1 attempt after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
     1 failure within 1 min, after 1 s."""
     from ledger.core import restart
+
+    policy = replace(_restart_policy(text), failure_rules=rules)
+    if problem := restart.problem(policy):
+        raise UsageError(f"{f'--restart {text}: ' if text else ''}{problem}.", hint=RESTART_FORMS)
+    return policy
+
+
+def _restart_policy(text: str | None) -> RestartPolicy:
     from ledger.core.facts import RestartKind, RestartPolicy
 
     if text is None:
@@ -64,8 +72,57 @@ def restart_policy(text: str | None) -> RestartPolicy:
         if delay_max_s < delay_s:
             raise UsageError(f"--restart {text}: the delay can't grow from {delay_s:g} s to at most {delay_max_s:g} s.")
         policy = replace(policy, delay_s=delay_s, delay_max_s=delay_max_s)
-    if problem := restart.problem(policy):
-        raise UsageError(f"--restart {text}: {problem}.", hint=RESTART_FORMS)
+    return policy
+
+
+def failure_rules(
+    exit_codes: Iterable[int], patterns: Iterable[str], labels: Iterable[str], permanent_labels: Iterable[str]
+) -> tuple[FailureRule, ...]:
+    """labels: LABEL=CODE or LABEL=REGEX. Permanent rules are asked first, so that none of the others hides them."""
+    from ledger.core.facts import FailureRule
+
+    permanent = set(permanent_labels)
+    rules = []
+    for text in labels:
+        label, separator, what = text.partition("=")
+        if not separator or not what:
+            raise UsageError(f"--failure-label takes LABEL=CODE or LABEL=REGEX, not {text}.")
+        number = what.isascii() and what.isdigit()
+        code, pattern = (int(what), "") if number else (None, what)
+        rules.append(FailureRule(label, code, pattern, label in permanent))
+    if unknown := permanent - {rule.label for rule in rules}:
+        raise UsageError(f"--permanent-label {min(unknown)}: no --failure-label says what that is.")
+    rules += [FailureRule("permanent", code, "", True) for code in exit_codes]
+    rules += [FailureRule("permanent", None, pattern, True) for pattern in patterns]
+    for rule in rules:
+        try:
+            re.compile(rule.pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise UsageError(
+                f"{rule.pattern} is no regular expression: {error}.", hint="Those of Python's re module are meant."
+            ) from error
+    return tuple(sorted(rules, key=lambda rule: not rule.permanent))
+
+
+def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_stall: str | None) -> StallPolicy:
+    """Nobody watches where no interval is given."""
+    from ledger.core import restart
+    from ledger.core.facts import OnStall, StallPolicy
+
+    if checkpoint_interval is None:
+        if stalled_after is not None or on_stall is not None:
+            flag = "--stalled-after" if stalled_after is not None else "--on-stall"
+            raise UsageError(f"{flag} needs --checkpoint-interval: how often does the job mean to complete one?")
+        return StallPolicy()
+    interval_s = duration_s(checkpoint_interval, "--checkpoint-interval")
+    if interval_s == 0:
+        raise UsageError("--checkpoint-interval must be more than 0.")
+    kind = (on_stall or "mark").upper()
+    if kind not in (OnStall.MARK, OnStall.RESTART):
+        raise UsageError(f"--on-stall takes mark or restart, not {on_stall}.")
+    policy = StallPolicy(interval_s, 3 if stalled_after is None else stalled_after, OnStall(kind))
+    if problem := restart.stall_problem(policy):
+        raise UsageError(f"--checkpoint-interval, --stalled-after: {problem}.")
     return policy
 
 

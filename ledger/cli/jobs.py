@@ -41,6 +41,46 @@ Restart = Annotated[
     str | None,
     typer.Option("--restart", metavar="POLICY", help=f"{given.RESTART_FORMS}. Default: exponential-delay."),
 ]
+PermanentExitCode = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--permanent-exit-code", metavar="CODE",
+        help="A failure with this exit code is permanent: no restart. 128 + N: killed by signal N. May be given again.",
+    ),
+]  # fmt: skip
+PermanentPattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--permanent-pattern", metavar="REGEX",
+        help="So is one whose cause, the last lines of stderr included, has a match. May be given again.",
+    ),
+]  # fmt: skip
+FailureLabel = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--failure-label", metavar="LABEL=CODE|REGEX", help="Call failures of a kind by a name. May be given again."
+    ),
+]
+PermanentLabel = Annotated[
+    list[str] | None,
+    typer.Option("--permanent-label", metavar="LABEL", help="Failures of this name are permanent. May be given again."),
+]
+CheckpointInterval = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint-interval", metavar="DURATION", help="How often the job completes a checkpoint; so a stall shows."
+    ),
+]
+StalledAfter = Annotated[
+    int | None,
+    typer.Option(
+        "--stalled-after", metavar="N", help="Stalled: no new checkpoint for N intervals; default 3.", show_default=False
+    ),
+]
+OnStalled = Annotated[
+    str | None,
+    typer.Option("--on-stall", metavar="mark|restart", help="What follows then; a restart counts as a failure."),
+]
 Priority = Annotated[int, typer.Option("--priority", metavar="N", help="Higher ones start first.")]
 Graph = Annotated[
     list[Path] | None,
@@ -66,7 +106,10 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over o
 def submit(
     world: World, command: Command = None, id_: Id = None, name: Name = None, namespace: Namespace = "default",
     unique: Unique = False, restart: Restart = None, priority: Priority = 0, graph: Graph = None, env: Env = None,
-    from_: From = None, wait: Wait = False,
+    from_: From = None, permanent_exit_code: PermanentExitCode = None, permanent_pattern: PermanentPattern = None,
+    failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
+    checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
+    wait: Wait = False,
 ) -> None:  # fmt: skip
     """Submit a job: a command, run by the agent of this host, and brought back until it is over.
 
@@ -79,10 +122,14 @@ def submit(
 
     if not command:
         raise UsageError("Say what to run.", hint="For example: jobledger submit --name etl -- python etl.py")
+    rules = given.failure_rules(
+        permanent_exit_code or (), permanent_pattern or (), failure_label or (), permanent_label or ()
+    )
     spec = JobSubmitted(
         given.name(name if name is not None else _program(command[0]), "--name"),
-        given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart), priority=priority,
+        given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart, rules), priority=priority,
         restore_from=given.restore_point(from_),
+        stall_policy=given.stall_policy(checkpoint_interval, stalled_after, on_stall),
     )  # fmt: skip
     blob = pack(command, graph or (), given.environment(env or ()))
     try:

@@ -111,7 +111,7 @@ class Flows:
         yield from self._write(entry, memory, (Attempt(n, self._factory.epoch), record))
         base = (prepared.base,) if prepared.base else ()
         failpoints.hit("start.recorded")
-        outcome = yield self._task("start", entry, n, graph=entry.graph, restore_points=base)
+        outcome = yield self._start_task(entry, n, base)
         failpoints.hit("start.answered")
         yield from self._started(entry, memory, n, outcome)
 
@@ -123,7 +123,7 @@ class Flows:
             return
         if outcome.status is not TaskStatus.DONE or outcome.answer.unknown:
             return
-        outcome = yield self._task("start", entry, n, graph=entry.graph, restore_points=points)
+        outcome = yield self._start_task(entry, n, points)
         if outcome.status is TaskStatus.DONE and outcome.answer is StartAnswer.ALREADY:
             yield from self._settle(entry, memory, n)
             return
@@ -252,6 +252,11 @@ class Flows:
     def _prepare(self, entry: RecoveryEntry, n: int, points: tuple[RestorePoint, ...], named: bool) -> Task:
         return self._task(
             "prepare", entry, n, graph=entry.graph, restore_points=points, restore_from_named=named
+        )
+
+    def _start_task(self, entry: RecoveryEntry, n: int, base: tuple[RestorePoint, ...]) -> Task:
+        return self._task(
+            "start", entry, n, graph=entry.graph, restore_points=base, failure_rules=entry.failure_rules
         )
 
     def _task(self, verb: str, entry: RecoveryEntry, n: int, **rest: Any) -> Task:

@@ -8,7 +8,7 @@ import pytest
 
 from ledger.adapters.runners.subprocess.graph import unpack
 from ledger.cli import given
-from ledger.core.facts import AttemptEnded, OnExhausted, RestartKind, RestartPolicy
+from ledger.core.facts import AttemptEnded, FailureRule, OnExhausted, OnStall, RestartKind, RestartPolicy, StallPolicy
 from ledger.core.recovery import JobState
 from ledger.core.registers import Ended
 from ledger.errors import UsageError
@@ -160,6 +160,55 @@ def test_restart_policies(text, policy):
 def test_what_is_no_restart_policy(text):
     with pytest.raises(UsageError):
         given.restart_policy(text)
+
+
+def test_failure_rules_of_submit(shell):
+    job_id = shell.submit(
+        "etl", "--permanent-exit-code", "64", "--permanent-pattern", "No such (table|column)",
+        "--failure-label", "oom=137", "--failure-label", "net=timed? out", "--failure-label", "bad=x=y",
+        "--permanent-label", "bad",
+    )  # fmt: skip
+    assert shell.now(job_id).failure_rules == (
+        FailureRule("bad", None, "x=y", True),
+        FailureRule("permanent", 64, "", True),
+        FailureRule("permanent", None, "No such (table|column)", True),
+        FailureRule("oom", 137), FailureRule("net", None, "timed? out"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--permanent-exit-code", "0"], "1 to 255"), (["--permanent-exit-code", "256"], "1 to 255"),
+        (["--permanent-exit-code", "many"], "--permanent-exit-code"), (["--permanent-pattern", "("], "( is no regular expression"),
+        (["--permanent-pattern", ""], "needs an exit code or a pattern"),
+        (["--permanent-pattern", "x" * 1001], "more than 1000 characters"),
+        (["--failure-label", "oom"], "LABEL=CODE or LABEL=REGEX"), (["--failure-label", "o m=1"], "label"),
+        (["--failure-label", "oom=0"], "1 to 255"), (["--permanent-label", "oom"], "no --failure-label"),
+        (["--stalled-after", "3"], "--checkpoint-interval"), (["--on-stall", "restart"], "--checkpoint-interval"),
+        (["--checkpoint-interval", "soon"], "soon"), (["--checkpoint-interval", "0"], "more than 0"),
+        (["--checkpoint-interval", "1m", "--stalled-after", "0"], "intervals_max"),
+        (["--checkpoint-interval", "1m", "--on-stall", "cry"], "mark or restart"),
+    ],
+)  # fmt: skip
+def test_wrong_rules_are_exit_2_and_say_why(shell, flags, said):
+    before = shell.values()
+    told = shell.run("submit", *flags, "--", "true")
+    assert told.exit_code == 2
+    assert said in " ".join((told.stdout + told.stderr).replace("│", "").split())
+    assert shell.values() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy"),
+    [
+        ((None, None, None), StallPolicy()),
+        (("30s", None, None), StallPolicy(30.0, 3, OnStall.MARK)),
+        (("1m", 5, "restart"), StallPolicy(60.0, 5, OnStall.RESTART)),
+    ],
+)
+def test_stall_policies(arguments, policy):
+    assert given.stall_policy(*arguments) == policy
 
 
 def test_restore_points_from_outside(monkeypatch, tmp_path):

@@ -64,7 +64,8 @@ class MemoryWorld:
         return self.runner.checkpoint(job_id, n, id_, kind=kinds[kind])
 
     def exit(self, job_id: str, n: int, code: int) -> None:
-        self.runner.end(job_id, n, "failed" if code else "finished")
+        cause = f"exit code {code}: last words" if code else ""
+        self.runner.end(job_id, n, "failed" if code else "finished", cause, exit_code=code)
 
     def kill(self, job_id: str, n: int) -> None:
         self.runner.kill(job_id, n)

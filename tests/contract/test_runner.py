@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.core.facts import CheckpointKind, RestorePoint
+from ledger.core.facts import CheckpointKind, FailureRule, RestorePoint
 from ledger.core.registers import NUMBER_MAX, Checkpoint, Ended, Running
 from ledger.errors import PermanentError, TemporaryError, Unreachable
 from ledger.ports import ObservedAttempt, StartAnswer, Verification
@@ -123,6 +123,39 @@ def test_the_exit_code_is_the_outcome(world: World, code: int, outcome: str) -> 
     start(world)
     world.exit(J, 1, code)
     assert ended(world).outcome == outcome
+
+
+RULES = (
+    FailureRule("config", 64, "", True),
+    FailureRule("both", 3, "no such words", True),
+    FailureRule("flaky", 3, "last w.rds"),
+    FailureRule("never", 3, "", True),
+    FailureRule("said", None, "code 7: last", True),
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "begins"),
+    [(64, "failed-permanent", "config: exit code 64"), (3, "failed", "flaky: exit code 3"), (5, "failed", "exit code 5"),
+     (7, "failed-permanent", "said: exit code 7"), (0, "finished", "")],
+)  # fmt: skip
+def test_the_first_failure_rule_that_fits_gives_its_label_and_says_what_is_permanent(
+    world: World, code: int, outcome: str, begins: str
+) -> None:
+    assert world.runner.start(J, 1, world.graph(J), None, {}, RULES) is StartAnswer.STARTED
+    world.ready(J)
+    world.exit(J, 1, code)
+    register = ended(world)
+    assert register.outcome == outcome
+    assert dict(events(world, J))[register].cause.startswith(begins)  # type: ignore[union-attr]
+
+
+def test_an_ordered_end_is_judged_by_no_rule(world: World) -> None:
+    rules = [FailureRule("any", None, ".", True)]
+    assert world.runner.start(J, 1, world.graph(J), None, {}, rules) is StartAnswer.STARTED
+    world.ready(J)
+    world.runner.stop(J, 1, "stopped")
+    assert ended(world).outcome == "stopped"
 
 
 def test_the_end_comes_after_all_checkpoints_and_names_the_newest(world: World) -> None:

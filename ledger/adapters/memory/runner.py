@@ -6,6 +6,7 @@ itself and nothing depends on chance or time.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from ledger.core.facts import (
     CheckpointCompleted,
     CheckpointKind,
     Fact,
+    FailureRule,
     GraphRef,
     RestorePoint,
 )
@@ -43,6 +45,7 @@ class MemoryAttempt:
     graph: GraphRef
     base: RestorePoint | None
     environment: Mapping[str, str]
+    failure_rules: Sequence[FailureRule] = ()
     starting: bool = False
     order: str = ""
     savepoint_ordered: bool = False
@@ -91,7 +94,8 @@ class MemoryRunner:
     # -- the port ----------------------------------------------------------------------------------------------------
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         job = self._job(job_id, n)
         if n in job.attempts:
@@ -100,7 +104,7 @@ class MemoryRunner:
             return StartAnswer.FENCED
         if why := self.refusals.get(job_id):
             raise PermanentError(why)
-        attempt = MemoryAttempt(n, graph, restore_point, dict(environment), starting=True)
+        attempt = MemoryAttempt(n, graph, restore_point, dict(environment), failure_rules, starting=True)
         attempt.order = job.orders.pop(n, "")
         job.attempts[n] = attempt
         if self.slow_starts:
@@ -191,18 +195,26 @@ class MemoryRunner:
             self._report(job_id, Checkpoint(n, id_), CheckpointCompleted(location, size, "", attempt.base, kind, ask))
         return RestorePoint(n, id_, location, size, "", kind)
 
-    def end(self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0) -> None:
-        """The attempt is over; after a stop order its outcome is the order's."""
+    def end(
+        self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0,
+        exit_code: int | None = None,
+    ) -> None:  # fmt: skip
+        """The attempt is over; after a stop order its outcome is the order's. A failure is judged by its rules."""
         attempt = self._jobs[job_id].attempts[n]
         if attempt.outcome:
             return
+        if outcome == "failed" and not attempt.order:
+            for rule in attempt.failure_rules:
+                if rule.exit_code in (None, exit_code) and re.search(rule.pattern, cause):
+                    outcome, cause = "failed-permanent" if rule.permanent else "failed", f"{rule.label}: {cause}"
+                    break
         attempt.starting, attempt.outcome = False, attempt.order or outcome
         ended = AttemptEnded(cause, attempt.newest, ran_for_s)
         self._report(job_id, Ended(n, attempt.outcome, self.writer), ended)
 
     def kill(self, job_id: str, n: int) -> None:
         """Somebody kills the attempt."""
-        self.end(job_id, n, "failed", "killed by SIGKILL")
+        self.end(job_id, n, "failed", "killed by SIGKILL", exit_code=137)
 
     def attempt(self, job_id: str, n: int) -> MemoryAttempt:
         return self._jobs[job_id].attempts[n]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ledger.core.facts import GraphRef, RestorePoint
+from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError
 from ledger.ports import ObservedAttempt, RunnerEvent, StartAnswer, Verification
 
@@ -18,7 +18,8 @@ class OutsideRunner:
     """Implements `ports.Runner`."""
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         raise PermanentError(f"attempt {n} of {job_id} is its producer's to start: the ledger has nothing to start it with")
 

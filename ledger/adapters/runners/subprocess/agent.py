@@ -25,7 +25,7 @@ from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.files import create_once
 from ledger.adapters.runners.subprocess.tidying import delete_job
-from ledger.core.facts import GraphRef, RestorePoint
+from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.core.registers import NUMBER_MAX, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
 from ledger.ports import BlobStore, Clock, ObservedAttempt, RunnerEvent, StartAnswer, Verification
@@ -106,7 +106,8 @@ class Agent:
     # -- the runner --------------------------------------------------------------------------------------------------
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         """See ports.Runner. Up to the marker nothing is started; from the marker on it counts as started for ever."""
         _check_number(n, 1)
@@ -121,7 +122,7 @@ class Agent:
             attempt = Attempt(job_id, n, job.run_folder(n), restore_point)
             job.preparing = n
         try:
-            prepare(attempt, graph, self._blobs, environment, self._inherited)
+            prepare(attempt, graph, self._blobs, environment, self._inherited, failure_rules)
             self._at("prepared")
             return self._begin(attempt)
         except OSError as error:

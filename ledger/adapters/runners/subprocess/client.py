@@ -10,8 +10,8 @@ from typing import Any
 
 from ledger.adapters.runners.subprocess import wire
 from ledger.adapters.runners.subprocess.events import from_json
-from ledger.adapters.runners.subprocess.folders import point_to_json
-from ledger.core.facts import GraphRef, RestorePoint
+from ledger.adapters.runners.subprocess.folders import point_to_json, rule_to_json
+from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError, TemporaryError, Unreachable
 from ledger.ports import ObservedAttempt, RunnerEvent, StartAnswer, Verification
 
@@ -25,11 +25,13 @@ class SubprocessRunner:
         self.folder, self.timeout_s = Path(folder), timeout_s
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         plain = {"uri": graph.uri, "sha256": graph.sha256, "size": graph.size}
         arguments = {"graph": plain, "restore_point": point_to_json(restore_point), "environment": dict(environment)}
-        return StartAnswer(self._call("start", job_id=job_id, n=n, **arguments))
+        rules = [rule_to_json(rule) for rule in failure_rules]
+        return StartAnswer(self._call("start", job_id=job_id, n=n, failure_rules=rules, **arguments))
 
     def observe(self) -> list[ObservedAttempt]:
         return [ObservedAttempt(*attempt) for attempt in self._call("observe")]

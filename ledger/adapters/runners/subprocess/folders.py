@@ -15,7 +15,7 @@ from typing import Any
 
 from ledger.adapters.runners.subprocess.past_logs import log_folder
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, read_json, to_json, write_durably
-from ledger.core.facts import CheckpointKind, RestorePoint
+from ledger.core.facts import CheckpointKind, FailureRule, RestorePoint
 
 MARKER = "started"
 
@@ -42,6 +42,18 @@ def point_from_json(value: dict[str, Any] | None) -> RestorePoint | None:
         int(value["attempt"]), int(value["id"]), str(value["location"]), int(value["size"]), str(value["digest"]),
         CheckpointKind(value["kind"]),
     )  # fmt: skip
+
+
+def rule_to_json(rule: FailureRule) -> dict[str, Any]:
+    return {"label": rule.label, "exit_code": rule.exit_code, "pattern": rule.pattern, "permanent": rule.permanent}
+
+
+def rule_from_json(value: dict[str, Any]) -> FailureRule:
+    """Raises: KeyError, TypeError or ValueError if it is none."""
+    exit_code = value["exit_code"]
+    return FailureRule(
+        str(value["label"]), None if exit_code is None else int(exit_code), str(value["pattern"]), bool(value["permanent"])
+    )
 
 
 @dataclass

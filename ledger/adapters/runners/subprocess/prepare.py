@@ -7,16 +7,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ledger.adapters.runners.subprocess import graph as graphs
 from ledger.adapters.runners.subprocess import supervisor
 from ledger.adapters.runners.subprocess.burial import MARK
-from ledger.adapters.runners.subprocess.folders import Attempt
+from ledger.adapters.runners.subprocess.folders import Attempt, rule_to_json
 from ledger.adapters.runners.subprocess.restore import path_of
 from ledger.adapters.runners.subprocess.supervisor.files import to_json, write_durably
-from ledger.core.facts import GraphRef
+from ledger.core.facts import FailureRule, GraphRef
 from ledger.errors import PermanentError
 from ledger.ports import BlobStore
 
@@ -31,8 +31,9 @@ _OWN = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_
 
 
 def prepare(
-    attempt: Attempt, graph: GraphRef, blobs: BlobStore, environment: Mapping[str, str], inherited: Mapping[str, str]
-) -> None:
+    attempt: Attempt, graph: GraphRef, blobs: BlobStore, environment: Mapping[str, str], inherited: Mapping[str, str],
+    failure_rules: Sequence[FailureRule] = (),
+) -> None:  # fmt: skip
     """Fills the run folder: graph, `attempt.json`, empty folders. What an earlier try left there goes first.
 
     Raises: PermanentError: this graph can't be started. Unreachable: the blob store did not answer. OSError."""
@@ -63,6 +64,7 @@ def prepare(
         "job_id": attempt.job_id, "n": attempt.n, "command": list(parsed.command), "environment": merged,
         "graph_dir": attempt.file("graph"), "memory_bytes": parsed.memory_bytes, "stop_grace_s": parsed.stop_grace_s,
         "savepoint_grace_s": SAVEPOINT_GRACE_S, "log_bytes_max": LOG_BYTES_MAX, "log_files": LOG_FILES,
+        "failure_rules": [rule_to_json(rule) for rule in failure_rules],
     }))  # fmt: skip
 
 

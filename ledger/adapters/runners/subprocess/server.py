@@ -14,7 +14,7 @@ from typing import Any
 from ledger.adapters.runners.subprocess import wire
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.adapters.runners.subprocess.events import to_plain
-from ledger.adapters.runners.subprocess.folders import point_from_json
+from ledger.adapters.runners.subprocess.folders import point_from_json, rule_from_json
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.core.facts import GraphRef
 from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable
@@ -140,7 +140,8 @@ def _failure(kind: str, error: Exception) -> dict[str, str]:
 
 def _start(agent: Agent, a: dict[str, Any]) -> str:
     graph = GraphRef(a["graph"]["uri"], a["graph"]["sha256"], a["graph"]["size"])
-    return agent.start(a["job_id"], a["n"], graph, point_from_json(a["restore_point"]), a["environment"]).value
+    base, rules = point_from_json(a["restore_point"]), [rule_from_json(rule) for rule in a.get("failure_rules", ())]
+    return agent.start(a["job_id"], a["n"], graph, base, a["environment"], rules).value
 
 
 def _verify(agent: Agent, a: dict[str, Any]) -> str:

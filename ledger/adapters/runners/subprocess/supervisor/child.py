@@ -23,6 +23,10 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(error, f"prctl({option}): {os.strerror(error)}")
 
 
+def die_with_parent() -> None:
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def become_subreaper() -> None:
     """From now on whoever loses its parent below us becomes our child: a job can't leave anything behind."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -64,7 +68,7 @@ class Child:
 
 def _become(attempt: dict[str, Any], supervisor: int, held: int, stdout: int, stderr: int) -> None:
     os.setsid()  # a session and a process group of its own
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != supervisor:  # it died before the line above took effect
         os._exit(127)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -16,6 +16,7 @@ from . import procs
 from .child import Child, become_subreaper
 from .files import create_once, numbered, read_json, say, to_json, write_durably
 from .logs import Log, tail
+from .verdicts import NOT_EXECUTED, failure, verdict
 from .watch import CheckpointWatch
 
 TYPE_CHECKING = False
@@ -39,20 +40,6 @@ def main(folder: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     Supervisor(os.path.realpath(folder)).run()
-
-
-def verdict(code: int, status: int, last_lines: str) -> tuple[str, str]:
-    """(outcome, cause) of an exit as `waitid` tells it, where no order says otherwise."""
-    if (code, status) == (os.CLD_EXITED, 0):
-        return "finished", "exit code 0"
-    if code == os.CLD_EXITED:
-        cause = f"exit code {status}"
-    else:
-        try:
-            cause = f"killed by {signal.Signals(status).name}"
-        except ValueError:
-            cause = f"killed by signal {status}"
-    return "failed", f"{cause}: {last_lines}" if last_lines else cause
 
 
 class Supervisor:
@@ -93,14 +80,16 @@ class Supervisor:
         if problem := child.release():
             self._reap()
             self._clear_away()
-            self._end("failed", f"the command could not be executed: {problem}", 0.0)
+            cause = f"the command could not be executed: {problem}"
+            self._end(*failure(NOT_EXECUTED, cause, self.attempt.get("failure_rules", ())), 0.0)
             return
         self._fact({"fact": "running", **who})
         exit_code = self._watch()
         ran_for_s = time.monotonic() - self.started_at
         self._clear_away()
         self._last_checkpoints()
-        self._end(*verdict(*exit_code, tail(self.logs[1].path)), ran_for_s)
+        rules = () if self.order else self.attempt.get("failure_rules", ())
+        self._end(*verdict(*exit_code, tail(self.logs[1].path), rules), ran_for_s)
 
     def _watch(self) -> tuple[int, int]:
         """Until the job has exited: what `waitid` says of it, and nothing of its group is left."""

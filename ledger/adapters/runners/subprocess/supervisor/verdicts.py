@@ -1,0 +1,96 @@
+"""What an exit means: the outcome and its cause, and which of the job's failure rules fits it.
+
+A regular expression can take longer than the universe lasts. So it is searched in a process of its own with little time
+and memory, on few bytes, by the supervisor of this one attempt: whatever it does, only this job waits, and not for long.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import select
+import signal
+
+from .child import die_with_parent
+from .files import say
+from .procs import kill
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+JUDGE_S = 2.0
+JUDGE_BYTES_MAX = 512 << 20
+NOT_EXECUTED = 127  # what a shell says of a command that it can't execute
+NONE = 255  # what the judge says if no rule fits; there are fewer rules than that
+
+
+def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, Any]] = ()) -> tuple[str, str]:
+    """(outcome, cause) of an exit as `waitid` tells it, where no order says otherwise."""
+    if (code, status) == (os.CLD_EXITED, 0):
+        return "finished", "exit code 0"
+    exit_code = status
+    if code == os.CLD_EXITED:
+        cause = f"exit code {status}"
+    else:
+        exit_code += 128  # as shells say it
+        try:
+            cause = f"killed by {signal.Signals(status).name}"
+        except ValueError:
+            cause = f"killed by signal {status}"
+    return failure(exit_code, f"{cause}: {last_lines}" if last_lines else cause, rules)
+
+
+def failure(exit_code: int, cause: str, rules: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """(outcome, cause) of a failure: the first rule that fits gives it its label, and says whether it is permanent."""
+    candidates = [rule for rule in rules[:NONE] if rule.get("exit_code") in (None, exit_code)]
+    rule: dict[str, Any] | None = None
+    if candidates and not candidates[0].get("pattern"):
+        rule = candidates[0]
+    elif candidates:
+        try:
+            rule = _search(candidates, cause)
+        except (OSError, TimeoutError) as error:
+            say(f"the failure rules can't be judged: {error}")
+            return "failed", f"{cause}\n(its failure rules can't be judged: {error})"
+    if rule is None:
+        return "failed", cause
+    return "failed-permanent" if rule.get("permanent") else "failed", f"{rule['label']}: {cause}"
+
+
+def _search(rules: Sequence[dict[str, Any]], cause: str) -> dict[str, Any] | None:
+    """The first rule whose pattern is found. Raises: OSError, TimeoutError if that can't be said."""
+    answer, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_with_parent()
+            resource.setrlimit(resource.RLIMIT_AS, (JUDGE_BYTES_MAX, JUDGE_BYTES_MAX))
+            os.write(told, bytes([_first(rules, cause)]))
+        finally:
+            os._exit(0)
+    os.close(told)
+    try:
+        ready, _, _ = select.select([answer], [], [], JUDGE_S)
+        said = os.read(answer, 1) if ready else b""
+    finally:
+        os.close(answer)
+        kill(pid)
+        os.waitpid(pid, 0)
+    if not ready:
+        raise TimeoutError(f"their patterns took longer than {JUDGE_S:g} s")
+    if not said:
+        raise OSError("their patterns took more memory than they may")
+    return None if said[0] == NONE else rules[said[0]]
+
+
+def _first(rules: Sequence[dict[str, Any]], cause: str) -> int:
+    for i, rule in enumerate(rules):
+        try:
+            if re.search(str(rule.get("pattern", "")), cause):
+                return i
+        except re.error as error:
+            say(f"the failure rule {rule.get('label')} has no regular expression: {error}")
+    return NONE
