@@ -53,7 +53,7 @@ def explained(source: Source, job_id: str) -> Explained:
         watch.read()
     job, published = watch.job(), watch.published_entry()
     due_at, due = _due(watch.log.entry(), published)
-    told: Explanation = explain(job, source.keep, due_at, due)
+    told: Explanation = explain(job, source.keep, due_at, due, _stalled_since(watch.log.entry(), published))
     holds = {record.register: record for record in watch.log.history() if not record.tombstone}
     return Explained(
         job_id, told.state, told.in_recovery_set, told.rule, told.rule_text, told.reason,
@@ -68,7 +68,17 @@ def _due(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> tuple
     """The leader's stamps, if they are for the start that the fold has in mind."""
     if folded is None or published is None or published.start_key != folded.start_key or published.due_at is None:
         return "", False
-    return datetime.fromtimestamp(published.due_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), published.due
+    return _utc(published.due_at), published.due
+
+
+def _stalled_since(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> str:
+    if folded is None or published is None or published.progress_key != folded.progress_key or not published.stalled:
+        return ""
+    return _utc(published.stalls_at or 0.0)
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _evidence(

@@ -222,8 +222,8 @@ class Runner(Protocol):
         """All attempts that the runner has not forgotten, in one call."""
 
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
-        """Orders attempt n to stop. `outcome` (stopped or canceled) is stored durably before anything is signalled:
-        the first order's outcome is what its end will say, whatever the exit code."""
+        """Orders attempt n to stop. `outcome` (stopped, canceled, or failed for want of progress) is stored durably
+        before anything is signalled: the first order's outcome is what its end will say, whatever the exit code."""
 
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
         """Refuses any start <= n for ever (durable before the answer). Answers with all events of attempts of the job

@@ -218,7 +218,7 @@ def _say_replay(world: World, found: Replay) -> None:
 def _difference_row(difference: Any) -> dict[str, Any]:
     row: dict[str, Any] = to_plain(difference)
     published, folded = row["published"] or {}, row["folded"] or {}
-    stamps = ("as_of", "epoch", "due_at", "due")
+    stamps = ("as_of", "epoch", "due_at", "due", "stalls_at", "stalled")
     differs = [key for key in published or folded if key not in stamps and published.get(key) != folded.get(key)]
     return {**row, "differs": differs}
 

@@ -25,6 +25,7 @@ JOBS = [
     Column("PRIORITY", "priority", wide=True),
     Column("FAILURES", "failures", wide=True),
     Column("NEXT", "next", wide=True),
+    Column("STALLS", "stalls", wide=True),
     Column("INTENT", "intent", wide=True),
     Column("LABELS", "labels", wide=True),
     ID,
@@ -118,10 +119,11 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
     points = row.get("restore_points") or ([row["restore_point"]] if row.get("restore_point") else [])
     return {
         **row,
-        "state": "RETIRED" if row.get("retired") else row["state"],
+        "state": "RETIRED" if row.get("retired") else f"{row['state']}{',stalled' if row.get('stalled') else ''}",
         "attempt": row.get("attempt", row.get("attempts")),
         "restore": restore_text(points[0]) if points else None,
         "next": _next(row),
+        "stalls": None if row.get("stalls_at") is None else utc(row["stalls_at"]),
         "intent": row["intent"]["kind"] if row.get("intent") else None,
         "age": None if made is None else age(time.time() - made),
     }
@@ -145,7 +147,9 @@ def _record_for_people(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "time": utc(row["time_s"]), "fact": fact}
 
 
-_NOT_TELLING = ("graph", "restart_policy", "digest", "checkpoint_retention", "labels", "failure_times")
+_NOT_TELLING = (
+    "graph", "restart_policy", "digest", "checkpoint_retention", "labels", "failure_times", "recorded_at", "stall_policy",
+)  # fmt: skip
 
 
 def _telling(key: str, value: Any) -> bool:

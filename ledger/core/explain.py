@@ -20,6 +20,7 @@ from ledger.core.facts import (
     JobAdmitted,
     JobResult,
     JobSubmitted,
+    OnStall,
     RestorePoint,
     SavepointAsked,
 )  # fmt: skip
@@ -89,8 +90,11 @@ class Explanation:
         return RULES[self.rule]
 
 
-def explain(job: Job, keep: int = RESTORE_POINTS, due_at: str = "", due: bool = False) -> Explanation:
-    """due_at, due: what the leader stamped on the published entry (in words), since the fold knows no time."""
+def explain(
+    job: Job, keep: int = RESTORE_POINTS, due_at: str = "", due: bool = False, stalled_since: str = ""
+) -> Explanation:
+    """due_at, due, stalled_since: what the leader stamped on the published entry (in words), since the fold knows no
+    time."""
     entry = fold_job(job, keep)
     rule, because = _rule(job, entry)
     return Explanation(
@@ -102,7 +106,7 @@ def explain(job: Job, keep: int = RESTORE_POINTS, due_at: str = "", due: bool = 
         entry.reason if entry else _last_reason(job),
         tuple(_origins(job, entry)) if entry else (),
         tuple(_remarks(job)),
-        _waits_for(job, entry, due_at, due),
+        _waits_for(job, entry, due_at, due, stalled_since),
     )
 
 
@@ -251,7 +255,7 @@ def _intent_remark(job: Job, register: Intent, name: str) -> Remark | None:
 # -- what it waits for -------------------------------------------------------------------------------------------------
 
 
-def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool) -> str:
+def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, stalled_since: str) -> str:
     if entry is None:
         return "the projector to admit a spec" if job.specs and job.result is None else ""
     if entry.retiring:
@@ -271,5 +275,9 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool) ->
             return "an operator: resume or cancel"
         case JobState.QUARANTINED:
             return "an operator: retry or cancel"
+        case JobState.RUNNING if stalled_since and entry.stall_policy:
+            policy = entry.stall_policy
+            told = f"a checkpoint: {policy.stalled_after_s:g} s without a new one, stalled since {stalled_since}"
+            return told + "; it is stopped and restarted" * (policy.on_stall is OnStall.RESTART)
         case _:
             return "" if entry.known else f"a sign of life of attempt {entry.attempt}"

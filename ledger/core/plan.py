@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ledger.core.facts import OnStall
 from ledger.core.job import is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
 
@@ -35,6 +36,14 @@ class Stop(NamedTuple):
     n: int
     outcome: str
     reason: str
+
+
+class StopStalled(NamedTuple):
+    """Attempt n runs without progress, by what is published: unless the runner knows of progress that is not in the log
+    yet, order it to stop. Its end will be a failure, and count as one."""
+
+    job_id: str
+    n: int
 
 
 class Settle(NamedTuple):
@@ -96,7 +105,7 @@ class Retire(NamedTuple):
     forced: bool = False
 
 
-Action = Wait | Confirm | Stop | Settle | Start | StartAgain | Lose | GiveUp | Close | Retire
+Action = Wait | Confirm | Stop | StopStalled | Settle | Start | StartAgain | Lose | GiveUp | Close | Retire
 
 
 class Knowledge(NamedTuple):
@@ -143,7 +152,7 @@ def decide(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge 
         case JobState.SUSPENDED | JobState.QUARANTINED:
             return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
         case JobState.RUNNING:
-            return _superseded(entry, alive, known) or _missing(entry, running, known)
+            return _superseded(entry, alive, known) or _missing(entry, running, known) or _stalled(entry, known)
         case _:
             return (Wait(job_id, f"state {entry.state} is unknown to this version"),)
 
@@ -196,6 +205,15 @@ def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) ->
     if n not in known.settled:  # its end may be on its way: fence, relay, and let the entry catch up with that first
         return (Settle(entry.job_id, n),) if entry.known or crash else (StartAgain(entry.job_id, n),)
     return (Lose(entry.job_id, n, "failed" if crash else "lost", crash or "the runner does not know it any more"),)
+
+
+def _stalled(entry: RecoveryEntry, known: Knowledge) -> tuple[Action, ...]:
+    """What runs and is marked. A mark alone is for people."""
+    if not (entry.stalled and entry.stall_policy and entry.stall_policy.on_stall is OnStall.RESTART):
+        return ()
+    if not known.confirmed:
+        return (Confirm(entry.job_id, f"attempt {entry.attempt} makes no progress"),)
+    return (StopStalled(entry.job_id, entry.attempt),)
 
 
 def _settled(entry: RecoveryEntry, known: Knowledge, covered: int) -> bool:

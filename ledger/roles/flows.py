@@ -22,7 +22,7 @@ from ledger.core.facts import (
     RefusedRestorePoint,
     RestorePoint,
 )  # fmt: skip
-from ledger.core.plan import Action, Close, GiveUp, Lose, Retire, Settle, Start, StartAgain, Stop
+from ledger.core.plan import Action, Close, GiveUp, Lose, Retire, Settle, Start, StartAgain, Stop, StopStalled
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import Attempt, Ended, Register, Result, parse_key, parse_register, partition_of
 from ledger.core.restart import FAILURE_TIMES_MAX
@@ -77,6 +77,8 @@ class Flows:
         match action:
             case Stop(_, n, outcome, reason):
                 return self._stop(entry, n, outcome, reason)
+            case StopStalled(_, n):
+                return self._stop_stalled(entry, memory, n)
             case Settle(_, n):
                 return self._settle(entry, memory, n)
             case Start(_, n):
@@ -159,6 +161,19 @@ class Flows:
     def _stop(self, entry: RecoveryEntry, n: int, outcome: str, reason: str) -> Flow:
         log.info("stop", job=entry.job_id, attempt=n, outcome=outcome, reason=reason)
         yield self._task("stop", entry, n, outcome=outcome)
+
+    def _stop_stalled(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+        """A fence takes nothing from what runs, and its answer holds what the runner could not send yet: after an outage
+        of the log a job that is well must not be stopped for silence that is not its own."""
+        new = yield from self._fence(entry, memory, n)
+        if new:
+            yield from self._relay(entry, memory, new)
+        if new is None or new or not self._around.still_planned(entry):
+            return
+        log.warning("stop_stalled", job=entry.job_id, attempt=n, since=entry.stalls_at)
+        outcome: TaskOutcome = yield self._task("stop", entry, n, outcome="failed")
+        if outcome.status is not TaskStatus.DONE:
+            log.warning("not_stopped", job=entry.job_id, attempt=n, status=outcome.status, reason=outcome.reason)
 
     def _settle(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
         new = yield from self._fence(entry, memory, n)

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from ledger import wiring
 from ledger.adapters import avro
-from ledger.core.facts import JobSubmitted, RestartKind, RestartPolicy
+from ledger.core.facts import AttemptEnded, JobSubmitted, RestartKind, RestartPolicy
 from ledger.core.recovery import JobState
 from ledger.core.registers import Spec, key_of, partition_of
 from tests.acceptance.folder import Folder
@@ -77,6 +77,57 @@ def test_poison_harms_nobody_else(shared_ledger: Folder, tmp_path: Path) -> None
     assert all(listed[job]["state"] == "QUARANTINED" for job in reasons)
     assert folder.alive()["neighbour"] == before
     assert max(folder.published().claimed.values()) == projector, "no leader changed"
+
+
+def test_a_permanent_failure_is_not_tried_again(shared_ledger: Folder) -> None:
+    """By exit code, and by what it said last; another failure of the same job is."""
+    folder = shared_ledger
+    code = ("--permanent-exit-code", "64", "--restart", "fixed-delay:3:0.2")
+    words = ("--failure-label", "schema=No such (table|column)", "--permanent-label", "schema")
+    exits = "import os; raise SystemExit(64 if os.environ['LEDGER_ATTEMPT'] == '2' else 3)"
+    folder.submit("by-code", PYTHON, "-c", exits, options=code)
+    folder.submit("by-words", PYTHON, "-c", "raise ValueError('No such table: t')", options=words)
+    reason = folder.until(lambda: quarantined(folder, "by-code"), "by-code is quarantined")
+    assert reason.startswith("attempt 2 failed-permanent: permanent: exit code 64")
+    reason = folder.until(lambda: quarantined(folder, "by-words"), "by-words is quarantined")
+    assert reason.startswith("attempt 1 failed-permanent: schema: exit code 1") and "No such table" in reason
+
+
+SLOW_STARTER = """
+import os, pathlib, time
+folder, n = pathlib.Path(os.environ["LEDGER_CHECKPOINT_DIR"]), 0
+while True:
+    time.sleep(0.2)
+    if os.environ["LEDGER_ATTEMPT"] != "1":
+        (folder / "part").write_text("x")
+        (folder / "part").rename(folder / f"chk-{n}")
+        n += 1
+"""
+
+
+def test_a_job_that_makes_no_progress_is_marked_or_restarted(shared_ledger: Folder) -> None:
+    folder = shared_ledger
+    watched = ("--checkpoint-interval", "2s", "--stalled-after", "2", "--restart", "fixed-delay:0:0.2")
+    folder.submit("restarted", PYTHON, "-c", SLOW_STARTER, options=(*watched, "--on-stall", "restart"))
+    folder.submit("marked", PYTHON, "-c", SLOW_STARTER, options=watched)
+
+    def second() -> bool:
+        entry = folder.entry("restarted")
+        return entry is not None and entry.attempt >= 2 and bool(entry.restore_points)
+
+    folder.until(second, "the stalled one is restarted and gets on")
+    entry = folder.until(lambda: (e := folder.entry("marked")) and e.stalled and e, "the other is marked")
+    assert (entry.state, entry.attempt) == (JobState.RUNNING, 1)
+    assert "RUNNING,stalled" in folder.run("list").stdout
+    assert "stalled since" in folder.run("explain", "marked").stdout
+    ends = {
+        record.key(): avro.decode(AttemptEnded, value)
+        for record in folder.records("ledger.events")
+        if (record.key() or b"").startswith(b"restarted/ended/1/failed/agent-") and (value := record.value()) is not None
+    }
+    assert len(ends) == 1 and "no progress" in next(iter(ends.values())).cause
+    for job in ("restarted", "marked"):
+        folder.run("cancel", job, "--reason", "seen")
 
 
 def test_garbage_is_listed_and_stops_nothing(shared_ledger: Folder) -> None:

@@ -180,7 +180,8 @@ def test_failure_rules_of_submit(shell):
     ("flags", "said"),
     [
         (["--permanent-exit-code", "0"], "1 to 255"), (["--permanent-exit-code", "256"], "1 to 255"),
-        (["--permanent-exit-code", "many"], "--permanent-exit-code"), (["--permanent-pattern", "("], "( is no regular expression"),
+        (["--permanent-exit-code", "many"], "--permanent-exit-code"),
+        (["--permanent-pattern", "("], "( is no regular expression"),
         (["--permanent-pattern", ""], "needs an exit code or a pattern"),
         (["--permanent-pattern", "x" * 1001], "more than 1000 characters"),
         (["--failure-label", "oom"], "LABEL=CODE or LABEL=REGEX"), (["--failure-label", "o m=1"], "label"),

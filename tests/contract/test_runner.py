@@ -176,13 +176,25 @@ def test_an_attempt_without_checkpoints_names_none(world: World) -> None:
     assert events(world, J)[-1][1].checkpoint is None
 
 
-@pytest.mark.parametrize("outcome", ["stopped", "canceled"])
+@pytest.mark.parametrize("outcome", ["stopped", "canceled", "failed"])
 def test_after_a_stop_order_the_end_has_its_outcome_whatever_the_exit_code(world: World, outcome: str) -> None:
     start(world)
     world.stubborn(J, 1)
     world.runner.stop(J, 1, outcome)
     world.exit(J, 1, 0)
     assert ended(world).outcome == outcome
+
+
+def test_an_order_to_end_as_failed_says_why_and_is_judged_by_no_rule(world: World) -> None:
+    """For an attempt that makes no progress: that is a failure, and counts as one."""
+    rules = [FailureRule("any", None, ".", True)]
+    assert world.runner.start(J, 1, world.graph(J), None, {}, rules) is StartAnswer.STARTED
+    world.ready(J)
+    world.runner.stop(J, 1, "failed")
+    register = ended(world)
+    assert register.outcome == "failed"
+    fact = dict(events(world, J))[register]
+    assert fact.cause.startswith("stopped because it made no progress: ")  # type: ignore[union-attr]
 
 
 def test_the_first_order_decides(world: World) -> None:

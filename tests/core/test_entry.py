@@ -13,8 +13,10 @@ from ledger.core.facts import (
     IntentKind,
     JobAdmitted,
     OnExhausted,
+    OnStall,
     RestartKind,
     RestartPolicy,
+    StallPolicy,
 )
 from ledger.core.fold import LISTED_MAX, fold, fold_job
 from ledger.core.recovery import JobState
@@ -240,3 +242,40 @@ def test_an_entry_is_equal_to_itself_also_when_read_again():
     """NaN is not: with one in it, an entry would differ from what is published, for ever."""
     facts = {"attempt/1/1": started(failure_times=(1.0, math.nan, math.inf, 2.0))}
     assert entry(facts=facts).failure_times == (1.0, 2.0)
+
+
+WATCHED = spec(stall_policy=StallPolicy(30.0, 4, OnStall.RESTART))
+
+
+@pytest.mark.parametrize(
+    ("names", "facts", "watched"),
+    [
+        (["running/1"], {}, True),
+        (["checkpoint/1/1", "attempt/1/1"], {}, True),
+        (["attempt/1/1"], {}, False),  # no sign of it yet
+        ([], {}, False),
+        (["running/1", "ended/1/failed/agent-a"], {}, False),
+        (["running/1"], {"intent/1/u": intent("SUSPEND")}, False),
+        (["running/1"], {"intent/1/u": intent("CANCEL")}, False),
+        (["running/1"], {SPEC: spec(stall_policy=StallPolicy(0.0, 4, OnStall.RESTART))}, False),
+    ],
+)
+def test_only_what_runs_is_watched_for_progress(names, facts, watched):
+    got = entry(*names, facts={SPEC: WATCHED, **facts})
+    assert got.stall_policy == (WATCHED.stall_policy if watched else None)
+    assert (got.stalls_at, got.stalled) == (None, False), "the fold reads no clock"
+
+
+def test_a_new_checkpoint_is_progress_and_so_is_a_new_attempt():
+    keys = [
+        entry(*names, facts={SPEC: WATCHED}).progress_key
+        for names in (["running/1"], ["checkpoint/1/1"], ["checkpoint/1/2"], ["checkpoint/1/2", "running/2"])
+    ]
+    assert len(set(keys)) == 4
+
+
+def test_a_stall_policy_that_this_version_does_not_know_starts_nothing():
+    """What runs already is left alone."""
+    unknown = {SPEC: spec(stall_policy=StallPolicy(30.0, 4, OnStall.UNKNOWN))}
+    assert entry(facts=unknown).state is JobState.QUARANTINED
+    assert entry("running/1", facts=unknown).state is JobState.RUNNING

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ledger.core.explain import RULES, explain
-from ledger.core.facts import OnExhausted, RestartKind, RestartPolicy
+from ledger.core.facts import OnExhausted, OnStall, RestartKind, RestartPolicy, StallPolicy
 from ledger.core.fold import fold_job
 from ledger.core.job import Job
 from tests.core.given import (
@@ -88,6 +88,16 @@ def test_a_restart_delay_is_told_with_its_time_as_long_as_it_is_not_due():
     job = given(LOST, facts={SPEC: spec(restart_policy=RestartPolicy(RestartKind.FIXED_DELAY, delay_s=20))})
     assert explain(job, due_at="12:00:20").waits_for == "its restart delay of 20 s, until 12:00:20"
     assert explain(job, due_at="12:00:20", due=True).waits_for == "the reconciler to start attempt 2"
+
+
+@pytest.mark.parametrize(
+    ("on_stall", "then"), [(OnStall.MARK, ""), (OnStall.RESTART, "; it is stopped and restarted")]
+)
+def test_a_stall_is_told_with_its_time(on_stall, then):
+    job = given("running/1", facts={SPEC: spec(stall_policy=StallPolicy(20.0, 3, on_stall))})
+    told = f"a checkpoint: 60 s without a new one, stalled since 12:00:20{then}"
+    assert explain(job, stalled_since="12:00:20").waits_for == told
+    assert explain(job).waits_for == ""
 
 
 @pytest.mark.parametrize(

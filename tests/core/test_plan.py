@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ledger.core.facts import RestorePoint
+from ledger.core.facts import OnStall, RestorePoint, StallPolicy
 from ledger.core.plan import (
     NOTHING,
     Action,
@@ -21,6 +21,7 @@ from ledger.core.plan import (
     Start,
     StartAgain,
     Stop,
+    StopStalled,
     Wait,
     admit,
     decide,
@@ -48,6 +49,7 @@ def alive(*attempts: int) -> frozenset[int]:
 RESTARTING = entry("RESTARTING", attempt=1, next_attempt=2, outcome="failed", outcome_writer=AGENT, due=True)
 LOST = replace(RESTARTING, outcome="lost", outcome_writer=RECONCILER)
 RUNNING = entry("RUNNING", attempt=2, known=True)
+STALLED = replace(RUNNING, stalled=True, stall_policy=StallPolicy(1.0, 3, OnStall.RESTART))
 CANCELLING = entry("CANCELLING", attempt=1, next_attempt=2)
 
 CASES: list[tuple[str, RecoveryEntry, frozenset[int] | None, Knowledge, list[Any]]] = [
@@ -74,6 +76,11 @@ CASES: list[tuple[str, RecoveryEntry, frozenset[int] | None, Knowledge, list[Any
      Knowledge(confirmed=True, crashed=((2, "boom"),)), [Settle(J, 2)]),
     ("its start crashed, settled: failed", replace(RUNNING, known=False), alive(),
      Knowledge(frozenset({2}), True, ((2, "boom"),)), [Lose(J, 2, "failed", "boom")]),
+    ("stalled and only marked: left alone", replace(STALLED, stall_policy=StallPolicy(1.0)), alive(2), CONFIRMED, []),
+    ("stalled: confirm first", STALLED, alive(2), NOTHING, [Confirm]),
+    ("confirmed: stop it, unless its runner knows better", STALLED, alive(2), CONFIRMED, [StopStalled(J, 2)]),
+    ("stalled and gone: that comes first", STALLED, alive(), CONFIRMED, [Settle(J, 2)]),
+    ("stalled, runner away: wait", STALLED, None, CONFIRMED, [Wait]),
     ("a partial answer is no answer", RUNNING, None, CONFIRMED, [Wait]),
     ("suspended: stop", entry("SUSPENDED", attempt=1), alive(1), NOTHING, [Stop]),
     ("suspended and still: nothing", entry("SUSPENDED", attempt=1), alive(), NOTHING, []),

@@ -122,8 +122,8 @@ class MemoryRunner:
 
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
         job = self._job(job_id, n)
-        if outcome not in ("stopped", "canceled"):
-            raise PermanentError(f"a stop order's outcome is stopped or canceled, not {outcome!r}")
+        if outcome not in ("stopped", "canceled", "failed"):
+            raise PermanentError(f"a stop order's outcome is stopped, canceled or failed, not {outcome!r}")
         attempt = job.attempts.get(n)
         if attempt is None:
             job.orders.setdefault(n, outcome)
@@ -203,6 +203,8 @@ class MemoryRunner:
         attempt = self._jobs[job_id].attempts[n]
         if attempt.outcome:
             return
+        if attempt.order == "failed":
+            cause = f"stopped because it made no progress: {cause or 'as it was told'}"
         if outcome == "failed" and not attempt.order:
             for rule in attempt.failure_rules:
                 if rule.exit_code in (None, exit_code) and re.search(rule.pattern, cause):

@@ -32,7 +32,7 @@ from ledger.ports import BlobStore, Clock, ObservedAttempt, RunnerEvent, StartAn
 
 log = logging.getLogger(__name__)
 
-ORDERED = ("stopped", "canceled")
+ORDERED = ("stopped", "canceled", "failed")
 #: Events in one answer of `fence`; whoever has acknowledged them asks again and gets the rest.
 EVENTS_MAX = 5000
 BATCH_MAX = 1000

@@ -22,6 +22,7 @@ from ledger.adapters.runners.subprocess.supervisor.files import (
     write_durably,
 )
 from ledger.adapters.runners.subprocess.supervisor.logs import tail
+from ledger.adapters.runners.subprocess.supervisor.verdicts import ordered
 from ledger.adapters.runners.subprocess.tidying import DISPOSED, Past
 from ledger.core.facts import AttemptEnded, AttemptRunning, CheckpointCompleted, CheckpointKind
 from ledger.core.fold import HISTORY
@@ -192,7 +193,8 @@ class Job:
         order = attempt.order("")
         # The supervisor may have been killed between the end itself and its report.
         known = order.get("end") or {"outcome": "failed", "cause": cause, "ran_for_s": _ran_for_s(attempt)}
-        self._end(attempt, order.get("outcome") or known["outcome"], known["cause"], known["ran_for_s"])
+        outcome = order.get("outcome", "")
+        self._end(attempt, outcome or known["outcome"], ordered(outcome, known["cause"]), known["ran_for_s"])
 
     def report_late(self, attempt: Attempt) -> None:
         """Checkpoints that nobody has reported. Raises: OSError."""

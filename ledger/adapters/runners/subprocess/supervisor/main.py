@@ -16,7 +16,7 @@ from . import procs
 from .child import Child, become_subreaper
 from .files import create_once, numbered, read_json, say, to_json, write_durably
 from .logs import Log, tail
-from .verdicts import NOT_EXECUTED, failure, verdict
+from .verdicts import NOT_EXECUTED, failure, ordered, verdict
 from .watch import CheckpointWatch
 
 TYPE_CHECKING = False
@@ -177,6 +177,7 @@ class Supervisor:
             by_itself = to_json({"outcome": "", "savepoint": False, "end": end})
             if not self._insist("the end", create_once, self._path("order.json"), by_itself):
                 self._read_order()
+        end["cause"] = ordered(self.order.get("outcome", ""), cause)
         self._fact({"fact": "ended", **end, "outcome": self.order.get("outcome") or outcome})
 
     def _last_checkpoints(self) -> None:

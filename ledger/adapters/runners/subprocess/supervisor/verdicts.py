@@ -27,6 +27,11 @@ NOT_EXECUTED = 127  # what a shell says of a command that it can't execute
 NONE = 255  # what the judge says if no rule fits; there are fewer rules than that
 
 
+def ordered(outcome: str, cause: str) -> str:
+    """The cause of an end that was ordered ("": it was not). Only a failure needs to say more than its outcome does."""
+    return f"stopped because it made no progress: {cause}" if outcome == "failed" else cause
+
+
 def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, Any]] = ()) -> tuple[str, str]:
     """(outcome, cause) of an exit as `waitid` tells it, where no order says otherwise."""
     if (code, status) == (os.CLD_EXITED, 0):
