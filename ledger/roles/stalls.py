@@ -1,4 +1,6 @@
-"""The leader as clock: whether a job that runs gets on. The fold knows of checkpoints, and of no time."""
+"""The leader as clock: whether a job that runs gets on. The fold knows of checkpoints, and of no time.
+
+Source: docs/decisions/0017."""
 
 from __future__ import annotations
 

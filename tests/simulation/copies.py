@@ -142,4 +142,5 @@ def folded(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
 
 
 def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
-    return entry and replace(entry, due_at=None, due=False, as_of=0, epoch=0, partition=0)
+    bare = {"due_at": None, "due": False, "stalls_at": None, "stalled": False, "as_of": 0, "epoch": 0, "partition": 0}
+    return entry and replace(entry, **bare)

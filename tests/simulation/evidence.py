@@ -68,20 +68,22 @@ class LoggedRunner(MemoryRunner):
         self._blobs, self._evidence, self._time = blobs, evidence, clock
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: dict
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: dict, failure_rules=()
     ) -> StartAnswer:
         if n not in self._job(job_id, n).attempts and not self._blobs.exists(graph):
             raise PermanentError(f"the graph of {job_id} is missing")
-        return super().start(job_id, n, graph, restore_point, environment)
+        return super().start(job_id, n, graph, restore_point, environment, failure_rules)
 
     def checkpoint(self, job_id: str, n: int, id_: int, *, size: int = 1, kind=CheckpointKind.CHECKPOINT) -> RestorePoint:
         self._evidence.ran.append(Ran("checkpoint", job_id, n, self._time.time(), (n, id_)))
         return super().checkpoint(job_id, n, id_, size=size, kind=kind)
 
-    def end(self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0) -> None:
+    def end(
+        self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0, exit_code=None
+    ) -> None:
         if not self.attempt(job_id, n).outcome:
             self._evidence.ran.append(Ran("end", job_id, n, self._time.time()))
-        super().end(job_id, n, outcome, cause, ran_for_s)
+        super().end(job_id, n, outcome, cause, ran_for_s, exit_code)
 
     def _run(self, job_id: str, attempt: MemoryAttempt) -> None:
         if not attempt.order:

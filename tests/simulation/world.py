@@ -7,7 +7,7 @@ import itertools
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -19,7 +19,16 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.leadership import MemoryElection
 from ledger.adapters.memory.log import MemoryLog
-from ledger.core.facts import GraphRef, IntentDeclared, IntentKind, JobSubmitted, RestartKind, RestartPolicy
+from ledger.core.facts import (
+    GraphRef,
+    IntentDeclared,
+    IntentKind,
+    JobSubmitted,
+    OnStall,
+    RestartKind,
+    RestartPolicy,
+    StallPolicy,
+)
 from ledger.core.published import Published
 from ledger.core.recovery import JobState
 from ledger.core.registers import Intent, Register, Spec, key_of, partition_of
@@ -170,8 +179,13 @@ class World:
         return GraphRef(uri, digest, len(data))
 
     def spec(self, job_id: str, graph: GraphRef, attempts_max: int = 0) -> Event:
+        """Of the jobs that are drawn some are watched for progress, and some have a failure rate instead."""
         policy = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max, 1.0)
-        spec = JobSubmitted(job_id, "default", "memory", graph, policy)
+        if job_id.endswith(("3", "6", "9")):
+            policy = replace(policy, kind=RestartKind.FAILURE_RATE, failures_per_interval=5, failure_rate_interval_s=20.0)
+        watched = job_id.endswith(("2", "5", "6", "8"))
+        stalls = StallPolicy(4.0, 2, OnStall.RESTART) if watched else StallPolicy()
+        spec = JobSubmitted(job_id, "default", "memory", graph, policy, stall_policy=stalls)
         return self.event(job_id, Spec(avro.spec_digest(spec)), spec)
 
     def intent(self, job_id: str, rev: int, kind: IntentKind, attempt: int = 0) -> Event:
