@@ -168,7 +168,7 @@ class Walk:
         if len(self.jobs) < JOBS_MAX and (not self.jobs or rng.random() < 0.5):
             job_id = f"job-{len(self.jobs) + 1}"
             self.jobs[job_id] = 0
-            event = world.spec(job_id, world.put(job_id), rng.choice([0, 0, 0, 1]))
+            event = world.spec(job_id, world.put(job_id), rng.choice([0, 0, 0, 1]), varied=True)
         else:
             job_id = rng.choice([*self.jobs])
             self.jobs[job_id] += 1

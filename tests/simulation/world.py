@@ -178,14 +178,13 @@ class World:
         self.blobs.stored[uri] = data
         return GraphRef(uri, digest, len(data))
 
-    def spec(self, job_id: str, graph: GraphRef, attempts_max: int = 0) -> Event:
-        """Of the jobs that are drawn some have a failure rate, and some are watched for progress: with a budget, since once
-        all faults have stopped nobody makes checkpoints either, and they must come to rest."""
-        policy = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max, 1.0)
-        if job_id.endswith(("3", "6", "9")):
+    def spec(self, job_id: str, graph: GraphRef, attempts_max: int = 0, varied: bool = False) -> Event:
+        """varied: by its number a job has a failure rate, or is watched for progress: with a budget, since once all faults
+        have stopped nobody makes checkpoints either, and it must come to rest."""
+        policy, stalls = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max, 1.0), StallPolicy()
+        if varied and job_id.endswith(("3", "6", "9")):
             policy = replace(policy, kind=RestartKind.FAILURE_RATE, failures_per_interval=5, failure_rate_interval_s=20.0)
-        stalls = StallPolicy()
-        if job_id.endswith(("2", "5", "8")):
+        elif varied and job_id.endswith(("2", "5", "8")):
             policy, stalls = replace(policy, attempts_max=attempts_max or 3), StallPolicy(1.0, 2, OnStall.RESTART)
         spec = JobSubmitted(job_id, "default", "memory", graph, policy, stall_policy=stalls)
         return self.event(job_id, Spec(avro.spec_digest(spec)), spec)
