@@ -225,6 +225,10 @@ class Runner(Protocol):
         """Orders attempt n to stop. `outcome` (stopped, canceled, or failed for want of progress) is stored durably
         before anything is signalled: the first order's outcome is what its end will say, whatever the exit code."""
 
+    def savepoint(self, job_id: str, n: int, ask: str) -> None:
+        """Asks attempt n for a savepoint, once for each ask, however often it is called; the event of the savepoint will
+        name the ask. Nothing comes of it if the attempt is over, or knows no savepoints."""
+
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
         """Refuses any start <= n for ever (durable before the answer). Answers with all events of attempts of the job
         that nobody has acknowledged yet."""
@@ -346,7 +350,7 @@ class RecoveryStream(Protocol):
 class Task:
     """One call to a runner or blob store on behalf of a job, to be performed out of the way of all others.
 
-    verb: prepare, start, fence, stop, clean, forget (tasks.py says what each does and answers).
+    verb: prepare, start, fence, stop, savepoint, clean, forget (tasks.py says what each does and answers).
     """
 
     verb: str
@@ -357,6 +361,8 @@ class Task:
     restore_points: tuple[RestorePoint, ...] = ()
     restore_from_named: bool = False
     outcome: str = ""
+    savepoint: bool = False
+    asks: tuple[str, ...] = ()
     dispose: bool = False
     forced: bool = False
     failure_rules: tuple[FailureRule, ...] = ()

@@ -63,7 +63,12 @@ def fence(task: Task, runner: Runner, _: BlobStore) -> list[RunnerEvent]:
 
 
 def stop(task: Task, runner: Runner, _: BlobStore) -> None:
-    runner.stop(task.job_id, task.n, task.outcome)
+    runner.stop(task.job_id, task.n, task.outcome, task.savepoint)
+
+
+def savepoint(task: Task, runner: Runner, _: BlobStore) -> None:
+    for ask in task.asks:
+        runner.savepoint(task.job_id, task.n, ask)
 
 
 def clean(task: Task, runner: Runner, blobs: BlobStore) -> Cleaned:
@@ -85,7 +90,8 @@ def forget(task: Task, runner: Runner, _: BlobStore) -> None:
 
 
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
-    "prepare": prepare, "start": start, "fence": fence, "stop": stop, "clean": clean, "forget": forget,
+    "prepare": prepare, "start": start, "fence": fence, "stop": stop,
+    "savepoint": savepoint, "clean": clean, "forget": forget,
 }  # fmt: skip
 
 

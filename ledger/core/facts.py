@@ -180,6 +180,7 @@ class IntentDeclared:
 
     from_: "latest", "scratch", or a restore point as "<attempt>/<id>" (retry only).
     force: attempts up to `attempt` count as settled without the runner's word; this gives up at-most-one knowingly.
+    savepoint: what runs is asked for a savepoint before it is stopped (suspend only).
     """
 
     kind: IntentKind
@@ -188,6 +189,7 @@ class IntentDeclared:
     force: bool = False
     reason: str = ""
     actor: str = ""
+    savepoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,8 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class SavepointAsked:
+    """A savepoint is wanted. Spent once a savepoint names it (`ask`), or the job is over."""
+
     reason: str = ""
     actor: str = ""
 

@@ -25,12 +25,14 @@ from ledger.core.facts import (
     OnExhausted,
     RestartKind,
     RestorePoint,
+    SavepointAsked,
 )  # fmt: skip
 from ledger.core.job import TERMINAL_OUTCOMES, Job, Read
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.registers import (
     CHECKPOINT_ID_MAX,
     NUMBER_MAX,
+    Ask,
     Checkpoint,
     Ended,
     Register,
@@ -43,6 +45,7 @@ from ledger.core.registers import (
 RESTORE_POINTS = 3
 HISTORY = 10
 LISTED_MAX = 1000
+ASKS_MAX = 10
 
 _TERMINAL_STATE = {
     "finished": JobState.FINISHED, "canceled": JobState.CANCELED, "abandoned": JobState.FAILED,
@@ -86,6 +89,7 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
             failure_times=past.times, failed_at=verdict.failed_at, failure_rules=policy.failure_rules,
             failure_rate_interval_s=policy.failure_rate_interval_s if policy.kind is RestartKind.FAILURE_RATE else 0.0,
             stall_policy=spec.stall_policy if watched and state is JobState.RUNNING else None,
+            asks=tuple(ask.uuid for ask in open_asks(job)[:ASKS_MAX]),
         )  # fmt: skip
 
     if wants and wants.kind is IntentKind.CANCEL:
@@ -120,6 +124,16 @@ def offered(job: Job) -> Iterator[RestorePoint]:
     yield from _offer(job, retry.from_ if retry else "latest")
 
 
+def open_asks(job: Job) -> list[Ask]:
+    """Savepoints that are wanted and not there yet, by uuid."""
+    if not job.asks:
+        return []
+    points = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
+    facts = (fact for c in points if (fact := job.fact(c, CheckpointCompleted)) is not None)
+    spent = {fact.ask for fact in facts if fact.kind is CheckpointKind.SAVEPOINT}
+    return sorted((a for a in job.asks if a.uuid not in spent and job.fact(a, SavepointAsked)), key=lambda a: a.uuid)
+
+
 def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = HISTORY) -> list[Register]:
     """Registers that no set of later facts could give effect again; the leader tombstones them.
 
@@ -135,6 +149,8 @@ def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = HISTORY) -> li
     out: list[Register] = [s for s in job.specs if job.admitted and s.digest != job.admitted.digest]
     if job.intent is not None:
         out += [i for i in job.intents if i != job.intent[0] and i not in job.unreadable]
+    open_ = set(open_asks(job))
+    out += [ask for ask in job.asks if ask not in open_ and ask not in job.unreadable]
     for n, checkpoints in job.checkpoints.items():
         for c in checkpoints:
             if (n, c.id) in kept:
@@ -270,7 +286,8 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
     if job.intent is not None:
         register, fact = job.intent
         intent = WinningIntent(
-            str(fact.kind), register.rev, register.uuid, fact.attempt, fact.from_, fact.force, fact.reason, fact.actor
+            str(fact.kind), register.rev, register.uuid, fact.attempt, fact.from_, fact.force, fact.reason, fact.actor,
+            fact.savepoint,
         )
     assert job.admitted is not None
     return RecoveryEntry(

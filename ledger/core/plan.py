@@ -30,12 +30,21 @@ class Confirm(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Order attempt n to stop; its end will have this outcome."""
+    """Order attempt n to stop; its end will have this outcome. savepoint: it is asked for one before it goes."""
 
     job_id: str
     n: int
     outcome: str
     reason: str
+    savepoint: bool = False
+
+
+class AskSavepoint(NamedTuple):
+    """Ask attempt n for a savepoint, once for each of `asks`."""
+
+    job_id: str
+    n: int
+    asks: tuple[str, ...]
 
 
 class StopStalled(NamedTuple):
@@ -105,7 +114,9 @@ class Retire(NamedTuple):
     forced: bool = False
 
 
-Action = Wait | Confirm | Stop | StopStalled | Settle | Start | StartAgain | Lose | GiveUp | Close | Retire
+Action = (
+    Wait | Confirm | Stop | StopStalled | AskSavepoint | Settle | Start | StartAgain | Lose | GiveUp | Close | Retire
+)
 
 
 class Knowledge(NamedTuple):
@@ -114,11 +125,13 @@ class Knowledge(NamedTuple):
     settled: attempts whose fence held nothing new, and the entry is at or past the end that the log had after that.
     confirmed: the entry is at or past the end that the log had when something first looked wrong.
     crashed: attempt -> how its start crashed or ran out of time.
+    asked: (attempt, ask) that the runner was told of.
     """
 
     settled: frozenset[int] = frozenset()
     confirmed: bool = False
     crashed: tuple[tuple[int, str], ...] = ()
+    asked: frozenset[tuple[int, str]] = frozenset()
 
 
 NOTHING = Knowledge()
@@ -150,7 +163,8 @@ def decide(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge 
         case JobState.CREATED | JobState.RESTARTING:
             return _starting(entry, running, known, covered)
         case JobState.SUSPENDED | JobState.QUARANTINED:
-            return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
+            savepoint = entry.intent is not None and entry.intent.savepoint and entry.state is JobState.SUSPENDED
+            return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}", savepoint) for n in sorted(alive))
         case JobState.RUNNING:
             return _superseded(entry, alive, known) or _missing(entry, running, known) or _stalled(entry, known)
         case _:
@@ -198,7 +212,8 @@ def _superseded(entry: RecoveryEntry, alive: frozenset[int], known: Knowledge) -
 def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) -> tuple[Action, ...]:
     n = entry.attempt
     if n in running:
-        return ()
+        asks = tuple(ask for ask in entry.asks if (n, ask) not in known.asked)
+        return (AskSavepoint(entry.job_id, n, asks),) if asks else ()
     if not known.confirmed:
         return (Confirm(entry.job_id, f"attempt {n} should run and does not"),)
     crash = dict(known.crashed).get(n)

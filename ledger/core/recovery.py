@@ -46,6 +46,7 @@ class WinningIntent:
     force: bool
     reason: str
     actor: str
+    savepoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class RecoveryEntry:
     restore_points: what is offered for a start, best first. restore_from_named: a start has a restore point to begin
     from, whether or not one can be offered; then it never begins from scratch.
     restart_delay_s: from the end of top to the next start. due_at: seconds since the epoch by the leader's clock.
+    asks: uuids of the savepoints that are wanted and not there yet; a bounded number of them.
     registers: of a terminal job what is left beside results, without the job id; a bounded number of them.
     as_of: everything below this offset of `partition` of ledger.events is folded in it.
     failed_at: when top failed, in seconds since the epoch; None = it did not, or nobody knows, or nothing counts by it.
@@ -107,6 +109,7 @@ class RecoveryEntry:
     stall_policy: StallPolicy | None = None
     stalls_at: float | None = None
     stalled: bool = False
+    asks: tuple[str, ...] = ()
 
     @property
     def in_recovery_set(self) -> bool:

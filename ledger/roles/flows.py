@@ -22,7 +22,19 @@ from ledger.core.facts import (
     RefusedRestorePoint,
     RestorePoint,
 )  # fmt: skip
-from ledger.core.plan import Action, Close, GiveUp, Lose, Retire, Settle, Start, StartAgain, Stop, StopStalled
+from ledger.core.plan import (
+    Action,
+    AskSavepoint,
+    Close,
+    GiveUp,
+    Lose,
+    Retire,
+    Settle,
+    Start,
+    StartAgain,
+    Stop,
+    StopStalled,
+)  # fmt: skip
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import Attempt, Ended, Register, Result, parse_key, parse_register, partition_of
 from ledger.core.restart import FAILURE_TIMES_MAX
@@ -42,13 +54,14 @@ class Memory:
 
     relayed: keys of runner events that it has already put on the log. settled: attempt -> the end of the log after its
     fence held nothing new. confirm: the end of the log after something first looked wrong. crashed: attempt -> how its
-    start crashed. last_fact: offset of its own last fact on the job; nothing is planned from an entry older than that.
+    start crashed. asked: (attempt, ask) that the runner was told of. last_fact: offset of its own last fact on the job; nothing is planned from an entry older than that.
     """
 
     relayed: set[bytes] = field(default_factory=set)
     settled: dict[int, int] = field(default_factory=dict)
     confirm: int | None = None
     crashed: dict[int, str] = field(default_factory=dict)
+    asked: set[tuple[int, str]] = field(default_factory=set)
     last_fact: int = -1
 
 
@@ -75,10 +88,12 @@ class Flows:
 
     def of(self, action: Action, entry: RecoveryEntry, memory: Memory) -> Flow | None:
         match action:
-            case Stop(_, n, outcome, reason):
-                return self._stop(entry, n, outcome, reason)
+            case Stop():
+                return self._stop(entry, action)
             case StopStalled(_, n):
                 return self._stop_stalled(entry, memory, n)
+            case AskSavepoint(_, n, asks):
+                return self._ask_savepoint(entry, memory, n, asks)
             case Settle(_, n):
                 return self._settle(entry, memory, n)
             case Start(_, n):
@@ -158,9 +173,15 @@ class Flows:
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
-    def _stop(self, entry: RecoveryEntry, n: int, outcome: str, reason: str) -> Flow:
-        log.info("stop", job=entry.job_id, attempt=n, outcome=outcome, reason=reason)
-        yield self._task("stop", entry, n, outcome=outcome)
+    def _stop(self, entry: RecoveryEntry, order: Stop) -> Flow:
+        log.info("stop", job=entry.job_id, attempt=order.n, outcome=order.outcome, reason=order.reason)
+        yield self._task("stop", entry, order.n, outcome=order.outcome, savepoint=order.savepoint)
+
+    def _ask_savepoint(self, entry: RecoveryEntry, memory: Memory, n: int, asks: tuple[str, ...]) -> Flow:
+        outcome: TaskOutcome = yield self._task("savepoint", entry, n, asks=asks)
+        log.info("savepoint_asked", job=entry.job_id, attempt=n, asks=asks, status=outcome.status, reason=outcome.reason)
+        if outcome.status is not TaskStatus.UNREACHABLE:  # a runner that can't is not asked for ever
+            memory.asked.update((n, ask) for ask in asks)
 
     def _stop_stalled(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
         """A fence takes nothing from what runs, and its answer holds what the runner could not send yet: after an outage

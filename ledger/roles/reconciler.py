@@ -246,7 +246,7 @@ class Reconciler:
         known = Knowledge(
             settled=frozenset(n for n, end in memory.settled.items() if as_of >= end),
             confirmed=memory.confirm is not None and as_of >= memory.confirm,
-            crashed=tuple(memory.crashed.items()),
+            crashed=tuple(memory.crashed.items()), asked=frozenset(memory.asked),
         )
         if entry.runner == outside.OUTSIDE:
             return outside.decide(entry)

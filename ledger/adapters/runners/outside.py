@@ -29,6 +29,9 @@ class OutsideRunner:
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
         """Nobody to tell."""
 
+    def savepoint(self, job_id: str, n: int, ask: str) -> None:
+        """Nobody to ask."""
+
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
         return []
 
