@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ledger import declaring, failpoints
-from ledger.core.facts import Fact, IntentDeclared, IntentKind, JobSubmitted
+from ledger import declaring, failpoints, savepoints
+from ledger.core.facts import Fact, IntentDeclared, IntentKind, JobSubmitted, RestorePoint, SavepointAsked
 from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
-from ledger.core.registers import Intent, Register, Spec
+from ledger.core.registers import Ask, Intent, Register, Spec
 from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused
 from ledger.finding import SEE_ALL, resolve
 from ledger.ports import BlobStore
@@ -24,6 +24,7 @@ from ledger.recorder import Recorded
 from ledger.watching import Watch
 
 ANSWER_S = 30.0
+SAVEPOINT_S = 120.0
 
 
 class Records(Protocol):
@@ -105,9 +106,10 @@ class Client:
 
     def declare(
         self, job_id: str, kind: IntentKind, *, reason: str, from_: str = "latest", force: bool = False,
-        timeout_s: float = ANSWER_S,
+        savepoint: bool = False, timeout_s: float = ANSWER_S,
     ) -> RecoveryEntry:  # fmt: skip
-        """Declares what is wanted of a job and waits until its entry shows it; that entry.
+        """Declares what is wanted of a job and waits until its entry shows it; that entry. savepoint: with SUSPEND, what
+        runs is asked for one before it is stopped.
 
         Idempotent: what is wanted already is not declared again. Raises: Refused: the job is over, is being canceled, or
         another intent overtook this one; UsageError: resume or retry where there is nothing to; OutcomeUnknown: declared,
@@ -122,10 +124,29 @@ class Client:
                 declaring.check_possible(watch.job(), entry, kind, from_, force)
                 rev = 1 + max((i.rev for i in watch.job().intents), default=0)
                 intent = Intent(rev, self._new_id())
-                fact = IntentDeclared(kind, entry.attempt, from_, force, reason, self._actor)
+                fact = IntentDeclared(kind, entry.attempt, from_, force, reason, self._actor, savepoint)
                 with self._recorder() as recorder:
                     offset = recorder.record(job_id, intent, fact).offset
             return declaring.outcome(watch, intent, kind, offset, timeout_s)
+
+    def savepoint(self, job_id: str, *, reason: str, timeout_s: float | None = SAVEPOINT_S) -> RestorePoint:
+        """Asks for a savepoint of what runs of the job, and waits for it.
+
+        Raises: UsageError: nothing of it is to run, so nobody could make one; Refused: it is over, or was over before
+        the savepoint was there; OutcomeUnknown: asked, but not there in time (the ask stands)."""
+        with Watch(self.source, job_id) as watch:
+            watch.read()
+            savepoints.check_possible(watch)
+            ask = Ask(self._new_id())
+            with self._recorder() as recorder:
+                recorder.record(job_id, ask, SavepointAsked(reason, self._actor))
+            point = watch.until(lambda: savepoints.answer(watch, ask), timeout_s)
+        if point is None:
+            raise OutcomeUnknown(
+                f"Savepoint {ask.uuid} of {job_id} is asked for, but not there within {timeout_s:g} s.",
+                hint="A job makes one when it gets SIGUSR1, if it knows how. jobledger show tells when it is there.",
+            )
+        return point
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Ended:
         """Waits until the job is over or quarantined, and says which. A late fact may still turn FAILED into CANCELED, or

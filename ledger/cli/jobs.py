@@ -1,4 +1,4 @@
-"""The verbs that change jobs: submit, cancel, suspend, resume, retry; and wait."""
+"""The verbs that change jobs: submit, cancel, suspend, savepoint, resume, retry; and wait."""
 
 from __future__ import annotations
 
@@ -99,6 +99,13 @@ RetryFrom = Annotated[
         "--from", envvar="LEDGER_RETRY_FROM", metavar="RESTORE_POINT", help="latest, scratch, or ATTEMPT/ID as in show."
     ),
 ]
+WithSavepoint = Annotated[
+    bool,
+    typer.Option(
+        "--savepoint", help="Ask the job for a savepoint, and stop it once that is there.", show_default=False
+    ),
+]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for it.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over or quarantined.", show_default=False)]
 
 
@@ -160,11 +167,22 @@ def cancel(world: World, job: Job, reason: Reason, force: Force = False) -> None
 
 
 @verb
-def suspend(world: World, job: Job, reason: Reason) -> None:
+def suspend(world: World, job: Job, reason: Reason, savepoint: WithSavepoint = False) -> None:
     """Stop a job for now. It keeps its graph and restore points; `resume` brings it back."""
     from ledger.core.facts import IntentKind
 
-    _declare(world, job, IntentKind.SUSPEND, reason)
+    _declare(world, job, IntentKind.SUSPEND, reason, savepoint=savepoint)
+
+
+@verb
+def savepoint(world: World, job: Job, reason: Reason, timeout: Timeout = 120.0) -> None:
+    """Ask what runs of a job for a savepoint, and wait for it. It is kept, and `retry --from` takes it."""
+    why = given.reason(reason)
+    with opening.client(world) as (client, tell):
+        job_id = client.resolve(job)
+        tell(f"waiting for the savepoint of {job_id}")
+        point = client.savepoint(job_id, reason=why, timeout_s=timeout)
+    showing.one_restore_point(world.printer, job_id, point)
 
 
 @verb
@@ -186,7 +204,7 @@ def retry(world: World, job: Job, reason: Reason, from_: RetryFrom = "latest", f
 def register(app: typer.Typer) -> None:
     # Everything from the first word of the command on is the command's, its options too.
     app.command("submit", rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(submit)
-    for function in (wait, cancel, suspend, resume, retry):
+    for function in (wait, cancel, suspend, savepoint, resume, retry):
         app.command(function.__name__, rich_help_panel=PANEL)(function)
 
 
@@ -211,13 +229,14 @@ def _answer_submit(world: World, job_id: str, spec: JobSubmitted, ended: Ended |
 
 
 def _declare(
-    world: World, job: str, kind: IntentKind, reason: str, from_: str = "latest", force: bool = False
-) -> None:
+    world: World, job: str, kind: IntentKind, reason: str, from_: str = "latest", force: bool = False,
+    savepoint: bool = False,
+) -> None:  # fmt: skip
     why = given.reason(reason)
     with opening.client(world) as (client, tell):
         job_id = client.resolve(job)
         tell(f"waiting until {job_id} shows it")
-        entry = client.declare(job_id, kind, reason=why, from_=from_, force=force)
+        entry = client.declare(job_id, kind, reason=why, from_=from_, force=force, savepoint=savepoint)
     showing.one_job(world.printer, showing.entry_row(entry))
 
 

@@ -11,6 +11,7 @@ from ledger.cli.output import Column, Format, Printer, age, cell, utc
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
+    from ledger.core.facts import RestorePoint
     from ledger.core.recovery import RecoveryEntry
     from ledger.reading import HistoryRecord, RetiredJob
 
@@ -31,6 +32,13 @@ JOBS = [
     ID,
     Column("REASON", "reason", wide=True),
     Column("AGE", "age"),
+]
+RESTORE_POINT = [
+    ID,
+    Column("RESTORE", "restore"),
+    Column("KIND", "kind"),
+    Column("LOCATION", "location"),
+    Column("SIZE", "size"),
 ]
 HISTORY = [
     Column("OFFSET", "offset"),
@@ -73,6 +81,11 @@ def one_job(printer: Printer, row: dict[str, Any]) -> None:
         printer.one(_for_people(row), [Column(c.title, c.key, c.shown) for c in JOBS])
     else:
         printer.one(row, [ID])
+
+
+def one_restore_point(printer: Printer, job_id: str, point: RestorePoint) -> None:
+    """restore: as `retry --from` takes it."""
+    printer.one({"job_id": job_id, "restore": str(point), **to_plain(point)}, RESTORE_POINT)
 
 
 def job_change(printer: Printer, row: dict[str, Any], shown: dict[str, dict[str, Any]]) -> None:

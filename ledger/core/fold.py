@@ -131,7 +131,8 @@ def open_asks(job: Job) -> list[Ask]:
     points = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
     facts = (fact for c in points if (fact := job.fact(c, CheckpointCompleted)) is not None)
     spent = {fact.ask for fact in facts if fact.kind is CheckpointKind.SAVEPOINT}
-    return sorted((a for a in job.asks if a.uuid not in spent and job.fact(a, SavepointAsked)), key=lambda a: a.uuid)
+    wanted = [ask for ask in job.asks if ask.uuid not in spent and job.fact(ask, SavepointAsked) is not None]
+    return sorted(wanted, key=lambda ask: ask.uuid)
 
 
 def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = HISTORY) -> list[Register]:

@@ -28,8 +28,9 @@ DEADLINE_S = 90.0
 JOBLEDGER = Path(sys.executable).with_name("jobledger")
 
 TICKER = """
-import os, sys, time
-ticks = 0
+import os, signal, sys, time
+ticks, asked = 0, []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append("sav"))
 if "LEDGER_RESTORE_FROM" in os.environ:
     ticks = int(open(os.environ["LEDGER_RESTORE_FROM"]).read())
 print("begins at", ticks, flush=True)
@@ -37,9 +38,9 @@ folder = os.environ["LEDGER_CHECKPOINT_DIR"]
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.1)
     ticks += 1
-    if ticks % 5 == 0:
+    if asked or ticks % 5 == 0:
         open(folder + "/.part", "w").write(str(ticks))
-        os.rename(folder + "/.part", folder + "/chk-%d" % ticks)
+        os.rename(folder + "/.part", folder + "/%s-%d" % (asked.pop() if asked else "chk", ticks))
 """
 
 

@@ -162,10 +162,14 @@ def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
         return entry.restore_points[0].id if entry and entry.restore_points else 0
 
     folder.until(checkpoint, "a checkpoint")
-    folder.run("suspend", "steady", "--reason", "maintenance")
+    savepoint = json.loads(folder.run("savepoint", "steady", "--reason", "upgrade", "-o", "json").stdout)
+    assert savepoint["kind"] == "SAVEPOINT" and Path(savepoint["location"]).name == f"sav-{savepoint['id']}"
+    folder.run("suspend", "steady", "--savepoint", "--reason", "maintenance")
     folder.until(lambda: "steady" not in folder.alive(), "it is stopped")
     entry = folder.entry("steady")
     assert entry is not None and entry.state is JobState.SUSPENDED
+    newest = folder.until(lambda: (e := folder.entry("steady")) and e.outcome and e.restore_points[0], "its last one")
+    assert newest.kind is CheckpointKind.SAVEPOINT and newest.id > savepoint["id"]
     folder.run("resume", "steady", "--reason", "done")
     folder.until(lambda: folder.alive().get("steady", (0, ""))[0] == 2, "attempt 2 runs")
     os.kill(int(folder.until(lambda: folder.running().get("steady"), "it has a process")[1]), signal.SIGKILL)

@@ -222,7 +222,7 @@ def test_restore_points_from_outside(monkeypatch, tmp_path):
 # -- what is wanted of a job ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "retry"])
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "savepoint", "resume", "retry"])
 @pytest.mark.parametrize("reason", [[], ["--reason", " "]])
 def test_every_changing_verb_asks_for_a_reason(shell, verb, reason):
     shell.submit("etl")
@@ -240,6 +240,17 @@ def test_suspend_resume_cancel(shell):
     assert shell.now(job_id).state == JobState.CANCELLING
     told = shell.run("suspend", job_id, "--reason", "no")
     assert told.exit_code == 5
+
+
+def test_a_savepoint_before_it_stops_stands_in_the_intent(shell):
+    shell.submit("etl")
+    assert shell.json("suspend", "etl", "--reason", "night", "--savepoint")["intent"]["savepoint"] is True
+
+
+def test_a_savepoint_that_does_not_come_is_an_unknown_outcome(shell):
+    shell.submit("etl")
+    told = shell.run("savepoint", "etl", "--reason", "upgrade", "--timeout", "0.5")
+    assert told.exit_code == 4 and "SIGUSR1" in told.stderr
 
 
 def test_force_stands_in_the_intent(shell):

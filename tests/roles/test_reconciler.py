@@ -14,16 +14,18 @@ from ledger.adapters.memory.runner import MemoryRunner
 from ledger.core.facts import (
     AttemptEnded,
     AttemptStarted,
+    CheckpointKind,
     IntentDeclared,
     IntentKind,
     JobSubmitted,
     RestartKind,
     RestartPolicy,
     RestorePoint,
+    SavepointAsked,
 )
 from ledger.core.recovery import JobState
-from ledger.core.registers import Ended, Intent, Spec, partition_of
-from ledger.errors import Fenced
+from ledger.core.registers import Ask, Ended, Intent, Spec, partition_of
+from ledger.errors import Fenced, Unreachable
 from ledger.ports import Event, RunnerEvent, TaskOutcome, TaskStatus
 from ledger.roles.flows import Flow
 from tests.roles.world import EVENTS, PARTITIONS, SPEC, World
@@ -124,6 +126,57 @@ def test_a_damaged_checkpoint_is_refused_with_its_reason(cluster: Cluster) -> No
     cluster.runner.kill("job", 1)
     cluster.go()
     assert starts(cluster) == [(1, None), (2, "1/3")]
+
+
+def test_a_savepoint_is_asked_for_once_and_its_ask_goes_when_it_is_there(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.record("job", Ask("u"), SavepointAsked("before the upgrade"))
+    cluster.go()
+    assert cluster.runner.attempt("job", 1).asks == ["u"]
+    assert cluster.r.counters["asksavepoint"] == 1
+    cluster.runner.checkpoint("job", 1, 4, kind=CheckpointKind.SAVEPOINT)
+    cluster.go()
+    entry = cluster.entry("job")
+    assert entry.asks == () and entry.restore_points[0].kind is CheckpointKind.SAVEPOINT
+    assert "ask/u" not in cluster.registers("job")
+
+
+def test_an_ask_that_the_first_attempt_did_not_answer_is_put_to_the_next(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.record("job", Ask("u"), SavepointAsked())
+    cluster.go()
+    cluster.runner.kill("job", 1)
+    cluster.go()
+    assert cluster.runner.attempt("job", 2).asks == ["u"]
+
+
+def test_a_runner_that_does_not_answer_is_asked_again(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    asked = cluster.runner.savepoint
+    cluster.runner.savepoint = lambda *_: (_ for _ in ()).throw(Unreachable("no answer"))  # type: ignore[method-assign]
+    cluster.record("job", Ask("u"), SavepointAsked())
+    cluster.go()
+    cluster.runner.savepoint = asked  # type: ignore[method-assign]
+    cluster.go()
+    assert cluster.runner.attempt("job", 1).asks == ["u"]
+
+
+def test_a_job_is_suspended_with_a_savepoint_and_resumed_from_it(cluster: Cluster) -> None:
+    cluster.runner.obedient = False
+    cluster.job("job")
+    cluster.go()
+    cluster.intend("job", IntentKind.SUSPEND, attempt=1, savepoint=True)
+    cluster.go()
+    assert cluster.runner.attempt("job", 1).savepoint_ordered
+    cluster.runner.checkpoint("job", 1, 4, kind=CheckpointKind.SAVEPOINT)
+    cluster.runner.end("job", 1)
+    cluster.go()
+    cluster.intend("job", IntentKind.RUN, rev=2)
+    cluster.go()
+    assert starts(cluster) == [(1, None), (2, "1/4")]
 
 
 def test_storage_that_does_not_answer_makes_the_start_wait(cluster: Cluster) -> None:

@@ -57,7 +57,7 @@ FULL: tuple[Any, ...] = (
         3, -7, _LABELS, "eu", _OUTSIDE, "orders-0", CheckpointRetention.KEEP, _STALLS,
     ),
     JobAdmitted(_DIGEST),
-    IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops"),
+    IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops", True),
     AttemptStarted(_DIGEST, _CHECKPOINT, (RefusedRestorePoint(_SAVEPOINT, "missing"),), 2, (1738324800.25, 1738324900.5),
                    1738324910.75),
     AttemptRunning("application_1738324800000_0042"),
@@ -70,9 +70,9 @@ FULL: tuple[Any, ...] = (
     RecoveryEntry(
         "orders-1", "orders", "prod", "subprocess", JobState.RESTARTING, _DIGEST, 2, 3, "failed", "agent-h1", True,
         _GRAPH, _CHECKPOINT, (_CHECKPOINT, _SAVEPOINT, _OUTSIDE), True, 2.5, 2, (1738324800.25,),
-        "attempt 2 failed: exit status 3", WinningIntent("RUN", 4, "uuid-4", 2, "latest", True, "go on", "carol"),
+        "attempt 2 failed: exit status 3", WinningIntent("RUN", 4, "uuid-4", 2, "latest", True, "go on", "carol", True),
         True, 3, -7, "eu", _LABELS, "orders-0", CheckpointRetention.KEEP, ("admitted", "running/1"), 3, 4711, 7,
-        1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True,
+        1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True, ("ask-1", "ask-2"),
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)
