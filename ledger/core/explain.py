@@ -24,7 +24,7 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointAsked,
 )  # fmt: skip
-from ledger.core.fold import RESTORE_POINTS, fold_job
+from ledger.core.fold import RESTORE_POINTS, fold_job, open_asks
 from ledger.core.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import (
@@ -229,6 +229,10 @@ def _remark(job: Job, register: Register, name: str) -> Remark | None:
             newest = max(a.epoch for a in job.attempts[n] if a not in job.unreadable)
             if epoch < newest:
                 return Remark(name, f"attempt {n} was recorded again in epoch {newest}", True, True)
+        case Ask():
+            if register in open_asks(job):
+                return Remark(name, "no savepoint answers it yet", False, True)
+            return Remark(name, "it is answered: it will be removed", True, True)
         case Ended(n, outcome):
             end = job.end(n)
             if end is not None and end[0] != register and not (job.terminal_end and outcome in TERMINAL_OUTCOMES):
