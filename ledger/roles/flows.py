@@ -54,7 +54,8 @@ class Memory:
 
     relayed: keys of runner events that it has already put on the log. settled: attempt -> the end of the log after its
     fence held nothing new. confirm: the end of the log after something first looked wrong. crashed: attempt -> how its
-    start crashed. asked: (attempt, ask) that the runner was told of. last_fact: offset of its own last fact on the job; nothing is planned from an entry older than that.
+    start crashed. asked: (attempt, ask) that the runner was told of. last_fact: offset of its own last fact on the job;
+    nothing is planned from an entry older than that.
     """
 
     relayed: set[bytes] = field(default_factory=set)

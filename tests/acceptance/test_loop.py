@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from ledger import wiring
 from ledger.adapters import avro
-from ledger.core.facts import AttemptEnded, JobSubmitted, RestartKind, RestartPolicy
+from ledger.core.facts import AttemptEnded, CheckpointKind, JobSubmitted, RestartKind, RestartPolicy
 from ledger.core.recovery import JobState
 from ledger.core.registers import Spec, key_of, partition_of
 from tests.acceptance.folder import Folder
