@@ -1,14 +1,15 @@
 """Settings, as data: flag > environment > TOML file > default. Nothing here opens a connection.
 
 The environment holds settings as `LEDGER_<SECTION>__<KEY>` (two underscores; other names that begin with LEDGER_ belong
-to jobs), besides LEDGER_DIR and LEDGER_CONFIG. In section kafka `_` stands for the dot of a librdkafka name:
-`LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. A name that nobody knows is an error: it is a typo.
+to jobs), besides LEDGER_DIR and LEDGER_CONFIG; of a pool as `LEDGER_POOLS__<NAME>__<KEY>`. In section kafka `_` stands for
+the dot of a librdkafka name: `LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. A name that nobody knows is an
+error: it is a typo.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,10 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ledger.core import pools as core_pools
 from ledger.errors import ConfigError
-from ledger.settings import Agent, Leadership, Log, Projector, Reconciler, Topics, ZooKeeper
+from ledger.layers import default_dir, file_of, from_environment, from_file, names_of, text_of
+from ledger.settings import Agent, Leadership, Log, Pool, Projector, Reconciler, Topics, ZooKeeper
 
 if TYPE_CHECKING:
     from ledger.adapters.kafka.topics import TopicSettings
@@ -27,7 +30,7 @@ BOOTSTRAP = "bootstrap.servers"
 MASK = "********"
 _SECRET = ("password", "secret", "token", "key", "pem", "jaas")
 _FILE = ".file"
-_UNDERSCORED = {"log.level": "log_level"}  # the one librdkafka name with an underscore that a user may set
+_POOL = re.compile(r"[a-z](_?[a-z0-9-])*")
 
 #: librdkafka settings that nobody may set, with the reason. The Kafka adapter has the same table: a test compares them.
 REFUSED = {
@@ -43,12 +46,6 @@ REFUSED = {
     "transaction.timeout.ms": "a paused leader's open transaction must not block its successor",
     "transactional.id": "it names the role, and so who fences whom",
 }
-
-
-def default_dir() -> Path:
-    """Where the ledger of this user lies."""
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "jobledger"
 
 
 class Config(BaseSettings):
@@ -67,6 +64,8 @@ class Config(BaseSettings):
     topics: Topics = Topics()
     projector: Projector = Projector()
     reconciler: Reconciler = Reconciler()
+    pools: dict[str, Pool] = Field(default_factory=dict)
+    """Which jobs share how many slots: a section for each pool, `[pools.NAME]`. None by default: nothing is limited."""
     agent: Agent = Agent()
     leadership: Leadership = Leadership()
     zookeeper: ZooKeeper = ZooKeeper()
@@ -98,7 +97,19 @@ class Config(BaseSettings):
         names = {name.removesuffix(_FILE): name for name in value}
         if refused := [f"{name} ({REFUSED[name]})" for name in names if name in REFUSED]:
             raise ValueError(f"these are the ledger's own: {'; '.join(refused)}. Remove them")
-        return {name: _text(setting) for name, setting in value.items()}
+        return {name: text_of(setting) for name, setting in value.items()}
+
+    @field_validator("pools")
+    @classmethod
+    def _pools(cls, value: dict[str, Pool]) -> dict[str, Pool]:
+        if wrong := [name for name in value if _POOL.fullmatch(name) is None]:
+            raise ValueError(f"a name is of a-z, 0-9, - and single _, and begins with a letter: not {', '.join(wrong)}")
+        _limits(value)
+        return value
+
+    def limits(self) -> core_pools.Pools:
+        """The pools as the core takes them."""
+        return _limits(self.pools)
 
     @property
     def embedded(self) -> bool:
@@ -167,9 +178,14 @@ class Config(BaseSettings):
         for name, origin in self._origins.items():
             section, separator, key = name.partition(".")
             if origin == "flag" and separator:
-                value = self.kafka[key] if section == "kafka" else getattr(getattr(self, section), key)
+                if section == "pools":
+                    pool, _, key_of_pool = key.partition(".")
+                    value, key = getattr(self.pools[pool], key_of_pool), f"{pool}__{key_of_pool}"
+                else:
+                    value = self.kafka[key] if section == "kafka" else getattr(getattr(self, section), key)
                 if value is not None:
-                    found[f"LEDGER_{section}__{key.replace('.', '_')}".upper()] = _text(value)
+                    text = ",".join(value) if isinstance(value, tuple) else text_of(value)
+                    found[f"LEDGER_{section}__{key.replace('.', '_')}".upper()] = text
         return found
 
     def shown(self) -> dict[str, Any]:
@@ -191,9 +207,9 @@ def load_config(dir: Path | None = None, config_file: Path | None = None, **over
     paths = {"dir": dir, "config_file": config_file}
     flags = {name: value for name, value in paths.items() if value is not None} | overrides
     environment = from_environment(os.environ)
-    file = _file_of(environment | flags)
-    layers = {"flag": flags, "environment": environment, f"file {file}": _from_file(file)}
-    origins = {name: origin for origin, layer in reversed(layers.items()) for name in _names(layer)}
+    file = file_of(environment | flags)
+    layers = {"flag": flags, "environment": environment, f"file {file}": from_file(file)}
+    origins = {name: origin for origin, layer in reversed(layers.items()) for name in names_of(layer)}
     try:
         config = Config(**flags)
     except ValidationError as error:
@@ -208,26 +224,6 @@ def mask(name: str, value: str) -> str:
     return MASK if secret and not name.endswith((_FILE, ".location", "_file")) else value
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The settings among the variables, as nested as in the file. An empty variable counts as not set."""
-    found: dict[str, Any] = {}
-    for variable, field in (("LEDGER_DIR", "dir"), ("LEDGER_CONFIG", "config_file")):
-        if environment.get(variable):
-            found[field] = environment[variable]
-    for variable, value in environment.items():
-        section, separator, key = variable.removeprefix("LEDGER_").lower().partition("__")
-        if variable.startswith("LEDGER_") and separator and value:
-            name = kafka_name(key) if section == "kafka" else key
-            found.setdefault(section, {})[name] = value
-    return found
-
-
-def kafka_name(name: str) -> str:
-    """`bootstrap_servers` -> `bootstrap.servers`."""
-    dotted = name.replace("_", ".")
-    return _UNDERSCORED.get(dotted, dotted)
-
-
 class _Source(PydanticBaseSettingsSource):
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         raise NotImplementedError("the source is read as a whole")
@@ -240,52 +236,14 @@ class _Environment(_Source):
 
 class _File(_Source):
     def __call__(self) -> dict[str, Any]:
-        return _from_file(_file_of(self.current_state))
+        return from_file(file_of(self.current_state))
 
 
-def _file_of(known: Mapping[str, Any]) -> Path | None:
-    if known.get("config_file") is not None:
-        return Path(known["config_file"]).expanduser()
-    file = Path(known.get("dir") or default_dir()).expanduser() / "ledger.toml"
-    return file if file.exists() else None
-
-
-def _from_file(file: Path | None) -> dict[str, Any]:
-    if file is None:
-        return {}
-    try:
-        with file.open("rb") as stream:
-            settings = tomllib.load(stream)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"The settings in {file} can't be read: {error}.") from error
-    if misplaced := {"dir", "config_file"} & set(settings):
-        raise ConfigError(f"{file} sets {', '.join(misplaced)}: a file can't say where it lies.", hint="Use --dir.")
-    if isinstance(settings.get("kafka"), dict):
-        settings["kafka"] = _flat(settings["kafka"])
-    return settings
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """TOML reads `bootstrap.servers = …` without quotes as a table in a table."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
-    return flat
-
-
-def _names(layer: Mapping[str, Any]) -> list[str]:
-    names = []
-    for section, value in layer.items():
-        names += [f"{section}.{key}" for key in value] if isinstance(value, Mapping) else [section]
-    return names
-
-
-def _text(setting: Any) -> str:
-    if isinstance(setting, bool):
-        return str(setting).lower()
-    if isinstance(setting, str | int | float):
-        return str(setting)
-    raise ValueError("each must be a text, a number or true or false")
+def _limits(given: Mapping[str, Pool]) -> core_pools.Pools:
+    return core_pools.Pools(
+        core_pools.Pool(name, pool.slots, frozenset(pool.namespaces), frozenset(pool.runners))
+        for name, pool in given.items()
+    )
 
 
 def read_secret(name: str, file: Path) -> str:

@@ -66,7 +66,8 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
         )
         executor = SparkExecutor(spark, partial(wiring.world, config), config.reconciler.action_timeout_s)
         settings = ReconcilerSettings(
-            observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max
+            observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max,
+            pools=config.limits(),
         )
         parts = _parts(config, "reconciler", force_lead)
         tell = partial(waiting.tell, config.waits_file)

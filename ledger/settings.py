@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -74,9 +75,28 @@ class Reconciler(Section):
     action_timeout_s: float = Field(default=30.0, gt=0)
     """Seconds that one call to a runner or blob store may take before it counts as crashed."""
     starts_max: int = Field(default=20, ge=1)
-    """Attempts started in one pass over the set. More wait for the next, so that a cold start does not flood a host."""
+    """Attempts started in one pass over the set. More wait for the next ("start rate"), so that a cold start does not flood
+    a host. What may run at the same time is limited by pools."""
     trigger_interval_s: float = Field(default=0.0, ge=0)
     """Least time in seconds between two micro-batches of the Spark stream. 0: as soon as there are records."""
+
+
+class Pool(Section):
+    """Slots that jobs share: of those that are alive at one time, the slots together are never more than this. Which jobs:
+    those of the namespaces and runners named here. Of several pools the one that names a job's namespace counts, then the
+    one that names its runner; a job of no pool is not limited. Only what starts waits: nothing that runs is stopped."""
+
+    slots: int = Field(ge=1, le=1_000_000)
+    """How many there are. A job takes as many as it was submitted with (`submit --slots`), 1 by default."""
+    namespaces: tuple[str, ...] = ()
+    """Of the jobs that belong to the pool. Empty: any. In the environment separated by commas."""
+    runners: tuple[str, ...] = ()
+    """Of the jobs that belong to the pool. Empty: any. In the environment separated by commas."""
+
+    @field_validator("namespaces", "runners", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
 class Agent(Section):

@@ -9,7 +9,17 @@ from typing import NamedTuple
 from ledger.core.facts import RefusedRestorePoint, RestorePoint
 from ledger.core.registers import NUMBER_MAX
 from ledger.errors import LedgerError, PermanentError
-from ledger.ports import BlobStore, Runner, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus, Verification
+from ledger.ports import (
+    BlobStore,
+    ObservedAttempt,
+    Runner,
+    RunnerEvent,
+    StartAnswer,
+    Task,
+    TaskOutcome,
+    TaskStatus,
+    Verification,
+)
 
 
 class Prepared(NamedTuple):
@@ -87,6 +97,21 @@ def clean(task: Task, runner: Runner, blobs: BlobStore) -> Cleaned:
 
 def forget(task: Task, runner: Runner, _: BlobStore) -> None:
     runner.forget(task.job_id)
+
+
+def observe(
+    runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]
+) -> dict[str, list[ObservedAttempt] | None]:
+    """No task: what the reconciler asks every runner itself, before each pass (docs/decisions/0006). None: no answer; then
+    `unheard` hears why."""
+    answers: dict[str, list[ObservedAttempt] | None] = {}
+    for name, runner in runners.items():
+        try:
+            answers[name] = runner.observe()
+        except LedgerError as error:
+            answers[name] = None
+            unheard(name, error)
+    return answers
 
 
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {

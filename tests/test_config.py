@@ -9,8 +9,12 @@ import pytest
 
 from ledger.adapters.kafka.log import OURS
 from ledger.adapters.kafka.topics import TopicSettings
-from ledger.config import MASK, REFUSED, Config, from_environment, kafka_name, load_config, mask
+from ledger.config import MASK, REFUSED, Config, load_config, mask
+from ledger.core.pools import Pool, Pools
+from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.errors import ConfigError
+from ledger.layers import from_environment, kafka_name
+from ledger.settings import Pool as Pool_
 from ledger.settings import Section
 
 
@@ -224,11 +228,58 @@ def test_names_of_topics_have_the_prefix() -> None:
     )  # fmt: skip
 
 
+# -- pools -----------------------------------------------------------------------------------------------------------
+
+POOLS = """
+[pools.batch]
+slots = 8
+namespaces = ["etl", "ml"]
+[pools.rest]
+slots = 20
+"""
+
+
+def pool_of(pools: Pools, namespace: str, runner: str = "subprocess") -> Pool | None:
+    return pools.of(RecoveryEntry("j", "n", namespace, runner, JobState.CREATED, "d"))
+
+
+def test_pools_come_from_the_file_and_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not load_config(tmp_path).limits()
+    file = toml(tmp_path, POOLS)
+    monkeypatch.setenv("LEDGER_POOLS__REST__SLOTS", "30")
+    monkeypatch.setenv("LEDGER_POOLS__GPU_1__SLOTS", "2")
+    monkeypatch.setenv("LEDGER_POOLS__GPU_1__RUNNERS", "spark, flink")
+    config = load_config(tmp_path)
+    assert [(pool.name, pool.slots) for pool in config.limits()] == [("batch", 8), ("gpu_1", 2), ("rest", 30)]
+    assert pool_of(config.limits(), "etl", "spark") == Pool("batch", 8, frozenset({"etl", "ml"}))
+    assert pool_of(config.limits(), "other", "spark") == Pool("gpu_1", 2, runners=frozenset({"spark", "flink"}))
+    assert pool_of(config.limits(), "other") == Pool("rest", 30)
+    assert config.origins()["pools.rest.slots"] == "environment"
+    assert config.origins()["pools.batch.slots"] == f"file {file}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[pools.a]\n", "pools.a.slots"),
+        ("[pools.a]\nslots = 0\n", "pools.a.slots"),
+        ("[pools.A]\nslots = 1\n", "small|a-z"),
+        ("[pools.a]\nslots = 1\nlabels = []\n", "pools.a.labels"),
+        ("[pools.a]\nslots = 1\n[pools.b]\nslots = 1\n", "take the same jobs"),
+    ],
+)
+def test_pools_that_can_not_be_are_told(text: str, told: str, tmp_path: Path) -> None:
+    toml(tmp_path, text)
+    with pytest.raises(ConfigError, match=told):
+        load_config(tmp_path)
+
+
 # -- children and documentation --------------------------------------------------------------------------------------
 
 
 def test_what_came_by_flag_reaches_child_processes_by_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    flags = {"kafka": {"socket.timeout.ms": "5000"}, "log": {"level": "debug"}, "topics": {"partitions": 3}}
+    flags = {"kafka": {"socket.timeout.ms": "5000"}, "log": {"level": "debug"}, "topics": {"partitions": 3},
+             "pools": {"a": {"slots": 4, "namespaces": ["x", "y"]}}}  # fmt: skip
     config = load_config(tmp_path, **flags)
     for name, value in config.environment().items():
         monkeypatch.setenv(name, value)
@@ -240,6 +291,7 @@ def test_what_came_by_flag_reaches_child_processes_by_environment(monkeypatch: p
 def test_every_setting_is_explained() -> None:
     for name, field in Config.model_fields.items():
         section = field.annotation
+        section = Pool_ if name == "pools" else section
         if isinstance(section, type) and issubclass(section, Section):
             for key, inner in section.model_fields.items():
                 assert inner.description, f"{name}.{key}"

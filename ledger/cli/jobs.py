@@ -82,6 +82,9 @@ OnStalled = Annotated[
     typer.Option("--on-stall", metavar="mark|restart", help="What follows then; a restart counts as a failure."),
 ]
 Priority = Annotated[int, typer.Option("--priority", metavar="N", help="Higher ones start first.")]
+Slots = Annotated[
+    int, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help="Of its pool, taken while it runs; 0: none.")
+]
 Graph = Annotated[
     list[Path] | None,
     typer.Option("--graph", metavar="FILE", help="A file or folder to take along; may be given again."),
@@ -112,8 +115,8 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over o
 @verb
 def submit(
     world: World, command: Command = None, id_: Id = None, name: Name = None, namespace: Namespace = "default",
-    unique: Unique = False, restart: Restart = None, priority: Priority = 0, graph: Graph = None, env: Env = None,
-    from_: From = None, permanent_exit_code: PermanentExitCode = None, permanent_pattern: PermanentPattern = None,
+    unique: Unique = False, restart: Restart = None, priority: Priority = 0, slots: Slots = 1, graph: Graph = None,
+    env: Env = None, from_: From = None, permanent_exit_code: PermanentExitCode = None, permanent_pattern: PermanentPattern = None,
     failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
     wait: Wait = False,
@@ -134,8 +137,8 @@ def submit(
     )
     spec = JobSubmitted(
         given.name(name if name is not None else _program(command[0]), "--name"),
-        given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart, rules), priority=priority,
-        restore_from=given.restore_point(from_),
+        given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart, rules), slots=slots,
+        priority=priority, restore_from=given.restore_point(from_),
         stall_policy=given.stall_policy(checkpoint_interval, stalled_after, on_stall),
     )  # fmt: skip
     blob = pack(command, graph or (), given.environment(env or ()))

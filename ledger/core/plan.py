@@ -1,4 +1,4 @@
-"""From entries and observations to actions: `decide` per job, then `admit` over all.
+"""From an entry and what is observed of its job to actions: `decide`. What starts when is `pools.admit`.
 
 Level-based: the same entry and observation give the same actions, and every action may be repeated or skipped without
 harm. What a reconciler has to remember between passes comes in as `Knowledge`. Source: docs/ARCHITECTURE.md; the rules
@@ -7,7 +7,6 @@ about settling were found by a model (docs/decisions/0003).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from ledger.core.facts import OnStall
@@ -236,24 +235,3 @@ def _settled(entry: RecoveryEntry, known: Knowledge, covered: int) -> bool:
     all its checkpoints), or its fence held nothing new and the entry is past that."""
     n = entry.attempt
     return n == 0 or n <= covered or bool(entry.outcome and is_runner(entry.outcome_writer)) or n in known.settled
-
-
-def admit(actions: Iterable[Action], entries: dict[str, RecoveryEntry], starts_max: int) -> list[Action]:
-    """The actions to perform in this pass: all but the starts beyond starts_max, which wait for the next.
-
-    Starts go by priority, then newest restore point first (the more there is to lose), then id, which for the default
-    ids is the order of submission.
-    """
-    starts: list[Action] = []
-    rest: list[Action] = []
-    for action in actions:
-        (starts if isinstance(action, Start | StartAgain) else rest).append(action)
-    starts.sort(key=lambda action: _urgency(entries[action.job_id]))
-    late = [Wait(action.job_id, "start rate") for action in starts[starts_max:]]
-    return rest + starts[:starts_max] + late
-
-
-def _urgency(entry: RecoveryEntry) -> tuple[int, bool, tuple[int, int], str]:
-    points = entry.restore_points
-    attempt, id_ = points[0].order if points else (0, 0)
-    return -entry.priority, not points, (-attempt, -id_), entry.job_id

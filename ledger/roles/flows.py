@@ -38,7 +38,7 @@ from ledger.core.plan import (
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import Attempt, Ended, Register, Result, parse_key, parse_register, partition_of
 from ledger.core.restart import FAILURE_TIMES_MAX
-from ledger.ports import Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
+from ledger.ports import Clock, Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
 from ledger.roles.events import EventFactory
 from ledger.tasks import Cleaned, Prepared
 
@@ -56,6 +56,8 @@ class Memory:
     fence held nothing new. confirm: the end of the log after something first looked wrong. crashed: attempt -> how its
     start crashed. asked: (attempt, ask) that the runner was told of. last_fact: offset of its own last fact on the job;
     nothing is planned from an entry older than that.
+    recorded: the highest attempt that it has recorded. put_off: why the last start could not be made, "" = it could, or
+    there was none; put_off_at: when, by the monotonic clock.
     """
 
     relayed: set[bytes] = field(default_factory=set)
@@ -64,6 +66,9 @@ class Memory:
     crashed: dict[int, str] = field(default_factory=dict)
     asked: set[tuple[int, str]] = field(default_factory=set)
     last_fact: int = -1
+    recorded: int = 0
+    put_off: str = ""
+    put_off_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class Surroundings:
     topic: str
     partitions: int
     factory: EventFactory
-    time_s: Callable[[], float]
+    clock: Clock
     end_of_log: Callable[[int], int]
     acknowledge: Callable[[str, str, Sequence[bytes]], None]
     still_planned: Callable[[RecoveryEntry], bool]
@@ -116,6 +121,7 @@ class Flows:
 
     def _start(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
         outcome: TaskOutcome = yield self._prepare(entry, n, entry.restore_points, entry.restore_from_named)
+        self._put_off(memory, outcome)
         if outcome.status is TaskStatus.REFUSED:
             yield from self._verdict(entry, memory, n, outcome.reason)
             return
@@ -127,11 +133,21 @@ class Flows:
             return
         record = self._record(entry, prepared.base, prepared.refused)
         yield from self._write(entry, memory, (Attempt(n, self._factory.epoch), record))
+        memory.recorded = n
         base = (prepared.base,) if prepared.base else ()
         failpoints.hit("start.recorded")
         outcome = yield self._start_task(entry, n, base)
         failpoints.hit("start.answered")
         yield from self._started(entry, memory, n, outcome)
+
+    def _put_off(self, memory: Memory, outcome: TaskOutcome) -> None:
+        """Whether a start can't be made just now: others of its pool may go first for a while, and people are told."""
+        memory.put_off = ""
+        if outcome.status is TaskStatus.DONE:
+            memory.put_off = outcome.answer.unknown
+        elif outcome.status is not TaskStatus.REFUSED:
+            memory.put_off = f"its start could not be prepared: {outcome.reason}"
+        memory.put_off_at = self._around.clock.monotonic()
 
     def _start_again(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
         points = (entry.base,) if entry.base else ()
@@ -166,7 +182,7 @@ class Flows:
     def _record(
         self, entry: RecoveryEntry, base: RestorePoint | None, refused: tuple[RefusedRestorePoint, ...]
     ) -> AttemptStarted:
-        times, now = entry.failure_times, self._around.time_s()
+        times, now = entry.failure_times, self._around.clock.time()
         if entry.outcome in ("failed", "lost") and entry.failures:  # 0: a retry forgave it
             times = (*times, now if entry.failed_at is None else entry.failed_at)[-FAILURE_TIMES_MAX:]
         recorded_at = now if entry.failure_rate_interval_s else None
@@ -248,7 +264,7 @@ class Flows:
             return
         point = None if dispose else next(iter(entry.restore_points), None)
         result = JobResult(
-            entry.name, entry.namespace, entry.runner, entry.digest, entry.reason, self._around.time_s(),
+            entry.name, entry.namespace, entry.runner, entry.digest, entry.reason, self._around.clock.time(),
             entry.attempt, dict(entry.labels), point,
         )  # fmt: skip
         registers = [r for name in entry.registers if (r := parse_register(name)) is not None]

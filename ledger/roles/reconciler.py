@@ -8,27 +8,30 @@ are at or past it. Source: docs/ARCHITECTURE.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import structlog
 
 from ledger import failpoints
-from ledger.core import outside
-from ledger.core.plan import Action, Confirm, Knowledge, Wait, admit, decide
+from ledger.core.passes import Observed, View, actions_of
+from ledger.core.plan import Action, Confirm, Knowledge, Start, StartAgain, Wait
+from ledger.core.pools import NO_POOLS, Pools
 from ledger.core.published import Published
-from ledger.core.recovery import RecoveryEntry, same_meaning
-from ledger.core.registers import parse_claim, partition_of
+from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
+from ledger.core.registers import parse_claim
 from ledger.errors import Fenced, LedgerError, TemporaryError, Unreachable
-from ledger.ports import Event, Executor, Marks, ObservedAttempt, Reader, RecoveryStream, Runner, Task, TaskOutcome, Writer
+from ledger.ports import Event, Executor, Marks, Reader, RecoveryStream, Runner, Task, Writer
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.catching_up import read_up_to
 from ledger.roles.events import EventFactory, noops
-from ledger.roles.flows import Flow, Flows, Memory, Surroundings
+from ledger.roles.flows import Flows, Memory, Surroundings
 from ledger.roles.parts import Parts
 from ledger.roles.standstill import Standstill
+from ledger.roles.strays import Strays
+from ledger.roles.under_way import UnderWay
+from ledger.tasks import observe
 
 ROLE = "reconciler"
 log = structlog.get_logger(ROLE)
@@ -37,40 +40,15 @@ log = structlog.get_logger(ROLE)
 @dataclass(frozen=True, slots=True)
 class ReconcilerSettings:
     """tick_s: how long one step waits for news. observe_interval_s: how long until the next pass without any.
-    starts_max: new starts a pass. records_max: per poll."""
+    starts_max: starts a pass. pools: what starts share. put_off_s: how long a job whose start could not be made lets the
+    others of its pool go first. records_max: per poll."""
 
     tick_s: float = 0.1
     observe_interval_s: float = 1.0
     starts_max: int = 50
+    pools: Pools = NO_POOLS
+    put_off_s: float = 5.0
     records_max: int = 20_000
-
-
-class Observed:
-    """The answer of each runner that gave one. A failed answer is no answer: then nothing is known of its jobs."""
-
-    def __init__(self, answers: Mapping[str, Sequence[ObservedAttempt] | None]) -> None:
-        self._answers = answers
-        self._alive: dict[tuple[str, str], set[int]] = {}
-        self.listed: set[tuple[str, str]] = set()
-        for runner, attempts in answers.items():
-            for attempt in attempts or ():
-                self.listed.add((runner, attempt.job_id))
-                if attempt.alive:
-                    self._alive.setdefault((runner, attempt.job_id), set()).add(attempt.n)
-
-    def alive(self, runner: str, job_id: str) -> frozenset[int] | None:
-        """The attempts of a job that run; None if the runner did not answer. A runner that nobody knows runs nothing."""
-        if runner in self._answers and self._answers[runner] is None:
-            return None
-        return frozenset(self._alive.get((runner, job_id), ()))
-
-
-@dataclass(slots=True)
-class _Stray:
-    """Something that a runner lists and the recovery set does not, and the end of the log when it was first seen."""
-
-    end: int
-    memory: Memory = field(default_factory=Memory)
 
 
 class Reconciler:
@@ -135,17 +113,15 @@ class Reconciler:
         self._barrier = dict(enumerate(self._commit(claims)))
         self._flows_of = Flows(
             Surroundings(
-                self._topic, self._partitions, factory, self._clock.time, self._end_of_log, self._acknowledge,
+                self._topic, self._partitions, factory, self._clock, self._end_of_log, self._acknowledge,
                 self._still_planned,
             )
         )  # fmt: skip
         self.published = Published(self._parts.codec.decode)
         self._memory: dict[str, Memory] = {}
-        self._strays: dict[tuple[str, str], _Stray] = {}
-        self._flows: dict[str, Flow] = {}
-        self._outbox: list[tuple[str, list[Event]]] = []
-        self._tasks: list[Task] = []
-        self._asked: dict[str, Task] = {}
+        self._observed = Observed({})
+        self._strays = Strays(self.published, factory, self._topic, self._partitions, self._end, self._past_claim)
+        self._under_way = UnderWay(self._commit, self._submit, self.counters)
         self._next_pass = self._clock.monotonic()
         self._stream.open(epoch)
         self.candidacy.leads(epoch)
@@ -194,89 +170,82 @@ class Reconciler:
             raise Fenced(f"epoch {self.epoch} was replaced by {self._highest}")
         results = self._executor.results()
         for task, outcome in results:
-            self._resume(task, outcome)
-        self._flush()
+            self._under_way.resume(task, outcome)
+        self._under_way.flush()
         if records or results or self._clock.monotonic() >= self._next_pass:
             self._next_pass = self._clock.monotonic() + self._settings.observe_interval_s
             self._pass()
 
     def _pass(self) -> None:
         """Over the whole set, once. A job whose last action is still under way is left alone."""
-        observed = self._observe()
-        actions: list[Action] = []
         self._ends: Marks | None = None
-        for job_id, entry in self.published.entries.items():
-            if job_id not in self._flows:
-                actions += self._decide(entry, observed)
-        waits: dict[str, str] = {}
-        for action in admit(actions, self.published.entries, self._settings.starts_max):
+        self._observed = Observed(observe(self._runners, self._unheard), self._observed)
+        views = {job_id: self._view(entry) for job_id, entry in self.published.entries.items()}
+        actions = actions_of(views, self._observed, self._settings.pools, self._settings.starts_max, self._unread())
+        self._confirm(views, actions)
+        waits = {job_id: self._memory[job_id].put_off for job_id, view in views.items() if view.put_off}
+        for action in actions:
             if isinstance(action, Wait | Confirm):
                 waits[action.job_id] = action.reason
-                continue
-            entry = self.published.entries[action.job_id]
-            flow = self._flows_of.of(action, entry, self._memory[action.job_id])
-            if flow is not None and action.job_id not in self._flows:
-                self.counters[type(action).__name__.lower()] += 1
-                self._begin(action.job_id, flow)
-        self._after_strays(observed)
+            elif action.job_id not in self._under_way:
+                self._perform(action)
+        for job_id, flow in self._strays.flows(self._observed, self._under_way):
+            self._under_way.begin(job_id, flow)
         self._note(waits)
-        self._flush()
+        self._under_way.flush()
         if len(self._memory) > 2 * len(self.published.entries) + 1000:
             self._memory = {job_id: m for job_id, m in self._memory.items() if job_id in self.published.entries}
 
-    def _observe(self) -> Observed:
-        """Every runner lists all its attempts in one call."""
-        answers: dict[str, Sequence[ObservedAttempt] | None] = {}
-        for name, runner in self._runners.items():
-            try:
-                answers[name] = runner.observe()
-            except LedgerError as error:
-                answers[name] = None
-                self.counters["unobserved"] += 1
-                log.debug("no_answer", runner=name, reason=str(error))
-        return Observed(answers)
+    def _unheard(self, runner: str, error: LedgerError) -> None:
+        self.counters["unobserved"] += 1
+        log.debug("no_answer", runner=runner, reason=str(error))
 
-    def _decide(self, entry: RecoveryEntry, observed: Observed) -> tuple[Action, ...]:
-        memory = self._memory.setdefault(entry.job_id, Memory())
-        as_of = self.published.as_of(entry.job_id, entry.partition)
-        if as_of <= self._barrier.get(entry.partition, 0):
-            return (Wait(entry.job_id, "the entry is older than this reconciler's claim"),)
-        if as_of <= memory.last_fact:
-            return ()
+    def _perform(self, action: Action) -> None:
+        flow = self._flows_of.of(action, self.published.entries[action.job_id], self._memory[action.job_id])
+        if flow is not None:
+            self.counters[type(action).__name__.lower()] += 1
+            starting = action.n if isinstance(action, Start | StartAgain) else 0
+            self._under_way.begin(action.job_id, flow, starting)
+
+    def _view(self, entry: RecoveryEntry) -> View:
+        """The job with all that is remembered of it."""
+        job_id = entry.job_id
+        memory = self._memory.setdefault(job_id, Memory())
+        as_of = self.published.as_of(job_id, entry.partition)
         known = Knowledge(
             settled=frozenset(n for n, end in memory.settled.items() if as_of >= end),
             confirmed=memory.confirm is not None and as_of >= memory.confirm,
             crashed=tuple(memory.crashed.items()), asked=frozenset(memory.asked),
         )
-        if entry.runner == outside.OUTSIDE:
-            return outside.decide(entry)
-        actions = decide(entry, observed.alive(entry.runner, entry.job_id), known)
-        if not any(isinstance(action, Confirm) for action in actions):
-            if not known.confirmed or not actions:
-                memory.confirm = None
-        elif memory.confirm is None:
-            memory.confirm = self._end(entry.partition)
-        return actions
+        starting = self._under_way.starting.get(job_id, memory.recorded if memory.recorded > entry.attempt else 0)
+        idle = job_id not in self._under_way and as_of > memory.last_fact
+        old = "" if self._past_claim(entry.partition, as_of) else "the entry is older than this reconciler's claim"
+        if entry.state not in (JobState.CREATED, JobState.RESTARTING):
+            memory.put_off = ""
+        lately = memory.put_off_at + self._settings.put_off_s > self._clock.monotonic()
+        return View(entry, known, idle, old if idle else "", starting, bool(memory.put_off) and lately)
 
-    def _after_strays(self, observed: Observed) -> None:
-        """Attempts that a runner lists and that have no entry: stopped, then forgotten, but only after everything that
-        was in the log when they were first seen has been read."""
-        strays: dict[tuple[str, str], _Stray] = {}
-        for runner, job_id in sorted(observed.listed):
-            if job_id in self.published.entries or job_id in self.published.unreadable or job_id in self._flows:
-                continue
-            partition = partition_of(job_id, self._partitions)
-            stray = self._strays.get((runner, job_id)) or _Stray(self._end(partition))
-            strays[runner, job_id] = stray
-            as_of = self.published.as_of(job_id, partition)
-            if as_of < stray.end or as_of <= self._barrier.get(partition, 0):
-                continue
-            alive = observed.alive(runner, job_id) or frozenset()
-            verb = "stop" if alive else "forget"
-            log.warning("stray", job=job_id, runner=runner, alive=sorted(alive), action=verb)
-            tasks = [Task("stop", runner, job_id, n, outcome="stopped") for n in sorted(alive)]
-            self._begin(job_id, _each(tasks or [Task("forget", runner, job_id)]))
-        self._strays = strays
+    def _past_claim(self, partition: int, as_of: int) -> bool:
+        return as_of > self._barrier.get(partition, 0)
+
+    def _unread(self) -> str:
+        """Why it is not known yet what holds slots: jobs that a predecessor has recorded may not be seen yet."""
+        if all(self._past_claim(partition, self.published.progress.get(partition, 0)) for partition in self._barrier):
+            return ""
+        return "the recovery set is not read up to this reconciler's claim"
+
+    def _confirm(self, views: Mapping[str, View], actions: Iterable[Action]) -> None:
+        """Where something looks wrong, notes the end of the log; where nothing does any more, forgets it."""
+        acted = {action.job_id for action in actions}
+        doubted = {action.job_id for action in actions if isinstance(action, Confirm)}
+        for job_id in doubted:
+            memory = self._memory[job_id]
+            if memory.confirm is None:
+                memory.confirm = self._end(views[job_id].entry.partition)
+        for job_id, view in views.items():
+            planned = view.idle and not view.waits_for and job_id not in doubted
+            if planned and (not view.known.confirmed or job_id not in acted):
+                self._memory[job_id].confirm = None
 
     def _note(self, waits: dict[str, str]) -> None:
         """Tells what jobs wait for, where it has changed: a job that waits must do so visibly."""
@@ -284,49 +253,13 @@ class Reconciler:
             self.waits = waits
             self._tell(waits)
 
-    # -- flows ---------------------------------------------------------------------------------------------------------
-
-    def _begin(self, job_id: str, flow: Flow) -> None:
-        self._flows[job_id] = flow
-        self._advance(job_id, None)
-
-    def _resume(self, task: Task, outcome: TaskOutcome) -> None:
-        if self._asked.get(task.job_id) is task:  # the very one: not what a flow of an earlier epoch asked for
-            del self._asked[task.job_id]
-            self._advance(task.job_id, outcome)
-
-    def _advance(self, job_id: str, answer: Any) -> None:
-        try:
-            wanted = self._flows[job_id].send(answer)
-        except StopIteration:
-            del self._flows[job_id]
-            return
-        except Exception:  # one job's trouble is nobody else's (incident 003); the next pass judges it anew
-            log.exception("flow_broke", job=job_id)
-            self.counters["flows_broken"] += 1
-            del self._flows[job_id]
-            return
-        if isinstance(wanted, Task):
-            self._asked[job_id] = wanted
-            self._tasks.append(wanted)
-        else:
-            self._outbox.append((job_id, wanted))
-
-    def _flush(self) -> None:
-        """Commits what flows want written, in one transaction, and lets them go on; then hands out what they want done."""
-        while self._outbox:
-            outbox, self._outbox = self._outbox, []
-            offsets = iter(self._commit([event for _, events in outbox for event in events]))
-            for job_id, events in outbox:
-                self._advance(job_id, [next(offsets) for _ in events])
-        tasks, self._tasks = self._tasks, []
-        if tasks:
-            self._executor.submit(tasks)
-
     def _commit(self, events: list[Event]) -> list[int]:
         self.candidacy.must_hold("leading")
         assert self._writer is not None
         return self._writer.commit(events)
+
+    def _submit(self, tasks: Sequence[Task]) -> None:
+        self._executor.submit(tasks)
 
     # -- what flows ask ------------------------------------------------------------------------------------------------
 
@@ -351,8 +284,3 @@ class Reconciler:
 
     def _still_planned(self, entry: RecoveryEntry) -> bool:
         return same_meaning(self.published.entries.get(entry.job_id), entry)
-
-
-def _each(tasks: list[Task]) -> Flow:
-    for task in tasks:  # noqa: UP028 - a list has no send, and outcomes are sent
-        yield task

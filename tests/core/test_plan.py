@@ -1,4 +1,4 @@
-"""decide: what is done about one job, as a table; admit: in what order, and how many at once."""
+"""decide: what is done about one job, as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from ledger.core.facts import OnStall, RestorePoint, StallPolicy
 from ledger.core.plan import (
     NOTHING,
-    Action,
     Close,
     Confirm,
     GiveUp,
@@ -23,7 +22,6 @@ from ledger.core.plan import (
     Stop,
     StopStalled,
     Wait,
-    admit,
     decide,
 )  # fmt: skip
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
@@ -127,17 +125,3 @@ def test_the_order_of_a_stop_is_its_outcome() -> None:
     assert [a.outcome for a in decide(CANCELLING, alive(1)) if isinstance(a, Stop)] == ["canceled"]
     assert [a.outcome for a in decide(entry("FAILING", attempt=1), alive(1)) if isinstance(a, Stop)] == ["stopped"]
     assert [a.outcome for a in decide(entry("SUSPENDED", attempt=1), alive(1)) if isinstance(a, Stop)] == ["stopped"]
-
-
-def test_starts_go_by_priority_then_newest_restore_point_then_id_and_wait_beyond_the_rate() -> None:
-    def job(name: str, priority: int = 0, point: tuple[int, int] | None = None) -> RecoveryEntry:
-        points = (RestorePoint(*point, "/c"),) if point else ()
-        return replace(entry("CREATED", next_attempt=1), job_id=name, priority=priority, restore_points=points)
-
-    jobs = [job("b"), job("a"), job("old", point=(1, 3)), job("new", point=(2, 1)), job("first", priority=9)]
-    entries = {j.job_id: j for j in jobs}
-    starts: list[Action] = [Start(j.job_id, 1) for j in jobs]
-    stop = Stop("x", 1, "stopped", "")
-    admitted = admit([*starts, stop], entries, 4)
-    assert [a.job_id for a in admitted] == ["x", "first", "new", "old", "a", "b"]
-    assert isinstance(admitted[-1], Wait)

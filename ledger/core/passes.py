@@ -1,0 +1,123 @@
+"""One pass over the whole set, as a value: from all entries and all that runners say to the actions of now.
+
+The reconciler performs them; `jobledger plan` prints them. Both come through `actions_of`, so that they can't differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ledger.core import outside
+from ledger.core.plan import NOTHING, Action, Knowledge, Wait, decide
+from ledger.core.pools import Pools, admit, holding
+from ledger.core.recovery import RecoveryEntry
+
+#: (job id, attempt, alive, the engine's own id): ports.ObservedAttempt is one.
+Listed = tuple[str, int, bool, str]
+#: Runner -> all attempts that it lists; None: it did not answer.
+Answers = Mapping[str, Iterable[Listed] | None]
+
+
+class Observed:
+    """The answer of each runner that gave one. A failed answer is no answer: then nothing is known of its jobs but what
+    it said before.
+
+    listed: (runner, job id) of everything in an answer. engine_ids: (job id, attempt) -> the engine's own id, of those
+    that are alive.
+    """
+
+    def __init__(self, answers: Answers, earlier: Observed | None = None) -> None:
+        self.silent = frozenset(runner for runner, attempts in answers.items() if attempts is None)
+        self.listed: set[tuple[str, str]] = set()
+        self.engine_ids: dict[tuple[str, int], str] = {}
+        self._alive: dict[str, dict[str, frozenset[int]]] = {}
+        for runner, attempts in answers.items():
+            if attempts is None:
+                self._alive[runner] = earlier._alive.get(runner, {}) if earlier is not None else {}
+            else:
+                self._alive[runner] = self._take(runner, attempts)
+
+    def _take(self, runner: str, attempts: Iterable[Listed]) -> dict[str, frozenset[int]]:
+        alive: dict[str, set[int]] = {}
+        for job_id, n, runs, engine_id in attempts:
+            self.listed.add((runner, job_id))
+            if runs:
+                alive.setdefault(job_id, set()).add(n)
+                self.engine_ids[job_id, n] = engine_id
+        return {job_id: frozenset(found) for job_id, found in alive.items()}
+
+    def alive(self, runner: str, job_id: str) -> frozenset[int] | None:
+        """The attempts of a job that run; None if the runner did not answer. A runner that nobody knows runs nothing."""
+        return None if runner in self.silent else self.last_alive(runner, job_id)
+
+    def last_alive(self, runner: str, job_id: str) -> frozenset[int]:
+        """As the runner said last, in an earlier pass if it is silent now."""
+        return self._alive.get(runner, {}).get(job_id, frozenset())
+
+    def everything_alive(self) -> Iterable[tuple[str, str, frozenset[int]]]:
+        """(runner, job id, attempts), as each runner said last."""
+        for runner, jobs in self._alive.items():
+            for job_id, attempts in jobs.items():
+                yield runner, job_id, attempts
+
+
+class View(NamedTuple):
+    """A job as whoever plans sees it.
+
+    idle: False while an action on it is under way, or what the last one wrote is not in the entry yet: nothing is planned.
+    waits_for: why nothing can be planned for it, "" = something can. starting: as in `pools.holding`. put_off: its start
+    was just tried and could not be made.
+    """
+
+    entry: RecoveryEntry
+    known: Knowledge = NOTHING
+    idle: bool = True
+    waits_for: str = ""
+    starting: int = 0
+    put_off: bool = False
+
+
+def actions_of(
+    views: Mapping[str, View], observed: Observed, pools: Pools, starts_max: int, unread: str = ""
+) -> list[Action]:
+    """What to do now. views: job id -> view, of every job that has an entry. unread: as in `pools.admit`."""
+    wanted: list[Action] = []
+    for job_id, view in views.items():
+        if view.waits_for:
+            wanted.append(Wait(job_id, view.waits_for))
+        elif view.idle:
+            wanted += _decide(view, observed)
+    entries = {action.job_id: views[action.job_id].entry for action in wanted}
+    held = slots_held(views, observed, pools)
+    put_off = {job_id for job_id in entries if views[job_id].put_off}
+    return admit(wanted, entries, held, pools, starts_max, put_off, unread)
+
+
+def slots_held(views: Mapping[str, View], observed: Observed, pools: Pools) -> Counter[str]:
+    """Pool -> slots held by whatever is alive, or may be.
+
+    What runs without an entry that could say more (a stray, or a job whose entry can't be read) holds one slot for each
+    attempt, in every pool that jobs of its runner can belong to.
+    """
+    held: Counter[str] = Counter()
+    if not pools:
+        return held
+    for job_id, view in views.items():
+        entry = view.entry
+        if (pool := pools.of(entry)) is not None:
+            alive, before = observed.alive(entry.runner, job_id), observed.last_alive(entry.runner, job_id)
+            held[pool.name] += entry.slots * len(holding(entry, alive, before, view.starting))
+    for runner, job_id, attempts in observed.everything_alive():
+        if job_id not in views or views[job_id].entry.runner != runner:
+            for pool in pools.of_runner(runner):
+                held[pool.name] += len(attempts)
+    return held
+
+
+def _decide(view: View, observed: Observed) -> tuple[Action, ...]:
+    entry = view.entry
+    if entry.runner == outside.OUTSIDE:
+        return outside.decide(entry)
+    return decide(entry, observed.alive(entry.runner, entry.job_id), view.known)
