@@ -21,7 +21,7 @@ from ledger.roles.catching_up import CatchUp
 from ledger.roles.leaderless import AGAIN_S, LeaderlessAlarm
 from ledger.roles.parts import ProjectorSettings
 from ledger.roles.projector import Projector
-from tests.roles.test_reconciler import Cluster
+from tests.roles.cluster import Cluster
 from tests.roles.world import EVENTS, RECOVERY, PlainRejects, World, run
 
 AFTER_S = 15.0

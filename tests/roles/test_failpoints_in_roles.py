@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ledger import failpoints
-from tests.roles.test_reconciler import Cluster, starts
+from tests.roles.cluster import Cluster
+from tests.roles.test_reconciler import starts
 
 RECONCILER = ("start.recorded", "start.answered", "clean.unasked", "clean.answered", "retire.unwritten", "retire.written")
 

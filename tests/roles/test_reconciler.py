@@ -9,78 +9,23 @@ from typing import Any
 import pytest
 
 from ledger.adapters import avro
-from ledger.adapters.memory.blobs import MemoryBlobs
-from ledger.adapters.memory.runner import MemoryRunner
 from ledger.core.facts import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKind,
-    IntentDeclared,
     IntentKind,
-    JobSubmitted,
     RestartKind,
     RestartPolicy,
     RestorePoint,
     SavepointAsked,
-)
+)  # fmt: skip
 from ledger.core.recovery import JobState
-from ledger.core.registers import Ask, Ended, Intent, Spec, partition_of
+from ledger.core.registers import Ask, Ended, Spec
 from ledger.errors import Fenced, Unreachable
-from ledger.ports import Event, RunnerEvent, TaskOutcome, TaskStatus
+from ledger.ports import TaskOutcome, TaskStatus
 from ledger.roles.flows import Flow
-from tests.roles.world import EVENTS, PARTITIONS, SPEC, World
-
-
-class Cluster(World):
-    """A projector, a reconciler, a runner with its agent's mail, and blobs."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        super().__init__()
-        self.tmp_path = tmp_path
-        self.runner = MemoryRunner(self.clock, partitions=PARTITIONS)
-        self.blobs = MemoryBlobs()
-        self.mute = False
-        self.p = self.projector()
-        self.r = self.new_reconciler()
-
-    def new_reconciler(self) -> Any:
-        self.elections["reconciler"].holder = None
-        return self.reconciler({"memory": self.runner}, self.blobs)
-
-    def job(self, job_id: str, spec: JobSubmitted = SPEC) -> JobSubmitted:
-        source = self.tmp_path / job_id
-        source.write_text(job_id)
-        return self.submit(job_id, replace(spec, graph=self.blobs.put(job_id, source)))
-
-    def deliver(self) -> None:
-        """The agent sends what is due, unless it is mute."""
-        if self.mute:
-            return
-        for event in self.runner.pending():
-            self.raw_event(event)
-            self.runner.acknowledge(event.key.partition(b"/")[0].decode(), [event.key])
-
-    def raw_event(self, event: RunnerEvent) -> None:
-        job_id = event.key.partition(b"/")[0].decode()
-        self.log.append([Event(EVENTS, partition_of(job_id, PARTITIONS), event.key, event.value, event.headers)])
-
-    def go(self, rounds: int = 12, seconds: float = 0.6) -> None:
-        for _ in range(rounds):
-            self.p.step()
-            self.r.step()
-            self.deliver()
-            self.clock.advance(seconds)
-
-    def state(self, job_id: str) -> str:
-        entry = self.entry(job_id)
-        return str(entry.state) if entry else "none"
-
-    def intend(self, job_id: str, kind: IntentKind, rev: int = 1, **rest: Any) -> None:
-        self.record(job_id, Intent(rev, f"i{rev}"), IntentDeclared(kind, reason="test", **rest))
-
-    def registers(self, job_id: str) -> set[str]:
-        prefix = f"{job_id}/"
-        return {k.decode().removeprefix(prefix) for k in self.values() if k.decode().startswith(prefix)}
+from tests.roles.cluster import Cluster
+from tests.roles.world import SPEC
 
 
 @pytest.fixture
@@ -91,7 +36,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def starts(cluster: Cluster, job_id: str = "job") -> list[tuple[int, str | None]]:
-    return [(n, str(base) if base else None) for j, n, base in cluster.runner.starts if j == job_id]
+    return cluster.starts(job_id)
 
 
 def test_a_job_is_started_finishes_and_is_retired(cluster: Cluster) -> None:
@@ -176,7 +121,7 @@ def test_a_job_is_suspended_with_a_savepoint_and_resumed_from_it(cluster: Cluste
     cluster.go()
     cluster.intend("job", IntentKind.RUN, rev=2)
     cluster.go()
-    assert starts(cluster) == [(1, None), (2, "1/4")]
+    assert cluster.starts() == [(1, None), (2, "1/4")]
 
 
 def test_storage_that_does_not_answer_makes_the_start_wait(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from ledger.core.registers import NOOP_KEY
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import Event
 from ledger.roles.standstill import ASK_S, PATIENCE_S, Standstill
-from tests.roles.test_reconciler import Cluster
+from tests.roles.cluster import Cluster
 from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, World, run
 
 PROJECTORS_ID = f"{RECOVERY}-projector"

@@ -89,10 +89,10 @@ class World:
     def projector(self, name: str = "p1", force: bool = False) -> Projector:
         return Projector(self.parts("projector", name, force), PlainRejects(), self.settings)
 
-    def reconciler(self, runners: dict[str, Any], blobs: Any, name: str = "r1") -> Reconciler:
+    def reconciler(self, runners: dict[str, Any], blobs: Any, name: str = "r1", **settings: Any) -> Reconciler:
         return Reconciler(
             self.parts("reconciler", name), runners, LogStream(self.log), InlineExecutor(runners, blobs),
-            ReconcilerSettings(tick_s=0.0, observe_interval_s=0.0),
+            ReconcilerSettings(tick_s=0.0, observe_interval_s=0.0, **settings),
         )  # fmt: skip
 
     # -- producers
