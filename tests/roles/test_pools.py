@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ledger.adapters import avro
+from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.runner import MemoryRunner
 from ledger.core.facts import AttemptEnded, IntentKind, JobSubmitted
 from ledger.core.pools import Pool, Pools
@@ -170,6 +171,38 @@ def test_there_is_never_more_than_the_pool_has(tmp_path: Path, slow: bool) -> No
         go_watching(cluster, at_most(cluster, 3))
     assert all(cluster.registers(f"job-{i}") == {"result/FINISHED"} for i in range(5))
     assert all(len(cluster.starts(f"job-{i}")) == 1 for i in range(5))
+
+
+def queued(cluster: Cluster) -> QueuedExecutor:
+    """Tasks wait until the test performs them."""
+    executor = cluster.r._executor = QueuedExecutor({"memory": cluster.runner}, cluster.blobs)
+    return executor
+
+
+def test_a_start_that_is_being_prepared_has_its_slot(cluster: Cluster) -> None:
+    executor = queued(cluster)
+    cluster.job("a")
+    cluster.job("b")
+    cluster.go()
+    assert [(task.verb, task.job_id) for task in executor.waiting] == [("prepare", "a")]
+    assert cluster.r.waits == {"b": "waiting for slots: needs 1, 0 of 1 free in pool p"}
+
+
+def test_a_start_that_is_recorded_and_not_published_yet_has_its_slot(cluster: Cluster) -> None:
+    """Nobody knows what became of the start: it may begin at any moment."""
+    executor = queued(cluster)
+    cluster.job("a")
+    cluster.job("b")
+    cluster.go()
+    executor.perform(executor.waiting[0])
+    for _ in range(5):  # the projector does not work
+        cluster.r.step()
+    assert [(task.verb, task.job_id) for task in executor.waiting] == [("start", "a")]
+    late = executor.waiting[0]
+    executor.lose(late)
+    for _ in range(5):
+        cluster.r.step()
+    assert executor.waiting == [] and cluster.r.waits == {"b": "waiting for slots: needs 1, 0 of 1 free in pool p"}
 
 
 def test_what_a_predecessor_recorded_has_its_slot_though_the_runner_knows_nothing_of_it(cluster: Cluster) -> None:
