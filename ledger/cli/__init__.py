@@ -36,7 +36,7 @@ EXIT_CODES = {
 }
 
 #: In the order of --help.
-_MODULES = ("embedded", "demo", "jobs", "reading", "logs", "operator", "serve", "topics", "leader", "config")
+_MODULES = ("embedded", "demo", "jobs", "reading", "planning", "logs", "operator", "serve", "topics", "leader", "config")
 
 
 class Frame(TyperGroup):

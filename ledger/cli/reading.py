@@ -37,6 +37,7 @@ def list_(world: World, all_: All = False, watch: Watch = False) -> None:
 
     With -o name their ids.
     """
+    from ledger import waiting
     from ledger.reading import all_registers, published, results
 
     if watch:
@@ -47,13 +48,14 @@ def list_(world: World, all_: All = False, watch: Watch = False) -> None:
         retired = results(source, all_registers(source)) if all_ else {}
     rows = [showing.entry_row(view.entries[job_id]) for job_id in sorted(view.entries)]
     rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in view.entries]
-    showing.jobs(world.printer, rows, NO_JOBS)
+    showing.jobs(world.printer, rows, NO_JOBS, waiting.read(world.config.waits_file))
     _say_unreadable(world, view.unreadable)
 
 
 @verb
 def show(world: World, job: Job) -> None:
     """One job as it is published: its entry, or what remains of it."""
+    from ledger import waiting
     from ledger.finding import SEE_ALL, resolve
     from ledger.reading import recovery_set, registers_of, result_of
 
@@ -62,7 +64,7 @@ def show(world: World, job: Job) -> None:
         entry = recovery_set(source).get(job_id)
         retired = None if entry is not None else result_of(registers_of(source, job_id).job())
     if entry is not None:
-        showing.one_job(world.printer, showing.entry_row(entry))
+        showing.one_job(world.printer, showing.entry_row(entry), waiting.read(world.config.waits_file))
     elif retired is not None:
         showing.one_job(world.printer, showing.retired_row(retired))
     else:

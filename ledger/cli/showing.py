@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import Column, Format, Printer, age, cell, utc
@@ -24,6 +24,7 @@ JOBS = [
     Column("RESTORE", "restore"),
     Column("RUNNER", "runner", wide=True),
     Column("PRIORITY", "priority", wide=True),
+    Column("SLOTS", "slots", wide=True),
     Column("FAILURES", "failures", wide=True),
     Column("NEXT", "next", wide=True),
     Column("STALLS", "stalls", wide=True),
@@ -31,6 +32,7 @@ JOBS = [
     Column("LABELS", "labels", wide=True),
     ID,
     Column("REASON", "reason", wide=True),
+    Column("WAITS", "waits", wide=True),
     Column("AGE", "age"),
 ]
 RESTORE_POINT = [
@@ -40,6 +42,7 @@ RESTORE_POINT = [
     Column("LOCATION", "location"),
     Column("SIZE", "size"),
 ]
+NO_WAITS: Mapping[str, str] = {}
 HISTORY = [
     Column("OFFSET", "offset"),
     Column("TIME", "time"),
@@ -68,17 +71,19 @@ def record_row(record: HistoryRecord) -> dict[str, Any]:
     return row
 
 
-def jobs(printer: Printer, rows: Iterable[dict[str, Any]], empty: str) -> None:
-    """A list of jobs. -o name gives ids: names need not be unique."""
+def jobs(printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Mapping[str, str] = NO_WAITS) -> None:
+    """A list of jobs. -o name gives ids: names need not be unique. waits: job id -> what the reconciler of this host says
+    that it waits for; for people, since an entry does not hold it."""
     if printer.for_people:
-        printer.rows([_for_people(row) for row in rows], JOBS, empty=empty)
+        printer.rows([_for_people(row, waits) for row in rows], JOBS, empty=empty)
     else:
         printer.rows(rows, [ID], empty=empty)
 
 
-def one_job(printer: Printer, row: dict[str, Any]) -> None:
+def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> None:
+    """waits: as in `jobs`."""
     if printer.for_people:
-        printer.one(_for_people(row), [Column(c.title, c.key, c.shown) for c in JOBS])
+        printer.one(_for_people(row, waits), [Column(c.title, c.key, c.shown) for c in JOBS])
     else:
         printer.one(row, [ID])
 
@@ -127,7 +132,7 @@ def restore_text(point: dict[str, Any]) -> str:
     return f"{point['attempt']}/{point['id']}" if point["attempt"] else str(point["location"])
 
 
-def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+def _for_people(row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> dict[str, Any]:
     made = submitted_at(row["job_id"])
     points = row.get("restore_points") or ([row["restore_point"]] if row.get("restore_point") else [])
     return {
@@ -138,6 +143,7 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
         "next": _next(row),
         "stalls": None if row.get("stalls_at") is None else utc(row["stalls_at"]),
         "intent": row["intent"]["kind"] if row.get("intent") else None,
+        "waits": waits.get(row["job_id"]),
         "age": None if made is None else age(time.time() - made),
     }
 

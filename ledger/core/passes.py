@@ -88,7 +88,7 @@ def actions_of(
         if view.waits_for:
             wanted.append(Wait(job_id, view.waits_for))
         elif view.idle:
-            wanted += _decide(view, observed)
+            wanted += judge(view.entry, observed.alive(view.entry.runner, job_id), view.known)
     entries = {action.job_id: views[action.job_id].entry for action in wanted}
     held = slots_held(views, observed, pools)
     put_off = {job_id for job_id in entries if views[job_id].put_off}
@@ -116,8 +116,6 @@ def slots_held(views: Mapping[str, View], observed: Observed, pools: Pools) -> C
     return held
 
 
-def _decide(view: View, observed: Observed) -> tuple[Action, ...]:
-    entry = view.entry
-    if entry.runner == outside.OUTSIDE:
-        return outside.decide(entry)
-    return decide(entry, observed.alive(entry.runner, entry.job_id), view.known)
+def judge(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge) -> tuple[Action, ...]:
+    """What to do about one job, whoever runs it."""
+    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, alive, known)

@@ -13,6 +13,9 @@ from ledger.core.facts import OnStall
 from ledger.core.job import is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
 
+#: Why a job waits whose next start is not due yet.
+RESTART_DELAY = "restart delay"
+
 
 class Wait(NamedTuple):
     """Nothing can be done about the job now; `reason` is shown to people."""
@@ -196,7 +199,7 @@ def _starting(entry: RecoveryEntry, running: frozenset[int], known: Knowledge, c
     if not _settled(entry, known, covered):
         return (Settle(entry.job_id, entry.attempt),)
     if not entry.due and entry.state is not JobState.CREATED:
-        return (Wait(entry.job_id, "restart delay"),)
+        return (Wait(entry.job_id, RESTART_DELAY),)
     return (Start(entry.job_id, entry.next_attempt),)
 
 

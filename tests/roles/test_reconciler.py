@@ -121,7 +121,7 @@ def test_a_job_is_suspended_with_a_savepoint_and_resumed_from_it(cluster: Cluste
     cluster.go()
     cluster.intend("job", IntentKind.RUN, rev=2)
     cluster.go()
-    assert cluster.starts() == [(1, None), (2, "1/4")]
+    assert starts(cluster) == [(1, None), (2, "1/4")]
 
 
 def test_storage_that_does_not_answer_makes_the_start_wait(cluster: Cluster) -> None:

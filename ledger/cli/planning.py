@@ -1,0 +1,95 @@
+"""The verb `plan`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ledger.cli import opening
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, Format, Printer, cell
+from ledger.cli.showing import ID, restore_text
+from ledger.plain import to_plain
+
+if TYPE_CHECKING:
+    from ledger.planning import Plan
+
+NOTHING = "nothing"
+PLAN = [
+    Column("ACTION", "action"),
+    Column("NAME", "name"),
+    Column("NAMESPACE", "namespace", wide=True),
+    Column("STATE", "state"),
+    Column("ATTEMPT", "attempt", lambda n: str(n) if n else "-"),
+    Column("RESTORE", "restore"),
+    Column("POOL", "pool", wide=True),
+    Column("SLOTS", "slots", wide=True),
+    Column("RUNNER", "runner", wide=True),
+    ID,
+    Column("WHY", "told"),
+]
+
+
+@verb
+def plan(world: World) -> None:
+    """What a leader elected now would do first, and why. It changes nothing.
+
+    Reads the log to its end, asks the runners, verifies restore points, and prints per job what would be started and from
+    which restore point, what is refused, waited for, stopped, and deleted. It needs no leader. With -o wide and -o json
+    also the jobs about which there is nothing to do. Exit code 0: the plan was made, whatever it says.
+    """
+    from ledger import wiring
+    from ledger.planning import plan as made
+
+    with opening.source(world, "planning") as source:
+        config = world.config
+        found = made(
+            source, wiring.runners(config), lambda: wiring.blobs(config), config.limits(), config.reconciler.starts_max
+        )
+    show(world.printer, found)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("plan", rich_help_panel="Look")(plan)
+
+
+def show(printer: Printer, found: Plan) -> None:
+    answer: dict[str, Any] = to_plain(found)
+    acted = [row for row in answer["jobs"] if row["action"] != NOTHING]
+    if printer.form is Format.name:
+        printer.rows(acted, [ID])
+    elif not printer.for_people:
+        printer.one(answer, [ID])
+    else:
+        shown = answer["jobs"] if printer.form is Format.wide else acted
+        printer.rows([_for_people(row) for row in shown], PLAN)
+        for line in _summary(answer):
+            printer.text(line)
+    for runner, why in answer["silent"].items():
+        printer.note(f"the {runner} runner does not answer, so nothing is known of what it runs: {why}")
+
+
+def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+    begins = row["action"] in ("start", "start-again")
+    point = row["restore_point"]
+    told = [row["why"]]
+    told += [f"refused {restore_text(one['restore_point'])}: {one['reason']}" for one in row["refused"]]
+    told += [f"then: {row['then']}"] if row["then"] else []
+    told += [f"deletes {', '.join(row['deletes'])}"] if row["deletes"] else []
+    restore = restore_text(point) if point else "scratch" if begins else None
+    return {**row, "restore": restore, "told": "; ".join(cell(one) for one in told)}
+
+
+def _summary(answer: dict[str, Any]) -> list[str]:
+    """How many of each, then the pools."""
+    counts = Counter(row["action"] for row in answer["jobs"])
+    idle = counts.pop(NOTHING, 0)
+    listed = [f"{count} {action}" for action, count in sorted(counts.items())]
+    lines = [f"{', '.join(listed) or 'nothing to do'}; {idle} {'job is' if idle == 1 else 'jobs are'} as they should be"]
+    for pool in answer["pools"]:
+        gives = f", {pool['starting']} more by this plan" if pool["starting"] else ""
+        waits = f", {pool['waiting']} waiting" if pool["waiting"] else ""
+        lines.append(f"pool {pool['name']}: {pool['held']} of {pool['slots']} slots held{gives}{waits}")
+    return lines

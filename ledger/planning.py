@@ -1,0 +1,291 @@
+"""What a leader elected now would do, and why. Reads, asks and reckons; writes nothing anywhere.
+
+The runners are asked first, then both topics are read to the high watermark and everything is folded, then the same pure
+pass that a reconciler performs (`core.passes`) says what comes first. So what looks wrong is known to be wrong: nothing in
+the log is younger than the answers. Restore points are verified by the very task that precedes a start.
+
+What a plan can't know: the answer to a fence (it would have to fence), what a running reconciler has under way in memory,
+and what happens from now on. Where something else comes first, `then` says what follows if all goes well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ledger.core.facts import CheckpointRetention, RefusedRestorePoint, RestorePoint
+from ledger.core.fold import fold_job
+from ledger.core.passes import Observed, View, actions_of, judge, slots_held
+from ledger.core.plan import (
+    RESTART_DELAY,
+    Action,
+    Close,
+    Confirm,
+    GiveUp,
+    Knowledge,
+    Lose,
+    Retire,
+    Settle,
+    Start,
+    StartAgain,
+    Stop,
+    Wait,
+)
+from ledger.core.pools import Pools
+from ledger.core.published import Published
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.table import RegisterTable
+from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
+from ledger.reading import Source, Tail, jobs_in
+from ledger.tasks import Prepared, observe, perform
+
+_STEPS_MAX = 4
+_NAMES: Mapping[type[Action], str] = {
+    Wait: "wait", Confirm: "wait", Stop: "stop", Settle: "settle", Start: "start", StartAgain: "start-again",
+    Lose: "lose", GiveUp: "give-up", Close: "close", Retire: "retire",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is done first about one job.
+
+    state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, lose, give-up,
+    close, retire, forget, or nothing. attempt: the one that it concerns, 0 = none. restore_point: what is started from,
+    None = from scratch, or nothing is started. refused: those that were offered and do not verify. then: what follows if
+    it goes well. deletes: what is deleted for good. pool: "" = not limited.
+    """
+
+    job_id: str
+    name: str
+    namespace: str
+    runner: str
+    state: str
+    action: str
+    attempt: int
+    why: str
+    restore_point: RestorePoint | None = None
+    refused: tuple[RefusedRestorePoint, ...] = ()
+    then: str = ""
+    deletes: tuple[str, ...] = ()
+    pool: str = ""
+    slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """held: slots taken now, also by what is to be stopped. starting: slots that this plan gives away. waiting: jobs."""
+
+    name: str
+    slots: int
+    held: int
+    starting: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """jobs: in the order of a pass (stops before starts), one that wants two things is there twice. silent: runner -> why
+    it gave no answer. as_of: topic -> partition -> offset; everything below it was read."""
+
+    jobs: tuple[Planned, ...]
+    pools: tuple[PoolUse, ...]
+    silent: Mapping[str, str]
+    as_of: Mapping[str, Mapping[int, int]]
+
+
+def plan(
+    source: Source, runners: Mapping[str, Runner], blobs: Callable[[], BlobStore], pools: Pools, starts_max: int
+) -> Plan:
+    """blobs: called if there is a start whose graph must be looked for. Raises: Unreachable if Kafka does not answer."""
+    silent: dict[str, str] = {}
+    answers = observe(runners, lambda runner, error: silent.update({runner: str(error)}))
+    observed = Observed(answers)
+    read = _Read(source)
+    views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
+    actions = actions_of(views, observed, pools, starts_max)
+    started = [a for a in actions if isinstance(a, Start | StartAgain)]
+    check = partial(perform, runners=runners, blobs=blobs()) if started else None
+    planner = _Planner(views, observed, pools, check, source.clock.time())
+    rows = [planner.row(action) for action in actions]
+    wanted = {action.job_id for action in actions}
+    rows += [planner.idle(view.entry) for job_id, view in views.items() if job_id not in wanted]
+    rows += [Planned(job_id, "", "", "", "", "wait", 0, "the projector has not admitted its spec") for job_id in read.new]
+    strays = _strays(observed, {*views, *read.new, *read.unreadable})
+    return Plan((*strays, *rows), tuple(_uses(views, observed, pools, rows)), silent, read.as_of)
+
+
+class _Read:
+    """entries: what a projector elected now would publish. new: jobs with a spec that nobody admitted yet. unreadable: jobs
+    whose published entry can't be read: nobody touches them."""
+
+    def __init__(self, source: Source) -> None:
+        topics, partitions = source.topics, source.log.partitions(source.topics.events)
+        published, table = Published(source.codec.decode), RegisterTable(partitions)
+        with Tail(source, [topics.recovery]) as recovery, Tail(source, [topics.events]) as events:
+            self.as_of: dict[str, dict[int, int]] = {}
+            for tail in (recovery, events):
+                for (topic, partition), end in sorted(tail.high_watermarks().items()):
+                    self.as_of.setdefault(topic, {})[partition] = end
+            for records in recovery.to_end():
+                for record in records:
+                    published.apply(record)
+            for records in events.to_end():
+                table.apply(records, tell_touched=False)
+        self.entries: list[RecoveryEntry] = []
+        self.new: list[str] = []
+        self.unreadable = published.unreadable
+        now = source.clock.time()
+        for job, partition in jobs_in(source, table):
+            if job.job_id in self.unreadable:
+                continue
+            if (entry := fold_job(job, source.keep)) is not None:
+                self.entries.append(_due(replace(entry, partition=partition), published.entries.get(job.job_id), now))
+            elif job.specs and job.result is None:
+                self.new.append(job.job_id)
+        self.entries.sort(key=lambda entry: entry.job_id)
+
+
+def _due(entry: RecoveryEntry, published: RecoveryEntry | None, now: float) -> RecoveryEntry:
+    """With the stamps of the last leader, or those of a leader that sees the job now for the first time."""
+    if published is not None and published.start_key == entry.start_key and published.due_at is not None:
+        return replace(entry, due_at=published.due_at, due=published.due or published.due_at <= now)
+    return replace(entry, due_at=now + entry.restart_delay_s, due=entry.restart_delay_s <= 0)
+
+
+class _Planner:
+    """Puts actions into words. check: performs the task that precedes a start."""
+
+    def __init__(
+        self, views: Mapping[str, View], observed: Observed, pools: Pools, check: Callable[[Task], TaskOutcome] | None,
+        now: float,
+    ) -> None:  # fmt: skip
+        self._views, self._observed, self._pools, self._check, self._now = views, observed, pools, check, now
+
+    def row(self, action: Action) -> Planned:
+        entry = self._views[action.job_id].entry
+        row = self._row(entry, _NAMES[type(action)], getattr(action, "n", 0), self._why(action, entry))
+        match action:
+            case Start():
+                return self._checked(row, entry, entry.restore_points, entry.restore_from_named)
+            case StartAgain():
+                base = (entry.base,) if entry.base else ()
+                return self._checked(row, entry, base, entry.base is not None)
+            case Retire(_, forced):
+                return replace(row, deletes=tuple(_deletes(entry, forced)))
+        return replace(row, then=self._then(entry))
+
+    def idle(self, entry: RecoveryEntry) -> Planned:
+        """About a job of which nothing is wanted now."""
+        if entry.retiring:
+            why = "it is over; the projector removes what is left of it"
+        elif entry.state is JobState.RUNNING:
+            why = f"attempt {entry.attempt} runs"
+        else:
+            why = entry.reason or f"it is {entry.state}"
+        return self._row(entry, "nothing", entry.attempt, why)
+
+    def _row(self, entry: RecoveryEntry, action: str, attempt: int, why: str) -> Planned:
+        pool = self._pools.of(entry)
+        return Planned(
+            entry.job_id, entry.name, entry.namespace, entry.runner, str(entry.state), action, attempt, why,
+            pool=pool.name if pool else "", slots=entry.slots,
+        )  # fmt: skip
+
+    def _checked(self, row: Planned, entry: RecoveryEntry, points: tuple[RestorePoint, ...], named: bool) -> Planned:
+        """What a start comes to, once graph and restore points are looked at."""
+        assert self._check is not None
+        task = Task(
+            "prepare", entry.runner, entry.job_id, row.attempt, graph=entry.graph, restore_points=points,
+            restore_from_named=named,
+        )  # fmt: skip
+        outcome = self._check(task)
+        if outcome.status is TaskStatus.REFUSED and row.action == "start-again":
+            return replace(row, action="settle", why=f"it can't be started again: {outcome.reason}")
+        if outcome.status is TaskStatus.REFUSED:
+            return replace(row, action="quarantine", why=outcome.reason)
+        if outcome.status is not TaskStatus.DONE or not isinstance(prepared := outcome.answer, Prepared):
+            return replace(row, action="wait", why=f"its start could not be prepared: {outcome.reason}")
+        row = replace(row, refused=prepared.refused)
+        if prepared.unknown:
+            return replace(row, action="wait", why=prepared.unknown)
+        return replace(row, restore_point=prepared.base)
+
+    def _why(self, action: Action, entry: RecoveryEntry) -> str:
+        match action:
+            case Wait(_, reason) if reason == RESTART_DELAY and entry.due_at is not None:
+                return f"{reason}: due in {max(0.0, entry.due_at - self._now):.0f} s"
+            case Wait(_, reason) | Confirm(_, reason) | Stop(_, _, _, reason):
+                return reason
+            case Settle(_, n):
+                return f"all that the runner knows of attempt {n} must be in the log before the next one begins"
+            case Start():
+                return _why_start(entry)
+            case StartAgain(_, n):
+                return f"attempt {n} was recorded, and the runner gave no sign of it"
+            case Lose(_, _, _, cause):
+                return cause
+            case GiveUp() | Close() | Retire():
+                return entry.reason or f"it is {entry.state}"
+
+    def _then(self, entry: RecoveryEntry) -> str:
+        """What follows what comes first, if what is stopped ends and a fence brings nothing new."""
+        alive, known = self._observed.alive(entry.runner, entry.job_id), self._views[entry.job_id].known
+        for step in range(_STEPS_MAX):
+            match next(iter(judge(entry, alive, known)), None):
+                case Stop(_, n) if alive is not None:
+                    alive -= {n}
+                case Settle(_, n):
+                    known = known._replace(settled=known.settled | {n})
+                case Start(_, n):
+                    newest = f"restore point {entry.restore_points[0]}" if entry.restore_points else "scratch"
+                    return f"start attempt {n} from {newest}" if step else ""
+                case Close(_, n, outcome):
+                    return f"close attempt {n} as {outcome}, retire the job" if step else "retire the job"
+                case Lose(_, n) | GiveUp(_, n):
+                    return f"give up attempt {n}, go on by its restart policy" if step else "go on by its restart policy"
+                case Retire():
+                    return "retire the job" if step else ""
+                case _:
+                    break
+        return ""
+
+
+def _why_start(entry: RecoveryEntry) -> str:
+    if not entry.attempt:
+        return "it was never started"
+    because = f": {entry.reason}" if entry.reason else ""
+    return f"attempt {entry.attempt} ended: {entry.outcome}{because}" if entry.outcome else f"it is {entry.state}{because}"
+
+
+def _deletes(entry: RecoveryEntry, forced: bool) -> Iterator[str]:
+    yield f"every blob under graphs/{entry.job_id}/"
+    if entry.checkpoint_retention is CheckpointRetention.DELETE and not forced:
+        yield from (f"checkpoint {point} at {point.location}" for point in entry.restore_points if point.attempt)
+        yield "what the runner keeps of the job beside"
+    yield f"{len(entry.registers)} registers"
+
+
+def _strays(observed: Observed, known: set[str]) -> Iterator[Planned]:
+    for runner, job_id in sorted(observed.listed):
+        if job_id in known:
+            continue
+        alive = sorted(observed.alive(runner, job_id) or ())
+        for n in alive:
+            why = "a stray: it runs, and the ledger has no such job"
+            yield Planned(job_id, "", "", runner, "", "stop", n, why, then="record that, forget the job")
+        if not alive:
+            yield Planned(job_id, "", "", runner, "", "forget", 0, "the ledger has no such job, or it is retired")
+
+
+def _uses(
+    views: Mapping[str, View], observed: Observed, pools: Pools, rows: list[Planned]
+) -> Iterator[PoolUse]:
+    held = slots_held(views, observed, pools)
+    for pool in pools:
+        own = [row for row in rows if row.pool == pool.name]
+        starting = sum(row.slots for row in own if row.action == "start")
+        waiting = sum(row.action == "wait" for row in own)
+        yield PoolUse(pool.name, pool.slots, held[pool.name], starting, waiting)
+
