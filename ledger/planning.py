@@ -255,8 +255,7 @@ class _Planner:
 def _why_start(entry: RecoveryEntry) -> str:
     if not entry.attempt:
         return "it was never started"
-    because = f": {entry.reason}" if entry.reason else ""
-    return f"attempt {entry.attempt} ended: {entry.outcome}{because}" if entry.outcome else f"it is {entry.state}{because}"
+    return entry.reason or f"attempt {entry.attempt} ended: {entry.outcome or 'nobody knows how'}"
 
 
 def _deletes(entry: RecoveryEntry, forced: bool) -> Iterator[str]:

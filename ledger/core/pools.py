@@ -1,7 +1,7 @@
 """Pools and slots: who may start now. `admit` is the last word on every start of a pass.
 
 A pool has so many slots, a job takes so many of one pool while an attempt of it is alive. Which pool a job belongs to is a
-matter of settings (docs/decisions/0015), so it can be changed under jobs that run; jobs of no pool are not limited.
+matter of settings (docs/decisions/0018), so it can be changed under jobs that run; jobs of no pool are not limited.
 
 The rule: within a pool strict order, nobody overtakes. The first that does not fit waits, and all behind it in its pool
 wait with it, so that a big job gets its slots in the end; other pools don't notice. Two kinds of jobs hold up nobody:

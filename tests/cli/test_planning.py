@@ -45,7 +45,7 @@ def test_the_table_says_what_is_done_to_whom_and_why(shell: Any, runner: MemoryR
     assert head.split() == ["ACTION", "NAME", "STATE", "ATTEMPT", "RESTORE", "ID", "WHY"]
     (line,) = [line for line in lines if job_id in line]
     assert line.split()[:5] == ["start", "etl", "RESTARTING", "2", "1/4"]
-    assert line.endswith("attempt 1 ended: failed: exit code 1; refused 1/5: missing or damaged")
+    assert line.endswith("attempt 1 failed: exit code 1; refused 1/5: missing or damaged")
     (line,) = [line for line in lines if " new " in line]
     assert line.split()[:5] == ["start", "new", "CREATED", "1", "scratch"] and line.endswith("it was never started")
     assert lines[-1] == "2 start; 0 jobs are as they should be"

@@ -103,7 +103,7 @@ def test_a_failed_job_is_started_from_its_newest_sound_restore_point(cluster: Pl
     row = cluster.row()
     assert (row.action, row.attempt, row.restore_point) == ("start", 2, sound)
     assert [(str(one.restore_point), one.reason) for one in row.refused] == [("1/7", "missing or damaged")]
-    assert row.why.startswith("attempt 1 ended: failed")
+    assert row.why == "attempt 1 failed: killed by SIGKILL"
     come_back(cluster)
     assert cluster.starts() == [(1, None), (2, "1/3")]
 

@@ -1,0 +1,114 @@
+"""Slots on the real stack, and `jobledger plan` beside it.
+
+Incident 000: after a failover the job that was long over ran again and had the slots; the live one, which had checkpoints,
+could only fail for want of them. Here: the same hour, with one slot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger import wiring
+from ledger.adapters.runners.subprocess.graph import pack
+from ledger.core.recovery import JobState
+from ledger.ports import StartAnswer
+from tests.acceptance.folder import Folder
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+
+#: Does not go when it is asked to: only when it is killed.
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+PATIENCE_S = 180.0
+
+
+def retired(folder: Folder, job_id: str) -> bool:
+    done = folder.run("show", job_id, "-o", "json", expect=None)
+    return done.returncode == 0 and '"FINISHED"' in done.stdout and folder.entry(job_id) is None
+
+
+def plan(folder: Folder) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(folder.run("plan", "-o", "json").stdout)
+    return found
+
+
+def planned(folder: Folder, job_id: str) -> list[tuple[str, int, str]]:
+    return [(row["action"], row["attempt"], row["why"]) for row in plan(folder)["jobs"] if row["job_id"] == job_id]
+
+
+def start_stale(folder: Folder, job_id: str) -> None:
+    """A leader of long ago brings the job back by the runner alone, from a graph that had stayed behind."""
+    blob = pack([sys.executable, "-c", STUBBORN], folder=folder.path.parent)
+    graph = wiring.blobs(folder.config).put(job_id, Path(blob))
+    runner = wiring.runners(folder.config)["subprocess"]
+    assert runner.start(job_id, 1, graph, None, {}) is StartAnswer.STARTED
+
+
+def everything(folder: Folder) -> tuple[dict[Any, int], dict[str, tuple[int, int]]]:
+    """Ends of all topics; name -> size and time of every file that is not one of the servers' own."""
+    topics = folder.config.topics
+    reader = wiring.event_log(folder.config).reader([topics.events, topics.recovery, topics.rejects])
+    ends = dict(reader.high_watermarks())
+    reader.close()
+    files = (path for part in ("agent", "blobs") for path in (folder.path / part).rglob("*") if path.is_file())
+    return ends, {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: Folder) -> None:
+    folder = own_folder
+    folder.path.mkdir(parents=True)
+    (folder.path / "ledger.toml").write_text("[pools.everything]\nslots = 1\n")
+    folder.up("--projectors", "1")
+    folder.submit("stale", "true")
+    folder.until(lambda: retired(folder, "stale"), "the old job is over and retired", PATIENCE_S)
+    folder.ticker("live")
+    folder.until(lambda: (e := folder.entry("live")) and e.restore_points, "the live job has checkpoints", PATIENCE_S)
+
+    os.kill(folder.pid("reconciler-1"), signal.SIGKILL)
+    os.kill(int(folder.running()["live"][1].split()[0]), signal.SIGKILL)
+    start_stale(folder, "stale")
+    folder.until(lambda: "stale" in folder.alive(), "the stale job has the slot")
+    [(action, attempt, why)] = planned(folder, "stale")
+    assert (action, attempt) == ("stop", 1) and why.startswith("a stray"), "the next leader will stop it"
+    seen: list[set[str]] = []
+
+    def goes_on() -> bool:
+        seen.append(set(folder.alive()))
+        assert len(seen[-1]) <= 1, f"one slot, and at once: {seen[-1]}"
+        entry = folder.entry("live")
+        return entry is not None and entry.attempt == 2 and entry.known
+
+    folder.until(goes_on, "the live job runs again", PATIENCE_S)
+    assert {"stale"} in seen, "the stale one was there first"
+    entry = folder.entry("live")
+    assert entry is not None and entry.state is JobState.RUNNING
+    assert entry.base is not None and entry.base.attempt == 1, "from its checkpoint"
+    assert entry.failures == 1, "the kill; for want of slots it did not fail"
+    told = folder.run("history", "stale", "-o", "json").stdout
+    assert "ended/1/stopped/reconciler-" in told and "a stray" in told
+
+    folder.submit("huge", "true", options=("--slots", "2"))
+    folder.submit("next", "true")
+    folder.until(lambda: "needs 2" in folder.run("explain", "huge").stdout, "the wait is told")
+    waits = folder.run("explain", "next").stdout
+    assert "waiting for slots: needs 1, 0 of 1 free in pool everything" in waits
+    folder.enough.touch()  # the live one finishes: its slot goes to the next, and the one that can't fit holds up nobody
+    folder.until(lambda: retired(folder, "live") and retired(folder, "next"), "both are over", PATIENCE_S)
+
+    def quiet() -> Any:
+        before = everything(folder)
+        folder.run("list")
+        return before if before == everything(folder) else None
+
+    before = folder.until(quiet, "nothing happens any more", PATIENCE_S)
+    found = plan(folder)
+    assert [(row["job_id"], row["action"]) for row in found["jobs"]] == [("huge", "wait")]
+    assert found["pools"] == [{"name": "everything", "slots": 1, "held": 0, "starting": 0, "waiting": 1}]
+    assert everything(folder) == before, "a plan writes nothing"
+    assert folder.run("plan").stdout.count("\n") >= 3
