@@ -120,7 +120,9 @@ class Reconciler:
         self.published = Published(self._parts.codec.decode)
         self._memory: dict[str, Memory] = {}
         self._observed = Observed({})
-        self._strays = Strays(self.published, factory, self._topic, self._partitions, self._end, self._past_claim)
+        self._strays = Strays(
+            self.published, factory, self._topic, self._partitions, self._end, self._past_claim, self.counters
+        )
         self._under_way = UnderWay(self._commit, self._submit, self.counters)
         self._next_pass = self._clock.monotonic()
         self._stream.open(epoch)

@@ -5,6 +5,7 @@ But only after everything that was in the log when it was first seen has been re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
@@ -32,19 +33,20 @@ class _Stray:
 
 class Strays:
     """The strays of one term. end: partition -> high watermark of the topic of facts. read: whether a partition is read
-    up to the claim of this term."""
+    up to the claim of this term (partition, as_of)."""
 
     def __init__(
         self, published: Published, factory: EventFactory, topic: str, partitions: int, end: Callable[[int], int],
-        read: Callable[[int, int], bool],
+        read: Callable[[int, int], bool], counters: Counter[str],
     ) -> None:  # fmt: skip
         self._published, self._factory, self._topic, self._partitions = published, factory, topic, partitions
-        self._end, self._read = end, read
+        self._end, self._read, self._counters = end, read, counters
         self._known: dict[tuple[str, str], _Stray] = {}
 
     def flows(self, observed: Observed, busy: Container[str]) -> Iterator[tuple[str, Flow]]:
         """What to do about each now, by job id. busy: jobs that are left alone in this pass."""
-        before, self._known = self._known, {}
+        before = self._known  # of a runner that does not answer now all is kept in mind
+        self._known = {key: stray for key, stray in before.items() if key[0] in observed.silent}
         for runner, job_id in sorted(observed.listed):
             if job_id in self._published.entries or job_id in self._published.unreadable:
                 continue
@@ -72,6 +74,7 @@ class Strays:
         if stray.stopped and is_job_id(job_id):
             ends = [Ended(n, "stopped", self._factory.writer) for n in sorted(stray.stopped)]
             log.warning("stray_stopped", job=job_id, runner=runner, attempts=sorted(stray.stopped))
+            self._counters["strays_stopped"] += len(stray.stopped)
             yield [self._factory.register(self._topic, job_id, end, AttemptEnded(CAUSE)) for end in ends]
             stray.stopped.clear()
         yield Task("forget", runner, job_id)

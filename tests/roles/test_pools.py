@@ -130,9 +130,13 @@ def test_a_stray_holds_a_slot_until_it_is_stopped_and_leaves_a_record(cluster: C
     cluster.job("live")
     cluster.go()
     assert cluster.alive() == {("ghost", 3)} and "ended/3/stopped/reconciler-1" not in cluster.registers("ghost")
+    cluster.runner.up = False
+    cluster.go(2)  # and nobody forgets about it while the runner does not answer
+    cluster.runner.up = True
     cluster.runner.end("ghost", 3)
     cluster.mute = False
     cluster.go()
+    assert cluster.r.counters["strays_stopped"] == 1
     assert cluster.alive() == {("live", 1)} and [a.job_id for a in cluster.runner.observe()] == ["live"]
     record = avro.decode(AttemptEnded, cluster.values()[b"ghost/ended/3/stopped/reconciler-1"])
     assert record.cause.startswith("a stray:")
