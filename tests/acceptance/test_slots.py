@@ -70,12 +70,14 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     folder.ticker("live")
     folder.until(lambda: (e := folder.entry("live")) and e.restore_points, "the live job has checkpoints", PATIENCE_S)
 
-    os.kill(folder.pid("reconciler-1"), signal.SIGKILL)
+    reconciler = folder.pid("reconciler-1")
+    os.kill(reconciler, signal.SIGSTOP)  # it leads, and does nothing any more
     os.kill(int(folder.running()["live"][1].split()[0]), signal.SIGKILL)
     start_stale(folder, "stale")
     folder.until(lambda: "stale" in folder.alive(), "the stale job has the slot")
     [(action, attempt, why)] = planned(folder, "stale")
     assert (action, attempt) == ("stop", 1) and why.startswith("a stray"), "the next leader will stop it"
+    os.kill(reconciler, signal.SIGKILL)
     seen: list[set[str]] = []
 
     def goes_on() -> bool:
