@@ -22,7 +22,7 @@ from ledger.adapters.kafka import cluster
 from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.writer import KafkaWriter
 from ledger.adapters.memory.log import EndOfTransaction, MemoryLog, MemoryReader, MemoryWriter, NoAnswer
-from ledger.core import plan
+from ledger.core import passes, plan
 from ledger.core.published import Published, epoch_of
 from ledger.core.registers import parse_claim
 from ledger.errors import Fenced
@@ -336,6 +336,13 @@ def no_settling(p: Patches) -> None:
 
     p.set(Flows, "_fence", fence)
     p.set(plan, "_settled", lambda entry, known, covered: True)
+
+
+@mutant
+def start_holds_nothing(p: Patches) -> None:
+    """A start that is under way has no slots yet: only what the runner says to be alive has."""
+    plain = passes.holding
+    p.set(passes, "holding", lambda entry, alive, before, starting: plain(entry, alive, before))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from tests.simulation.world import EVENTS, RECOVERY, quiet
 @pytest.fixture(scope="module")
 def walked() -> Evidence:
     with quiet() as said:
-        walk = Walk(4, said)
+        walk = Walk(11, said)
         assert walk.run().findings == []
     return walk.world.evidence
 

@@ -43,7 +43,7 @@ class Walk:
     def __init__(self, seed: int, said: list[str]) -> None:
         self.seed, self.rng, self._said = seed, random.Random(seed), said
         said.clear()
-        self.world = World(self._pauses)
+        self.world = World(self._pauses, random.Random(f"{seed} slots").choice([None, None, 2, 3]))
         self.happened: dict[str, int] = {}
         self.findings: Findings = []
         self.paused: dict[Actor, float] = {}  # until when, by the clock
@@ -70,6 +70,7 @@ class Walk:
             try:
                 for _ in range(steps):
                     self._step()
+                    self.findings += self.world.overfull()
                     if self.findings:
                         break
                 else:

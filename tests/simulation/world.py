@@ -29,6 +29,7 @@ from ledger.core.facts import (
     RestartPolicy,
     StallPolicy,
 )
+from ledger.core.pools import Pool, Pools
 from ledger.core.published import Published
 from ledger.core.recovery import JobState
 from ledger.core.registers import Intent, Register, Spec, key_of, partition_of
@@ -66,9 +67,11 @@ class Instance:
 
 
 class World:
-    """pauses: asked at every point whether the instance at it is to pause there."""
+    """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool that all jobs share;
+    None: there is none."""
 
-    def __init__(self, pauses: Callable[[Actor, str], bool] = lambda *_: False) -> None:
+    def __init__(self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None) -> None:
+        self.slots = slots
         self.clock = ManualClock()
         self.stage = Stage(pauses)
         self.log = MemoryLog(
@@ -105,11 +108,14 @@ class World:
             stream = SimStream(self.log, RECOVERY, self.stage)
             reconciler = Reconciler(
                 parts, {"memory": SimRunner(self.runner, self.stage)}, stream, executor,
-                ReconcilerSettings(tick_s=0.0, observe_interval_s=0.2),
+                ReconcilerSettings(tick_s=0.0, observe_interval_s=0.2, pools=self.pools()),
             )  # fmt: skip
             instance = Instance(role, who, reconciler, lease, Actor(who, reconciler.step), executor, stream)
         self.instances.append(instance)
         return instance
+
+    def pools(self) -> Pools:
+        return Pools([] if self.slots is None else [Pool("everything", self.slots)])
 
     def step(self, instance: Instance) -> None:
         self.stage.run(instance.actor)
@@ -285,10 +291,13 @@ class World:
             leading = [i.who for i in self.leaders(role)]
             found += [] if len(leading) == 1 else [f"leaders of role {role}: {leading}"]
         alive = set(self.runner.alive())
+        full = self.slots is not None and len(alive) >= self.slots
         jobs = copies.folded(events)
         for job_id, entry in jobs.items():
             if entry.state is JobState.RUNNING:
                 found += [] if (job_id, entry.attempt) in alive else [f"{job_id}/{entry.attempt} does not run"]
+            elif full and entry.state in (JobState.CREATED, JobState.RESTARTING):
+                continue
             elif entry.state not in (JobState.SUSPENDED, JobState.QUARANTINED):
                 found.append(f"{job_id} is still {entry.state}")
         found += [
@@ -296,6 +305,13 @@ class World:
         ]
         found += [f"{uri} is left" for uri in self.blobs.stored if uri.split("/")[1] in self.retired() - {*jobs}]
         return found
+
+    def overfull(self) -> Findings:
+        """I13: never more is alive than there are slots."""
+        if self.slots is None or not self.runner.up:
+            return []
+        alive = self.runner.alive()
+        return [] if len(alive) <= self.slots else [f"I13 of {self.slots} slots: {sorted(alive)}"]
 
     def retired(self) -> set[str]:
         keys = (r.key or b"" for r in self.evidence.copies[EVENTS])
