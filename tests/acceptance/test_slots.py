@@ -103,14 +103,15 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     folder.enough.touch()  # the live one finishes: its slot goes to the next, and the one that can't fit holds up nobody
     folder.until(lambda: retired(folder, "live") and retired(folder, "next"), "both are over", PATIENCE_S)
 
-    def quiet() -> Any:
-        before = everything(folder)
-        folder.run("list")
-        return before if before == everything(folder) else None
+    found: dict[str, Any] = {}
 
-    before = folder.until(quiet, "nothing happens any more", PATIENCE_S)
-    found = plan(folder)
+    def changes_nothing() -> bool:
+        """The agent tidies up behind jobs for a while; once it has, a plan that wrote anything would differ each time."""
+        before = everything(folder)
+        found.update(plan(folder))
+        return before == everything(folder)
+
+    folder.until(changes_nothing, "a plan is made, and nothing has changed", PATIENCE_S)
     assert [(row["job_id"], row["action"]) for row in found["jobs"]] == [("huge", "wait")]
     assert found["pools"] == [{"name": "everything", "slots": 1, "held": 0, "starting": 0, "waiting": 1}]
-    assert everything(folder) == before, "a plan writes nothing"
-    assert folder.run("plan").stdout.count("\n") >= 3
+    assert folder.run("plan").stdout.splitlines()[-1] == "pool everything: 0 of 1 slots held, 1 waiting"
