@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ledger.core import pools as core_pools
 from ledger.errors import ConfigError
 from ledger.layers import default_dir, file_of, from_environment, from_file, names_of, text_of
-from ledger.settings import Agent, Leadership, Log, Pool, Projector, Reconciler, Topics, ZooKeeper
+from ledger.settings import Agent, Blobs, Leadership, Log, Pool, Projector, Reconciler, Topics, ZooKeeper
 
 if TYPE_CHECKING:
     from ledger.adapters.kafka.topics import TopicSettings
@@ -67,6 +67,7 @@ class Config(BaseSettings):
     pools: dict[str, Pool] = Field(default_factory=dict)
     """Which jobs share how many slots: a section for each pool, `[pools.NAME]`. None by default: nothing is limited."""
     agent: Agent = Agent()
+    blobs: Blobs = Blobs()
     leadership: Leadership = Leadership()
     zookeeper: ZooKeeper = ZooKeeper()
     log: Log = Log()

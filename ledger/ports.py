@@ -251,7 +251,8 @@ class Runner(Protocol):
 class BlobStore(Protocol):
     """Graphs under `graphs/<job_id>/<sha256>`. Put before the reference is written, checked at every read.
 
-    Raises: Unreachable: the store did not answer.
+    Raises: Unreachable: the store did not answer. ConfigError: it does not let us, or is not what the settings say. Neither
+    says anything about a graph.
     """
 
     def put(self, job_id: str, source: Path) -> GraphRef:

@@ -52,19 +52,24 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
 
 
 def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
-    """Raises: ConfigError if a topic is not as it must be; Unreachable if there is no broker."""
+    """Raises: ConfigError if a topic or a setting of the blob store is not as it must be; Unreachable if there is no
+    broker."""
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
     from ledger.adapters.spark.stream import SparkRecoveryStream
 
     require_topics(config.client(), config.topic_settings())
+    wiring.blobs(config)  # executors make their own, much later: what can't be is told now
     folder = config.dir / "spark"
     spark = start_session(folder)
     try:
         stream = SparkRecoveryStream(
             spark, config.topics.recovery, _java_client(config), folder / "recovery", config.reconciler.trigger_interval_s
         )
-        executor = SparkExecutor(spark, partial(wiring.world, config), config.reconciler.action_timeout_s)
+        executor = SparkExecutor(
+            spark, partial(wiring.world, config), config.reconciler.action_timeout_s,
+            preload=partial(wiring.preload, config),
+        )  # fmt: skip
         settings = ReconcilerSettings(
             observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max,
             pools=config.limits(),

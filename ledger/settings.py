@@ -146,6 +146,38 @@ class ZooKeeper(Section):
     """Whether the name in `hosts` must be in the member's certificate."""
 
 
+class Blobs(Section):
+    """Where job graphs lie. Submitters, agents and reconcilers must name the same place. Of S3's credentials nothing stands
+    here: boto3 finds them where it always does (environment, ~/.aws, the role of the machine)."""
+
+    adapter: str = Field(default="file", pattern="^(file|s3)$")
+    """file: the folder `blobs` in `dir`. s3: a bucket, which the settings below name."""
+    bucket: str = Field(default="", pattern=r"^[A-Za-z0-9:/._-]{0,255}$")
+    """The bucket, which must exist; or the ARN of an access point."""
+    prefix: str = Field(default="", pattern=r"^(([A-Za-z0-9_-][A-Za-z0-9._-]*)(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?)?$")
+    """A path before all of ours, such as ledger/prod, where the bucket holds more. Empty: none."""
+    endpoint_url: str | None = None
+    """Of a store other than Amazon's: http(s)://host:port. None: as boto3 finds it."""
+    region: str | None = None
+    """The bucket's. None: as boto3 finds it (AWS_REGION, ~/.aws/config)."""
+    path_style: bool | None = None
+    """Whether the bucket stands in the path (true) or in the host's name (false). None: in the path where `endpoint_url` is
+    given, as most stores other than Amazon's want it, else in the host's name."""
+    sse: str = Field(default="", pattern="^(|AES256|aws:kms|aws:kms:dsse)$")
+    """How the store encrypts what it is given. Empty: as the bucket does by itself."""
+    sse_kms_key_id: str = Field(default="", max_length=2048)
+    """The key of KMS, for aws:kms and aws:kms:dsse. Empty: the one of the account."""
+    part_bytes: int = Field(default=16 << 20, ge=5 << 20, le=1 << 30)
+    """Graphs from this size on are uploaded in parts of it, in bytes. One part is held in memory."""
+    connect_timeout_s: float = Field(default=3.0, gt=0, le=60)
+    """Seconds that one connection may take."""
+    read_timeout_s: float = Field(default=8.0, gt=0, le=600)
+    """Seconds of silence after which an answer is given up. Times `attempts_max` it should stay below
+    `reconciler.action_timeout_s`, or a slow store looks like a crash."""
+    attempts_max: int = Field(default=3, ge=1, le=20)
+    """Of one request, the first included, where the store did not answer or was busy."""
+
+
 class Log(Section):
     """What the processes say on stderr."""
 

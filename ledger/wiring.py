@@ -135,7 +135,13 @@ def _extra(name: str) -> Iterator[None]:
 
 
 def blobs(config: Config) -> BlobStore:
-    """Raises: Unreachable if the folder can't be made."""
+    """Raises: Unreachable if the folder can't be made; ConfigError if what the settings name can't be had."""
+    if config.blobs.adapter == "s3":
+        from ledger.storing import s3_settings
+
+        with _extra("s3"):
+            from ledger.adapters.s3.blobs import S3Blobs
+        return S3Blobs(s3_settings(config))
     from ledger.adapters.local.blobs import FileBlobs
 
     return FileBlobs(config.dir / "blobs")
@@ -162,6 +168,16 @@ def _runner(found: EntryPoint, config: Config) -> Runner:
             hint="Reinstall or remove the package that brings it.",
         ) from error
     return runner
+
+
+def preload(config: Config) -> None:
+    """Imports and reads what takes `blobs` long at its first use, for processes that fork. Nothing is connected.
+
+    Raises: ConfigError if it is not installed."""
+    if config.blobs.adapter == "s3":
+        with _extra("s3"):
+            from ledger.adapters.s3.client import preload as preload_s3
+        preload_s3()
 
 
 def world(config: Config) -> tuple[dict[str, Runner], BlobStore]:

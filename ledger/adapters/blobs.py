@@ -64,3 +64,13 @@ def checked(chunks: Iterable[bytes], ref: GraphRef) -> Iterator[bytes]:
                              f"{min(size, ref.size)} bytes instead of {ref.size}.")  # fmt: skip
     if digest.hexdigest() != ref.sha256:
         raise PermanentError(f"Graph {ref.uri} is damaged: its SHA-256 is {digest.hexdigest()}.")
+
+
+def intact(chunks: Iterable[bytes], ref: GraphRef) -> bool:
+    """Whether they are the blob. What fails while they are read is raised as it is."""
+    try:
+        for _ in checked(chunks, ref):
+            pass
+    except PermanentError:
+        return False
+    return True

@@ -35,11 +35,13 @@ def show(world: World, sources: Sources = False) -> None:
 @config.command()
 @verb
 def check(world: World) -> None:
-    """Whether the settings can be used: the names are known, secrets can be read, Kafka's client takes its part."""
+    """Whether the settings can be used: known names, readable secrets, and what the clients of Kafka and S3 take."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
+    from ledger import wiring
     from ledger.electing import zookeeper_settings
+    from ledger.storing import s3_settings
 
     try:
         AdminClient({**world.config.client()})
@@ -48,6 +50,11 @@ def check(world: World) -> None:
     world.config.topic_settings()
     if world.config.leadership.adapter == "zookeeper":
         zookeeper_settings(world.config)
+    if world.config.blobs.adapter == "s3":
+        wiring.blobs(world.config)  # says so if boto3 is missing
+        from ledger.adapters.s3.client import connect
+
+        connect(s3_settings(world.config))
     world.printer.text("the settings can be used")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, name_of
-from ledger.adapters.local.files import sync_folder
+from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, intact, name_of
+from ledger.adapters.local.files import spool, sync_folder
 from ledger.core.facts import GraphRef
 from ledger.errors import PermanentError, Unreachable, UsageError
 
@@ -49,7 +47,7 @@ class FileBlobs:
         with self._told(f"fetch {ref.uri}"):
             if not path.is_file():
                 raise self._missing(ref)
-            temporary, _, _ = _spool(checked(chunks_of(path), ref), target.parent, f".{target.name}.")
+            temporary, _, _ = spool(checked(chunks_of(path), ref), target.parent, f".{target.name}.")
             temporary.replace(target)
             sync_folder(target.parent)
 
@@ -81,14 +79,14 @@ class FileBlobs:
         return deleted
 
     def _put(self, job_id: str, folder: Path, source: Path) -> GraphRef:
-        temporary, sha256, size = _spool(chunks_of(source), folder, _TEMPORARY)
+        temporary, sha256, size = spool(chunks_of(source), folder, _TEMPORARY)
         try:
             name = BlobName(job_id, sha256)
             ref, path = GraphRef(name.uri, sha256, size), self._path(name)
             try:
                 os.link(temporary, path)
             except FileExistsError:
-                if not _intact(path, ref):
+                if not intact(chunks_of(path), ref):
                     temporary.replace(path)  # heals what the disk has damaged: the name says what belongs there
         finally:
             temporary.unlink(missing_ok=True)
@@ -122,30 +120,3 @@ class FileBlobs:
             yield
         except OSError as error:
             raise Unreachable(f"Can't {doing}: {error}") from error
-
-
-def _spool(chunks: Iterable[bytes], folder: Path, prefix: str) -> tuple[Path, str, int]:
-    """Writes the chunks durably to a temporary file in `folder`: path, digest and size. Nothing is left on error."""
-    handle, temporary = tempfile.mkstemp(prefix=prefix, dir=folder)
-    digest, size = hashlib.sha256(), 0
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-                digest.update(chunk)
-                size += len(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return Path(temporary), digest.hexdigest(), size
-
-
-def _intact(path: Path, ref: GraphRef) -> bool:
-    try:
-        for _ in checked(chunks_of(path), ref):
-            pass
-    except PermanentError:
-        return False
-    return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -29,3 +31,21 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def spool(chunks: Iterable[bytes], folder: Path, prefix: str) -> tuple[Path, str, int]:
+    """Writes the chunks durably to a temporary file in `folder`: path, digest and size. Nothing is left on error."""
+    handle, temporary = tempfile.mkstemp(prefix=prefix, dir=folder)
+    digest, size = hashlib.sha256(), 0
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return Path(temporary), digest.hexdigest(), size

@@ -22,10 +22,14 @@ class SparkExecutor:
     group at most, and for time_limit_s at most.
 
     world: makes the runners and the blob store on the executor; it is sent there by name, with its arguments.
+    preload: called there before children are forked, so that each need not import for itself what the world needs.
     """
 
-    def __init__(self, spark: SparkSession, world: Callable[[], World], time_limit_s: float, slots: int = 4) -> None:
-        self._spark, self._world, self._time_limit_s = spark, world, time_limit_s
+    def __init__(
+        self, spark: SparkSession, world: Callable[[], World], time_limit_s: float, slots: int = 4,
+        preload: Callable[[], object] = bool,
+    ) -> None:  # fmt: skip
+        self._spark, self._world, self._preload, self._time_limit_s = spark, world, preload, time_limit_s
         self._pool = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="tasks")
         self._results: queue.SimpleQueue[tuple[Task, TaskOutcome]] = queue.SimpleQueue()
 
@@ -44,7 +48,7 @@ class SparkExecutor:
 
     def _perform(self, tasks: list[Task]) -> None:
         try:
-            work = partial(_group, world=self._world, time_limit_s=self._time_limit_s)
+            work = partial(_group, world=self._world, preload=self._preload, time_limit_s=self._time_limit_s)
             outcomes = self._spark.sparkContext.parallelize([tasks], 1).mapPartitions(work).collect()[0]
         except Exception as error:
             reason = f"the executor failed: {type(error).__name__}: {str(error)[:300]}"
@@ -54,9 +58,10 @@ class SparkExecutor:
 
 
 def _group(
-    groups: Iterable[list[Task]], *, world: Callable[[], World], time_limit_s: float
+    groups: Iterable[list[Task]], *, world: Callable[[], World], preload: Callable[[], object], time_limit_s: float
 ) -> Iterator[list[TaskOutcome]]:
     """Runs on an executor."""
+    preload()
     for tasks in groups:
         yield in_children([partial(_perform_one, task, world) for task in tasks], time_limit_s)
 

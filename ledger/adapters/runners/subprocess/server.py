@@ -17,7 +17,7 @@ from ledger.adapters.runners.subprocess.events import to_plain
 from ledger.adapters.runners.subprocess.folders import point_from_json, rule_from_json
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.core.facts import GraphRef
-from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable
+from ledger.errors import ConfigError, LedgerError, PermanentError, TemporaryError, Unreachable
 from ledger.ids import RANDOM_BYTES, uuid7
 from ledger.ports import BlobStore, Clock
 
@@ -112,7 +112,7 @@ class Server:
             answer = {"result": self._answer(str(request["call"]), dict(request["arguments"]))}
         except PermanentError as error:
             answer = _failure("permanent", error)
-        except (TemporaryError, Unreachable) as error:
+        except (TemporaryError, Unreachable, ConfigError) as error:  # not the job's fault: it waits until that is mended
             answer = _failure("temporary" if isinstance(error, TemporaryError) else "unreachable", error)
         except Exception as error:  # a bug concerns this call alone: nothing is known of what it asked
             log.exception("a call failed")

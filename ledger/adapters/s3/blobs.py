@@ -1,0 +1,216 @@
+"""Blobs in a bucket: `<prefix>graphs/<job_id>/<sha256>`."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from ledger.adapters.blobs import CHUNK_BYTES, BlobName, check_job_id, checked, chunks_of, intact, name_of
+from ledger.adapters.local.files import spool, sync_folder
+from ledger.adapters.s3.client import BROKEN, code_of, connect, gone, passing, told
+from ledger.adapters.s3.settings import S3Settings
+from ledger.adapters.s3.upload import NEW, upload
+from ledger.core.facts import GraphRef
+from ledger.errors import PermanentError, Unreachable, UsageError
+
+#: Beside `graphs/`, made by the first put: what says that this bucket and prefix are the store of a ledger. As a folder
+#: that is not mounted, a bucket without it has no word on any graph.
+MARKER = "ledger-blobs"
+_SAYS = b"The job graphs of a ledger lie beside this object. Without it they count as not there at the moment.\n"
+_TRIES = 6
+_PAUSE_S = 0.1  # before the second try; twice as long before each further one
+
+
+class S3Blobs:
+    """Implements `ports.BlobStore`. The uri is relative to bucket and prefix, so graphs can be copied elsewhere.
+
+    Nothing is connected before the first call. For use by several threads; a forked child makes its own.
+    Raises: ConfigError besides: bucket, rights or credentials are not as they must be."""
+
+    def __init__(self, settings: S3Settings, *, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._settings, self._sleep = settings, sleep
+        self._where = f"s3://{settings.bucket}/{settings.prefix}"
+        self._making = threading.Lock()
+        self._marked = False
+
+    def put(self, job_id: str, source: Path) -> GraphRef:
+        """Raises: UsageError if that is no job id, there is no file `source`, or it changes meanwhile."""
+        check_job_id(job_id)
+        with told(f"put a graph of {job_id}", self._where):
+            for _ in self._tries(_TRIES):
+                if not source.is_file():
+                    raise UsageError(f"There is no file {source} to store.")
+                ref = _ref_of(job_id, source)
+                self._mark()
+                if self._new(ref, source) or self._is_intact_or_mended(ref, source):
+                    return ref
+        raise Unreachable(f"Others put or delete graphs of {job_id} in {self._where} again and again.", hint="Try again.")
+
+    def fetch(self, ref: GraphRef, target: Path) -> None:
+        name = name_of(ref)
+        with told(f"fetch {ref.uri}", self._where):
+            wrong: PermanentError | None = None
+            broken: BaseException | None = None
+            for _ in self._tries(max(2, self._settings.attempts_max)):
+                try:
+                    with closing(self._body(name)) as body:
+                        chunks = checked(_read(body), ref)
+                        temporary, _, _ = spool(chunks, target.parent, f".{target.name}.")
+                except _Broken as error:
+                    broken = error.__cause__
+                except PermanentError as error:  # what gives up a job is looked at twice: the wire may be to blame
+                    if wrong is not None:
+                        raise
+                    wrong = error
+                else:
+                    temporary.replace(target)
+                    sync_folder(target.parent)
+                    return
+            assert broken is not None  # two that are wrong are raised, and there are two tries at least
+            raise broken
+
+    def exists(self, ref: GraphRef) -> bool:
+        name = name_of(ref)
+        with told(f"look for {ref.uri}", self._where):
+            try:
+                found = self._client.head_object(Bucket=self._settings.bucket, Key=self._key(name))
+            except ClientError as error:
+                if not gone(error):
+                    raise
+                self._must_be_a_store()
+                return False
+            return bool(found["ContentLength"] == ref.size)
+
+    def delete_all(self, job_id: str) -> int:
+        prefix = f"{self._settings.prefix}graphs/{check_job_id(job_id)}/"
+        with told(f"delete the graphs of {job_id}", self._where):
+            self._end_uploads(prefix)
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._settings.bucket, Prefix=prefix)
+            return sum(self._delete([one["Key"] for one in page.get("Contents", ())]) for page in pages)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _new(self, ref: GraphRef, source: Path) -> bool:
+        return upload(self._client, self._settings, self._key(name_of(ref)), source, ref, NEW)
+
+    def _is_intact_or_mended(self, ref: GraphRef, source: Path) -> bool:
+        """After a put that met another: the name says what belongs there. False: it is gone again, or still on its way."""
+        key = self._key(name_of(ref))
+        try:
+            found = self._client.get_object(Bucket=self._settings.bucket, Key=key)
+        except ClientError as error:
+            if gone(error):
+                return False
+            raise
+        with closing(found["Body"]) as body:
+            if intact(body.iter_chunks(CHUNK_BYTES), ref):
+                return True
+        return upload(self._client, self._settings, key, source, ref, {"IfMatch": found["ETag"]})
+
+    def _body(self, name: BlobName) -> Any:
+        """Raises: PermanentError if it is missing."""
+        try:
+            return self._client.get_object(Bucket=self._settings.bucket, Key=self._key(name))["Body"]
+        except ClientError as error:
+            if not gone(error):
+                raise
+            self._must_be_a_store()
+            raise PermanentError(f"Graph {name.uri} is missing in {self._where}.") from error
+
+    def _delete(self, keys: list[str]) -> int:
+        """One page, 1000 keys at most. An answer of 200 may still refuse some."""
+        if not keys:
+            return 0
+        left = [{"Key": key} for key in keys]
+        for _ in self._tries(_TRIES):
+            answer = self._client.delete_objects(Bucket=self._settings.bucket, Delete={"Objects": left, "Quiet": True})
+            if not (refused := answer.get("Errors")):
+                return len(keys)
+            left = [{"Key": one["Key"]} for one in refused]
+            errors = [ClientError({"Error": one}, "DeleteObjects") for one in refused]
+            if lasting := [error for error in errors if not passing(error)]:
+                raise lasting[0]
+        raise errors[0]
+
+    def _end_uploads(self, prefix: str) -> None:
+        """What submitters that were killed have left. One that is alive will see it and begin anew."""
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self._settings.bucket, Prefix=prefix
+        )
+        for page in pages:
+            for one in page.get("Uploads", ()):
+                try:
+                    self._client.abort_multipart_upload(
+                        Bucket=self._settings.bucket, Key=one["Key"], UploadId=one["UploadId"]
+                    )
+                except ClientError as error:
+                    if code_of(error) != "NoSuchUpload":
+                        raise
+
+    def _mark(self) -> None:
+        if not self._marked:
+            key, encryption = self._settings.prefix + MARKER, self._settings.encryption
+            try:
+                self._client.put_object(Bucket=self._settings.bucket, Key=key, Body=_SAYS, **NEW, **encryption)
+            except ClientError as error:
+                if code_of(error) not in ("ConditionalRequestConflict", "PreconditionFailed"):
+                    raise
+            self._marked = True
+
+    def _must_be_a_store(self) -> None:
+        try:
+            self._client.get_object(Bucket=self._settings.bucket, Key=self._settings.prefix + MARKER)["Body"].close()
+        except ClientError as error:
+            if not gone(error):
+                raise
+            raise Unreachable(
+                f"{self._where} is not the blob store of a ledger: there is no object {MARKER} in it.",
+                hint="Correct blobs.bucket or blobs.prefix; or restore the store, that object included.",
+            ) from error
+
+    def _tries(self, number: int) -> Iterator[int]:
+        for i in range(number):
+            if i:
+                self._sleep(_PAUSE_S * 2 ** (i - 1) * random.uniform(0.5, 1.5))
+            yield i
+
+    def _key(self, name: BlobName) -> str:
+        return self._settings.prefix + name.uri
+
+    @property
+    def _client(self) -> Any:
+        with self._making:
+            return self._connected
+
+    @cached_property
+    def _connected(self) -> Any:
+        return connect(self._settings)
+
+
+class _Broken(Exception):
+    """The connection failed in the middle of a body: boto3 asks again for an answer, not for the rest of one."""
+
+
+def _read(body: Any) -> Iterator[bytes]:
+    try:
+        yield from body.iter_chunks(CHUNK_BYTES)
+    except BROKEN as error:
+        raise _Broken from error
+
+
+def _ref_of(job_id: str, source: Path) -> GraphRef:
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks_of(source):
+        digest.update(chunk)
+        size += len(chunk)
+    name = BlobName(job_id, digest.hexdigest())
+    return GraphRef(name.uri, name.sha256, size)
