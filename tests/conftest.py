@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.s3.settings import S3Settings
+from tests import s3
 from tests.servers import CLEAN_ALWAYS, RunningBroker
 
 SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py", "test_stored.py")
@@ -18,6 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
+        if "versitygw" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(s3.BUILD_S + 120))
         if item.path.parent.name == "runners" or item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
 
@@ -43,3 +48,33 @@ def bootstrap(broker: RunningBroker) -> str:
 def prefix() -> str:
     """A prefix for topics, groups and transactional ids that no other test has."""
     return f"t{uuid.uuid4().hex[:10]}."
+
+
+@pytest.fixture
+def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """boto3 finds those of the tests' servers, and no others."""
+    s3.use_credentials(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def moto_bucket() -> Iterator[S3Settings]:
+    with s3.moto() as endpoint:
+        yield s3.make_bucket(s3.settings(endpoint))
+
+
+@pytest.fixture(scope="session")
+def versitygw_bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
+    with s3.real_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield s3.make_bucket(s3.settings(server.endpoint))
+
+
+@pytest.fixture
+def moto(moto_bucket: S3Settings, s3_credentials: None) -> S3Settings:
+    """A store of the test's own in moto."""
+    return s3.of_its_own(moto_bucket)
+
+
+@pytest.fixture
+def versitygw(versitygw_bucket: S3Settings, s3_credentials: None) -> S3Settings:
+    """A store of the test's own in a real server. What asks for it is marked `slow`: the server may have to be built."""
+    return s3.of_its_own(versitygw_bucket)

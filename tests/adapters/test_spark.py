@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from ledger.adapters.memory.blobs import MemoryBlobs
-from ledger.adapters.spark.executor import SparkExecutor
+from ledger.adapters.spark.executor import SparkExecutor, _group
 from ledger.adapters.spark.session import start_session
 from ledger.adapters.spark.stream import SparkRecoveryStream
 from ledger.core.facts import GraphRef, RestorePoint
@@ -136,3 +136,15 @@ def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> N
         "leaves": TaskStatus.CRASHED, "refuses": TaskStatus.REFUSED, "fine": TaskStatus.DONE,
     }  # fmt: skip
     assert got["lost"].status is TaskStatus.REFUSED and "there is no runner" in got["lost"].reason
+
+
+def test_what_is_preloaded_is_there_before_children_are_forked() -> None:
+    told: list[int] = []
+
+    def found() -> tuple[Mapping[str, Runner], BlobStore]:
+        raise PermanentError(f"preloaded by {told}, not by {os.getpid()}")
+
+    tasks = [Task("fence", "engine", "j", 1)] * 2
+    (outcomes,) = _group([tasks], world=found, preload=lambda: told.append(os.getpid()), time_limit_s=60)
+    parents = [outcome.reason.partition("preloaded by ")[2].partition(",")[0] for outcome in outcomes]
+    assert parents == [f"[{os.getpid()}]"] * 2

@@ -20,7 +20,10 @@ from ledger.cli import BUG, EXIT_CODES, Frame, app
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column
 
-HEAVY = ("confluent_kafka", "fastavro", "pydantic", "pydantic_settings", "psutil", "structlog", "pyspark", "starlette")
+HEAVY = (
+    "boto3", "botocore", "confluent_kafka", "fastavro", "pydantic", "pydantic_settings", "psutil", "structlog", "pyspark",
+    "starlette",
+)  # fmt: skip
 SHARED = {
     "--dir": "LEDGER_DIR", "--bootstrap-server": "LEDGER_KAFKA__BOOTSTRAP_SERVERS", "--config": "LEDGER_CONFIG",
     "-X": "LEDGER_X", "--output": "LEDGER_OUTPUT", "--debug": "LEDGER_DEBUG",
@@ -260,6 +263,19 @@ def test_config_show_masks_secrets_and_names_sources(tmp_path: Path) -> None:
 def test_config_show_needs_no_ledger(tmp_path: Path) -> None:
     told = command("config", "show", "-o", "json", "--dir", str(tmp_path))
     assert json.loads(told.stdout)["bootstrap"] is None
+
+
+def test_config_show_says_where_graphs_lie_and_check_whether_that_can_be(tmp_path: Path) -> None:
+    environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "k:1", "LEDGER_BLOBS__ADAPTER": "s3"}
+    named = {**environment, "LEDGER_BLOBS__BUCKET": "our-graphs", "LEDGER_BLOBS__REGION": "eu-central-1"}
+    shown = json.loads(command("config", "show", "-o", "json", **named).stdout)["blobs"]
+    assert (shown["adapter"], shown["bucket"], shown["part_bytes"]) == ("s3", "our-graphs", 16 << 20)
+    assert command("config", "show", **environment).returncode == 0  # also what can't be is shown
+    told = command("config", "check", **environment)
+    assert (told.returncode, "LEDGER_BLOBS__BUCKET" in told.stderr) == (2, True)
+    assert command("config", "check", **named).returncode == 0
+    told = command("config", "check", **named, LEDGER_BLOBS__ENDPOINT_URL="https://two..dots")
+    assert (told.returncode, "boto3 does not take" in told.stderr) == (2, True)
 
 
 def test_config_check_asks_the_client_library(tmp_path: Path) -> None:

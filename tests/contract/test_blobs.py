@@ -1,7 +1,8 @@
-"""The contract of `ports.BlobStore`, in memory and in a folder."""
+"""The contract of `ports.BlobStore`: in memory, in a folder, in a bucket of moto and in one of a real server."""
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import threading
@@ -14,9 +15,13 @@ import pytest
 from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.local.files import write_atomic
 from ledger.adapters.memory.blobs import MemoryBlobs
+from ledger.adapters.s3.blobs import S3Blobs
+from ledger.adapters.s3.client import connect
+from ledger.adapters.s3.settings import S3Settings
 from ledger.core.facts import GraphRef
 from ledger.errors import PermanentError, Unreachable, UsageError
 from ledger.ports import BlobStore
+from tests.s3 import BUILD_S
 
 DATA = os.urandom(3_000_000)
 
@@ -28,8 +33,13 @@ class Store:
         self.blobs, self.damage = blobs, damage
 
 
-@pytest.fixture(params=["memory", "file"])
+REAL = pytest.param("versitygw", marks=[pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)])
+
+
+@pytest.fixture(params=["memory", "file", "moto", REAL])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param in ("moto", "versitygw"):
+        return bucket(request.getfixturevalue(request.param))
     if request.param == "memory":
         memory = MemoryBlobs()
 
@@ -46,6 +56,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         (root / ref.uri).unlink() if data is None else (root / ref.uri).write_bytes(data)
 
     return Store(FileBlobs(root), damage_file)
+
+
+def bucket(settings: S3Settings) -> Store:
+    def damage(ref: GraphRef, data: bytes | None) -> None:
+        client = connect(settings)
+        named = {"Bucket": settings.bucket, "Key": settings.prefix + ref.uri}
+        client.delete_object(**named) if data is None else client.put_object(**named, Body=data)
+
+    return Store(S3Blobs(settings), damage)
 
 
 @pytest.fixture
@@ -71,6 +90,45 @@ def test_an_empty_graph_is_a_graph(store: Store, tmp_path: Path) -> None:
     assert store.blobs.exists(ref)
     store.blobs.fetch(ref, tmp_path / "target")
     assert (tmp_path / "target").read_bytes() == b""
+
+
+@pytest.mark.parametrize("size_bytes", [(5 << 20) - 1, 5 << 20, 12_000_000])
+def test_a_graph_of_any_size_is_stored_whole(store: Store, tmp_path: Path, size_bytes: int) -> None:
+    """Around the size from which on a bucket gets it in parts, and in three of them."""
+    data = os.urandom(1000) * (size_bytes // 1000) + b"x" * (size_bytes % 1000)
+    (tmp_path / "large").write_bytes(data)
+    ref = store.blobs.put("job-1", tmp_path / "large")
+    assert ref == store.blobs.put("job-1", tmp_path / "large")
+    assert (ref.size, ref.sha256) == (size_bytes, hashlib.sha256(data).hexdigest())
+    assert store.blobs.exists(ref)
+    store.blobs.fetch(ref, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == data
+    store.damage(ref, data[:-1] + b"?")
+    assert store.blobs.put("job-1", tmp_path / "large") == ref
+    store.blobs.fetch(ref, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == data
+    assert store.blobs.delete_all("job-1") == 1
+
+
+@pytest.mark.slow
+def test_a_graph_of_64_mb_is_stored_whole(store: Store, tmp_path: Path) -> None:
+    block, digest = os.urandom(1 << 20), hashlib.sha256()
+    with (tmp_path / "large").open("wb") as file:
+        for number in range(64):
+            data = number.to_bytes(8, "big") + block[8:]
+            digest.update(data)
+            file.write(data)
+    ref = store.blobs.put("job-1", tmp_path / "large")
+    assert (ref.size, ref.sha256) == (64 << 20, digest.hexdigest())
+    assert store.blobs.put("job-1", tmp_path / "large") == ref
+    store.blobs.fetch(ref, tmp_path / "target")
+    assert filecmp.cmp(tmp_path / "large", tmp_path / "target", shallow=False)
+    store.damage(ref, (tmp_path / "large").read_bytes()[:-1])
+    assert not store.blobs.exists(ref)
+    with pytest.raises(PermanentError, match="instead of"):
+        store.blobs.fetch(ref, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    assert store.blobs.delete_all("job-1") == 1
 
 
 def test_a_second_put_changes_nothing(store: Store, source: Path) -> None:

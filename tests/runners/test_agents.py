@@ -355,6 +355,25 @@ def test_a_slow_start_holds_up_nobody_else(host: Host) -> None:
     assert host.runner.observe()[0].job_id == "job-2"
 
 
+def test_a_blob_store_that_refuses_us_makes_a_start_wait(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    """Wrong rights or a missing bucket are no word on the job, and no bug that would be worth a traceback each time."""
+
+    class RefusingBlobs(FileBlobs):
+        def fetch(self, ref, target):  # type: ignore[no-untyped-def]
+            raise ConfigError("the bucket refuses us", hint="Grant the rights.")
+
+    sound, host.blobs = host.blobs, RefusingBlobs(host.root / "blobs")
+    host.start_agent()
+    graph = host.graph(J, command=["true"])
+    with pytest.raises(Unreachable, match="refuses us") as raised:
+        host.runner.start(J, 1, graph, None, {})
+    assert raised.value.hint == "Grant the rights."
+    assert "a call failed" not in caplog.text
+    host.blobs = sound
+    host.restart_agent()
+    assert host.runner.start(J, 1, graph, None, {}).value == "started"
+
+
 def test_slow_starts_leave_room_for_other_calls(host: Host) -> None:
     from ledger.adapters.runners.subprocess import server
 
