@@ -20,6 +20,7 @@ from ledger.core.passes import Observed, View, actions_of, judge, slots_held
 from ledger.core.plan import (
     RESTART_DELAY,
     Action,
+    AskSavepoint,
     Close,
     Confirm,
     GiveUp,
@@ -30,6 +31,7 @@ from ledger.core.plan import (
     Start,
     StartAgain,
     Stop,
+    StopStalled,
     Wait,
 )
 from ledger.core.pools import Pools
@@ -43,7 +45,7 @@ from ledger.tasks import Prepared, observe, perform
 _STEPS_MAX = 4
 _NAMES: Mapping[type[Action], str] = {
     Wait: "wait", Confirm: "wait", Stop: "stop", Settle: "settle", Start: "start", StartAgain: "start-again",
-    Lose: "lose", GiveUp: "give-up", Close: "close", Retire: "retire",
+    StopStalled: "stop", AskSavepoint: "savepoint", Lose: "lose", GiveUp: "give-up", Close: "close", Retire: "retire",
 }  # fmt: skip
 
 
@@ -51,10 +53,10 @@ _NAMES: Mapping[type[Action], str] = {
 class Planned:
     """What is done first about one job.
 
-    state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, lose, give-up,
-    close, retire, forget, or nothing. attempt: the one that it concerns, 0 = none. restore_point: what is started from,
-    None = from scratch, or nothing is started. refused: those that were offered and do not verify. then: what follows if
-    it goes well. deletes: what is deleted for good. pool: "" = not limited.
+    state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose,
+    give-up, close, retire, forget, or nothing. attempt: the one that it concerns, 0 = none. restore_point: what is started
+    from, None = from scratch, or nothing is started. refused: those that were offered and do not verify. then: what
+    follows if it goes well. deletes: what is deleted for good. pool: "" = not limited.
     """
 
     job_id: str
@@ -141,7 +143,8 @@ class _Read:
             if job.job_id in self.unreadable:
                 continue
             if (entry := fold_job(job, source.keep)) is not None:
-                self.entries.append(_due(replace(entry, partition=partition), published.entries.get(job.job_id), now))
+                before = published.entries.get(job.job_id)
+                self.entries.append(_stalled(_due(replace(entry, partition=partition), before, now), before))
             elif job.specs and job.result is None:
                 self.new.append(job.job_id)
         self.entries.sort(key=lambda entry: entry.job_id)
@@ -152,6 +155,13 @@ def _due(entry: RecoveryEntry, published: RecoveryEntry | None, now: float) -> R
     if published is not None and published.start_key == entry.start_key and published.due_at is not None:
         return replace(entry, due_at=published.due_at, due=published.due or published.due_at <= now)
     return replace(entry, due_at=now + entry.restart_delay_s, due=entry.restart_delay_s <= 0)
+
+
+def _stalled(entry: RecoveryEntry, published: RecoveryEntry | None) -> RecoveryEntry:
+    """A new leader takes over what was marked, and marks nothing by itself before it has watched for a while."""
+    if entry.stall_policy is None or published is None or published.progress_key != entry.progress_key:
+        return entry
+    return replace(entry, stalls_at=published.stalls_at, stalled=published.stalled)
 
 
 class _Planner:
@@ -218,6 +228,10 @@ class _Planner:
                 return f"{reason}: due in {max(0.0, entry.due_at - self._now):.0f} s"
             case Wait(_, reason) | Confirm(_, reason) | Stop(_, _, _, reason):
                 return reason
+            case StopStalled(_, n):
+                return f"attempt {n} runs without progress"
+            case AskSavepoint(_, n, asks):
+                return f"a savepoint is wanted, and attempt {n} was not asked since this leader leads: {', '.join(asks)}"
             case Settle(_, n):
                 return f"all that the runner knows of attempt {n} must be in the log before the next one begins"
             case Start():
@@ -236,6 +250,8 @@ class _Planner:
             match next(iter(judge(entry, alive, known)), None):
                 case Stop(_, n) if alive is not None:
                     alive -= {n}
+                case StopStalled():
+                    return "go on by its restart policy: that is a failure"
                 case Settle(_, n):
                     known = known._replace(settled=known.settled | {n})
                 case Start(_, n):

@@ -116,8 +116,8 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over o
 def submit(
     world: World, command: Command = None, id_: Id = None, name: Name = None, namespace: Namespace = "default",
     unique: Unique = False, restart: Restart = None, priority: Priority = 0, slots: Slots = 1, graph: Graph = None,
-    env: Env = None, from_: From = None, permanent_exit_code: PermanentExitCode = None, permanent_pattern: PermanentPattern = None,
-    failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
+    env: Env = None, from_: From = None, permanent_exit_code: PermanentExitCode = None,
+    permanent_pattern: PermanentPattern = None, failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
     wait: Wait = False,
 ) -> None:  # fmt: skip

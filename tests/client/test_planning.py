@@ -5,14 +5,25 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import pytest
 
+from ledger import planning
 from ledger.adapters import avro, cloudevents
-from ledger.core.facts import AttemptEnded, AttemptStarted, CheckpointRetention, IntentKind, RestorePoint
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointRetention,
+    IntentKind,
+    OnStall,
+    RestorePoint,
+    SavepointAsked,
+    StallPolicy,
+)  # fmt: skip
+from ledger.core.plan import Action
 from ledger.core.pools import NO_POOLS, Pool, Pools
-from ledger.core.registers import Attempt, Ended
+from ledger.core.registers import Ask, Attempt, Ended
 from ledger.errors import Unreachable
 from ledger.planning import Plan, Planned, PoolUse, plan
 from ledger.reading import Source
@@ -116,6 +127,33 @@ def test_a_job_that_no_projector_has_seen_end_is_planned_from_the_log(cluster: P
     cluster.deliver()
     assert cluster.state("job") == "RUNNING"  # by what is published
     assert cluster.row().action == "wait" and cluster.row().why == "restart delay: due in 1 s"
+
+
+def test_a_savepoint_that_is_wanted_would_be_asked_for_by_a_new_leader(cluster: Planning) -> None:
+    cluster.job("job")
+    cluster.go()
+    leave(cluster)
+    cluster.record("job", Ask("u"), SavepointAsked())
+    cluster.go(4)
+    assert (cluster.row().action, cluster.row().attempt) == ("savepoint", 1)
+    come_back(cluster)
+    assert cluster.runner.attempt("job", 1).asks == ["u"]
+
+
+def test_what_is_marked_as_stalled_would_be_stopped_where_its_spec_says_so(cluster: Planning) -> None:
+    cluster.job("job", replace(SPEC, stall_policy=StallPolicy(10.0, 3, OnStall.RESTART)))
+    cluster.go()
+    leave(cluster)
+    cluster.go(4, seconds=20.0)
+    row = cluster.row()
+    assert (row.action, row.attempt, row.why) == ("stop", 1, "attempt 1 runs without progress")
+    assert "restart policy" in row.then
+    come_back(cluster)
+    assert cluster.runner.attempt("job", 1).order == "failed"
+
+
+def test_every_action_has_a_name(cluster: Planning) -> None:
+    assert set(planning._NAMES) == set(get_args(Action))
 
 
 def test_a_due_time_that_has_passed_counts_though_nobody_said_so(cluster: Planning) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ledger.core.facts import OnStall, RestorePoint, StallPolicy
+from ledger.core.facts import OnStall, StallPolicy
 from ledger.core.plan import (
     NOTHING,
     Close,
