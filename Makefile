@@ -9,8 +9,8 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do 
 	&& { echo "$$candidate"; break; }; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
-# Tests on real servers wait more than they reckon: so three files of them at a time on two cores.
-WORKERS ?= 3
+# Tests on real servers wait more than they reckon: so two files of them at a time, whatever the machine.
+WORKERS ?= 2
 FAST := not kafka and not spark and not acceptance and not slow
 
 .PHONY: help setup demo check lint types test simulate acceptance bench clean

@@ -182,7 +182,7 @@ def savepoint(world: World, job: Job, reason: Reason, timeout: Timeout = 120.0) 
     """Ask what runs of a job for a savepoint, and wait for it. It is kept, and `retry --from` takes it."""
     why = given.reason(reason)
     with opening.client(world) as (client, tell):
-        job_id = client.resolve(job)
+        job_id = client.resolve(job, retired=True)
         tell(f"waiting for the savepoint of {job_id}")
         point = client.savepoint(job_id, reason=why, timeout_s=timeout)
     showing.one_restore_point(world.printer, job_id, point)
@@ -237,7 +237,7 @@ def _declare(
 ) -> None:  # fmt: skip
     why = given.reason(reason)
     with opening.client(world) as (client, tell):
-        job_id = client.resolve(job)
+        job_id = client.resolve(job, retired=True)
         tell(f"waiting until {job_id} shows it")
         entry = client.declare(job_id, kind, reason=why, from_=from_, force=force, savepoint=savepoint)
     showing.one_job(world.printer, showing.entry_row(entry))

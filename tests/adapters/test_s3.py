@@ -159,10 +159,11 @@ def test_every_put_is_conditional(bucket: Bucket, data: bytes) -> None:
     assert ["if-match" in r.headers for r in deciding] == [False, True]  # mended only what was seen to be damaged
 
 
+@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "ExistingObjectIsDirectory"])
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["whole", "in parts"])
-def test_a_put_that_meets_another_is_tried_again(bucket: Bucket, data: bytes) -> None:
+def test_a_put_that_meets_another_is_tried_again(bucket: Bucket, data: bytes, code: str) -> None:
     deciding = completes if data is LARGE else puts
-    bucket.fail(Fault(409, "ConditionalRequestConflict"), times=3, when=deciding)
+    bucket.fail(Fault(409, code), times=3, when=deciding)
     ref = bucket.blobs.put("job-1", bucket.source(data))
     assert bucket.blobs.exists(ref)
     assert len([r for r in bucket.proxy.seen if deciding(r) and MARKER not in r.path]) == 4

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.spark.executor import SparkExecutor, _group
 from ledger.adapters.spark.session import start_session
 from ledger.adapters.spark.stream import SparkRecoveryStream
-from ledger.core.facts import GraphRef, RestorePoint
+from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError
 from ledger.ports import BlobStore, ObservedAttempt, Record, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
 from tests.servers import create_topic
@@ -96,7 +96,8 @@ class Engine:
     """A Runner of which some jobs are poisonous."""
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str]
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         match job_id:
             case "hangs":
@@ -118,7 +119,7 @@ def world(runner: str) -> tuple[Mapping[str, Runner], BlobStore]:
 
 
 def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> None:
-    executor = SparkExecutor(spark, partial(world, "engine"), time_limit_s=5.0)
+    executor = SparkExecutor(spark, partial(world, "engine"), time_limit_s=10.0)
     jobs = ["good", "hangs", "dies", "leaves", "refuses", "fine"]
     graph = GraphRef("graphs/x/y", "0" * 64, 1)
     executor.submit([Task("start", "engine", job, 1, graph=graph) for job in jobs])

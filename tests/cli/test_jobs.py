@@ -8,9 +8,18 @@ import pytest
 
 from ledger.adapters.runners.subprocess.graph import unpack
 from ledger.cli import given
-from ledger.core.facts import AttemptEnded, FailureRule, OnExhausted, OnStall, RestartKind, RestartPolicy, StallPolicy
+from ledger.core.facts import (
+    AttemptEnded,
+    FailureRule,
+    JobResult,
+    OnExhausted,
+    OnStall,
+    RestartKind,
+    RestartPolicy,
+    StallPolicy,
+)
 from ledger.core.recovery import JobState
-from ledger.core.registers import Ended
+from ledger.core.registers import Ended, Result
 from ledger.errors import UsageError
 from ledger.ids import uuid7
 
@@ -240,6 +249,17 @@ def test_suspend_resume_cancel(shell):
     assert shell.now(job_id).state == JobState.CANCELLING
     told = shell.run("suspend", job_id, "--reason", "no")
     assert told.exit_code == 5
+
+
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "savepoint", "resume", "retry"])
+def test_nothing_is_wanted_of_a_job_that_is_retired(shell, verb):
+    job_id = shell.submit("etl")
+    shell.record(job_id, Result("FINISHED"), JobResult("etl", "default", "memory", "d" * 64, "", 1.0, 1))
+    for _ in range(5):
+        shell.step()
+    for ref in (job_id, "default/etl"):
+        told = shell.run(verb, ref, "--reason", "too late")
+        assert told.exit_code == 5 and "is over and retired" in told.stderr
 
 
 def test_a_savepoint_before_it_stops_stands_in_the_intent(shell):

@@ -18,7 +18,7 @@ from ledger.errors import UsageError
 
 log = logging.getLogger(__name__)
 
-_MET = frozenset({"ConditionalRequestConflict", "InvalidPart", "NoSuchUpload", "PreconditionFailed"})
+_MET = frozenset({"InvalidPart", "NoSuchUpload"})
 
 #: The condition of a first put. For mending a damaged one it is {"IfMatch": its etag}.
 NEW: Mapping[str, str] = {"IfNoneMatch": "*"}
@@ -79,6 +79,7 @@ def _must_be(sha256: str, source: Path, ref: GraphRef) -> None:
 
 
 def _met_another(error: ClientError) -> bool:
-    """412: there is one, or it is not the one that was to be replaced. 409: another request on it was under way.
+    """412: there is one, or it is not the one that was to be replaced. 409: another request on it was under way, whatever
+    the store calls that (ConditionalRequestConflict; versitygw, whose objects are files, also ExistingObjectIsDirectory).
     No such upload, or a part missing: `delete_all` ended it, or our own completing of it was done and its answer lost."""
-    return status_of(error) == 412 or code_of(error) in _MET or gone(error)
+    return status_of(error) in (409, 412) or code_of(error) in _MET or gone(error)
