@@ -24,7 +24,7 @@ from tests.servers import RunningBroker, create_topic
 pytestmark = [pytest.mark.kafka, pytest.mark.acceptance, pytest.mark.timeout(600)]
 
 T = TypeVar("T")
-KILLS_MAX = 30 if "REPETITIONS" in os.environ else 3  # a matter of luck: `make acceptance` tries longer
+KILLS_MAX = 30  # a matter of luck
 PARTITIONS = 40  # the more markers, the longer the moment in which some are not written yet
 LEFT_OUT = "likely deleted already"
 SILENT_S = 5.0  # markers are written at once, or as soon as the broker is back: tenths of a second
@@ -40,6 +40,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrok
         running.stop()
 
 
+@pytest.mark.skipif("REPETITIONS" not in os.environ, reason="make acceptance: a minute or more, by luck")
 def test_what_a_killed_broker_left_open_is_ended_by_the_next_transaction_of_the_same_id(
     own_broker: RunningBroker, prefix: str
 ) -> None:
