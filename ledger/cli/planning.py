@@ -87,7 +87,8 @@ def _summary(answer: dict[str, Any]) -> list[str]:
     counts = Counter(row["action"] for row in answer["jobs"])
     idle = counts.pop(NOTHING, 0)
     listed = [f"{count} {action}" for action, count in sorted(counts.items())]
-    lines = [f"{', '.join(listed) or 'nothing to do'}; {idle} {'job is as it' if idle == 1 else 'jobs are as they'} should be"]
+    rest = f"{idle} {'job is as it' if idle == 1 else 'jobs are as they'} should be"
+    lines = [f"{', '.join(listed) or 'nothing to do'}; {rest}"]
     for pool in answer["pools"]:
         gives = f", {pool['starting']} more by this plan" if pool["starting"] else ""
         waits = f", {pool['waiting']} waiting" if pool["waiting"] else ""
