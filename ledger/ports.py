@@ -194,6 +194,21 @@ class ObservedAttempt(NamedTuple):
     engine_id: str
 
 
+class Kept(NamedTuple):
+    """What a runner keeps of a job. age_s: since anything of it changed, by the runner's own clock. alive: attempts that
+    run or may run. checkpoints: those that `forget` leaves unless they were disposed of; no savepoints. rest: whether there
+    is anything beside checkpoints and savepoints. rest_size, checkpoint_size: in bytes."""
+
+    job_id: str
+    where: str
+    age_s: float
+    rest: bool
+    rest_size: int = 0
+    alive: tuple[int, ...] = ()
+    checkpoints: tuple[RestorePoint, ...] = ()
+    checkpoint_size: int = 0
+
+
 class RunnerEvent(NamedTuple):
     """An event that the runner has persisted: `key`, `headers`, `value` as they stand, or will stand, in the log."""
 
@@ -244,8 +259,28 @@ class Runner(Protocol):
     def forget(self, job_id: str) -> None:
         """Forgets the job, its fence included. Only after its `result` is committed."""
 
+    def kept(self) -> list[Kept]:
+        """All that lies with the runner on behalf of jobs, whether it remembers them or not. What it keeps elsewhere, or
+        as long as it means to by itself, is not among it."""
+
 
 # -- blobs -----------------------------------------------------------------------------------------------------------
+
+
+class StoredBlob(NamedTuple):
+    """What lies in a blob store. age_s: since it was put last, by the store's own clock; it may be ten minutes too much.
+    unfinished: "" = a blob; else the store's name for what is left of a put that did not come to its end. size: in bytes,
+    0 where the store does not tell."""
+
+    job_id: str
+    sha256: str
+    size: int
+    age_s: float
+    unfinished: str = ""
+
+    @property
+    def uri(self) -> str:
+        return f"graphs/{self.job_id}/{self.unfinished or self.sha256}"
 
 
 class BlobStore(Protocol):
@@ -256,7 +291,7 @@ class BlobStore(Protocol):
     """
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Stores the file once: a second put of the same bytes is no error and changes nothing."""
+        """Stores the file once: a second put of the same bytes is no error and changes nothing but the age of the blob."""
 
     def fetch(self, ref: GraphRef, target: Path) -> None:
         """Raises: PermanentError if the blob is missing or its digest differs (target is then not there)."""
@@ -265,6 +300,13 @@ class BlobStore(Protocol):
 
     def delete_all(self, job_id: str) -> int:
         """Deletes every blob under the job's prefix; the number deleted. Idempotent."""
+
+    def listing(self) -> list[StoredBlob]:
+        """All that lies in the store on behalf of jobs, what puts have left included. All or an exception."""
+
+    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
+        """Deletes this one, but only if it is at least so old now: False if somebody has put it since it was listed. One
+        that is gone already is deleted."""
 
 
 # -- in memory and for reading ---------------------------------------------------------------------------------------

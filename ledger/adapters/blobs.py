@@ -29,6 +29,11 @@ class BlobName(NamedTuple):
         return f"graphs/{self.job_id}/{self.sha256}"
 
 
+def is_digest(name: str) -> bool:
+    """Whether a blob can have this name."""
+    return _DIGEST.match(name) is not None
+
+
 def check_job_id(job_id: str) -> str:
     """Raises: UsageError."""
     if not is_job_id(job_id):

@@ -19,6 +19,7 @@ from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.settings import PARTS_MAX, S3Settings
 from ledger.core.facts import GraphRef
 from ledger.errors import ConfigError, PermanentError, Unreachable, UsageError
+from ledger.ports import StoredBlob
 from tests.s3 import NOT_SET, PASSWORD, USER
 from tests.s3_proxy import Fault, FaultyProxy, Request, through
 
@@ -96,6 +97,8 @@ CALLS: dict[str, Callable[[Bucket, GraphRef], object]] = {
     "fetch": lambda b, ref: b.blobs.fetch(ref, b.folder / "target"),
     "exists": lambda b, ref: b.blobs.exists(ref),
     "delete_all": lambda b, ref: b.blobs.delete_all("job-1"),
+    "listing": lambda b, ref: b.blobs.listing(),
+    "delete": lambda b, ref: b.blobs.delete(StoredBlob("job-1", ref.sha256, ref.size, 1e9), 0.0),
 }
 call = pytest.mark.parametrize("name", CALLS)
 
@@ -118,7 +121,8 @@ def test_a_store_that_stays_busy_is_unreachable(bucket: Bucket, name: str) -> No
     bucket.fail(Fault(503, "SlowDown"))
     with pytest.raises(Unreachable, match=bucket.settings.bucket):
         CALLS[name](bucket, ref)
-    assert len(bucket.proxy.seen) == bucket.settings.attempts_max  # bounded, and not multiplied by a loop of ours
+    asked = [request for request in bucket.proxy.seen if MARKER not in request.path]
+    assert len(asked) == bucket.settings.attempts_max  # bounded, and not multiplied by a loop of ours
 
 
 @call
@@ -578,3 +582,42 @@ def test_nothing_is_connected_before_it_is_asked(monkeypatch: pytest.MonkeyPatch
     blobs = S3Blobs(S3Settings("b"))
     with pytest.raises(AssertionError):
         blobs.exists(GraphRef(f"graphs/j/{'a' * 64}", "a" * 64, 1))
+
+
+# -- what lies there, for who collects garbage -------------------------------------------------------------------------
+
+
+def test_a_put_of_what_is_old_puts_it_again_and_so_makes_it_young(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = bucket.stored()
+    assert bucket.blobs.put("job-1", bucket.source()) == ref
+    assert [request for request in bucket.proxy.seen if puts(request)][1:] == [], "one that is young is left as it is"
+    bucket.proxy.seen.clear()
+    monkeypatch.setattr(module, "AGE_OFF_S", -1.0)
+    assert bucket.blobs.put("job-1", bucket.source()) == ref
+    assert len([request for request in bucket.proxy.seen if puts(request)]) == 2, "refused, then on a condition"
+
+
+def test_uploads_that_did_not_come_to_their_end_are_listed_and_can_be_ended(bucket: Bucket) -> None:
+    ref = bucket.stored()
+    key = f"{bucket.settings.prefix}graphs/job-2/{'0' * 64}"
+    bucket.direct.create_multipart_upload(Bucket=bucket.settings.bucket, Key=key)
+    (left,) = [blob for blob in bucket.blobs.listing() if blob.unfinished]
+    assert (left.job_id, left.sha256) == ("job-2", "0" * 64) and left.age_s >= 0
+    assert not bucket.blobs.delete(left, left.age_s + 1.0) and bucket.uploads() == [key]
+    assert bucket.blobs.delete(left, 0.0) and bucket.uploads() == []
+    assert [blob.uri for blob in bucket.blobs.listing()] == [ref.uri]
+
+
+def test_of_another_bucket_there_is_no_listing(bucket: Bucket) -> None:
+    """Where the marker is not, nobody can say what is garbage."""
+    bucket.stored()
+    elsewhere = S3Blobs(replace(bucket.settings, prefix=f"{bucket.settings.prefix}elsewhere/"))
+    with pytest.raises(Unreachable, match=MARKER):
+        elsewhere.listing()
+
+
+def test_what_is_not_ours_is_not_listed(bucket: Bucket) -> None:
+    ref = bucket.stored()
+    for name in ("graphs/notes", "graphs/job-1/notes.txt", "graphs/a/b/" + "0" * 64, "other/job-1/" + "0" * 64):
+        bucket.direct.put_object(Bucket=bucket.settings.bucket, Key=bucket.settings.prefix + name, Body=b"x")
+    assert [blob.uri for blob in bucket.blobs.listing()] == [ref.uri]

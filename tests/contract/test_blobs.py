@@ -20,7 +20,7 @@ from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.settings import S3Settings
 from ledger.core.facts import GraphRef
 from ledger.errors import PermanentError, Unreachable, UsageError
-from ledger.ports import BlobStore
+from ledger.ports import BlobStore, StoredBlob
 from tests.s3 import BUILD_S
 
 DATA = os.urandom(3_000_000)
@@ -229,6 +229,49 @@ def test_putting_what_is_not_there_is_told(store: Store, tmp_path: Path) -> None
         store.blobs.put("job-1", tmp_path / "nowhere")
 
 
+# -- what lies there ---------------------------------------------------------------------------------------------------
+
+
+def test_the_listing_holds_everything_with_its_size_and_age(store: Store, source: Path, tmp_path: Path) -> None:
+    other_graph = tmp_path / "other"
+    other_graph.write_bytes(b"other")
+    refs = [store.blobs.put("job-1", source), store.blobs.put("job-1", other_graph), store.blobs.put("job-2", source)]
+    listed = store.blobs.listing()
+    assert sorted((blob.uri, blob.size, blob.unfinished) for blob in listed) == sorted((r.uri, r.size, "") for r in refs)
+    assert {(blob.job_id, blob.sha256) for blob in listed} == {(r.uri.split("/")[1], r.sha256) for r in refs}
+    assert all(0 <= blob.age_s < 300 for blob in listed)
+    store.blobs.delete_all("job-1")
+    assert [blob.job_id for blob in store.blobs.listing()] == ["job-2"]
+
+
+def test_one_is_deleted_if_it_is_old_enough_and_no_other(store: Store, source: Path, tmp_path: Path) -> None:
+    other_graph = tmp_path / "other"
+    other_graph.write_bytes(b"other")
+    ref, beside, neighbour = (
+        store.blobs.put("job-1", source), store.blobs.put("job-1", other_graph), store.blobs.put("job-2", source),
+    )  # fmt: skip
+    (blob,) = [blob for blob in store.blobs.listing() if blob.uri == ref.uri]
+    assert not store.blobs.delete(blob, 3600.0) and store.blobs.exists(ref), "somebody has put it lately"
+    assert store.blobs.delete(blob, 0.0) and not store.blobs.exists(ref)
+    assert store.blobs.delete(blob, 3600.0), "it is gone already"
+    assert store.blobs.exists(beside) and store.blobs.exists(neighbour)
+    assert store.blobs.put("job-1", source) == ref and store.blobs.exists(ref)
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        StoredBlob("..", "0" * 64, 1, 1e9), StoredBlob("a/b", "0" * 64, 1, 1e9), StoredBlob("job-1", "../x", 1, 1e9),
+        StoredBlob("job-1", "", 1, 1e9), StoredBlob("job-1", "..", 1, 1e9),
+    ],
+)  # fmt: skip
+def test_only_what_can_be_a_blob_is_deleted(store: Store, source: Path, blob: StoredBlob) -> None:
+    ref = store.blobs.put("job-1", source)
+    with pytest.raises(UsageError):
+        store.blobs.delete(blob, 0.0)
+    assert store.blobs.exists(ref)
+
+
 # -- the folder --------------------------------------------------------------------------------------------------------
 
 
@@ -289,6 +332,41 @@ def test_a_disk_that_is_not_mounted_is_no_missing_graph(tmp_path: Path, source: 
         blobs.fetch(ref, tmp_path / "target")
     with pytest.raises(Unreachable):
         blobs.exists(ref)
+    with pytest.raises(Unreachable):
+        blobs.listing()
+
+
+def test_a_put_of_what_is_there_makes_it_young_again(tmp_path: Path, source: Path) -> None:
+    """Or it would be collected while its reference is on the way."""
+    blobs = FileBlobs(tmp_path / "blobs")
+    ref = blobs.put("job-1", source)
+    os.utime(tmp_path / "blobs" / ref.uri, (1e9, 1e9))
+    (blob,) = blobs.listing()
+    assert blob.age_s > 1e8
+    blobs.put("job-1", source)
+    assert not blobs.delete(blob, 3600.0) and blobs.exists(ref)
+
+
+def test_what_is_not_ours_is_not_listed(tmp_path: Path, source: Path) -> None:
+    blobs = FileBlobs(tmp_path / "blobs")
+    ref = blobs.put("job-1", source)
+    graphs = tmp_path / "blobs/graphs"
+    (graphs / "lost+found").mkdir()
+    (graphs / "lost+found" / ref.sha256).write_bytes(b"")
+    (graphs / "README").write_bytes(b"")
+    (graphs / "job-1/notes.txt").write_bytes(b"")
+    assert [blob.uri for blob in blobs.listing()] == [ref.uri]
+
+
+def test_what_a_killed_put_left_is_listed_and_can_be_deleted(tmp_path: Path, source: Path) -> None:
+    blobs = FileBlobs(tmp_path / "blobs")
+    ref = blobs.put("job-1", source)
+    (tmp_path / "blobs/graphs/job-1/.put-abc").write_bytes(b"half")
+    (left,) = [blob for blob in blobs.listing() if blob.unfinished]
+    assert (left.uri, left.size, left.sha256) == ("graphs/job-1/.put-abc", 4, "")
+    assert blobs.delete(left, 0.0) and [blob.uri for blob in blobs.listing()] == [ref.uri]
+    with pytest.raises(UsageError):
+        blobs.delete(left._replace(unfinished=".put-/../x"), 0.0)
 
 
 def test_a_disk_that_fails_is_no_damaged_graph(tmp_path: Path, source: Path) -> None:
@@ -309,10 +387,11 @@ def test_leftovers_of_a_crash_are_no_blobs_and_go_with_the_job(tmp_path: Path, s
 def test_a_store_in_memory_that_is_down_says_so(source: Path, tmp_path: Path) -> None:
     blobs = MemoryBlobs()
     ref = blobs.put("job-1", source)
+    (blob,) = blobs.listing()
     blobs.up = False
     for ask in (
         lambda: blobs.put("job-1", source), lambda: blobs.fetch(ref, tmp_path / "t"),
-        lambda: blobs.exists(ref), lambda: blobs.delete_all("job-1"),
+        lambda: blobs.exists(ref), lambda: blobs.delete_all("job-1"), blobs.listing, lambda: blobs.delete(blob, 0.0),
     ):  # fmt: skip
         with pytest.raises(Unreachable):
             ask()

@@ -395,3 +395,41 @@ def test_all_attempts_are_in_one_answer(world: World) -> None:
     assert sorted((a.job_id, a.n, a.alive) for a in world.runner.observe()) == [
         ("job-1", 1, False), ("job-1", 2, True), ("job-2", 1, True),
     ]  # fmt: skip
+
+
+# -- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_of_a_job_is_listed_until_it_is_disposed_of_and_forgotten(world: World) -> None:
+    assert world.runner.kept() == []
+    start(world)
+    chk = world.checkpoint(J, 1, 1)
+    world.checkpoint(J, 1, 2, "sav")
+    (kept,) = world.runner.kept()
+    assert (kept.job_id, kept.alive, kept.rest) == (J, (1,), True) and kept.age_s >= 0
+    assert [point.location for point in kept.checkpoints] == [chk.location] and kept.checkpoint_size > 0
+    world.exit(J, 1, 0)
+    ended(world)
+    world.runner.acknowledge(J, [event.key for event in world.runner.fence(J, NUMBER_MAX)])
+    assert world.runner.kept()[0].alive == ()
+    world.runner.forget(J)
+    (kept,) = world.runner.kept()
+    assert not kept.rest and [point.location for point in kept.checkpoints] == [chk.location], "it was not disposed of"
+    world.runner.fence(J, NUMBER_MAX)
+    world.runner.dispose(J, kept.checkpoints)
+    world.runner.forget(J)
+    assert [(kept.rest, kept.checkpoints) for kept in world.runner.kept()] == [(False, ())], "savepoints stay"
+
+
+def test_a_fence_of_a_job_that_never_ran_is_kept_and_can_be_forgotten(world: World) -> None:
+    world.runner.fence(J, 3)
+    (kept,) = world.runner.kept()
+    assert (kept.job_id, kept.rest, kept.checkpoints) == (J, True, ()) and world.runner.observe() == []
+    world.runner.forget(J)
+    assert world.runner.kept() == []
+
+
+def test_what_is_kept_is_not_known_while_nobody_answers(world: World) -> None:
+    world.cut()
+    with pytest.raises(Unreachable):
+        world.runner.kept()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, intact, name_of
+from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
 from ledger.adapters.local.files import spool, sync_folder
 from ledger.core.facts import GraphRef
+from ledger.core.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable, UsageError
+from ledger.ports import StoredBlob
 
 _TEMPORARY = ".put-"
 _TRIES = 5
@@ -21,10 +24,11 @@ class FileBlobs:
     """Implements `ports.BlobStore`. The uri is relative to `root`, which can be moved.
 
     A root without `graphs` in it counts as a disk that is not mounted: Unreachable, so jobs wait and are not given up.
+    now: the clock that files are stamped by, in seconds since the epoch: this machine's, unless the folder is another's.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
+        self._root, self._now = root, now
         with self._told("make the blob store"):
             root.mkdir(parents=True, exist_ok=True)
 
@@ -78,6 +82,44 @@ class FileBlobs:
             sync_folder(folder.parent)
         return deleted
 
+    def listing(self) -> list[StoredBlob]:
+        with self._told("list the graphs"):
+            self._must_be_mounted()
+            return [blob for folder in sorted((self._root / "graphs").iterdir()) for blob in self._stored_in(folder)]
+
+    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
+        folder = self._folder(check_job_id(blob.job_id))
+        ours = blob.unfinished.startswith(_TEMPORARY) and "/" not in blob.unfinished
+        if not (ours if blob.unfinished else is_digest(blob.sha256)):
+            raise UsageError(f"Not a blob of this store: {blob.uri[:300]!r}.")
+        path = folder / (blob.unfinished or blob.sha256)
+        with self._told(f"delete {blob.uri}"):
+            self._must_be_mounted()
+            with suppress(FileNotFoundError):
+                if self._now() - path.stat().st_mtime < age_min_s:
+                    return False
+                path.unlink()
+            with suppress(OSError):  # there is more in it, or somebody puts a graph there just now
+                folder.rmdir()
+            sync_folder(folder if folder.is_dir() else folder.parent)
+        return True
+
+    def _stored_in(self, folder: Path) -> Iterator[StoredBlob]:
+        """Only what is ours: other folders and files are somebody else's."""
+        if not is_job_id(folder.name) or not folder.is_dir():
+            return
+        try:
+            paths = sorted(folder.iterdir())
+        except FileNotFoundError:  # a job is retired just now
+            return
+        for path in paths:
+            unfinished = path.name if path.name.startswith(_TEMPORARY) else ""
+            if unfinished or is_digest(path.name):
+                with suppress(FileNotFoundError):
+                    found = path.stat()
+                    age_s = max(0.0, self._now() - found.st_mtime)
+                    yield StoredBlob(folder.name, "" if unfinished else path.name, found.st_size, age_s, unfinished)
+
     def _put(self, job_id: str, folder: Path, source: Path) -> GraphRef:
         temporary, sha256, size = spool(chunks_of(source), folder, _TEMPORARY)
         try:
@@ -86,7 +128,9 @@ class FileBlobs:
             try:
                 os.link(temporary, path)
             except FileExistsError:
-                if not intact(chunks_of(path), ref):
+                if intact(chunks_of(path), ref):
+                    os.utime(path)  # its age begins anew: whoever collects orphans leaves it alone
+                else:
                     temporary.replace(path)  # heals what the disk has damaged: the name says what belongs there
         finally:
             temporary.unlink(missing_ok=True)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from ledger.adapters.blobs import BlobName, check_job_id, checked, name_of
+from ledger.adapters.blobs import BlobName, check_job_id, checked, is_digest, name_of
 from ledger.adapters.local.files import write_atomic
 from ledger.core.facts import GraphRef
 from ledger.errors import PermanentError, Unreachable, UsageError
+from ledger.ports import StoredBlob
 
 
 class MemoryBlobs:
-    """Implements `ports.BlobStore`. `stored` may be tampered with; `up` = False and the store does not answer."""
+    """Implements `ports.BlobStore`. `stored` (by uri) may be tampered with; `up` = False and the store does not answer.
+    now: its clock, in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.stored: dict[str, bytes] = {}
-        self.up = True
+        self.put_at: dict[str, float] = {}
+        self.up, self._now = True, now
 
     def put(self, job_id: str, source: Path) -> GraphRef:
         check_job_id(job_id)
@@ -25,7 +30,7 @@ class MemoryBlobs:
             raise UsageError(f"There is no file {source} to store.")
         data = source.read_bytes()
         name = BlobName(job_id, hashlib.sha256(data).hexdigest())
-        self.stored[name.uri] = data
+        self.stored[name.uri], self.put_at[name.uri] = data, self._now()
         return GraphRef(name.uri, name.sha256, len(data))
 
     def fetch(self, ref: GraphRef, target: Path) -> None:
@@ -47,6 +52,27 @@ class MemoryBlobs:
         for uri in gone:
             del self.stored[uri]
         return len(gone)
+
+    def listing(self) -> list[StoredBlob]:
+        self._must_be_up()
+        found = []
+        for uri, data in sorted(self.stored.items()):
+            _, job_id, sha256 = uri.split("/")
+            found.append(StoredBlob(job_id, sha256, len(data), self._age_s(uri)))
+        return found
+
+    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
+        check_job_id(blob.job_id)
+        if not is_digest(blob.sha256):
+            raise UsageError(f"Not a blob of this store: {blob.uri[:300]!r}.")
+        self._must_be_up()
+        if blob.uri in self.stored and self._age_s(blob.uri) < age_min_s:
+            return False
+        self.stored.pop(blob.uri, None)
+        return True
+
+    def _age_s(self, uri: str) -> float:
+        return max(0.0, self._now() - self.put_at.get(uri, 0.0))
 
     def _must_be_up(self) -> None:
         if not self.up:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledger.adapters import avro, cloudevents
@@ -34,7 +34,7 @@ from ledger.core.registers import (
     partition_of,
 )
 from ledger.errors import PermanentError, TemporaryError, Unreachable
-from ledger.ports import Clock, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import Clock, Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
 
 
 @dataclass
@@ -84,6 +84,7 @@ class MemoryRunner:
         self.writer, self._partitions, self._clock = writer, partitions, clock
         self._jobs: dict[str, _Job] = {}
         self._sequence: Counter[int] = Counter()
+        self._changed_at: dict[str, float] = {}
         self._events = 0
         self._new_id = new_id or self._next_id
 
@@ -173,6 +174,18 @@ class MemoryRunner:
             raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
         del self._jobs[job_id]
 
+    def kept(self) -> list[Kept]:
+        self._must_be_up()
+        found = []
+        for job_id in sorted({*self._jobs, *(location.split("/")[2] for location in self.stored)}):
+            job = self._jobs.get(job_id)
+            alive = tuple(n for n, attempt in sorted(job.attempts.items()) if not attempt.outcome) if job else ()
+            points = tuple(_points(job_id, self.stored))
+            size = sum(self.stored[point.location] for point in points)
+            age_s = self._clock.time() - self._changed_at.get(job_id, 0.0)
+            found.append(Kept(job_id, _folder(job_id), age_s, job is not None, 0, alive, points, size))
+        return found
+
     # -- the engine's side -------------------------------------------------------------------------------------------
 
     def finish_starts(self) -> None:
@@ -237,6 +250,7 @@ class MemoryRunner:
 
     def _report(self, job_id: str, register: Register, fact: Fact) -> None:
         partition, key = partition_of(job_id, self._partitions), key_of(job_id, register)
+        self._changed_at[job_id] = self._clock.time()
         self._sequence[partition] += 1
         headers = cloudevents.headers(
             type(fact).__name__, event_id=self._new_id(), source=f"/ledger/agent/{self.writer}", subject=job_id,
@@ -251,11 +265,18 @@ class MemoryRunner:
             raise PermanentError(f"no job id: {job_id!r}")
         if not 0 <= n <= NUMBER_MAX:
             raise PermanentError(f"no number of an attempt: {n!r}")
+        self._changed_at[job_id] = self._clock.time()
         return self._jobs.setdefault(job_id, _Job())
 
     def _must_be_up(self) -> None:
         if not self.up:
             raise Unreachable("the runner in memory does not answer")
+
+
+def _points(job_id: str, stored: Mapping[str, int]) -> Iterator[RestorePoint]:
+    for location, size in sorted(stored.items()):
+        if found := re.fullmatch(rf"{re.escape(_folder(job_id))}(\d+)/chk-(\d+)", location):
+            yield RestorePoint(int(found[1]), int(found[2]), location, size)
 
 
 def _folder(job_id: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError
-from ledger.ports import ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
 
 
 # ruff: noqa: ARG002 -- it has no use for what it is told
@@ -46,3 +46,6 @@ class OutsideRunner:
 
     def forget(self, job_id: str) -> None:
         """Nothing was remembered."""
+
+    def kept(self) -> list[Kept]:
+        return []

@@ -6,21 +6,26 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ledger.adapters.blobs import CHUNK_BYTES, BlobName, check_job_id, checked, chunks_of, intact, name_of
+from ledger.adapters.blobs import CHUNK_BYTES, BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
 from ledger.adapters.local.files import spool, sync_folder
 from ledger.adapters.s3.client import BROKEN, code_of, connect, gone, passing, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW, upload
 from ledger.core.facts import GraphRef
+from ledger.core.garbage import AGE_OFF_S
+from ledger.core.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable, UsageError
+from ledger.ports import StoredBlob
 
 #: Beside `graphs/`, made by the first put: what says that this bucket and prefix are the store of a ledger. As a folder
 #: that is not mounted, a bucket without it has no word on any graph.
@@ -97,6 +102,35 @@ class S3Blobs:
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._settings.bucket, Prefix=prefix)
             return sum(self._delete([one["Key"] for one in page.get("Contents", ())]) for page in pages)
 
+    def listing(self) -> list[StoredBlob]:
+        prefix = f"{self._settings.prefix}graphs/"
+        with told("list the graphs", self._where):
+            self._must_be_a_store()
+            return [*self._blobs(prefix), *self._uploads(prefix)]
+
+    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
+        check_job_id(blob.job_id)
+        if not is_digest(blob.sha256):
+            raise UsageError(f"Not a blob of this store: {blob.uri[:300]!r}.")
+        with told(f"delete {blob.uri}", self._where):
+            key = f"{self._settings.prefix}graphs/{blob.job_id}/{blob.sha256}"
+            if blob.unfinished:  # an upload gets no younger
+                if blob.age_s < age_min_s:
+                    return False
+                self._abort(key, blob.unfinished)
+                return True
+            try:
+                found = self._client.head_object(Bucket=self._settings.bucket, Key=key)
+            except ClientError as error:
+                if not gone(error):
+                    raise
+                self._must_be_a_store()
+                return True
+            if _age_s(found["LastModified"], found) < age_min_s:
+                return False
+            self._delete([key])
+            return True
+
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _new(self, ref: GraphRef, source: Path) -> bool:
@@ -112,7 +146,8 @@ class S3Blobs:
                 return False
             raise
         with closing(found["Body"]) as body:
-            if intact(body.iter_chunks(CHUNK_BYTES), ref):
+            # One that is young enough is left as it is; else it is put again, so that its age begins anew.
+            if intact(body.iter_chunks(CHUNK_BYTES), ref) and _age_s(found["LastModified"], found) < AGE_OFF_S:
                 return True
         return upload(self._client, self._settings, key, source, ref, {"IfMatch": found["ETag"]})
 
@@ -148,13 +183,30 @@ class S3Blobs:
         )
         for page in pages:
             for one in page.get("Uploads", ()):
-                try:
-                    self._client.abort_multipart_upload(
-                        Bucket=self._settings.bucket, Key=one["Key"], UploadId=one["UploadId"]
-                    )
-                except ClientError as error:
-                    if code_of(error) != "NoSuchUpload":
-                        raise
+                self._abort(one["Key"], one["UploadId"])
+
+    def _abort(self, key: str, upload_id: str) -> None:
+        try:
+            self._client.abort_multipart_upload(Bucket=self._settings.bucket, Key=key, UploadId=upload_id)
+        except ClientError as error:
+            if code_of(error) != "NoSuchUpload":
+                raise
+
+    def _blobs(self, prefix: str) -> Iterator[StoredBlob]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._settings.bucket, Prefix=prefix)
+        for page in pages:
+            for one in page.get("Contents", ()):
+                if name := _name_in(one["Key"], prefix):
+                    yield StoredBlob(*name, one["Size"], _age_s(one["LastModified"], page))
+
+    def _uploads(self, prefix: str) -> Iterator[StoredBlob]:
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self._settings.bucket, Prefix=prefix
+        )
+        for page in pages:
+            for one in page.get("Uploads", ()):
+                if name := _name_in(one["Key"], prefix):
+                    yield StoredBlob(*name, 0, _age_s(one["Initiated"], page), one["UploadId"])
 
     def _mark(self) -> None:
         if not self._marked:
@@ -205,6 +257,19 @@ def _read(body: Any) -> Iterator[bytes]:
         yield from body.iter_chunks(CHUNK_BYTES)
     except BROKEN as error:
         raise _Broken from error
+
+
+def _name_in(key: str, prefix: str) -> BlobName | None:
+    """None: nothing of ours."""
+    job_id, _, sha256 = key.removeprefix(prefix).partition("/")
+    return BlobName(job_id, sha256) if is_job_id(job_id) and is_digest(sha256) else None
+
+
+def _age_s(since: datetime, answer: Mapping[str, Any]) -> float:
+    """By the store's own clock: every answer says what time it is there."""
+    told_at = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    now = parsedate_to_datetime(told_at).timestamp() if told_at else time.time()
+    return max(0.0, now - since.timestamp())
 
 
 def _ref_of(job_id: str, source: Path) -> GraphRef:

@@ -19,6 +19,7 @@ from ledger.adapters.runners.subprocess import past_logs, restore
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
 from ledger.adapters.runners.subprocess.folders import Attempt, Phase
 from ledger.adapters.runners.subprocess.jobs import Job
+from ledger.adapters.runners.subprocess.kept import kept_in
 from ledger.adapters.runners.subprocess.prepare import prepare, spawn
 from ledger.adapters.runners.subprocess.registry import DAMAGE, Jobs, answering
 from ledger.adapters.runners.subprocess.sender import EventSender
@@ -28,7 +29,7 @@ from ledger.adapters.runners.subprocess.tidying import delete_job
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.core.registers import NUMBER_MAX, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
-from ledger.ports import BlobStore, Clock, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import BlobStore, Clock, Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
 
 log = logging.getLogger(__name__)
 
@@ -223,6 +224,14 @@ class Agent:
             self._jobs.forget(job)
             past_logs.keep(self.folder, job_id)
             delete_job(job.folder)
+
+    def kept(self) -> list[Kept]:
+        alive: dict[str, list[int]] = {}
+        for attempt in self.observe():
+            if attempt.alive:
+                alive.setdefault(attempt.job_id, []).append(attempt.n)
+        with answering("the folder of jobs"):
+            return list(kept_in(self.folder / "jobs", alive, self._clock.time()))
 
     # -- the two loops -----------------------------------------------------------------------------------------------
 

@@ -11,9 +11,10 @@ from typing import Any
 from ledger.adapters.runners.subprocess import wire
 from ledger.adapters.runners.subprocess.events import from_json
 from ledger.adapters.runners.subprocess.folders import point_to_json, rule_to_json
+from ledger.adapters.runners.subprocess.kept import kept_from_json
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError, TemporaryError, Unreachable
-from ledger.ports import ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
 
 _ERRORS = {"permanent": PermanentError, "temporary": TemporaryError, "unreachable": Unreachable}
 
@@ -59,6 +60,9 @@ class SubprocessRunner:
     def forget(self, job_id: str) -> None:
         """Raises: TemporaryError while an attempt of the job is alive."""
         self._call("forget", job_id=job_id)
+
+    def kept(self) -> list[Kept]:
+        return [kept_from_json(kept) for kept in self._call("kept")]
 
     def _call(self, call: str, **arguments: Any) -> Any:
         deadline = time.monotonic() + self.timeout_s

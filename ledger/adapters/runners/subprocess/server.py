@@ -15,6 +15,7 @@ from ledger.adapters.runners.subprocess import wire
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.adapters.runners.subprocess.events import to_plain
 from ledger.adapters.runners.subprocess.folders import point_from_json, rule_from_json
+from ledger.adapters.runners.subprocess.kept import kept_to_json
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.core.facts import GraphRef
 from ledger.errors import ConfigError, LedgerError, PermanentError, TemporaryError, Unreachable
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 STEP_S = 0.2
 THREADS = 16
 #: Calls that may wait for a disk or a blob store: never more than half of the threads, so that observe gets one.
-SLOW = frozenset({"start", "verify", "dispose", "forget"})
+SLOW = frozenset({"start", "verify", "dispose", "forget", "kept"})
 REQUEST_S = 5.0
 RETRY_S = 5.0
 BACKLOG = 128
@@ -163,4 +164,5 @@ _CALLS: dict[str, Callable[[Agent, dict[str, Any]], Any]] = {
         a["job_id"], [point for plain in a["restore_points"] if (point := point_from_json(plain)) is not None]
     ),
     "forget": lambda agent, a: agent.forget(a["job_id"]),
+    "kept": lambda agent, _: [kept_to_json(kept) for kept in agent.kept()],
 }  # fmt: skip

@@ -1,0 +1,82 @@
+"""What lies in the agent's folder on behalf of jobs, whether it remembers them or not: for whoever collects garbage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ledger.adapters.runners.subprocess.folders import point_from_json, point_to_json
+from ledger.adapters.runners.subprocess.supervisor import checkpoints
+from ledger.core.facts import CheckpointKind, RestorePoint
+from ledger.core.registers import is_job_id
+from ledger.ports import Kept
+
+
+def kept_in(folder: Path, alive: Mapping[str, Sequence[int]], now: float) -> Iterator[Kept]:
+    """folder: of all jobs. alive: job id -> attempts. now: seconds since the epoch. Files may come and go meanwhile.
+
+    Raises: OSError if the folder itself can't be read."""
+    if not folder.exists():
+        return
+    for path in sorted(folder.iterdir()):
+        if is_job_id(path.name) and path.is_dir():
+            yield _kept(path, tuple(alive.get(path.name, ())), now)
+
+
+def _kept(folder: Path, alive: tuple[int, ...], now: float) -> Kept:
+    points: list[RestorePoint] = []
+    point_size = rest_size = files = saved = 0
+    newest = _changed(folder)
+    for parent, folders, names in os.walk(folder):
+        path = Path(parent)
+        newest = max(newest, _changed(path))
+        if (n := _attempt_of(folder, path)) is None:
+            files += len(names)
+            for name in names:
+                newest = max(newest, _changed(path / name))
+                rest_size += _size(path / name)
+            continue
+        for name in (*folders, *names):
+            if (found := checkpoints.parse(name)) is None:
+                files += 1  # something that the job was about to complete
+                rest_size += _size(path / name)
+            elif name.startswith("sav-"):
+                saved += 1
+            else:
+                points.append(RestorePoint(n, found[0], str(path / name), kind=CheckpointKind.CHECKPOINT))
+                point_size += _size(path / name)
+        folders.clear()
+    rest = files > 0 or not (points or saved)
+    return Kept(folder.name, str(folder), max(0.0, now - newest), rest, rest_size, alive, tuple(points), point_size)
+
+
+def _attempt_of(folder: Path, path: Path) -> int | None:
+    """The number of the attempt whose checkpoint folder that is."""
+    match path.relative_to(folder).parts:
+        case ("attempts", n, "checkpoints") if n.isascii() and n.isdigit():
+            return int(n)
+    return None
+
+
+def _changed(path: Path) -> float:
+    with suppress(OSError):
+        return path.lstat().st_mtime
+    return 0.0
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return checkpoints.size_of(str(path))
+    return 0
+
+
+def kept_to_json(kept: Kept) -> dict[str, Any]:
+    return kept._asdict() | {"checkpoints": [point_to_json(point) for point in kept.checkpoints]}
+
+
+def kept_from_json(value: Mapping[str, Any]) -> Kept:
+    points = tuple(point for one in value["checkpoints"] if (point := point_from_json(one)) is not None)
+    return Kept(**{**value, "alive": tuple(value["alive"]), "checkpoints": points})
