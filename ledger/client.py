@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ledger import declaring, failpoints, savepoints
 from ledger.core.facts import Fact, IntentDeclared, IntentKind, JobSubmitted, RestorePoint, SavepointAsked
+from ledger.core.garbage import GRACE_MIN_S
 from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
 from ledger.core.registers import Ask, Intent, Register, Spec
 from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused
@@ -85,6 +86,7 @@ class Client:
         if named is not None:
             named(job_id)
         failpoints.hit("submit.unstored")
+        put_at = self._moment()
         spec = replace(spec, graph=self._blobs.put(job_id, graph))
         failpoints.hit("submit.stored")
         register = Spec(self._digest(spec))
@@ -96,7 +98,7 @@ class Client:
             if offset is None:
                 with self._recorder() as recorder:
                     offset = recorder.record(job_id, register, spec).offset
-            self._recheck(job_id, spec, graph)
+            self._recheck(job_id, spec, graph, put_at)
             if not watch.until(lambda: _admitted(watch, register, offset), timeout_s):
                 raise OutcomeUnknown(
                     f"The spec of {job_id} is recorded, but was not admitted within {timeout_s:g} s.",
@@ -158,6 +160,10 @@ class Client:
             ended = watch.until(lambda: _ended(watch.log), timeout_s)
         return ended or Ended(job_id, "", "the time ran out")
 
+    def _moment(self) -> tuple[float, float]:
+        """By both clocks: one stands still while the machine sleeps, the other can be set back."""
+        return self.source.clock.monotonic(), self.source.clock.time()
+
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _check_unique(self, spec: JobSubmitted, job_id: str) -> None:
@@ -169,9 +175,12 @@ class Client:
                     hint="Cancel it first, or submit without --unique.",
                 )
 
-    def _recheck(self, job_id: str, spec: JobSubmitted, graph: Path) -> None:
-        """A collector of orphans may have taken the blob before the reference was there. Now that it is, none will."""
-        if not self._blobs.exists(spec.graph) and self._blobs.put(job_id, graph) != spec.graph:
+    def _recheck(self, job_id: str, spec: JobSubmitted, graph: Path, put_at: tuple[float, float]) -> None:
+        """A collector of garbage may have taken the blob before the reference was there. Now that it is, none will: it
+        reads the log again before it deletes, and what was put lately is too young for it. So a put that was long ago
+        (this process was stopped, the machine slept) is made anew: docs/decisions/0019."""
+        long_ago = max(now - then for now, then in zip(self._moment(), put_at, strict=True)) > GRACE_MIN_S / 2
+        if (long_ago or not self._blobs.exists(spec.graph)) and self._blobs.put(job_id, graph) != spec.graph:
             raise PermanentError(f"{graph} changed while it was submitted.", hint="Submit it again, under a new id.")
 
 

@@ -165,6 +165,11 @@ class Config(BaseSettings):
         return self.dir / "run" / "waits.json"
 
     @property
+    def collected_file(self) -> Path:
+        """What was deleted as garbage from this host, and why (`ledger.collecting`)."""
+        return self.dir / "collected.jsonl"
+
+    @property
     def candidates_folder(self) -> Path:
         """Where the instances of roles on this host say how they stand (`ledger.presence`)."""
         return self.dir / "run" / "candidates"

@@ -11,6 +11,7 @@ from functools import partial
 from ledger import waiting, wiring
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.topics import require_topics
+from ledger.collecting_on_schedule import Collections, command_of
 from ledger.config import Config
 from ledger.identity import instance, whoami
 from ledger.presence import Presence
@@ -78,7 +79,10 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
         tell = partial(waiting.tell, config.waits_file)
         with closing(parts.leadership):
             reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell)
-            with _presence(config, "reconciler", parts, reconciler.candidacy):
+            with (
+                _presence(config, "reconciler", parts, reconciler.candidacy),
+                Collections(command_of(config), lambda: reconciler.epoch > 0, config.reconciler.gc_interval_s),
+            ):
                 reconciler.run(stop.is_set)
     finally:
         spark.stop()

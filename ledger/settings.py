@@ -77,6 +77,12 @@ class Reconciler(Section):
     starts_max: int = Field(default=20, ge=1)
     """Attempts started in one pass over the set. More wait for the next ("start rate"), so that a cold start does not flood
     a host. What may run at the same time is limited by pools."""
+    gc_interval_s: float = Field(default=HOUR_S, ge=0)
+    """Seconds between two collections of garbage (`jobledger gc --apply`) by the reconciler that leads. 0: none; then
+    somebody else should. Each one reads the log from its beginning, in a process of its own."""
+    gc_grace_s: float = Field(default=DAY_S, ge=HOUR_S)
+    """Age in seconds up to which it leaves alone what nobody refers to. A day: time to see what is being lost. Never below
+    an hour: what is being submitted is not in the log yet."""
     trigger_interval_s: float = Field(default=0.0, ge=0)
     """Least time in seconds between two micro-batches of the Spark stream. 0: as soon as there are records."""
 

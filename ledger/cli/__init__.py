@@ -36,7 +36,9 @@ EXIT_CODES = {
 }
 
 #: In the order of --help.
-_MODULES = ("embedded", "demo", "jobs", "reading", "planning", "logs", "operator", "serve", "topics", "leader", "config")
+_MODULES = (
+    "embedded", "demo", "jobs", "reading", "planning", "logs", "garbage", "operator", "serve", "topics", "leader", "config",
+)  # fmt: skip
 
 
 class Frame(TyperGroup):

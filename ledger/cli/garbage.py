@@ -1,0 +1,98 @@
+"""The verb `gc`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli import given, opening
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, Format, Printer, age
+from ledger.cli.showing import ID
+
+if TYPE_CHECKING:
+    from ledger.collecting import Found
+
+
+def _bytes(size: int) -> str:
+    """For people: 512 B, 3.4 MiB."""
+    number, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+
+
+ORPHANS = [
+    Column("KIND", "kind"),
+    Column("SIZE", "size", _bytes),
+    Column("AGE", "age_s", age),
+    Column("NAME", "name"),
+    Column("NAMESPACE", "namespace", wide=True),
+    ID,
+    Column("HOLDER", "holder", wide=True),
+    Column("WHERE", "where", wide=True),
+    Column("EVIDENCE", "evidence"),
+]
+
+
+@verb
+def gc(
+    world: World,
+    apply: Annotated[bool, typer.Option("--apply", help="Delete what is listed, and put it on record.")] = False,
+    grace: Annotated[
+        str | None,
+        typer.Option("--grace", metavar="DURATION", help="Leave alone what is younger; 1h at least. Default: settings."),
+    ] = None,
+) -> None:
+    """Lists what no job needs any more: graphs, run folders, checkpoints; with --apply deletes it.
+
+    Each with its size, owner, age, and the evidence why it is garbage. What can't be judged is left alone. The reconciler
+    that leads does the same on schedule. If a store or a runner does not answer, nothing is deleted (exit code 3).
+    """
+    from ledger import collecting, wiring
+    from ledger.identity import whoami
+
+    config = world.config
+    grace_s = config.reconciler.gc_grace_s if grace is None else given.duration_s(grace, "--grace")
+    with opening.source(world) as source:
+        runners, blobs = wiring.runners(config), wiring.blobs(config)
+        if apply:
+            evidence = collecting.Evidence(config.collected_file, whoami(), source.clock.time)
+            found = collecting.collect(source, runners, blobs, evidence, grace_s)
+        else:
+            found = collecting.look(source, runners, blobs, grace_s)
+    show(world.printer, found, apply)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("gc", rich_help_panel="Operate the ledger")(gc)
+
+
+def show(printer: Printer, found: Found, applied: bool) -> None:
+    from ledger.collecting import to_row
+
+    answer = to_row(found)
+    rows = answer["deleted"] if applied else answer["orphans"]
+    if printer.form is Format.json or printer.form is Format.jsonl:
+        printer.one(answer, ORPHANS)
+    else:
+        columns = [Column("WHERE", "where")] if printer.form is Format.name else ORPHANS
+        printer.rows(rows, columns)
+        printer.text(_summary(rows, answer, applied))
+    for one in answer["spared"]:
+        printer.note(f"not touched: {one['kind']} {one['where']}: {one['evidence']}")
+    for one in answer["left"]:
+        printer.note(f"not deleted: {one['kind']} {one['where']}: {one['why']}")
+    for runner, why in answer["silent"].items():
+        printer.note(f"the {runner} runner does not answer, so nothing is known of what it keeps: {why}")
+
+
+def _summary(rows: list[dict[str, Any]], answer: dict[str, Any], applied: bool) -> str:
+    size = _bytes(sum(row["size"] for row in rows))
+    what = f"{len(rows)} {'orphan' if len(rows) == 1 else 'orphans'}, {size}" if rows else "no orphan"
+    done = " deleted" if applied and rows else "; --apply deletes them" if rows else ""
+    young = f"; {answer['young']} younger than the grace" if answer["young"] else ""
+    return f"{what}{done}{young}"
