@@ -178,7 +178,7 @@ class Client:
     def _recheck(self, job_id: str, spec: JobSubmitted, graph: Path, put_at: tuple[float, float]) -> None:
         """A collector of garbage may have taken the blob before the reference was there. Now that it is, none will: it
         reads the log again before it deletes, and what was put lately is too young for it. So a put that was long ago
-        (this process was stopped, the machine slept) is made anew: docs/decisions/0019."""
+        (this process was stopped, the machine slept) is made anew. Source: docs/decisions/0019."""
         long_ago = max(now - then for now, then in zip(self._moment(), put_at, strict=True)) > GRACE_MIN_S / 2
         if (long_ago or not self._blobs.exists(spec.graph)) and self._blobs.put(job_id, graph) != spec.graph:
             raise PermanentError(f"{graph} changed while it was submitted.", hint="Submit it again, under a new id.")

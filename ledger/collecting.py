@@ -1,8 +1,8 @@
 """Collects garbage: lists what lies in the blob store and with runners, reads the log, deletes what nobody refers to.
 
 Order: first what lies there, then the log to its high watermark, so that nothing in the list is newer than what was read.
-Before anything is deleted, the log is read a second time and each orphan is judged anew; and a blob goes only if it is
-still as old as the grace wants. What is garbage says `core.garbage`; why nothing that a job needs can go:
+Before anything is deleted, the log is read a second time and each orphan is judged anew; and a blob goes only if nobody
+has put it since it was listed. What is garbage says `core.garbage`; why nothing that a job needs can go:
 docs/decisions/0019-garbage-is-what-no-fold-refers-to.md.
 """
 
@@ -113,7 +113,7 @@ def collect(
             left.append(Left(one, "a job refers to it now"))
             continue
         evidence.tell("delete", orphan, read.as_of)
-        if why := _delete(things[orphan.lying], orphan, runners, blobs, grace_s):
+        if why := _delete(things[orphan.lying], orphan, runners, blobs):
             left.append(Left(orphan, why))
             evidence.tell("left", orphan, read.as_of, why)
         else:
@@ -225,11 +225,11 @@ class _Read:
 
 
 def _delete(
-    thing: StoredBlob | Kept, orphan: Orphan, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float
+    thing: StoredBlob | Kept, orphan: Orphan, runners: Mapping[str, Runner], blobs: BlobStore
 ) -> str:
     """Why it was not deleted; "" = it was. Raises: LedgerError if somebody does not answer."""
     if isinstance(thing, StoredBlob):
-        return "" if blobs.delete(thing, grace_s) else "somebody has put it again meanwhile"
+        return "" if blobs.delete(thing) else "somebody has put it again meanwhile"
     runner, lying = runners[orphan.lying.holder], orphan.lying
     with suppress(TemporaryError, PermanentError):
         whole = lying.kind is Kind.CHECKPOINTS

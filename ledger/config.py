@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ledger.core import pools as core_pools
 from ledger.errors import ConfigError
 from ledger.layers import default_dir, file_of, from_environment, from_file, names_of, text_of
-from ledger.settings import Agent, Blobs, Leadership, Log, Pool, Projector, Reconciler, Topics, ZooKeeper
+from ledger.settings import HOUR_S, Agent, Blobs, Leadership, Log, Pool, Projector, Reconciler, Topics, ZooKeeper
 
 if TYPE_CHECKING:
     from ledger.adapters.kafka.topics import TopicSettings
@@ -163,6 +163,13 @@ class Config(BaseSettings):
     def waits_file(self) -> Path:
         """What the reconciler of this host says that jobs wait for (`ledger.waiting`)."""
         return self.dir / "run" / "waits.json"
+
+    @property
+    def gc_interval_s(self) -> float:
+        """Seconds between two collections of garbage by the reconciler; 0 = none."""
+        if self.reconciler.gc_interval_s is not None:
+            return self.reconciler.gc_interval_s
+        return HOUR_S if self.blobs.adapter == "file" else 0.0
 
     @property
     def collected_file(self) -> Path:

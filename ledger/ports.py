@@ -268,7 +268,8 @@ class Runner(Protocol):
 
 
 class StoredBlob(NamedTuple):
-    """What lies in a blob store. age_s: since it was put last, by the store's own clock; it may be ten minutes too much.
+    """What lies in a blob store. put_at: when it was put last, in seconds of the store's own clock: what tells one put from
+    another. age_s: since then, by the same clock; it may be ten minutes too much, as a put of what is young need not count.
     unfinished: "" = a blob; else the store's name for what is left of a put that did not come to its end. size: in bytes,
     0 where the store does not tell."""
 
@@ -276,6 +277,7 @@ class StoredBlob(NamedTuple):
     sha256: str
     size: int
     age_s: float
+    put_at: float
     unfinished: str = ""
 
     @property
@@ -304,9 +306,9 @@ class BlobStore(Protocol):
     def listing(self) -> list[StoredBlob]:
         """All that lies in the store on behalf of jobs, what puts have left included. All or an exception."""
 
-    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
-        """Deletes this one, but only if it is at least so old now: False if somebody has put it since it was listed. One
-        that is gone already is deleted."""
+    def delete(self, blob: StoredBlob) -> bool:
+        """Deletes this one, but only as it was listed: False if somebody has put it since. One that is gone already is
+        deleted."""
 
 
 # -- in memory and for reading ---------------------------------------------------------------------------------------

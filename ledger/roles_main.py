@@ -81,7 +81,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
             reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell)
             with (
                 _presence(config, "reconciler", parts, reconciler.candidacy),
-                Collections(command_of(config), lambda: reconciler.epoch > 0, config.reconciler.gc_interval_s),
+                Collections(command_of(config), lambda: reconciler.epoch > 0, config.gc_interval_s),
             ):
                 reconciler.run(stop.is_set)
     finally:

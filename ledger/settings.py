@@ -77,9 +77,10 @@ class Reconciler(Section):
     starts_max: int = Field(default=20, ge=1)
     """Attempts started in one pass over the set. More wait for the next ("start rate"), so that a cold start does not flood
     a host. What may run at the same time is limited by pools."""
-    gc_interval_s: float = Field(default=HOUR_S, ge=0)
-    """Seconds between two collections of garbage (`jobledger gc --apply`) by the reconciler that leads. 0: none; then
-    somebody else should. Each one reads the log from its beginning, in a process of its own."""
+    gc_interval_s: float | None = Field(default=None, ge=0)
+    """Seconds between two collections of garbage (`jobledger gc --apply`) by the reconciler that leads; each reads the log
+    from its beginning, in a process of its own. 0: none. None: an hour where graphs lie in the folder of this ledger, none
+    where they lie in a bucket, as another ledger may put its own there: set it once you know that none does."""
     gc_grace_s: float = Field(default=DAY_S, ge=HOUR_S)
     """Age in seconds up to which it leaves alone what nobody refers to. A day: time to see what is being lost. Never below
     an hour: what is being submitted is not in the log yet."""

@@ -85,6 +85,14 @@ def test_the_end_of_the_role_ends_what_is_under_way(tmp_path: Path) -> None:
     assert not Path(f"/proc/{sign.read_text()}").exists()
 
 
+def test_a_bucket_may_be_shared_so_there_somebody_must_ask_for_it(tmp_path: Path) -> None:
+    assert load_config(tmp_path).gc_interval_s == 3600.0
+    bucket = {"adapter": "s3", "bucket": "b"}
+    assert load_config(tmp_path, blobs=bucket).gc_interval_s == 0.0
+    assert load_config(tmp_path, blobs=bucket, reconciler={"gc_interval_s": 60.0}).gc_interval_s == 60.0
+    assert load_config(tmp_path, reconciler={"gc_interval_s": 0}).gc_interval_s == 0.0
+
+
 def test_the_command_has_the_settings_of_the_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGER_FAILPOINT", "submit.stored:kill")
     config = load_config(tmp_path, topics={"prefix": "x."}, reconciler={"gc_grace_s": 7200.0})

@@ -87,7 +87,7 @@ class FileBlobs:
             self._must_be_mounted()
             return [blob for folder in sorted((self._root / "graphs").iterdir()) for blob in self._stored_in(folder)]
 
-    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
+    def delete(self, blob: StoredBlob) -> bool:
         folder = self._folder(check_job_id(blob.job_id))
         ours = blob.unfinished.startswith(_TEMPORARY) and "/" not in blob.unfinished
         if not (ours if blob.unfinished else is_digest(blob.sha256)):
@@ -96,7 +96,7 @@ class FileBlobs:
         with self._told(f"delete {blob.uri}"):
             self._must_be_mounted()
             with suppress(FileNotFoundError):
-                if self._now() - path.stat().st_mtime < age_min_s:
+                if path.stat().st_mtime != blob.put_at:
                     return False
                 path.unlink()
             with suppress(OSError):  # there is more in it, or somebody puts a graph there just now
@@ -117,8 +117,8 @@ class FileBlobs:
             if unfinished or is_digest(path.name):
                 with suppress(FileNotFoundError):
                     found = path.stat()
-                    age_s = max(0.0, self._now() - found.st_mtime)
-                    yield StoredBlob(folder.name, "" if unfinished else path.name, found.st_size, age_s, unfinished)
+                    sha256, age_s = "" if unfinished else path.name, max(0.0, self._now() - found.st_mtime)
+                    yield StoredBlob(folder.name, sha256, found.st_size, age_s, found.st_mtime, unfinished)
 
     def _put(self, job_id: str, folder: Path, source: Path) -> GraphRef:
         temporary, sha256, size = spool(chunks_of(source), folder, _TEMPORARY)

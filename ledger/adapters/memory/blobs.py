@@ -58,21 +58,19 @@ class MemoryBlobs:
         found = []
         for uri, data in sorted(self.stored.items()):
             _, job_id, sha256 = uri.split("/")
-            found.append(StoredBlob(job_id, sha256, len(data), self._age_s(uri)))
+            put_at = self.put_at.get(uri, 0.0)
+            found.append(StoredBlob(job_id, sha256, len(data), max(0.0, self._now() - put_at), put_at))
         return found
 
-    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
+    def delete(self, blob: StoredBlob) -> bool:
         check_job_id(blob.job_id)
         if not is_digest(blob.sha256):
             raise UsageError(f"Not a blob of this store: {blob.uri[:300]!r}.")
         self._must_be_up()
-        if blob.uri in self.stored and self._age_s(blob.uri) < age_min_s:
+        if blob.uri in self.stored and self.put_at.get(blob.uri, 0.0) != blob.put_at:
             return False
         self.stored.pop(blob.uri, None)
         return True
-
-    def _age_s(self, uri: str) -> float:
-        return max(0.0, self._now() - self.put_at.get(uri, 0.0))
 
     def _must_be_up(self) -> None:
         if not self.up:

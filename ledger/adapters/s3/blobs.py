@@ -108,15 +108,13 @@ class S3Blobs:
             self._must_be_a_store()
             return [*self._blobs(prefix), *self._uploads(prefix)]
 
-    def delete(self, blob: StoredBlob, age_min_s: float) -> bool:
+    def delete(self, blob: StoredBlob) -> bool:
         check_job_id(blob.job_id)
         if not is_digest(blob.sha256):
             raise UsageError(f"Not a blob of this store: {blob.uri[:300]!r}.")
         with told(f"delete {blob.uri}", self._where):
             key = f"{self._settings.prefix}graphs/{blob.job_id}/{blob.sha256}"
-            if blob.unfinished:  # an upload gets no younger
-                if blob.age_s < age_min_s:
-                    return False
+            if blob.unfinished:
                 self._abort(key, blob.unfinished)
                 return True
             try:
@@ -126,7 +124,7 @@ class S3Blobs:
                     raise
                 self._must_be_a_store()
                 return True
-            if _age_s(found["LastModified"], found) < age_min_s:
+            if int(found["LastModified"].timestamp()) != int(blob.put_at):  # listings have milliseconds, other answers not
                 return False
             self._delete([key])
             return True
@@ -197,7 +195,8 @@ class S3Blobs:
         for page in pages:
             for one in page.get("Contents", ()):
                 if name := _name_in(one["Key"], prefix):
-                    yield StoredBlob(*name, one["Size"], _age_s(one["LastModified"], page))
+                    at = one["LastModified"]
+                    yield StoredBlob(*name, one["Size"], _age_s(at, page), at.timestamp())
 
     def _uploads(self, prefix: str) -> Iterator[StoredBlob]:
         pages = self._client.get_paginator("list_multipart_uploads").paginate(
@@ -206,7 +205,8 @@ class S3Blobs:
         for page in pages:
             for one in page.get("Uploads", ()):
                 if name := _name_in(one["Key"], prefix):
-                    yield StoredBlob(*name, 0, _age_s(one["Initiated"], page), one["UploadId"])
+                    at = one["Initiated"]
+                    yield StoredBlob(*name, 0, _age_s(at, page), at.timestamp(), one["UploadId"])
 
     def _mark(self) -> None:
         if not self._marked:
