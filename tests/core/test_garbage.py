@@ -73,7 +73,7 @@ TABLE: dict[str, tuple[Lying, Claims | None, str]] = {
         "the job is FINISHED and retired, keeps no checkpoint, and no job begins from these",
     ),
     "its checkpoints, if they were kept": (
-        POINTS,
+        replace(POINTS, locations=("chk-1/2",)),
         claims(facts={"result/FINISHED": replace(plain(parse_register("result/FINISHED")), restore_point=point("1/4"))}),
         "",
     ),
