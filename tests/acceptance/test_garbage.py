@@ -1,0 +1,71 @@
+"""What a submitter that was killed leaves on real servers is found, by the installed command too, and nothing else goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ledger import wiring
+from ledger.adapters.clock import SystemClock
+from ledger.adapters.local.blobs import FileBlobs
+from ledger.collecting import Evidence, collect
+from tests.acceptance.folder import JOBLEDGER, Folder
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+LATER_S = 3 * 86_400.0
+
+
+class Later(SystemClock):
+    """The clock of three days from now: nobody can wait for a grace."""
+
+    def time(self) -> float:
+        return super().time() + LATER_S
+
+
+@pytest.fixture
+def ledger(own_folder: Folder) -> Iterator[Folder]:
+    own_folder.up()
+    yield own_folder
+
+
+def killed_at(folder: Folder, point: str, job_id: str) -> None:
+    done = subprocess.run(
+        [JOBLEDGER, "submit", "--dir", str(folder.path), "--id", job_id, "--name", job_id, "--", "true"],
+        env={**os.environ, "LEDGER_FAILPOINT": f"{point}:kill"}, capture_output=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == -9
+
+
+def graphs(folder: Folder) -> set[str]:
+    return {path.parent.name for path in Path(folder.path, "blobs", "graphs").glob("*/*")}
+
+
+def test_what_killed_submitters_leave_is_found_and_what_runs_stays(ledger: Folder) -> None:
+    folder = ledger
+    folder.ticker("live")
+    folder.until(lambda: folder.running().get("live"), "it runs")
+    killed_at(folder, "submit.unstored", "nothing")
+    killed_at(folder, "submit.stored", "lost")
+    assert graphs(folder) == {"live", "lost"}
+    told = json.loads(folder.run("gc", "--apply", "-o", "json").stdout)
+    assert (told["young"], told["orphans"], told["deleted"], told["spared"]) == (1, [], [], []), "a day is a day"
+
+    config, clock = folder.config, Later()
+    source = replace(wiring.source(config), clock=clock)
+    blobs = FileBlobs(config.dir / "blobs", now=clock.time)
+    found = collect(source, wiring.runners(config), blobs, Evidence(config.collected_file, "test", clock.time))
+    (orphan,) = found.deleted
+    assert orphan.lying.job_id == "lost" and orphan.evidence.startswith("no register of this job in the log up to ")
+    assert (found.left, found.spared, found.silent) == ((), (), {})
+    assert graphs(folder) == {"live"} and "live" in folder.alive()
+    assert [json.loads(line)["job_id"] for line in config.collected_file.read_text().splitlines()] == ["lost"]
+    folder.ticker("lost")
+    assert graphs(folder) == {"live", "lost"}, "the id can still be used"
+    folder.enough.touch()
+    folder.until(lambda: not folder.alive(), "both end")
