@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,9 @@ def test_a_way_out_of_the_checkpoint_folder_is_no_way_to_dispose(host: Host) -> 
         (RestorePoint(1, 1, "{}/missing"), Verification.INVALID),
         (RestorePoint(1, 1, "{}/file/below", 5), Verification.INVALID),
         (RestorePoint(1, 1, "{}/loop"), Verification.UNKNOWN),
+        (RestorePoint(1, 1, "{}/pipe"), Verification.INVALID),  # to open one would take for ever
+        (RestorePoint(1, 1, "{}/with-pipe"), Verification.INVALID),
+        (RestorePoint(1, 1, "/dev/zero"), Verification.INVALID),
         (RestorePoint(1, 1, "relative/file"), Verification.INVALID),
         (RestorePoint(1, 1, "s3://bucket/file"), Verification.INVALID),
         (RestorePoint(1, 1, ""), Verification.INVALID),
@@ -260,6 +264,9 @@ def test_a_restore_point_is_what_was_recorded_or_it_is_not_valid(
     for path in (host.root / "file", host.root / "folder" / "file"):
         path.write_text("hello")
     (host.root / "loop").symlink_to(host.root / "loop")
+    (host.root / "with-pipe").mkdir()
+    for path in (host.root / "pipe", host.root / "with-pipe" / "pipe"):
+        os.mkfifo(path)
     placed = RestorePoint(
         point.attempt, point.id, point.location.replace("{}", str(host.root)), point.size, point.digest
     )

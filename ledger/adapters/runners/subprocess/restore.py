@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,7 +20,8 @@ def path_of(restore_point: RestorePoint) -> Path | None:
 
 
 def verify(restore_point: RestorePoint) -> Verification:
-    """VALID: it is there, can be read, and has the recorded size and digest, as far as they were recorded.
+    """VALID: it is there, can be read, and has the recorded size and digest, as far as they were recorded. A pipe or
+    a device is no restore point: to open one may take for ever.
 
     A size of 0 and an empty digest say nothing; only a file has a digest. UNKNOWN: the file system gave no answer."""
     path = path_of(restore_point)
@@ -41,9 +43,14 @@ def _readable(path: Path, digest: str) -> bool:
         for folder, _, names in os.walk(path, onerror=_raise):
             for name in names:
                 file = Path(folder, name)
-                if not file.is_symlink():
-                    _read_a_byte(file)
+                if file.is_symlink():
+                    continue
+                if not _regular(file):
+                    return False
+                _read_a_byte(file)
         return not digest
+    if not _regular(path):
+        return False
     if not digest:
         _read_a_byte(path)
         return True
@@ -52,6 +59,11 @@ def _readable(path: Path, digest: str) -> bool:
         while data := content.read(1 << 20):
             found.update(data)
     return found.hexdigest() == digest
+
+
+def _regular(path: Path) -> bool:
+    """Raises: OSError, where Path.is_file would say no."""
+    return stat.S_ISREG(path.stat().st_mode)
 
 
 def _read_a_byte(path: Path) -> None:
