@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ledger.core.explain import Explanation, Origin, explain
+from ledger.core.failures import Failure
 from ledger.core.recovery import RecoveryEntry
 from ledger.reading import HistoryRecord, Source
 from ledger.watching import Watch
@@ -30,7 +31,8 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class Explained:
     """published_state: what the recovery set says, "" = the job is not in it. as_of: below this offset of the partition all
-    is published. end: offset after the job's last record; where as_of is smaller, the projector is behind."""
+    is published. end: offset after the job's last record; where as_of is smaller, the projector is behind. failures: what
+    last went wrong, newest first."""
 
     job_id: str
     state: str
@@ -46,6 +48,7 @@ class Explained:
     published_state: str
     as_of: int
     end: int
+    failures: tuple[Failure, ...]
 
 
 def explained(source: Source, job_id: str) -> Explained:
@@ -60,7 +63,7 @@ def explained(source: Source, job_id: str) -> Explained:
         tuple(_evidence(name, holds) for name in told.because), told.waits_for, told.restore_points,
         tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in told.remarks),
         watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
-        _end(watch.log.history()),
+        _end(watch.log.history()), told.failures,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli.output import Column, Printer, utc
+from ledger.cli.output import Column, Printer, age, lines_of, utc
 from ledger.cli.showing import restore_text
 from ledger.plain import to_plain
 
@@ -31,8 +31,7 @@ def lines(row: dict[str, Any]) -> list[str]:
     """The answer first, then its reasons, then what else there is to know."""
     inside = "in the recovery set" if row["in_recovery_set"] else "not in the recovery set"
     out = [f"{row['job_id']} is {row['state'] or 'not a job of the ledger'}, {inside}"]
-    if row["reason"]:
-        out.append(f"  reason: {row['reason']}")
+    out += _reason(row)
     out.append(f"  rule {row['rule']}: {row['rule_text']}")
     if row["because"]:
         out += ["  decided by:", *(f"    {_evidence(item, row['partition'])}" for item in row["because"])]
@@ -47,9 +46,37 @@ def lines(row: dict[str, Any]) -> list[str]:
     return out
 
 
+#: States in which what went wrong is what people ask for.
+_WRONG = ("QUARANTINED", "FAILING", "RESTARTING")
+
+
+def _reason(row: dict[str, Any]) -> list[str]:
+    """Why the job is in its state, then what went wrong, each said once: the reason of a failed job ends in its cause, and
+    that in the last lines that the job printed."""
+    failures = row["failures"] if row["state"] in _WRONG else []
+    reason = row["reason"]
+    for failure in failures:
+        if len(lines_of(failure["cause"])) > 1:
+            reason = reason.replace(f": {failure['cause']}", "")
+    first, *more = lines_of(reason) or [""]
+    out = [f"  reason: {first}", *(f"    {line}" for line in more)] if reason else []
+    for failure in failures:
+        if failure["cause"] and failure["cause"] in reason:
+            continue
+        who = "by its runner's word" if failure["by_runner"] else "by the reconciler's verdict"
+        ran = f" after {age(failure['ran_for_s'])}" if failure["ran_for_s"] else ""
+        out.append(f"  attempt {failure['attempt']} {failure['outcome']}{ran}, {who}:")
+        out += [f"    {line}" for line in lines_of(failure["cause"]) or ["no cause is known"]]
+    printed = next((failure["attempt"] for failure in failures if failure["by_runner"]), None)
+    if printed is not None:
+        out.append(f"  what it printed: jobledger logs {row['job_id']} --attempt {printed}")
+    return out
+
+
 def _restore_points(row: dict[str, Any]) -> list[str]:
     if not row["restore_points"]:
-        return ["  restore points: none offered"] if row["in_recovery_set"] else []
+        told = row["in_recovery_set"] or row["state"] == "QUARANTINED"
+        return ["  restore points: none offered"] if told else []
     points = [(point["restore_point"], point["origin"]) for point in row["restore_points"]]
     return ["  restore points, best first:", *(f"    {restore_text(p)}  {p['location']}  ({why})" for p, why in points)]
 

@@ -153,6 +153,18 @@ def restore_point(text: str | None) -> RestorePoint | None:
     return RestorePoint(0, 0, text if "://" in text else str(Path(text).expanduser().absolute()))
 
 
+def job_states(words: Iterable[str]) -> frozenset[str]:
+    """States of jobs, in any case."""
+    from ledger.core.recovery import JobState
+
+    known = set(JobState) - {JobState.UNKNOWN}
+    found = {word.upper() for word in words}
+    if wrong := found - known:
+        hint = f"Those are: {', '.join(sorted(known)).lower()}."
+        raise UsageError(f"--state takes a state of jobs, not {min(wrong).lower()}.", hint=hint)
+    return frozenset(found)
+
+
 def name(text: str, flag: str) -> str:
     """Of a job or a namespace: `namespace/name` must stay one word with one slash."""
     if _NAME.match(text) is None:

@@ -75,7 +75,7 @@ class Printer:
                 self.note(empty)
 
     def one(self, row: Row, columns: Sequence[Column]) -> None:
-        """One thing: a line per column for people, one object in JSON."""
+        """One thing: a line per column for people (or several, where it is shown so), one object in JSON."""
         if self.form is Format.json:
             self._line(to_json(row, indent=2))
         elif self.form is Format.jsonl:
@@ -86,7 +86,10 @@ class Printer:
             shown = [column for column in columns if self.form is Format.wide or not column.wide]
             width = max(len(column.title) for column in shown)
             for column in shown:
-                self._line(f"{column.title:<{width}}  {column.of(row)}".rstrip())
+                title = column.title
+                for line in column.of(row).split("\n"):
+                    self._line(f"{title:<{width}}  {line}".rstrip())
+                    title = ""
 
     def stream(self, row: Row, columns: Sequence[Column]) -> None:
         """One change of many that come over time: a line, flushed at once. json is jsonl here."""
@@ -173,7 +176,22 @@ def cell(value: Any) -> str:
         return ",".join(cell(inner) for inner in value)
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
-    return "".join(char if char.isprintable() else " " for char in str(value)).strip()
+    return _printable(str(value)).strip()
+
+
+def lines_of(text: str) -> list[str]:
+    """A text of several lines as it is shown to people: without control characters, which could drive a terminal."""
+    return [_printable(line).rstrip() for line in text.splitlines()]
+
+
+def brief(text: str) -> str:
+    """The first and the last line of a text: what a long one is about, and how it ends."""
+    lines = [line.strip() for line in lines_of(text) if line.strip()]
+    return f"{lines[0]} … {lines[-1]}" if len(lines) > 1 else cell(text)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def age(seconds: float) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import explaining, opening, showing
+from ledger.cli import explaining, given, opening, showing
 from ledger.cli.jobs import Job
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, cell, utc
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 PANEL = "Look"
 All = Annotated[bool, typer.Option("--all", envvar="LEDGER_LIST_ALL", help="Retired jobs too.", show_default=False)]
+State = Annotated[
+    list[str] | None,
+    typer.Option("--state", envvar="LEDGER_LIST_STATE", metavar="STATE",
+                 help="Only jobs in this state, such as quarantined; may be given again."),
+]  # fmt: skip
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then print each change as it comes.", show_default=False)]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Then print each record as it comes.", show_default=False)]
-NO_JOBS = "no jobs"
 REJECTS = [
     Column("PLACE", "place"),
     Column("TIME", "time_ms", lambda time_ms: utc(time_ms / 1000) if time_ms else "-"),
@@ -32,23 +36,23 @@ REJECTS = [
     Column("SHA256", "sha256", wide=True),
 ]
 @verb
-def list_(world: World, all_: All = False, watch: Watch = False) -> None:
+def list_(world: World, all_: All = False, watch: Watch = False, state: State = None) -> None:
     """The jobs that the ledger has: those to be brought back, and those suspended, quarantined or just over.
 
-    With -o name their ids.
+    With -o name their ids. With --state also why, in brief; with -w then what comes into these states or leaves them.
     """
     from ledger import waiting
     from ledger.reading import all_registers, published, results
 
+    states = given.job_states(state or ())
     if watch:
-        _watch(world, all_)
+        _watch(world, all_, states)
         return
     with opening.source(world) as source:
         view = published(source)
         retired = results(source, all_registers(source)) if all_ else {}
-    rows = [showing.entry_row(view.entries[job_id]) for job_id in sorted(view.entries)]
-    rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in view.entries]
-    showing.jobs(world.printer, rows, NO_JOBS, waiting.read(world.config.waits_file))
+    rows = _rows(view.entries, retired, states)
+    showing.jobs(world.printer, rows, _none(states), waiting.read(world.config.waits_file), bool(states))
     _say_unreadable(world, view.unreadable)
 
 
@@ -136,8 +140,19 @@ def register(app: typer.Typer) -> None:
 # -- list --------------------------------------------------------------------------------------------------------------
 
 
-def _watch(world: World, all_: bool) -> None:
-    """The list as it is, then a line for each change; for ever."""
+def _rows(entries: Mapping[str, Any], retired: Mapping[str, Any], states: frozenset[str]) -> list[dict[str, Any]]:
+    """Of the jobs in one of these states (none given: of all), those that are retired last."""
+    rows = [showing.entry_row(entries[job_id]) for job_id in sorted(entries)]
+    rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in entries]
+    return [row for row in rows if not states or row["state"] in states]
+
+
+def _none(states: frozenset[str]) -> str:
+    return f"no jobs in state {' or '.join(sorted(states))}" if states else "no jobs"
+
+
+def _watch(world: World, all_: bool, states: frozenset[str]) -> None:
+    """The list as it is, then a line for each change; for ever. A job that leaves the states is told once more."""
     from ledger.core.published import Published
     from ledger.reading import POLL_S, Tail, all_registers, results
 
@@ -149,26 +164,28 @@ def _watch(world: World, all_: bool) -> None:
                 view.apply(record)
         retired = results(source, all_registers(source)) if all_ else {}
     with tail:
-        rows = [showing.entry_row(view.entries[job_id]) for job_id in sorted(view.entries)]
-        rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in view.entries]
+        rows = _rows(view.entries, retired, states)
         if world.printer.for_people:
-            showing.jobs(world.printer, rows, NO_JOBS)
+            showing.jobs(world.printer, rows, _none(states), reasons=bool(states))
         else:
             for row in rows:
                 showing.job_change(world.printer, row, {})
         shown: dict[str, dict[str, Any]] = {}
         while True:
-            for row in _changes(view, tail.more(POLL_S)):
-                showing.job_change(world.printer, row, shown)
+            for row in _changes(view, tail.more(POLL_S), states):
+                showing.job_change(world.printer, row, shown, bool(states))
 
 
-def _changes(view: Any, records: Any) -> Iterator[dict[str, Any]]:
-    """Rows of the entries that changed in meaning; of a job that is retired its last entry with "retired": true."""
+def _changes(view: Any, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """Rows of the entries that changed in meaning, and are or were in one of the states; of a job that is retired its last
+    entry with "retired": true."""
     from ledger.core.recovery import same_meaning
 
     for record in records:
         change = view.apply(record)
         if change is None or same_meaning(change.before, change.after):
+            continue
+        if states and not any(entry and entry.state in states for entry in (change.before, change.after)):
             continue
         if change.after is not None:
             yield showing.entry_row(change.after)

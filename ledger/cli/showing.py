@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli.output import Column, Format, Printer, age, cell, utc
+from ledger.cli.output import Column, Format, Printer, age, brief, cell, lines_of, utc
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
@@ -71,11 +71,14 @@ def record_row(record: HistoryRecord) -> dict[str, Any]:
     return row
 
 
-def jobs(printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Mapping[str, str] = NO_WAITS) -> None:
+def jobs(
+    printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Mapping[str, str] = NO_WAITS,
+    reasons: bool = False,
+) -> None:  # fmt: skip
     """A list of jobs. -o name gives ids: names need not be unique. waits: job id -> what the reconciler of this host says
-    that it waits for; for people, since an entry does not hold it."""
+    that it waits for; for people, since an entry does not hold it. reasons: in brief, also where the table is narrow."""
     if printer.for_people:
-        printer.rows([_for_people(row, waits) for row in rows], JOBS, empty=empty)
+        printer.rows([_for_people(row, waits) for row in rows], _columns(reasons), empty=empty)
     else:
         printer.rows(rows, [ID], empty=empty)
 
@@ -83,7 +86,13 @@ def jobs(printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Ma
 def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> None:
     """waits: as in `jobs`."""
     if printer.for_people:
-        printer.one(_for_people(row, waits), [Column(c.title, c.key, c.shown) for c in JOBS])
+        columns = [Column(c.title, c.key, c.shown) for c in JOBS if c.key != "reason"]
+        shown = _for_people(row, waits)
+        if row["state"] == "QUARANTINED":
+            shown["waits"] = f"an operator: jobledger retry {row['job_id']}, or jobledger cancel {row['job_id']}"
+            columns.append(Column("LOGS", "logs"))
+            shown["logs"] = f"jobledger logs {row['job_id']}" if row.get("known") else None
+        printer.one(shown, [*columns, Column("REASON", "reason", _in_full)])
     else:
         printer.one(row, [ID])
 
@@ -93,17 +102,31 @@ def one_restore_point(printer: Printer, job_id: str, point: RestorePoint) -> Non
     printer.one({"job_id": job_id, "restore": str(point), **to_plain(point)}, RESTORE_POINT)
 
 
-def job_change(printer: Printer, row: dict[str, Any], shown: dict[str, dict[str, Any]]) -> None:
+def job_change(
+    printer: Printer, row: dict[str, Any], shown: dict[str, dict[str, Any]], reasons: bool = False
+) -> None:  # fmt: skip
     """One line of many that come over time. shown: what people were shown last of each job; what would look the same again
-    is left out for them."""
+    is left out for them. reasons: as in `jobs`."""
     if not printer.for_people:
         printer.stream(row, [ID])
         return
     line = _for_people(row)
-    seen = {column.key: column.of(line) for column in JOBS if column.key != "age" and (_wide(printer) or not column.wide)}
+    columns = _columns(reasons)
+    told = [column for column in columns if column.key != "age" and (_wide(printer) or not column.wide)]
+    seen = {column.key: column.of(line) for column in told}
     if shown.get(row["job_id"]) != seen:
         shown[row["job_id"]] = seen
-        printer.stream(line, JOBS)
+        printer.stream(line, columns)
+
+
+def _columns(reasons: bool) -> list[Column]:
+    reason = Column("REASON", "reason", lambda text: brief(text or ""))
+    return [reason if reasons and column.key == "reason" else column for column in JOBS]
+
+
+def _in_full(text: str | None) -> str:
+    """Every line of a reason: its last ones are the last that the job printed."""
+    return "\n".join(lines_of(text or "")) or "-"
 
 
 def _wide(printer: Printer) -> bool:

@@ -24,6 +24,7 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointAsked,
 )  # fmt: skip
+from ledger.core.failures import Failure, last_failures
 from ledger.core.fold import RESTORE_POINTS, fold_job, open_asks
 from ledger.core.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
@@ -73,7 +74,8 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """state: "" if nobody admitted the job. because: names of the registers that decide, the strongest first."""
+    """state: "" if nobody admitted the job. because: names of the registers that decide, the strongest first. failures:
+    what last went wrong, newest first."""
 
     job_id: str
     state: str
@@ -84,6 +86,7 @@ class Explanation:
     restore_points: tuple[Origin, ...]
     remarks: tuple[Remark, ...]
     waits_for: str
+    failures: tuple[Failure, ...]
 
     @property
     def rule_text(self) -> str:
@@ -107,6 +110,7 @@ def explain(
         tuple(_origins(job, entry)) if entry else (),
         tuple(_remarks(job)),
         _waits_for(job, entry, due_at, due, stalled_since),
+        last_failures(job),
     )
 
 

@@ -149,6 +149,58 @@ def test_retired_jobs_are_listed_with_all_only(shell):
     assert (row["NAME"], row["STATE"], row["RESTORE"], row["ATTEMPT"]) == ("gone", "FINISHED", "1/5", "1")
 
 
+CAUSE = "exit code 1: Traceback:\n  line 7\nValueError: no table"
+
+
+def quarantined(shell: Any, name: str = "bad", cause: str = CAUSE) -> str:
+    job_id = shell.submit(name, "--restart", "none")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded(cause, None, 2.5))
+    assert shell.now(job_id).state is JobState.QUARANTINED
+    return job_id
+
+
+def test_only_jobs_in_the_states_that_are_asked_for_are_listed_with_their_reasons(shell):
+    bad, restarting, fine, gone = quarantined(shell), busy(shell), shell.submit("fine"), shell.submit("gone")
+    retire(shell, gone, "gone")
+    shell.now(fine)
+    assert shell.good("list", "--state", "Quarantined", "-o", "name").split() == [bad]
+    assert [row["job_id"] for row in shell.json("list", "--state", "QUARANTINED")] == [bad]
+    both = shell.good("list", "--state", "quarantined", "--state", "restarting", "-o", "name").split()
+    assert set(both) == {bad, restarting}
+    assert shell.good("list", "--all", "--state", "finished", "--state", "created", "-o", "name").split() == [fine, gone]
+    text = shell.good("list", "--state", "quarantined")
+    assert "REASON" in text.splitlines()[0]
+    assert "attempt 1 failed: exit code 1: Traceback: … ValueError: no table; restart policy used up" in text
+    assert shell.run("list", "-o", "name", LEDGER_LIST_STATE="created quarantined").stdout.split() == sorted([bad, fine])
+
+
+def test_no_job_in_a_state_is_no_error_and_no_such_state_is_one(shell):
+    told = shell.run("list", "--state", "failing", "--state", "quarantined")
+    assert (told.exit_code, told.stdout, told.stderr) == (0, "", "no jobs in state FAILING or QUARANTINED\n")
+    for word in ("broken", "unknown", ""):
+        told = shell.run("list", "--state", word)
+        assert told.exit_code == 2 and "quarantined" in told.stderr and "suspended" in told.stderr
+
+
+def test_watch_of_a_state_tells_what_comes_into_it_and_what_leaves_it(shell):
+    was, fine = quarantined(shell, "was"), shell.submit("fine")
+    comes = shell.submit("comes", "--restart", "none")
+    shell.now(comes)
+    changes = [
+        lambda: shell.record(fine, Attempt(1, 1), AttemptStarted(D)), shell.step,
+        lambda: shell.record(comes, Ended(1, "failed", "agent-a"), AttemptEnded("bad")), shell.step,
+        lambda: shell.record(was, Attempt(2, 1), AttemptStarted(D)), shell.step,
+        lambda: shell.record(was, Running(2), AttemptRunning("18")), shell.step,
+    ]  # fmt: skip
+    lines = watched(shell, "list", "-w", "--state", "quarantined", "-o", "jsonl", changes=changes).splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [(row["name"], row["state"]) for row in rows] == [
+        ("was", "QUARANTINED"), ("comes", "QUARANTINED"), ("was", "RUNNING"),
+    ]  # fmt: skip
+
+
 def test_no_jobs_is_no_error_and_told_beside_the_answer(shell):
     told = shell.run("list")
     assert (told.exit_code, told.stdout, told.stderr) == (0, "", "no jobs\n")
@@ -223,6 +275,45 @@ def test_show_tells_a_line_for_each_thing(shell):
     lines = dict(line.split(maxsplit=1) for line in shell.good("show", "etl").splitlines())
     assert (lines["NAME"], lines["STATE"], lines["ID"]) == ("etl", "RESTARTING", job_id)
     assert shell.good("show", "etl", "-o", "name") == f"{job_id}\n"
+
+
+def test_show_and_explain_of_a_quarantined_job_say_why_in_full_and_what_can_be_done(shell):
+    job_id = quarantined(shell)
+    text = shell.good("show", "bad")
+    assert "REASON     attempt 1 failed: exit code 1: Traceback:\n             line 7\n           ValueError: no t" in text
+    assert f"WAITS      an operator: jobledger retry {job_id}, or jobledger cancel {job_id}" in text
+    assert f"LOGS       jobledger logs {job_id}" in text
+    lines = shell.good("explain", "bad").splitlines()
+    assert lines[1:7] == [
+        "  reason: attempt 1 failed; restart policy used up after 1 failures in a row",
+        "  attempt 1 failed after 2s, by its runner's word:",
+        "    exit code 1: Traceback:", "      line 7", "    ValueError: no table",
+        f"  what it printed: jobledger logs {job_id} --attempt 1",
+    ]  # fmt: skip
+    assert "  waits for: an operator: retry or cancel" in lines
+    [failure] = shell.json("explain", "bad")["failures"]
+    assert failure == {
+        "attempt": 1, "outcome": "failed", "by_runner": True, "ran_for_s": 2.5,
+        "cause": CAUSE,
+    }  # fmt: skip
+
+
+def test_a_verdict_is_told_with_the_failure_before_it(shell):
+    job_id = busy(shell)
+    shell.record(job_id, Ended(2, "failed-permanent", "reconciler-3"), AttemptEnded("no restore point verifies"))
+    lines = shell.good("explain", "etl").splitlines()
+    assert lines[1:5] == [
+        "  reason: attempt 2 failed-permanent: no restore point verifies",
+        "  attempt 1 failed after 2s, by its runner's word:",
+        "    exit code 1",
+        f"  what it printed: jobledger logs {job_id} --attempt 1",
+    ]
+
+
+def test_what_a_job_printed_drives_no_terminal(shell):
+    quarantined(shell, cause="exit code 1: \x1b[2J\x1b]0;title\x07\n\x9b31mred\r\n\u202eend")
+    for text in (shell.good("show", "bad"), shell.good("explain", "bad"), shell.good("list", "--state", "quarantined")):
+        assert all(char.isprintable() or char == "\n" for char in text)
 
 
 def test_a_job_that_nobody_admitted_has_a_history_and_an_explanation_but_nothing_to_show(shell):
