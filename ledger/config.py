@@ -21,7 +21,19 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ledger.core import pools as core_pools
 from ledger.errors import ConfigError
 from ledger.layers import default_dir, file_of, from_environment, from_file, names_of, text_of
-from ledger.settings import HOUR_S, Agent, Blobs, Leadership, Log, Pool, Projector, Reconciler, Topics, ZooKeeper
+from ledger.settings import (
+    HOUR_S,
+    Agent,
+    Blobs,
+    Leadership,
+    Log,
+    Notify,
+    Pool,
+    Projector,
+    Reconciler,
+    Topics,
+    ZooKeeper,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from ledger.adapters.kafka.topics import TopicSettings
@@ -70,6 +82,7 @@ class Config(BaseSettings):
     blobs: Blobs = Blobs()
     leadership: Leadership = Leadership()
     zookeeper: ZooKeeper = ZooKeeper()
+    notify: Notify = Notify()
     log: Log = Log()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -177,6 +190,11 @@ class Config(BaseSettings):
         return self.dir / "collected.jsonl"
 
     @property
+    def notified_file(self) -> Path:
+        """Which notifications instances on this host have delivered (`ledger.notifying`)."""
+        return self.dir / "run" / "notified.json"
+
+    @property
     def candidates_folder(self) -> Path:
         """Where the instances of roles on this host say how they stand (`ledger.presence`)."""
         return self.dir / "run" / "candidates"
@@ -204,6 +222,8 @@ class Config(BaseSettings):
     def shown(self) -> dict[str, Any]:
         """All settings as plain values for people, secrets masked."""
         plain = self.model_dump(mode="json")
+        if self.notify.webhook:
+            plain["notify"]["webhook"] = MASK
         return plain | {"kafka": {name: mask(name, value) for name, value in sorted(self.kafka.items())}}
 
     def origins(self) -> dict[str, str]:

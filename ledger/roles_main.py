@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import uuid
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 
 from ledger import waiting, wiring
@@ -18,7 +18,7 @@ from ledger.presence import Presence
 from ledger.rejects import RejectsTopic
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.leaderless import LeaderlessAlarm
-from ledger.roles.parts import Parts, ProjectorSettings, Topics
+from ledger.roles.parts import Parts, ProjectorSettings, Topics, unheard
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
 
@@ -46,8 +46,11 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
     )
     parts = _parts(config, "projector", force_lead)
     rejects = RejectsTopic(parts.topics.rejects, parts.topics.events)
-    with closing(parts.leadership):
-        projector = Projector(parts, rejects, settings)
+    notifier = wiring.notifier(config)
+    with closing(parts.leadership), closing(notifier) if notifier else nullcontext():
+        projector = Projector(parts, rejects, settings, notifier.offer if notifier else unheard)
+        if notifier:
+            notifier.start()
         with _presence(config, "projector", parts, projector.candidacy):
             projector.run(stop.is_set)
 

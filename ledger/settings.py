@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from ledger.core.recovery import JobState
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -183,6 +186,35 @@ class Blobs(Section):
     `reconciler.action_timeout_s`, or a slow store looks like a crash."""
     attempts_max: int = Field(default=3, ge=1, le=20)
     """Of one request, the first included, where the store did not answer or was busy."""
+
+
+class Notify(Section):
+    """Who is told that a job has come into a state in which people are needed. The leading projector tells, at least once
+    for each id (`id` in the body: job, attempt and state). Nothing is told unless command or webhook is set."""
+
+    command: tuple[str, ...] = ()
+    """A program and its arguments; it gets the JSON body on stdin, and 0 as its exit code says that it took it. It never
+    passes through a shell. In the environment as words a shell would split. No secrets: argv can be seen by all."""
+    webhook: str = ""
+    """An http(s) url to which the JSON body is posted; a status of 2xx says that it was taken. Taken for a secret: only its
+    host is ever shown."""
+    webhook_file: Path | None = None
+    """The file that holds the url, in place of `webhook`."""
+    states: tuple[JobState, ...] = (JobState.QUARANTINED,)
+    """Of which jobs. In the environment separated by commas."""
+    timeout_s: float = Field(default=10.0, gt=0, le=300)
+    """Seconds that one telling may take. After that it has failed; it is tried again, ever more rarely, 8 times in all."""
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _command(cls, value: Any) -> Any:
+        return shlex.split(value) if isinstance(value, str) else value
+
+    @field_validator("states", mode="before")
+    @classmethod
+    def _states(cls, value: Any) -> Any:
+        words = value.split(",") if isinstance(value, str) else value
+        return [word.strip().upper() if isinstance(word, str) else word for word in words]
 
 
 class Log(Section):

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from ledger.adapters.clock import SystemClock
-from ledger.config import Config
+from ledger.config import Config, read_secret
 from ledger.core.outside import OUTSIDE
 from ledger.errors import ConfigError
 from ledger.identity import whoami
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ledger.adapters.kafka.sender import KafkaSender
     from ledger.adapters.runners.subprocess.sender import KafkaEventSender
     from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+    from ledger.notifying import Deliver, Notifier
     from ledger.reading import Progressed, Source
 
 RUNNERS = "jobledger.runners"  # the entry point group of plug-ins
@@ -168,6 +169,32 @@ def _runner(found: EntryPoint, config: Config) -> Runner:
             hint="Reinstall or remove the package that brings it.",
         ) from error
     return runner
+
+
+def notifier(config: Config) -> Notifier | None:
+    """Who is told that people are needed; None: nobody is. Raises: ConfigError if what the settings name can't be."""
+    hooks = _hooks(config)
+    if not hooks:
+        return None
+    from ledger.notifying import Notifier
+
+    return Notifier(config.notify.states, hooks, config.notified_file, clock())
+
+
+def _hooks(config: Config) -> dict[str, Deliver]:
+    from ledger.adapters import hooks
+
+    given, made = config.notify, dict[str, "Deliver"]()
+    if given.command:
+        made["command"] = hooks.CommandHook(given.command, given.timeout_s)
+    if given.webhook and given.webhook_file:
+        raise ConfigError("notify.webhook and notify.webhook_file are both set: set one.")
+    url = read_secret("notify.webhook_file", given.webhook_file) if given.webhook_file else given.webhook
+    if url:
+        if why := hooks.problem(url):
+            raise ConfigError(f"notify.webhook can't be: {why}.")
+        made["webhook"] = hooks.Webhook(url, given.timeout_s)
+    return made
 
 
 def preload(config: Config) -> None:

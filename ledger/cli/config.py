@@ -55,6 +55,7 @@ def check(world: World) -> None:
         from ledger.adapters.s3.client import connect
 
         connect(s3_settings(world.config))
+    wiring.notifier(world.config)
     world.printer.text("the settings can be used")
 
 

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ledger.core.fold import HISTORY, RESTORE_POINTS
+from ledger.core.recovery import RecoveryEntry
 from ledger.ports import Clock, Codec, Envelope, EventLog, Leadership
+
+#: Hears of an entry that stands in the log.
+Told = Callable[[RecoveryEntry], None]
+
+
+def unheard(_: RecoveryEntry) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ledger.ports import Marks, Record
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.catching_up import read_up_to
 from ledger.roles.events import noops
-from ledger.roles.parts import Parts, ProjectorSettings
+from ledger.roles.parts import Parts, ProjectorSettings, Told, unheard
 from ledger.roles.rejecting import RejectEvents
 from ledger.roles.standstill import Standstill
 from ledger.roles.term import Term
@@ -36,8 +36,11 @@ log = structlog.get_logger(ROLE)
 class Projector:
     """One instance of the role. Call `step` for ever (or `run`)."""
 
-    def __init__(self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings) -> None:
-        self._parts, self._rejects, self._settings = parts, rejects, settings
+    def __init__(
+        self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings, told: Told = unheard
+    ) -> None:  # fmt: skip
+        """told: hears every entry that was published, and on taking over all that there are; it must not wait or raise."""
+        self._parts, self._rejects, self._settings, self._told = parts, rejects, settings, told
         self._topics, self._clock = parts.topics, parts.clock
         self._partitions = parts.log.partitions(parts.topics.events)
         self.candidacy = Candidacy(parts.leadership, parts.clock, forced=parts.forced)
@@ -163,8 +166,9 @@ class Projector:
             raise
         epoch = 1 + self._highest_epoch()
         self._term = Term(
-            self._parts, self._settings, self._rejects, writer, epoch, self._table, self.published, self._reader
-        )
+            self._parts, self._settings, self._rejects, writer, epoch, self._table, self.published, self._reader,
+            self._told,
+        )  # fmt: skip
         with self._foreign_taken() as foreign:
             claimed = self._term.claim(foreign, self.candidacy.reason())
         self._read_up_to(claimed)

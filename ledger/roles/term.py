@@ -20,7 +20,7 @@ from ledger.ports import Codec, Event, Leadership, Marks, Reader, Record, Writer
 from ledger.roles.admission import Admission
 from ledger.roles.due import DueTimes
 from ledger.roles.events import EventFactory
-from ledger.roles.parts import Parts, ProjectorSettings
+from ledger.roles.parts import Parts, ProjectorSettings, Told
 from ledger.roles.rejecting import RejectEvents
 from ledger.roles.stalls import StallTimes
 
@@ -36,11 +36,11 @@ class Term:
 
     def __init__(
         self, parts: Parts, settings: ProjectorSettings, rejects: RejectEvents, writer: Writer, epoch: int,
-        table: RegisterTable, published: Published, reader: Reader,
+        table: RegisterTable, published: Published, reader: Reader, told: Told,
     ) -> None:  # fmt: skip
         self._parts, self._settings, self._rejects = parts, settings, rejects
         self._writer, self._table, self._published, self._reader = writer, table, published, reader
-        self._topics, self._clock = parts.topics, parts.clock
+        self._topics, self._clock, self._told = parts.topics, parts.clock, told
         self._codec: Codec = parts.codec
         self._leadership: Leadership = parts.leadership
         self.epoch = epoch
@@ -56,6 +56,7 @@ class Term:
         self._written: dict[tuple[int, bytes], int] = {}
         self._progressed: dict[int, int] = {}
         self._rejected: set[tuple[int, int]] = set()
+        self._untold: list[RecoveryEntry] = []
         self._next_progress = self._next_housekeeping = parts.clock.monotonic()
         self._current: dict[str, RecoveryEntry] = dict(published.entries)
         self._overwritten = {
@@ -71,6 +72,8 @@ class Term:
         """Claims the epoch on every partition and publishes all differences in one transaction. Where the claims lie."""
         claims = self._factory.claims(self._topics.recovery, self._parts.writer_name, reason)
         self._commit(claims + self._plan(self._everything(), foreign) + self._progress())
+        for entry in self._current.values():  # whether our predecessor came to tell is not known
+            self._told(entry)
         return {(c.topic, c.partition): self._written[c.partition, c.key] + 1 for c in claims}
 
     def _everything(self) -> dict[str, int]:
@@ -169,6 +172,7 @@ class Term:
         if why := self._why_unpublishable(entry):
             entry = _unpublishable(entry, why)
         self._current[job_id] = entry
+        self._untold.append(entry)
         return [self._factory.write(self._topics.recovery, partition, job_id, job_id, RecoveryEntry, entry)]
 
     def _why_unpublishable(self, entry: RecoveryEntry) -> str:
@@ -214,6 +218,9 @@ class Term:
         for event, offset in zip(events, self._writer.commit(events, marks), strict=True):
             if event.topic == self._topics.recovery:
                 self._written[event.partition, event.key] = offset
+        untold, self._untold = self._untold, []
+        for entry in untold:
+            self._told(entry)
 
 
 def _unpublishable(entry: RecoveryEntry, why: str) -> RecoveryEntry:
