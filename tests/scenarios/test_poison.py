@@ -44,9 +44,20 @@ while not os.path.exists(sys.argv[1]):
 """
 
 
+#: What people are told by: a line for each notification.
+NOTES = """
+import json, sys
+with open(sys.argv[1], "a") as told:
+    told.write(json.load(sys.stdin)["id"] + "\\n")
+"""
+
+
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     made = Folder(tmp_path_factory.mktemp("poison") / "ledger")
+    made.path.mkdir()
+    command = [sys.executable, "-I", "-S", "-c", NOTES, str(made.path.parent / "told")]
+    (made.path / "ledger.toml").write_text(f"[notify]\ncommand = {json.dumps(command)}\n")
     try:
         made.up("--projectors", "2")
         yield made
@@ -92,6 +103,12 @@ def started(folder: Folder) -> set[tuple[str, int]]:
     """Every attempt of a good job that was ever recorded."""
     parsed = [parse_key(record.key()) for record in folder.records("ledger.events") if record.value() is not None]
     return {(found[0], found[1].n) for found in parsed if found and found[0] in GOOD and isinstance(found[1], Attempt)}
+
+
+def told_of(folder: Folder) -> set[str]:
+    """Ids of notifications."""
+    path = folder.path.parent / "told"
+    return set(path.read_text().splitlines()) if path.exists() else set()
 
 
 def count_in_file(folder: Folder, entry: RecoveryEntry) -> int:
@@ -142,6 +159,9 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
         assert found and all(poison.words in one["reason"] for one in found), poison.name
     listed = json.loads(folder.run("list", "--state", "quarantined", "-o", "json").stdout)
     assert {row["job_id"] for row in listed} == {poison.name for poison in QUARANTINED}
+    ids = {f"{name}/{entry.attempt}/QUARANTINED" for name, entry in told.items()}
+    folder.until(lambda: told_of(folder) >= ids, "people are told of each", PATIENCE_S)
+    assert told_of(folder) == ids
     shown = folder.run("show", "graph-memory").stdout
     assert "MemoryError" in shown and "jobledger retry graph-memory" in shown
     assert "\x1b" not in folder.run("explain", "runner-control").stdout
