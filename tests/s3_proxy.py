@@ -138,8 +138,8 @@ class FaultyProxy:
 
 
 def through(proxy: FaultyProxy, given: S3Settings) -> S3Settings:
-    """The same store, reached through the proxy, with little patience."""
-    return replace(given, endpoint_url=proxy.url, connect_timeout_s=2.0, read_timeout_s=1.0)
+    """The same store, reached through the proxy. Patient with a busy machine: a test of silence says how long it waits."""
+    return replace(given, endpoint_url=proxy.url, connect_timeout_s=10.0, read_timeout_s=20.0)
 
 
 def _flipped(data: bytes) -> bytes:
