@@ -40,6 +40,8 @@ from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.table import RegisterTable
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.reading import Source, Tail, jobs_in
+from ledger.roles.due import DueTimes
+from ledger.roles.stalls import StallTimes
 from ledger.tasks import Prepared, observe, perform
 
 _STEPS_MAX = 4
@@ -138,30 +140,18 @@ class _Read:
         self.entries: list[RecoveryEntry] = []
         self.new: list[str] = []
         self.unreadable = published.unreadable
-        now = source.clock.time()
+        due, stalls = DueTimes(), StallTimes()  # those of a leader that sees every job now for the first time
+        now = source.clock.time(), source.clock.monotonic()
         for job, partition in jobs_in(source, table):
             if job.job_id in self.unreadable:
                 continue
             if (entry := fold_job(job, source.keep)) is not None:
                 before = published.entries.get(job.job_id)
-                self.entries.append(_stalled(_due(replace(entry, partition=partition), before, now), before))
+                entry = due.stamp(replace(entry, partition=partition), before, *now)
+                self.entries.append(stalls.stamp(entry, before, *now))
             elif job.specs and job.result is None:
                 self.new.append(job.job_id)
         self.entries.sort(key=lambda entry: entry.job_id)
-
-
-def _due(entry: RecoveryEntry, published: RecoveryEntry | None, now: float) -> RecoveryEntry:
-    """With the stamps of the last leader, or those of a leader that sees the job now for the first time."""
-    if published is not None and published.start_key == entry.start_key and published.due_at is not None:
-        return replace(entry, due_at=published.due_at, due=published.due or published.due_at <= now)
-    return replace(entry, due_at=now + entry.restart_delay_s, due=entry.restart_delay_s <= 0)
-
-
-def _stalled(entry: RecoveryEntry, published: RecoveryEntry | None) -> RecoveryEntry:
-    """A new leader takes over what was marked, and marks nothing by itself before it has watched for a while."""
-    if entry.stall_policy is None or published is None or published.progress_key != entry.progress_key:
-        return entry
-    return replace(entry, stalls_at=published.stalls_at, stalled=published.stalled)
 
 
 class _Planner:
