@@ -7,11 +7,13 @@ dict. A record is judged (grammar, partition) where its job or register name is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from ledger.core.registers import NOOP_KEY, is_job_id, parse_claim, parse_register, partition_of
 
 MAGIC = b"\xc3\x01"  # Avro single-object encoding
+_BEYOND_MAGIC = b"\xc3\x02"  # two comparisons are cheaper than cutting out a prefix
 KNOWN_MAX = 1 << 18
 _CONFLUENT = b"\x00"
 _NOOP = NOOP_KEY.encode()
@@ -39,7 +41,7 @@ class RegisterTable:
         self.partitions = partitions
         self.jobs: list[dict[bytes, dict[bytes, Held]]] = [{} for _ in range(partitions)]
         self.claims: dict[str, int] = {}
-        self._known: set[bytes] = set()  # register names of this table that the grammar knows
+        self._known: dict[bytes, bytes] = {}  # register names that the grammar knows; all jobs share one object of each
 
     def apply(self, records: Sequence[Any], tell_touched: bool = True) -> tuple[dict[bytes, int], list[Foreign]]:
         """Takes a batch; the jobs that it touched, with their partition (none unless asked to tell: that takes time), and
@@ -47,34 +49,37 @@ class RegisterTable:
 
         A value without Avro framing counts as absent, as it would if it alone had survived compaction.
         """
+        try:
+            return self._apply(records, tell_touched)
+        except TypeError:  # a record without a key; those before it are taken a second time, which changes nothing
+            foreign = [Foreign(r, "a record needs a key: <job_id>/<register>") for r in records if r.key() is None]
+            touched, others = self._apply([r for r in records if r.key() is not None], tell_touched)
+            return touched, foreign + others
+
+    def _apply(self, records: Sequence[Any], tell_touched: bool) -> tuple[dict[bytes, int], list[Foreign]]:
         touched: dict[bytes, int] = {}
         foreign: list[Foreign] = []
         if not records:
             return touched, foreign
         by_partition, known = self.jobs, self._known
         kind = type(records[0])  # mapping its methods over the batch costs a third of calling them one by one
-        helds = zip(map(kind.value, records), map(kind.offset, records), strict=True)
-        parts = zip(map(kind.key, records), map(kind.partition, records), helds, records, strict=True)
-        for key, partition, held, record in parts:
-            if key is None:
-                foreign.append(Foreign(record, "a record needs a key: <job_id>/<register>"))
-                continue
-            job_id, _, name = key.partition(b"/")
-            registers = by_partition[partition].get(job_id)
-            if registers is None or name not in known:
-                if reason := self._why_foreign(key, job_id, name, partition):
+        keys = map(bytes.partition, map(kind.key, records), repeat(b"/"))
+        parts = zip(keys, map(kind.partition, records), map(kind.value, records), records, strict=True)
+        for (job_id, _, name), partition, value, record in parts:
+            try:
+                registers, name = by_partition[partition][job_id], known[name]
+            except KeyError:
+                if reason := self._why_foreign(record.key(), job_id, name, partition):
                     foreign.append(Foreign(record, reason))
                     continue
-                if key.startswith(b"~"):
+                if job_id.startswith(b"~"):
                     continue
-                if registers is None:
-                    registers = by_partition[partition][job_id] = {}
+                registers, name = by_partition[partition].setdefault(job_id, {}), known[name]
             if tell_touched:
                 touched[job_id] = partition
-            value = held[0]
             if value is not None:
-                if value[:2] == MAGIC:
-                    registers[name] = held
+                if MAGIC <= value < _BEYOND_MAGIC:
+                    registers[name] = (value, record.offset())
                     continue
                 foreign.append(Foreign(record, _framing(value)))
             registers.pop(name, None)
@@ -106,7 +111,7 @@ class RegisterTable:
             return "the key names no register"
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
-        self._known.add(name)
+        self._known[name] = name
         wanted = partition_of(text, self.partitions)
         return "" if wanted == partition else f"registers of this job belong in partition {wanted}"
 

@@ -55,7 +55,7 @@ class ProjectorSettings:
 
     restore_points: int = RESTORE_POINTS
     history: int = HISTORY
-    records_max: int = 20_000
+    records_max: int = 5_000
     commit_interval_s: float = 0.1
     progress_interval_s: float = 0.5
     forget_after_s: float = 3.5 * 86_400

@@ -48,7 +48,7 @@ class ReconcilerSettings:
     starts_max: int = 50
     pools: Pools = NO_POOLS
     put_off_s: float = 5.0
-    records_max: int = 20_000
+    records_max: int = 5_000
 
 
 class Reconciler:
