@@ -6,8 +6,6 @@ import json
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from structlog.testing import capture_logs
 
 from ledger.collecting_on_schedule import Collections, Command, command_of
 from ledger.config import load_config
+from tests.waiting import until
 
 ROW = {"kind": "blob", "job_id": "lost", "where": "graphs/lost/x", "size": 7, "evidence": "nobody knows it"}
 ANSWER = {"orphans": [ROW], "spared": [], "young": 2, "deleted": [ROW], "left": [{**ROW, "why": "put again"}]}
@@ -23,13 +22,6 @@ ANSWER = {"orphans": [ROW], "spared": [], "young": 2, "deleted": [ROW], "left": 
 
 def python(script: str) -> Command:
     return Command((sys.executable, "-I", "-c", script), dict(os.environ))
-
-
-def until(condition: Callable[[], Any]) -> None:
-    give_up_at = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
 
 
 def heard(logs: list[Any], event: str) -> list[Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from kazoo.exceptions import NoNodeError
 
 from tests.cluster import Cluster
 from tests.cluster.network import KAFKA, ZK
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -23,13 +23,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster.open(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.start(topics=False)
         yield cluster
-
-
-def until(holds: Callable[[], object], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
-        time.sleep(0.1)
 
 
 def modes(servers: Cluster) -> list[str]:
@@ -60,7 +53,7 @@ def test_a_broker_that_is_cut_off_is_done_without_and_taken_up_again(servers: Cl
     assert producer.flush(60) == 0
     assert failed == []
     servers.kafka.nodes["kafka-2"].heal(KAFKA)
-    until(lambda: in_sync(admin, "cut") == [3, 3, 3], 60)
+    until(lambda: in_sync(admin, "cut") == [3, 3, 3])
 
 
 def test_a_member_that_is_cut_off_serves_nobody_until_it_is_healed(servers: Cluster):

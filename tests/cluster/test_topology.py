@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster, Network
 from tests.cluster.network import KAFKA
+from tests.waiting import until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka]
 
@@ -35,13 +35,6 @@ def healthy(cluster: Cluster, name: str, kind: str) -> bool:
         return cluster.run(*given[1:], host=name, timeout_s=health["timeout_s"]).returncode == 0
     command = cluster.network.hosts[name].command(given)
     return subprocess.run(command, capture_output=True, check=False, timeout=health["timeout_s"]).returncode == 0
-
-
-def until(holds: Callable[[], object], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
-        time.sleep(0.2)
 
 
 @pytest.mark.timeout(300)

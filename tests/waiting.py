@@ -1,0 +1,30 @@
+"""Waiting for a condition with a deadline, the one way in which tests wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ledger.errors import LedgerError
+
+T = TypeVar("T")
+
+
+def until(
+    holds: Callable[[], T | None], what: str = "", timeout_s: float = 60.0, every_s: float = 0.05,
+    story: Callable[[], str] = str,
+) -> T:  # fmt: skip
+    """The first true answer. Trouble with a server that is away is no answer; `story` is told when none came in time.
+
+    Raises: AssertionError.
+    """
+    deadline, trouble = time.monotonic() + timeout_s, ""
+    while True:
+        try:
+            if answer := holds():
+                return answer
+        except LedgerError as error:
+            trouble = f" ({error})"
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what or holds}{trouble}\n{story()}".rstrip()
+        time.sleep(every_s)
