@@ -1,0 +1,77 @@
+"""An object store in a folder: a file for each object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ledger.adapters.local.files import spool, sync_folder
+from ledger.archive.objects import check_name, check_prefix
+from ledger.errors import Unreachable
+
+_TEMPORARY = ".create-"  # no name begins with a dot, so what a crash leaves is never taken for an object
+MARKER = ".ledger-archive"
+
+
+class FolderObjects:
+    """Implements `archive.objects.ObjectStore`. A root without its marker counts as a disk that is not mounted:
+    Unreachable, so that nobody begins a second archive beside the first."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        with self._told("make the archive"):
+            if not root.exists():
+                root.mkdir(parents=True)
+                (root / MARKER).touch()
+                sync_folder(root)
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = self._root / check_name(name)
+        with self._told(f"create {name}"):
+            self._must_be_mounted()
+            self._make(path.parent)
+            temporary, _, _ = spool([data], path.parent, _TEMPORARY)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink(missing_ok=True)
+            sync_folder(path.parent)
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        path = self._root / check_name(name)
+        with self._told(f"read {name}"):
+            try:
+                return path.read_bytes()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                self._must_be_mounted()
+                return None
+
+    def names(self, prefix: str) -> list[str]:
+        folder = self._root / check_prefix(prefix)
+        with self._told(f"list {prefix or 'all'}"):
+            self._must_be_mounted()
+            paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+            return sorted(path.relative_to(self._root).as_posix() for path in paths)
+
+    def _make(self, folder: Path) -> None:
+        missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in missing:
+            sync_folder(one.parent)
+
+    def _must_be_mounted(self) -> None:
+        if not (self._root / MARKER).exists():
+            hint = f"Mount it, or restore it, the file {MARKER} included."
+            raise Unreachable(f"The archive {self._root} is not there.", hint=hint)
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise Unreachable(f"Can't {doing}: {error}") from error

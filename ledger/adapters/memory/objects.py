@@ -1,0 +1,39 @@
+"""An object store in memory."""
+
+from __future__ import annotations
+
+import threading
+
+from ledger.archive.objects import check_name, check_prefix
+from ledger.errors import Unreachable
+
+
+class MemoryObjects:
+    """Implements `archive.objects.ObjectStore`. `stored` may be tampered with; `up` = False and it does not answer."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+        self.up, self._creating = True, threading.Lock()
+
+    def create(self, name: str, data: bytes) -> bool:
+        check_name(name)
+        self._must_be_up()
+        with self._creating:
+            if name in self.stored:
+                return False
+            self.stored[name] = bytes(data)
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        check_name(name)
+        self._must_be_up()
+        return self.stored.get(name)
+
+    def names(self, prefix: str) -> list[str]:
+        check_prefix(prefix)
+        self._must_be_up()
+        return sorted(name for name in self.stored if name.startswith(prefix))
+
+    def _must_be_up(self) -> None:
+        if not self.up:
+            raise Unreachable("The object store in memory is down.")

@@ -1,0 +1,72 @@
+"""An object store in a bucket: `<prefix><name>`."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from ledger.adapters.s3.client import BROKEN, connect, gone, status_of, told
+from ledger.adapters.s3.settings import S3Settings
+from ledger.adapters.s3.upload import NEW
+from ledger.archive.objects import check_name, check_prefix
+
+_TRIES = 3
+
+
+class S3Objects:
+    """Implements `archive.objects.ObjectStore`. For use by several threads; a forked child makes its own.
+
+    One request an object: what the archive writes has some megabytes at most."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self._settings, self._making = settings, threading.Lock()
+        self._where = f"s3://{settings.bucket}/{settings.prefix}"
+
+    def create(self, name: str, data: bytes) -> bool:
+        key = self._settings.prefix + check_name(name)
+        with told(f"create {name}", self._where):
+            try:
+                self._client.put_object(
+                    Bucket=self._settings.bucket, Key=key, Body=data, **self._settings.encryption, **NEW
+                )
+            except ClientError as error:
+                if status_of(error) != 412:  # a 409 is a meeting whose end is open: Unreachable, ask again
+                    raise
+                return False
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        key = self._settings.prefix + check_name(name)
+        with told(f"read {name}", self._where):
+            for left in reversed(range(_TRIES)):
+                try:
+                    data: bytes = self._client.get_object(Bucket=self._settings.bucket, Key=key)["Body"].read()
+                    return data
+                except ClientError as error:
+                    if not gone(error):
+                        raise
+                    return None
+                except BROKEN:  # in the middle of the body: boto3 asks again for an answer, not for the rest of one
+                    if not left:
+                        raise
+        raise AssertionError
+
+    def names(self, prefix: str) -> list[str]:
+        before = self._settings.prefix
+        with told(f"list {prefix or 'all'}", self._where):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._settings.bucket, Prefix=before + check_prefix(prefix)
+            )
+            return sorted(one["Key"].removeprefix(before) for page in pages for one in page.get("Contents", ()))
+
+    @property
+    def _client(self) -> Any:
+        with self._making:
+            return self._connected
+
+    @cached_property
+    def _connected(self) -> Any:
+        return connect(self._settings)

@@ -1,0 +1,124 @@
+"""The objects of an archive: a segment is a run of one partition's records in a Parquet file, and their leaves beside it.
+
+Names tell what lies in them: `records/<topic>/<partition>/<first>-<next>.parquet`, `leaves/…/<first>-<next>.leaves`,
+`manifests/<topic>/<partition>/<sequence>.json`. An object counts once a manifest names it; until then it is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
+
+from ledger.archive import parquet
+from ledger.archive.decoding import Decoded
+from ledger.archive.objects import ObjectStore
+from ledger.core import merkle
+from ledger.core.chain import leaf_of
+from ledger.ports import Record
+
+RECORDS_MAX = 50_000
+BYTES_MAX = 32 << 20  # of keys and values
+_LEAF_BYTES = 8 + 32
+
+
+class Leaf(NamedTuple):
+    offset: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of records that lies in the store, not yet sealed. Fields as those of `chain.Manifest`."""
+
+    first: int
+    next: int
+    count: int
+    root: str
+    least_timestamp_ms: int
+    greatest_timestamp_ms: int
+    records: str
+    records_sha256: str
+    leaves: str
+    leaves_sha256: str
+
+
+def manifests_prefix(topic: str, partition: int) -> str:
+    return f"manifests/{topic}/{partition}/"
+
+
+def manifest_name(topic: str, partition: int, sequence: int) -> str:
+    return f"{manifests_prefix(topic, partition)}{sequence:012}.json"
+
+
+def runs(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Cuts a partition's records into what one object should hold, at most."""
+    run: list[Record] = []
+    size = 0
+    for record in records:
+        run.append(record)
+        size += len(record.key() or b"") + len(record.value() or b"")
+        if len(run) >= RECORDS_MAX or size >= BYTES_MAX:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run
+
+
+def store_segment(
+    store: ObjectStore, first: int, records: Sequence[Record], decoded: Callable[[Record], Decoded]
+) -> Segment:
+    """Stores records (some, of one partition, in offset order) as what lies from `first` on. Repeated, it stores nothing
+    twice: what is there and holds the same records is taken as it is."""
+    topic, partition, next_ = records[0].topic(), records[0].partition(), records[-1].offset() + 1
+    leaves = leaves_of(records)
+    root = merkle.root([leaf.hash for leaf in leaves]).hex()
+    times = [record.timestamp()[1] for record in records]
+    where = f"{topic}/{partition}/{first:019}-{next_:019}"
+
+    def same(found: bytes) -> bool:
+        try:
+            return leaves_of(parquet.read(found, topic, partition)) == leaves
+        except ValueError:
+            return False
+
+    in_file, in_list = parquet.encode(records, decoded), pack(leaves)
+    records_name, records_sha256 = _store(store, f"records/{where}", root, ".parquet", in_file, same)
+    leaves_name, leaves_sha256 = _store(store, f"leaves/{where}", root, ".leaves", in_list, in_list.__eq__)
+    return Segment(
+        first, next_, len(records), root, min(times), max(times), records_name, records_sha256, leaves_name,
+        leaves_sha256,
+    )  # fmt: skip
+
+
+def _store(
+    store: ObjectStore, stem: str, root: str, suffix: str, data: bytes, same: Callable[[bytes], bool]
+) -> tuple[str, str]:
+    """Name and digest of an object that holds the data. One of that name that holds something else, as a disk may do, is
+    left as it is: evidence. Then the name tells the root besides."""
+    for name in (stem + suffix, f"{stem}.{root[:16]}{suffix}"):
+        if store.create(name, data):
+            return name, sha256(data).hexdigest()
+        if (found := store.read(name)) is not None and same(found):
+            return name, sha256(found).hexdigest()
+    raise RuntimeError(f"{name} holds something else, and so does {stem}{suffix}")
+
+
+def leaves_of(records: Iterable[Record]) -> list[Leaf]:
+    return [
+        Leaf(r.offset(), leaf_of(r.offset(), r.timestamp()[1], r.key(), r.value(), r.headers() or ())) for r in records
+    ]
+
+
+def pack(leaves: Iterable[Leaf]) -> bytes:
+    """40 bytes a leaf: offset (8 bytes, big-endian) and hash."""
+    return b"".join(leaf.offset.to_bytes(8, "big") + leaf.hash for leaf in leaves)
+
+
+def unpack(data: bytes) -> list[Leaf]:
+    """Raises: ValueError."""
+    if len(data) % _LEAF_BYTES:
+        raise ValueError("cut off within a leaf")
+    rows = (data[i : i + _LEAF_BYTES] for i in range(0, len(data), _LEAF_BYTES))
+    return [Leaf(int.from_bytes(row[:8], "big"), row[8:]) for row in rows]

@@ -1,0 +1,107 @@
+"""Nothing that an anchor stands for can be altered unseen."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive.archive import Archive
+from ledger.archive.segments import store_segment
+from ledger.archive.verifying import verify
+from ledger.core.chain import Head, head_of
+from tests.archive.given import TOPIC, an_archive, read_out, records, sealed
+from tests.archive.mutations import MUTATIONS, Mutation, cut_off_the_end
+
+ROUNDS = int(os.environ.get("REPETITIONS", "10"))  # of each mutation
+
+
+def test_what_nobody_touched_is_proved_up_to_the_anchor() -> None:
+    archive, _, heads = an_archive()
+    for verdict, head in zip(verify(archive, heads), heads, strict=True):
+        assert (verdict.broken, verdict.strays, verdict.records, verdict.manifests) == ((), (), 100, 10)
+        assert verdict.proved == verdict.anchored == verdict.sealed == head.next
+
+
+def test_without_an_anchor_nothing_is_proved() -> None:
+    archive, _, _ = an_archive()
+    assert [(verdict.proved, verdict.broken) for verdict in verify(archive)] == [(0, ()), (0, ())]
+
+
+def test_what_was_sealed_after_the_anchor_is_consistent_but_not_proved() -> None:
+    archive, _, heads = an_archive()
+    later = sealed(archive, records(20, begin=heads[0].next))[-1]
+    first = verify(archive, heads)[0]
+    assert (first.proved, first.sealed, first.broken) == (heads[0].next, later.next, ())
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_every_mutation_is_found_and_named(mutation: Mutation) -> None:
+    """REPETITIONS=100 makes it 1200 of them. The seed of the round that fails is in the message."""
+    archive, store, heads = an_archive()
+    whole = dict(store.stored)
+    for seed in range(ROUNDS):
+        store.stored = dict(whole)
+        struck = mutation(random.Random(seed), archive, store.stored)
+        if struck is None:
+            continue
+        partition, offset = struck
+        verdict = next(one for one in verify(archive, heads) if one.partition == partition)
+        assert verdict.broken, f"{mutation.__name__}, seed {seed}: not found"
+        found = verdict.broken[0]
+        between = [one for one in records(100, partition, partition) if offset <= one.offset() < found.offset]
+        assert found.offset >= offset, f"{mutation.__name__}, seed {seed}: {found}"
+        assert not between, f"{mutation.__name__}, seed {seed}: {found}"
+        assert verdict.proved <= found.offset, f"{mutation.__name__}, seed {seed}: proved up to {verdict.proved}"
+
+
+def test_a_forged_chain_is_consistent_and_only_the_anchor_tells() -> None:
+    _, _, heads = an_archive(partitions=1)
+    forged = Archive(MemoryObjects(), "test", lambda: "2026-01-01T00:00:00Z")
+    other = records(100, 0, 0)
+    del other[50]
+    sealed(forged, other)
+    assert verify(forged)[0].broken == ()
+    assert verify(forged, heads)[0].broken
+
+
+def test_below_a_manifest_that_was_altered_an_older_anchor_proves_on() -> None:
+    """Whoever altered it may have made all below it anew, and nobody could tell: but for the older anchor."""
+    archive, store, _ = an_archive(partitions=1)
+    heads = [head_of(manifest) for manifest in archive.manifests(TOPIC, 0)]
+    name = f"manifests/{TOPIC}/0/{7:012}.json"
+    store.stored[name] = store.stored[name].replace(b'"test"', b'"Test"')
+    assert verify(archive, [heads[9]])[0].proved == 0
+    assert verify(archive, [heads[9], heads[4]])[0].proved == heads[4].next
+    assert verify(archive, [heads[9], heads[4]])[0].broken[0].offset == heads[6].next
+
+
+def test_an_end_that_was_cut_off_is_told_by_the_anchor_alone() -> None:
+    archive, store, heads = an_archive()
+    cut_off_the_end(random.Random(1), archive, store.stored)
+    assert [verdict.broken for verdict in verify(archive)] == [(), ()]
+    assert any(verdict.broken for verdict in verify(archive, heads))
+
+
+def test_a_whole_partition_that_is_gone_is_missed_by_its_anchor() -> None:
+    archive, store, heads = an_archive()
+    for name in [name for name in store.stored if f"/{TOPIC}/1/" in name]:
+        del store.stored[name]
+    assert verify(archive, heads)[1].broken
+
+
+def test_what_a_killed_archiver_has_left_is_a_stray_and_no_harm() -> None:
+    archive, _, heads = an_archive(partitions=1)
+    left = store_segment(archive.store, heads[0].next, records(5, begin=heads[0].next), read_out)
+    verdict = verify(archive, heads)[0]
+    assert verdict.broken == ()
+    assert verdict.strays == (left.records, left.leaves)
+
+
+def test_an_anchor_of_another_chain_is_told() -> None:
+    archive, _, heads = an_archive(partitions=1)
+    wrong = heads[0]._replace(sha256="0" * 64)
+    assert "an anchor" in verify(archive, [wrong])[0].broken[-1].reason
+    assert verify(archive, [Head(TOPIC, 0)])[0].broken == ()

@@ -1,0 +1,111 @@
+"""The contract of `archive.objects.ObjectStore`: in memory, in a folder, in a bucket of moto, in one of a real server."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from ledger.adapters.local.objects import MARKER, FolderObjects
+from ledger.adapters.memory.objects import MemoryObjects
+from ledger.adapters.s3.objects import S3Objects
+from ledger.archive.objects import ObjectStore
+from ledger.errors import Unreachable, UsageError
+from tests.s3 import BUILD_S
+
+REAL = pytest.param("versitygw", marks=[pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)])
+
+
+@pytest.fixture(params=["memory", "folder", "moto", REAL])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param in ("moto", "versitygw"):
+        return S3Objects(request.getfixturevalue(request.param))
+    return MemoryObjects() if request.param == "memory" else FolderObjects(tmp_path / "archive")
+
+
+def test_what_is_created_is_read(store: ObjectStore) -> None:
+    assert store.create("a/b/one.bin", b"\x00 one")
+    assert store.create("empty", b"")
+    assert store.read("a/b/one.bin") == b"\x00 one"
+    assert store.read("empty") == b""
+
+
+def test_what_is_there_is_never_changed(store: ObjectStore) -> None:
+    assert store.create("one", b"first")
+    assert not store.create("one", b"second")
+    assert not store.create("one", b"first")
+    assert store.read("one") == b"first"
+
+
+def test_what_is_not_there_is_none(store: ObjectStore) -> None:
+    store.create("a/b", b"")
+    assert store.read("other") is None
+    assert store.read("a") is None
+    assert store.read("a/b/c") is None
+
+
+def test_names_are_listed_in_order_below_a_prefix(store: ObjectStore) -> None:
+    for name in ("t/10", "t/9", "t/a/1", "tt/1", "u"):
+        assert store.create(name, b"x")
+    assert store.names("t/") == ["t/10", "t/9", "t/a/1"]
+    assert store.names("t/a/") == ["t/a/1"]
+    assert store.names("v/") == []
+    assert store.names("") == ["t/10", "t/9", "t/a/1", "tt/1", "u"]
+
+
+def test_a_thousand_names_and_more_are_listed(store: ObjectStore) -> None:
+    """More than one page of S3."""
+    wanted = [f"many/{number:04}" for number in range(1005)]
+    for name in wanted:
+        store.create(name, b"")
+    assert store.names("many/") == wanted
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "..", "a/../b", ".hidden", "a/.b", "a b", "a\n", "é", "x" * 251])
+def test_what_is_no_name_is_refused(store: ObjectStore, name: str) -> None:
+    for call in (lambda: store.create(name, b""), lambda: store.read(name)):
+        with pytest.raises(UsageError, match="Not the name"):
+            call()
+    assert store.names("") == []
+
+
+def test_a_prefix_ends_with_a_slash(store: ObjectStore) -> None:
+    for prefix in ("a", "/", "../"):
+        with pytest.raises(UsageError, match="Not"):
+            store.names(prefix)
+
+
+def test_of_many_at_once_one_creates(store: ObjectStore) -> None:
+    begin, told = threading.Barrier(8), []
+
+    def create(number: int) -> None:
+        begin.wait()
+        try:
+            if store.create("wanted", b"%d" % number):
+                told.append(number)
+        except Unreachable:  # a store may say that another was under way; who asks again is told who won
+            assert not store.create("wanted", b"%d" % number) or told.append(number) is None
+
+    threads = [threading.Thread(target=create, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [b"%d" % number for number in told] == [store.read("wanted")]
+
+
+def test_a_folder_that_is_not_mounted_is_no_empty_archive(tmp_path: Path) -> None:
+    store = FolderObjects(tmp_path / "archive")
+    store.create("one", b"1")
+    (tmp_path / "archive" / MARKER).unlink()
+    for call in (lambda: store.create("two", b""), lambda: store.read("two"), lambda: store.names("")):
+        with pytest.raises(Unreachable, match="is not there"):
+            call()
+
+
+def test_what_a_crash_leaves_in_a_folder_is_no_object(tmp_path: Path) -> None:
+    store = FolderObjects(tmp_path / "archive")
+    store.create("a/one", b"1")
+    (tmp_path / "archive" / "a" / ".create-xyz").write_bytes(b"half")
+    assert store.names("") == ["a/one"]
