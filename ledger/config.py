@@ -24,6 +24,7 @@ from ledger.layers import default_dir, file_of, from_environment, from_file, nam
 from ledger.settings import (
     HOUR_S,
     Agent,
+    Archive,
     Blobs,
     Leadership,
     Log,
@@ -80,6 +81,7 @@ class Config(BaseSettings):
     """Which jobs share how many slots: a section for each pool, `[pools.NAME]`. None by default: nothing is limited."""
     agent: Agent = Agent()
     blobs: Blobs = Blobs()
+    archive: Archive = Archive()
     leadership: Leadership = Leadership()
     zookeeper: ZooKeeper = ZooKeeper()
     notify: Notify = Notify()

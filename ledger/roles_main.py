@@ -91,6 +91,27 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
         spark.stop()
 
 
+def run_archiver(config: Config, *, stop: threading.Event) -> None:
+    """Raises: ConfigError if there is to be no archive, or a topic or a setting is not as it must be; Unreachable if there
+    is no broker; LedgerError if the topics are not those whose records lie in the archive."""
+    from ledger.adapters.spark.segments import SparkSegments
+    from ledger.adapters.spark.session import start_session
+    from ledger.archive.archiving import Archiver
+
+    require_topics(config.client(), config.topic_settings())
+    archive = wiring.archive(config)
+    folder = config.dir / "spark" / "archiver"
+    spark = start_session(folder, slots=2, name="jobledger-archiver")
+    try:
+        stream = SparkSegments(
+            spark, _java_client(config), folder / "checkpoints", partial(wiring.archiving, config),
+            config.archive.interval_s,
+        )  # fmt: skip
+        Archiver(archive, stream, partial(wiring.archived_partitions, config), wiring.clock()).run(stop.is_set)
+    finally:
+        spark.stop()
+
+
 def _parts(config: Config, role: str, force_lead: bool) -> Parts:
     return Parts(
         log=wiring.event_log(config),

@@ -156,12 +156,10 @@ class ZooKeeper(Section):
     """Whether the name in `hosts` must be in the member's certificate."""
 
 
-class Blobs(Section):
-    """Where job graphs lie. Submitters, agents and reconcilers must name the same place. Of S3's credentials nothing stands
-    here: boto3 finds them where it always does (environment, ~/.aws, the role of the machine)."""
+class Bucket(Section):
+    """Of S3's credentials nothing stands here: boto3 finds them where it always does (environment, ~/.aws, the role of the
+    machine)."""
 
-    adapter: str = Field(default="file", pattern="^(file|s3)$")
-    """file: the folder `blobs` in `dir`. s3: a bucket, which the settings below name."""
     bucket: str = Field(default="", pattern=r"^[A-Za-z0-9:/._-]{0,255}$")
     """The bucket, which must exist; or the ARN of an access point."""
     prefix: str = Field(default="", pattern=r"^(([A-Za-z0-9_-][A-Za-z0-9._-]*)(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?)?$")
@@ -186,6 +184,24 @@ class Blobs(Section):
     `reconciler.action_timeout_s`, or a slow store looks like a crash."""
     attempts_max: int = Field(default=3, ge=1, le=20)
     """Of one request, the first included, where the store did not answer or was busy."""
+
+
+class Blobs(Bucket):
+    """Where job graphs lie. Submitters, agents and reconcilers must name the same place."""
+
+    adapter: str = Field(default="file", pattern="^(file|s3)$")
+    """file: the folder `blobs` in `dir`. s3: a bucket, which the settings of the section name."""
+
+
+class Archive(Bucket):
+    """Where every record is kept when compaction has removed it from its topic."""
+
+    adapter: str = Field(default="", pattern="^(|file|s3)$")
+    """Empty: there is no archive. file: the folder `archive` in `dir`. s3: a bucket, which the settings of the section
+    name; with a prefix of its own if graphs lie in the same one."""
+    interval_s: float = Field(default=10.0, gt=0, le=3600)
+    """The least seconds between two batches. Each makes three objects for each partition in which something was written, so
+    a longer one makes fewer and larger; and what is written since the last is not archived yet."""
 
 
 class Notify(Section):

@@ -1,23 +1,23 @@
-"""From the settings to the bucket that holds the graphs. Nothing here opens a connection."""
+"""From the settings to the bucket that holds the graphs, or the archive. Nothing here opens a connection."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
 from ledger.adapters.s3.settings import S3Settings
-from ledger.config import Config
 from ledger.errors import ConfigError
+from ledger.settings import Bucket
 
 
-def s3_settings(config: Config) -> S3Settings:
-    """Raises: ConfigError if a setting is missing or can't be."""
-    given = config.blobs
+def s3_settings(given: Bucket, section: str) -> S3Settings:
+    """section: what its settings are called by. Raises: ConfigError if a setting is missing or can't be."""
     if not given.bucket:
-        raise ConfigError("blobs.adapter is s3, but nothing says which bucket.", hint="Set LEDGER_BLOBS__BUCKET=NAME")
+        hint = f"Set LEDGER_{section.upper()}__BUCKET=NAME"
+        raise ConfigError(f"{section}.adapter is s3, but nothing says which bucket.", hint=hint)
     if given.endpoint_url is not None:
-        _check_endpoint(given.endpoint_url)
+        _check_endpoint(given.endpoint_url, section)
     if given.sse_kms_key_id and not given.sse.startswith("aws:kms"):
-        raise ConfigError("blobs.sse_kms_key_id takes blobs.sse = aws:kms or aws:kms:dsse.")
+        raise ConfigError(f"{section}.sse_kms_key_id takes {section}.sse = aws:kms or aws:kms:dsse.")
     return S3Settings(
         bucket=given.bucket,
         prefix=given.prefix and given.prefix.rstrip("/") + "/",
@@ -33,7 +33,7 @@ def s3_settings(config: Config) -> S3Settings:
     )
 
 
-def _check_endpoint(url: str) -> None:
+def _check_endpoint(url: str, section: str) -> None:
     """The message has no url in it: one with a password must not be told further."""
     try:
         parts = urlsplit(url)
@@ -41,7 +41,7 @@ def _check_endpoint(url: str) -> None:
     except ValueError:
         sound = False
     if not sound:
-        raise ConfigError("blobs.endpoint_url can't be: it is http://host:port or https://host:port.")
+        raise ConfigError(f"{section}.endpoint_url can't be: it is http://host:port or https://host:port.")
     if "@" in parts.netloc:
         hint = "Credentials come as boto3 finds them: environment, ~/.aws, the role of the machine."
-        raise ConfigError("blobs.endpoint_url holds a user or password.", hint=hint)
+        raise ConfigError(f"{section}.endpoint_url holds a user or password.", hint=hint)

@@ -5,7 +5,7 @@ Every function imports what it makes, so that a command loads only what it needs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
@@ -14,13 +14,18 @@ from ledger.adapters.clock import SystemClock
 from ledger.config import Config, read_secret
 from ledger.core.outside import OUTSIDE
 from ledger.errors import ConfigError
-from ledger.identity import whoami
-from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Runner
+from ledger.identity import instance, whoami
+from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Record, Runner, TopicPartition
 
 if TYPE_CHECKING:
     from ledger.adapters.kafka.sender import KafkaSender
     from ledger.adapters.runners.subprocess.sender import KafkaEventSender
     from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+    from ledger.archive.archive import Archive
+    from ledger.archive.archiving import PartitionShape
+    from ledger.archive.decoding import Decoded
+    from ledger.archive.objects import ObjectStore
+    from ledger.archive.status import Progress
     from ledger.notifying import Deliver, Notifier
     from ledger.reading import Progressed, Source
 
@@ -142,10 +147,67 @@ def blobs(config: Config) -> BlobStore:
 
         with _extra("s3"):
             from ledger.adapters.s3.blobs import S3Blobs
-        return S3Blobs(s3_settings(config))
+        return S3Blobs(s3_settings(config.blobs, "blobs"))
     from ledger.adapters.local.blobs import FileBlobs
 
     return FileBlobs(config.dir / "blobs")
+
+
+def objects(config: Config) -> ObjectStore:
+    """What the archive lies in. Raises: as `blobs`; ConfigError if there is to be no archive."""
+    if config.archive.adapter == "s3":
+        from ledger.storing import s3_settings
+
+        with _extra("s3"):
+            from ledger.adapters.s3.objects import S3Objects
+        return S3Objects(s3_settings(config.archive, "archive"))
+    if not config.archive.adapter:
+        raise ConfigError("This ledger has no archive.", hint="Set LEDGER_ARCHIVE__ADAPTER=file (or s3)")
+    from ledger.adapters.local.objects import FolderObjects
+
+    return FolderObjects(config.dir / "archive")
+
+
+def archive(config: Config) -> Archive:
+    """Raises: as `objects`; ConfigError if what it needs is not installed."""
+    with _extra("archive"):
+        from ledger.archive.archive import Archive
+    from ledger.adapters.cloudevents import rfc3339
+
+    return Archive(objects(config), instance("archiver"), lambda: rfc3339(clock().time()))
+
+
+def archiving(config: Config) -> tuple[ObjectStore, Callable[[Record], Decoded]]:
+    """What a task of the archiver needs, made where it is performed."""
+    from ledger.adapters import avro, cloudevents
+    from ledger.archive.decoding import decoded
+
+    return objects(config), lambda record: decoded(record, avro, cloudevents)
+
+
+def archived_partitions(config: Config) -> dict[TopicPartition, PartitionShape]:
+    """The partitions that an archive keeps, as they are now. Raises: as `event_log`; Unreachable."""
+    from ledger.adapters.kafka.cluster import EARLIEST, Cluster
+    from ledger.archive.archiving import PartitionShape
+
+    cluster, topics = Cluster(config.client()), (config.topics.events, config.topics.recovery)
+    shapes = cluster.shape(topics)
+    places = [(topic, n) for topic in topics for n in range(shapes[topic].partitions)]
+    begins, ends = cluster.ends(places, EARLIEST), cluster.ends(places)
+    return {place: PartitionShape(shapes[place[0]].id, begins[place], ends[place]) for place in places}
+
+
+def archive_progress(config: Config) -> list[Progress]:
+    """Raises: as `archive` and `archived_partitions`."""
+    from ledger.adapters.kafka.oldest import first_times
+    from ledger.archive.status import progress
+
+    topics = config.topics
+    lag_s = {topics.events: topics.min_compaction_lag_s, topics.recovery: topics.recovery_min_compaction_lag_s}
+    return progress(
+        archive(config), archived_partitions(config), lambda begin: first_times(config.client(), begin), lag_s,
+        clock().time(),
+    )  # fmt: skip
 
 
 def runners(config: Config) -> dict[str, Runner]:

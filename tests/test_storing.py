@@ -62,14 +62,14 @@ read_timeout_s = 5
 """)
     monkeypatch.setenv("LEDGER_BLOBS__ENDPOINT_URL", "https://s3.example:9000")
     monkeypatch.setenv("LEDGER_BLOBS__ATTEMPTS_MAX", "4")
-    assert s3_settings(load_config(tmp_path)) == S3Settings(
+    assert s3_settings(load_config(tmp_path).blobs, "blobs") == S3Settings(
         "our-graphs", "ledger/prod/", "https://s3.example:9000", "eu-central-1", True, "aws:kms", "alias/ledger", 32 << 20,
         1.5, 5.0, 4,
     )  # fmt: skip
 
 
 def test_the_defaults_are_those_of_the_adapter(config: Callable[..., Config]) -> None:
-    assert s3_settings(config()) == S3Settings("our-graphs")
+    assert s3_settings(config().blobs, "blobs") == S3Settings("our-graphs")
 
 
 def test_one_request_with_all_its_tries_ends_before_the_task_that_makes_it(config: Callable[..., Config]) -> None:
@@ -81,7 +81,7 @@ def test_one_request_with_all_its_tries_ends_before_the_task_that_makes_it(confi
 
 @pytest.mark.parametrize(("prefix", "key"), [("", ""), ("a", "a/"), ("a/", "a/"), ("a/b.c-d_e", "a/b.c-d_e/")])
 def test_a_prefix_is_a_path(config: Callable[..., Config], prefix: str, key: str) -> None:
-    assert s3_settings(config(prefix=prefix)).prefix == key
+    assert s3_settings(config(prefix=prefix).blobs, "blobs").prefix == key
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_child_finds_what_was_preloaded_and_nobody_was_asked(
     wiring.preload(config())  # there are no credentials and no region, and none are looked for
     read: list[str] = []
     monkeypatch.setattr(type(client._models().file_loader), "load_file", lambda self, path: read.append(path))
-    client.connect(s3_settings(config(region="eu-central-1")))
+    client.connect(s3_settings(config(region="eu-central-1").blobs, "blobs"))
     assert read == []
 
 
@@ -165,6 +165,6 @@ def test_the_settings_in_the_runbook_can_be_used(tmp_path: Path) -> None:
     for name in ("endpoint_url", "path_style"):
         written = written.replace(f"# {name}", name)
     (tmp_path / "ledger.toml").write_text(written)
-    given = s3_settings(load_config(tmp_path))
+    given = s3_settings(load_config(tmp_path).blobs, "blobs")
     assert (given.bucket, given.prefix, given.endpoint_url) == ("our-graphs", "ledger/prod/", "https://s3.example:9000")
     assert given.encryption == {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/ledger"}

@@ -71,11 +71,12 @@ class Archive:
         for manifest in self.manifests(topic, partition):
             if manifest.next <= first or (end is not None and manifest.first >= end):
                 continue
-            for record in self._segment(manifest):
+            for record in self.segment(manifest):
                 if record.offset() >= first and (end is None or record.offset() < end):
                     yield record
 
-    def _segment(self, manifest: Manifest) -> list[MemoryRecord]:
+    def segment(self, manifest: Manifest) -> list[MemoryRecord]:
+        """The records that one manifest seals. Raises: as `records`."""
         data = self.store.read(manifest.records)
         if data is None or sha256(data).hexdigest() != manifest.records_sha256:
             wrong = "is missing" if data is None else "is not what its manifest says"

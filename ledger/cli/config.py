@@ -54,7 +54,12 @@ def check(world: World) -> None:
         wiring.blobs(world.config)  # says so if boto3 is missing
         from ledger.adapters.s3.client import connect
 
-        connect(s3_settings(world.config))
+        connect(s3_settings(world.config.blobs, "blobs"))
+    if world.config.archive.adapter == "s3":
+        wiring.archive(world.config)
+        from ledger.adapters.s3.client import connect
+
+        connect(s3_settings(world.config.archive, "archive"))
     wiring.notifier(world.config)
     world.printer.text("the settings can be used")
 

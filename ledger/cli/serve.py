@@ -1,4 +1,4 @@
-"""The verbs `serve projector|reconciler|agent`: one role in this process, until SIGTERM."""
+"""The verbs `serve projector|reconciler|agent|archiver`: one role in this process, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -53,6 +53,16 @@ def agent(world: World, name: Name = "agent") -> None:
         run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop)
     finally:
         sender.close()
+
+
+@serve.command()
+@verb
+def archiver(world: World, name: Name = "archiver") -> None:
+    """Copy every record into the archive, and seal it. Several get in each other's way, and do no harm."""
+    stop = _begin(world, name)
+    from ledger.roles_main import run_archiver
+
+    run_archiver(world.config, stop=stop)
 
 
 def register(app: typer.Typer) -> None:

@@ -56,7 +56,7 @@ class Folder:
         self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 150
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [JOBLEDGER, verb, "--dir", str(self.path), *arguments],
+            [JOBLEDGER, *verb.split(), "--dir", str(self.path), *arguments],
             capture_output=True, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
         if expect is not None and done.returncode != expect:

@@ -16,9 +16,9 @@ from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.processes import Identity, Process, identity, note_identity, read_identity
 from ledger.errors import ConfigError
 
-BROKER, AGENT, PROJECTOR, RECONCILER = "broker", "agent", "projector", "reconciler"
+BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER = "broker", "agent", "projector", "reconciler", "archiver"
 #: In the order of starting. They are stopped in the reverse order: nothing acts on jobs while what it needs goes away.
-ORDER = (BROKER, AGENT, PROJECTOR, RECONCILER)
+ORDER = (BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER)
 _POLL_S = 0.05
 
 

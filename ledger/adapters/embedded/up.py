@@ -13,6 +13,7 @@ from ledger.adapters.clock import SystemClock
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.folder import (
     AGENT,
+    ARCHIVER,
     BROKER,
     PROJECTOR,
     RECONCILER,
@@ -64,6 +65,8 @@ class Up:
         self._clock = clock or SystemClock()
         self._folder = config.dir
         names = [BROKER, *(role_names() if roles is None else roles)]
+        if config.archive.adapter:
+            names.append(f"{ARCHIVER}-1")
         environment = _environment(config)
         self._keepers = {name: Keeper(program(self._folder, name, environment), self._clock, say) for name in names}
 
@@ -107,7 +110,7 @@ class Up:
     def _wait_for_roles(self, leaders: Leaders) -> None:
         """Until the agent answers and every other kind of role is led."""
         signs = {AGENT: self._agent_answers} | {role: partial(leaders.led, role) for role in (PROJECTOR, RECONCILER)}
-        missing = {kind_of(name) for name in self._keepers} - {BROKER}
+        missing = {kind_of(name) for name in self._keepers} - {BROKER, ARCHIVER}  # nobody waits for the archive
         deadline = self._clock.monotonic() + ROLES_READY_S
         while missing := {kind for kind in missing if not signs[kind]()}:
             if self._stopped.wait(STEP_S):

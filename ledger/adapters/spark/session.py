@@ -1,4 +1,4 @@
-"""The Spark session of a reconciler: one small driver on this machine, with the Kafka connector."""
+"""The Spark session of a role: one small driver on this machine, with the Kafka connector."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ledger.adapters.embedded.jars import spark_packages
 from ledger.adapters.embedded.java import java_home
 
 
-def start_session(folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024) -> SparkSession:
-    """folder: where Spark may write. slots: groups of actions that may be under way at once.
+def start_session(
+    folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler"
+) -> SparkSession:
+    """folder: where Spark may write. slots: tasks (of a reconciler: groups of actions) that may be under way at once.
 
     Raises: ConfigError if there is no Java that Spark runs on.
     """
@@ -43,7 +45,7 @@ def start_session(folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024)
         "spark.python.worker.reuse": "true",
         "spark.log.level": "WARN",
     }
-    builder = SparkSession.builder.master(f"local[{slots}]").appName("jobledger-reconciler")
+    builder = SparkSession.builder.master(f"local[{slots}]").appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -101,7 +101,7 @@ def _records(batch: DataFrame, topic: str) -> list[Record]:
         MemoryRecord(
             topic, row.partition, row.offset, _bytes(row.key), _bytes(row.value),
             tuple((header.key, _bytes(header.value) or b"") for header in row.headers or ()),
-            int(row.timestamp.timestamp() * 1000),
+            round(row.timestamp.timestamp() * 1000),
         )
         for row in rows
     ]  # fmt: skip

@@ -1,0 +1,45 @@
+"""The append time of the first record from an offset on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from ledger.adapters.kafka.cluster import Place
+from ledger.adapters.kafka.errors import told
+from ledger.errors import Unreachable
+
+
+def first_times(client: Mapping[str, str | int], begin: Mapping[Place, int], timeout_s: float = 10.0) -> dict[Place, float]:
+    """partition and offset -> seconds since the epoch, of those partitions that have a committed record from there on.
+
+    Raises: Unreachable."""
+    if not begin:
+        return {}
+    found: dict[Place, float] = {}
+    consumer = Consumer({
+        **client, "group.id": "ledger-archive-status", "isolation.level": "read_committed", "enable.auto.commit": "false",
+        "enable.partition.eof": "true", "auto.offset.reset": "earliest",
+    })  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
+        left, deadline = set(begin), time.monotonic() + timeout_s
+        while left:
+            message = consumer.poll(0.2)
+            if message is None:
+                if time.monotonic() > deadline:
+                    raise Unreachable(f"No answer from Kafka within {timeout_s:g} s.")
+                continue
+            place, error = (str(message.topic()), int(message.partition() or 0)), message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise Unreachable(f"Can't read {place[0]}[{place[1]}]: {told(error)}")
+            if place in left:
+                left.remove(place)
+                consumer.incremental_unassign([TopicPartition(*place)])
+                if error is None:
+                    found[place] = message.timestamp()[1] / 1000
+    finally:
+        consumer.close()
+    return found

@@ -1,0 +1,124 @@
+"""The ledger's topics as a Spark Structured Streaming query whose tasks store segments of the archive.
+
+The query's checkpoint belongs to one opening of the stream and is thrown away with it: where reading goes on, the chains of
+the archive say. So a damaged checkpoint costs nothing here either.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ledger.archive.archive import Archive
+from ledger.archive.archiving import Beginning, Stored, store_all
+from ledger.archive.decoding import Decoded
+from ledger.archive.objects import ObjectStore
+from ledger.errors import TemporaryError
+from ledger.ports import MemoryRecord, Record, TopicPartition
+
+#: Made where a task runs: the store, and what says what a record means.
+World = Callable[[], tuple[ObjectStore, Callable[[Record], Decoded]]]
+
+
+class SparkSegments:
+    """Implements `archive.archiving.SegmentStream`.
+
+    kafka: options of the Java client, without the prefix `kafka.`. folder: for checkpoints. world: makes what a task needs;
+    it travels to the executors. trigger_interval_s: the least time between two batches, hence between two manifests.
+    """
+
+    def __init__(
+        self, spark: SparkSession, kafka: Mapping[str, str], folder: Path, world: World, trigger_interval_s: float,
+        records_max: int = 400_000,
+    ) -> None:  # fmt: skip
+        self._spark, self._kafka, self._folder, self._world = spark, dict(kafka), folder, world
+        self._trigger, self._records_max = f"{int(trigger_interval_s * 1000)} milliseconds", records_max
+        self._query: StreamingQuery | None = None
+        self._stored: queue.Queue[list[Stored]] = queue.Queue()
+
+    def open(self, begin: Mapping[TopicPartition, Beginning]) -> None:
+        self.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        places: dict[str, dict[str, int]] = {}
+        for (topic, partition), beginning in begin.items():
+            places.setdefault(topic, {})[str(partition)] = beginning.read
+        options = {
+            "assign": json.dumps({topic: [int(p) for p in partitions] for topic, partitions in places.items()}),
+            "startingOffsets": json.dumps(places),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "maxOffsetsPerTrigger": str(self._records_max),
+            "kafkaConsumer.pollTimeoutMs": "10000",
+            **{f"kafka.{name}": value for name, value in self._kafka.items()},
+            "kafka.isolation.level": "read_committed",
+        }
+        frame = self._spark.readStream.format("kafka").options(**options).load()
+        stored: queue.Queue[list[Stored]] = queue.Queue()  # names and digests only: it may grow
+        ends = {place: beginning.sealed for place, beginning in begin.items()}
+
+        def take(batch: DataFrame, _: int) -> None:
+            # As a number: a Python datetime would be of this machine's time zone, and lose what a float loses.
+            times = "unix_millis(timestamp) as timestamp_ms"
+            rows = batch.selectExpr("topic", "partition", "offset", times, "key", "value", "headers").rdd
+            found = rows.mapPartitions(partial(_store, self._world, dict(ends))).collect()
+            found.sort(key=lambda one: (one.topic, one.partition, one.segment.first))
+            for topic, partition, segment in found:
+                ends[topic, partition] = segment.next
+            if found:
+                stored.put(found)
+
+        self._stored = stored
+        self._query = (
+            frame.writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(self._folder / uuid.uuid4().hex))
+            .trigger(processingTime=self._trigger)
+            .queryName("archive")
+            .start()
+        )
+
+    def take(self, timeout_s: float) -> Sequence[Stored]:
+        try:
+            return self._stored.get(timeout=timeout_s)
+        except queue.Empty:
+            if self._query is None or not self._query.isActive:
+                error = self._query.exception() if self._query is not None else None
+                raise TemporaryError(f"the archive's stream broke: {str(error)[-1500:]}") from None
+            return []
+
+    def close(self) -> None:
+        if self._query is not None:
+            query, self._query = self._query, None
+            try:
+                query.stop()
+            except Exception as error:
+                raise TemporaryError(f"the archive's stream did not stop: {error}") from error
+
+
+def _store(world: World, ends: Mapping[TopicPartition, int], rows: Iterable[Any]) -> Iterator[Stored]:
+    """One task: the connector gives it a range of one partition, in offset order."""
+    store, decoded = world()
+    archive = Archive(store)
+    for place, run in groupby(map(_record, rows), lambda record: (record.topic(), record.partition())):
+        yield from store_all(archive, ends[place], run, decoded)
+
+
+def _record(row: Any) -> MemoryRecord:
+    return MemoryRecord(
+        row.topic, row.partition, row.offset, _bytes(row.key), _bytes(row.value),
+        tuple((header.key, _bytes(header.value)) for header in row.headers or ()),  # type: ignore[misc]
+        row.timestamp_ms,
+    )  # fmt: skip
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,55 @@
+"""The verb `archive status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, age
+
+archive = typer.Typer(help="What is kept when compaction has removed it from its topic.", no_args_is_help=True)
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else age(seconds) if seconds >= 0 else f"-{age(-seconds)}"
+
+
+PROGRESS = [
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition"),
+    Column("SEALED UP TO", "sealed"),
+    Column("END", "end"),
+    Column("MANIFESTS", "manifests"),
+    Column("OLDEST WAITING", "oldest_s", _age),
+    Column("HEADROOM", "headroom_s", _age),
+]
+
+
+@archive.command()
+@verb
+def status(world: World) -> None:
+    """How far the archive is, and how long until compaction may take what it has not got. Exit 1 if that time is over.
+
+    SEALED UP TO may stay below END by what no record is in: the ends of transactions.
+    """
+    from ledger import wiring
+    from ledger.plain import to_plain
+
+    with world.printer.progress("looking at the archive"):
+        found = wiring.archive_progress(world.config)
+    rows: list[dict[str, Any]] = [to_plain(one) for one in found]
+    world.printer.rows(rows, PROGRESS)
+    late = [one for one in found if one.headroom_s is not None and one.headroom_s <= 0]
+    for one in late:
+        world.printer.note(
+            f"{one.topic}[{one.partition}] from offset {one.sealed} on is {age(one.oldest_s or 0)} old and not archived: "
+            f"compaction may have removed records already. Does `jobledger serve archiver` run?"
+        )
+    if late:
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(archive, name="archive", rich_help_panel="Audit")
