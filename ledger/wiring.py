@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ledger.archive.decoding import Decoded
     from ledger.archive.objects import ObjectStore
     from ledger.archive.status import Progress
+    from ledger.core.moment import Moment, Places
     from ledger.notifying import Deliver, Notifier
     from ledger.reading import Progressed, Source
 
@@ -202,12 +204,32 @@ def archive_progress(config: Config) -> list[Progress]:
     from ledger.adapters.kafka.oldest import first_times
     from ledger.archive.status import progress
 
-    topics = config.topics
-    lag_s = {topics.events: topics.min_compaction_lag_s, topics.recovery: topics.recovery_min_compaction_lag_s}
     return progress(
-        archive(config), archived_partitions(config), lambda begin: first_times(config.client(), begin), lag_s,
+        archive(config), archived_partitions(config), lambda begin: first_times(config.client(), begin), _lag_s(config),
         clock().time(),
     )  # fmt: skip
+
+
+def past(config: Config, source: Source, moment: Moment) -> tuple[Source, Places]:
+    """The ledger as it was at a moment. Raises: as `past.as_of`, and as `archive` if there is to be one."""
+    from ledger.past import Sealed, as_of
+
+    archived: dict[TopicPartition, Sealed] = {}
+    if config.archive.adapter:
+        from ledger.archive.status import sure_from_s
+
+        kept, lag_s = archive(config), _lag_s(config)
+        for topic, partition in kept.places():
+            if topic in lag_s and (manifests := list(kept.manifests(topic, partition))):
+                sure = sure_from_s(manifests, lag_s[topic])
+                archived[topic, partition] = Sealed(manifests[-1].next, sure, partial(kept.records, topic, partition))
+    return as_of(source, moment, archived, _lag_s(config))
+
+
+def _lag_s(config: Config) -> dict[str, float]:
+    """For how long each topic that is archived keeps everything."""
+    topics = config.topics
+    return {topics.events: topics.min_compaction_lag_s, topics.recovery: topics.recovery_min_compaction_lag_s}
 
 
 def runners(config: Config) -> dict[str, Runner]:

@@ -42,7 +42,7 @@ def read(data: bytes, topic: str, partition: int) -> list[MemoryRecord]:
 
     Raises: ValueError if that is no such file."""
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=_RAW, page_checksum_verification=True)
+        table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(columns=_RAW)
         if table.schema.names != _RAW or any(table.schema.field(n).type != SCHEMA.field(n).type for n in _RAW):
             raise ValueError("other columns than those of an archive")
         columns = [table.column(name) for name in _RAW]

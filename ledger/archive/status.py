@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from ledger.archive.archive import Archive
 from ledger.archive.archiving import PartitionShape
+from ledger.core.chain import Manifest
 from ledger.ports import TopicPartition
 
 
@@ -36,6 +38,22 @@ def progress(
     waiting = oldest({place: head.next for place, head in heads.items() if shapes[place].end > head.next})
     return [_progress(place, heads[place].sequence + 1, heads[place].next, shape, waiting, lag_s, now_s)
             for place, shape in shapes.items()]  # fmt: skip
+
+
+def sure_from_s(manifests: Iterable[Manifest], lag_s: float) -> float:
+    """The oldest moment, in seconds since the epoch, of which an archive is sure to hold everything: compaction spares what
+    is younger than the lag, so what was sealed later than that may have had gaps already. lag_s: the topic's
+    min.compaction.lag."""
+    late = [sealed - lag_s for one in manifests if (sealed := _time_s(one)) - one.least_timestamp_ms / 1000 > lag_s]
+    return max(late, default=0.0)
+
+
+def _time_s(manifest: Manifest) -> float:
+    """When it was sealed, by the archiver's clock; one that does not say was sealed too late."""
+    try:
+        return datetime.fromisoformat(manifest.written_at).timestamp()
+    except ValueError:
+        return float("inf")
 
 
 def _progress(

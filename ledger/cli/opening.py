@@ -4,23 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ledger.cli.options import World
+from ledger.errors import UsageError
 
 if TYPE_CHECKING:
     from ledger.client import Client
     from ledger.reading import Progressed, Source
 
 READING = "reading the log"
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="MOMENT", show_default=False,
+        help="As it was then: a time (2026-01-31T14:05:00Z), 15m ago, events[P]@OFFSET[,…], or the id of an event.",
+    ),
+]  # fmt: skip
 
 
 @contextmanager
-def source(world: World, what: str = READING) -> Iterator[Source]:
+def source(world: World, what: str = READING, as_of: str | None = None) -> Iterator[Source]:
+    """The ledger as it is; with as_of as it was, and which offsets that means is noted on stderr."""
     from ledger import wiring
 
     with world.printer.progress(what) as tell:
-        yield wiring.source(world.config, _telling(tell))
+        now = wiring.source(world.config, _telling(tell))
+        if as_of is None:
+            yield now
+            return
+        then, vector = _past(world, now, as_of)
+        yield then
+    world.printer.note(f"as of {vector}")
+
+
+def _past(world: World, now: Source, as_of: str) -> tuple[Source, str]:
+    """Raises: UsageError; as `past.as_of`."""
+    from ledger import wiring
+    from ledger.core import moment
+
+    try:
+        wanted = moment.parse(as_of, now.clock.time())
+    except ValueError as error:
+        raise UsageError(f"--as-of {as_of[:200]}: {error}.", hint=f"It takes {moment.FORMS}.") from error
+    then, cut = wiring.past(world.config, now, wanted)
+    return then, moment.vector(cut)
 
 
 @contextmanager

@@ -9,9 +9,10 @@ import typer
 
 from ledger.cli import explaining, given, opening, showing
 from ledger.cli.jobs import Job
+from ledger.cli.opening import AsOf
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, cell, utc
-from ledger.errors import NotFound, OutcomeUnknown
+from ledger.errors import NotFound, OutcomeUnknown, UsageError
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
@@ -36,39 +37,41 @@ REJECTS = [
     Column("SHA256", "sha256", wide=True),
 ]
 @verb
-def list_(world: World, all_: All = False, watch: Watch = False, state: State = None) -> None:
+def list_(
+    world: World, all_: All = False, watch: Watch = False, state: State = None, as_of: AsOf = None
+) -> None:
     """The jobs that the ledger has: those to be brought back, and those suspended, quarantined or just over.
 
     With -o name their ids. With --state also why, in brief; with -w then what comes into these states or leaves them.
+    With --as-of what the leader had published then; jobledger replay --as-of compares it with what the log said then.
     """
-    from ledger import waiting
     from ledger.reading import all_registers, published, results
 
     states = given.job_states(state or ())
     if watch:
+        _not_with_as_of(as_of, "--watch")
         _watch(world, all_, states)
         return
-    with opening.source(world) as source:
+    with opening.source(world, as_of=as_of) as source:
         view = published(source)
         retired = results(source, all_registers(source)) if all_ else {}
     rows = _rows(view.entries, retired, states)
-    showing.jobs(world.printer, rows, _none(states), waiting.read(world.config.waits_file), bool(states))
+    showing.jobs(world.printer, rows, _none(states), _waits(world, as_of), bool(states))
     _say_unreadable(world, view.unreadable)
 
 
 @verb
-def show(world: World, job: Job) -> None:
+def show(world: World, job: Job, as_of: AsOf = None) -> None:
     """One job as it is published: its entry, or what remains of it."""
-    from ledger import waiting
     from ledger.finding import SEE_ALL, resolve
     from ledger.reading import recovery_set, registers_of, result_of
 
-    with opening.source(world) as source:
+    with opening.source(world, as_of=as_of) as source:
         job_id = resolve(source, job, retired=True)
         entry = recovery_set(source).get(job_id)
         retired = None if entry is not None else result_of(registers_of(source, job_id).job())
     if entry is not None:
-        showing.one_job(world.printer, showing.entry_row(entry), waiting.read(world.config.waits_file))
+        showing.one_job(world.printer, showing.entry_row(entry), _waits(world, as_of))
     elif retired is not None:
         showing.one_job(world.printer, showing.retired_row(retired))
     else:
@@ -76,12 +79,14 @@ def show(world: World, job: Job) -> None:
 
 
 @verb
-def history(world: World, job: Job, follow: Follow = False) -> None:
-    """Every record of a job that is still in the log, in the order of the log."""
+def history(world: World, job: Job, follow: Follow = False, as_of: AsOf = None) -> None:
+    """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive."""
     from ledger.finding import resolve
     from ledger.reading import history as records_of
 
-    with opening.source(world) as source:
+    if follow:
+        _not_with_as_of(as_of, "--follow")
+    with opening.source(world, as_of=as_of) as source:
         job_id = resolve(source, job, retired=True)
         if not follow:
             rows = [showing.record_row(record) for record in records_of(source, job_id)]
@@ -93,14 +98,13 @@ def history(world: World, job: Job, follow: Follow = False) -> None:
 
 
 @verb
-def explain(world: World, job: Job) -> None:
+def explain(world: World, job: Job, as_of: AsOf = None) -> None:
     """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
-    from ledger import waiting
     from ledger.finding import resolve
 
-    with opening.source(world) as source:
+    with opening.source(world, as_of=as_of) as source:
         row = explaining.explained(source, resolve(source, job, retired=True))
-    row["reconciler_waits"] = waiting.read(world.config.waits_file).get(row["job_id"], "")
+    row["reconciler_waits"] = _waits(world, as_of).get(row["job_id"], "")
     explaining.show(world.printer, row)
 
 
@@ -119,15 +123,16 @@ def rejects(world: World) -> None:
 
 
 @verb
-def replay(world: World) -> None:
+def replay(world: World, as_of: AsOf = None) -> None:
     """Fold the log anew and compare with what is published. Exit code 1: they differ.
 
-    Jobs that the projector has not come to yet are waited for, half a minute at most.
+    Jobs that the projector has not come to yet are waited for, half a minute at most; in the past nobody waits.
     """
+    from ledger.replaying import CATCH_UP_S
     from ledger.replaying import replay as fold_anew
 
-    with opening.source(world, "folding the log") as source:
-        found = fold_anew(source)
+    with opening.source(world, "folding the log", as_of) as source:
+        found = fold_anew(source, timeout_s=CATCH_UP_S if as_of is None else 0.0)
     _say_replay(world, found)
 
 
@@ -135,6 +140,19 @@ def register(app: typer.Typer) -> None:
     app.command("list", rich_help_panel=PANEL)(list_)
     for function in (show, history, explain, rejects, replay):
         app.command(function.__name__, rich_help_panel=PANEL)(function)
+
+
+def _waits(world: World, as_of: str | None) -> dict[str, str]:
+    """Job id -> what it waits for, by the word of the reconciler of this host: that of now."""
+    from ledger import waiting
+
+    return {} if as_of is not None else waiting.read(world.config.waits_file)
+
+
+def _not_with_as_of(as_of: str | None, flag: str) -> None:
+    """Raises: UsageError."""
+    if as_of is not None:
+        raise UsageError(f"--as-of and {flag} don't go together: in the past nothing comes any more.")
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""A moment of the past, as people name it: a time, the last records that count, or an event.
+
+`2026-01-31T14:05:00Z` (append time), `15m` (that long ago), `events[0]@812,recovery[3]@77` (the offsets of the last records
+that count; partitions that are not named are cut at the time of the latest of those), or the id of an event. Every answer
+tells the whole vector of offsets, so that anybody else can ask for the very same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)\Z")
+_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PLACE = re.compile(r"(events|recovery)\[(0|[1-9][0-9]{0,8})\]@(-1|0|[1-9][0-9]{0,17})\Z")
+_EVENT_ID = re.compile(r"[!-~]{1,200}\Z")
+FORMS = "a time (2026-01-31T14:05:00Z), 15m ago, events[P]@OFFSET[,…], or the id of an event"
+
+#: (which topic: "events" or "recovery", partition) -> an offset
+Places = Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One of three: time_s (seconds since the epoch), last (the offset of the last record that counts in each place that is
+    named; -1: none does), event_id."""
+
+    time_s: float | None = None
+    last: Places | None = None
+    event_id: str = ""
+
+
+def parse(text: str, now_s: float) -> Moment:
+    """Raises: ValueError if it is none of the forms."""
+    if ago := _AGO.match(text):
+        return Moment(time_s=now_s - float(ago[1]) * _UNIT_S[ago[2]])
+    if "@" in text:
+        return Moment(last=_places(text))
+    if re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ]|\Z)", text):
+        moment = datetime.fromisoformat(text.upper())
+        return Moment(time_s=(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    if _EVENT_ID.match(text):
+        return Moment(event_id=text)
+    raise ValueError(f"not {FORMS}")
+
+
+def _places(text: str) -> Places:
+    places: dict[tuple[str, int], int] = {}
+    for part in text.split(","):
+        match = _PLACE.match(part.strip())
+        if match is None:
+            raise ValueError(f"{part.strip()!r} is not events[P]@OFFSET or recovery[P]@OFFSET")
+        place = match[1], int(match[2])
+        if place in places:
+            raise ValueError(f"{match[1]}[{match[2]}] is named twice")
+        places[place] = int(match[3])
+    return places
+
+
+def vector(cut: Places) -> str:
+    """The whole of it, as `parse` reads it. cut: the first offset that does not count any more."""
+    return ",".join(f"{topic}[{partition}]@{end - 1}" for (topic, partition), end in sorted(cut.items()))

@@ -1,0 +1,238 @@
+"""The ledger as it was: equal to a fold of the full copy, however much compaction has taken since."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from ledger import past
+from ledger.adapters import avro, cloudevents
+from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive.archive import Archive
+from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
+from ledger.archive.decoding import decoded
+from ledger.archive.status import sure_from_s
+from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
+from ledger.core.fold import fold
+from ledger.core.moment import Moment, parse, vector
+from ledger.core.published import Published
+from ledger.core.registers import Attempt, Checkpoint, Ended, Running
+from ledger.errors import LedgerError, NotFound, UsageError
+from ledger.ports import Record, TopicPartition
+from ledger.reading import Source, all_registers, recovery_set
+from ledger.replaying import replay
+from tests.client.world import EVENTS, RECOVERY, Operated
+
+SEEDS = int(os.environ.get("REPETITIONS", "4"))
+MOMENTS = 10
+LAG_S = {EVENTS: 100.0, RECOVERY: 100.0}
+Copy = dict[tuple[str, int, int], Record]
+
+
+class Remembered(Operated):
+    """Keeps a copy of every record, and an archive beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.copy: Copy = {}
+        self._unpacked: dict[tuple[TopicPartition, int], list[Record]] = {}
+        super().__init__(folder)
+        archive = Archive(MemoryObjects(), "test", lambda: cloudevents.rfc3339(self.clock.time()))
+        stream = ReaderSegments(self.log, archive, lambda record: decoded(record, avro, cloudevents))
+        self.archive, self.archiver = archive, Archiver(archive, stream, self.shapes, self.clock)
+        self.archiver.begin()
+
+    def shapes(self) -> dict[TopicPartition, PartitionShape]:
+        ends = self.log.reader([EVENTS, RECOVERY]).high_watermarks()
+        return {place: PartitionShape("id", 0, end) for place, end in ends.items()}
+
+    def remember(self) -> None:
+        for topic in (EVENTS, RECOVERY):
+            for p in (0, 1):
+                self.copy |= {(topic, p, record.offset()): record for record in self.log.records(topic, p)}
+
+    def seal(self) -> None:
+        while self.archiver.step():
+            pass
+
+    def clean(self) -> None:
+        """As late as the topics promise, and all that may go by then."""
+        self.remember()
+        for topic in (EVENTS, RECOVERY):
+            self.log.compact(topic, min_lag_s=LAG_S[topic])
+
+    def archived(self) -> dict[TopicPartition, past.Sealed]:
+        found = {}
+        for place in self.archive.places():
+            manifests = list(self.archive.manifests(*place))
+            sure = sure_from_s(manifests, LAG_S[place[0]])
+            found[place] = past.Sealed(manifests[-1].next, sure, partial(self.unpacked, place, manifests[-1].next))
+        return found
+
+    def unpacked(self, place: TopicPartition, sealed: int, first: int, end: int) -> Iterator[Record]:
+        """What the archive has, unpacked once: asked for a hundred times, small files would take their time."""
+        if (place, sealed) not in self._unpacked:
+            self._unpacked[place, sealed] = list(self.archive.records(*place, end=sealed))
+        return (record for record in self._unpacked[place, sealed] if first <= record.offset() < end)
+
+    def then(self, text: str, archived: Mapping[TopicPartition, past.Sealed] | None = None) -> tuple[Source, str]:
+        moment = parse(text, self.clock.time())
+        source, cut = past.as_of(self.source(), moment, self.archived() if archived is None else archived, LAG_S)
+        return source, vector(cut)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with structlog.testing.capture_logs():
+        yield
+
+
+def live(world: Remembered, drawn: random.Random, jobs: list[str]) -> None:
+    """Something happens."""
+    if not jobs or drawn.random() < 0.2:
+        jobs.append(world.started(f"job-{len(jobs)}"))
+        return
+    job, n = drawn.choice(jobs), drawn.randrange(1, 4)
+    register, fact = drawn.choice([
+        (Attempt(n, 1), AttemptStarted("0" * 64)),
+        (Running(n), AttemptRunning("pid 1")),
+        (Checkpoint(n, drawn.randrange(6)), CheckpointCompleted("/x", 1, "0" * 32)),
+        (Ended(n, drawn.choice(["failed", "stopped", "finished"]), "runner"), AttemptEnded()),
+    ])  # fmt: skip
+    world.record(job, register, fact)
+
+
+def a_life(folder: Path, seed: int) -> tuple[Remembered, list[float]]:
+    """Events over half an hour, cleaned and sealed in between; and the moments between them."""
+    drawn, world = random.Random(seed), Remembered(folder)
+    jobs: list[str] = []
+    moments = []
+    for turn in range(120):
+        live(world, drawn, jobs)
+        world.step()
+        moments.append(world.clock.time())
+        world.clock.advance(drawn.uniform(1.0, 30.0))
+        if turn % 3 == 0:  # at most 90 s apart, and compaction spares what is younger than 100
+            world.seal()
+        if drawn.random() < 0.3:
+            world.clean()
+    world.seal()
+    world.remember()
+    return world, moments
+
+
+def refolded(world: Remembered, time_s: float) -> dict[str, Any]:
+    """By hand: the last record of each key in the full copy up to that time."""
+    jobs: dict[str, dict[bytes, tuple[bytes, int]]] = {}
+    for (topic, _, offset), record in sorted(world.copy.items()):
+        key = record.key() or b""
+        if topic == EVENTS and record.timestamp()[1] <= time_s * 1000 and not key.startswith(b"~"):
+            job_id, _, name = key.partition(b"/")
+            registers = jobs.setdefault(job_id.decode(), {})
+            registers.pop(name, None)
+            if (value := record.value()) is not None:
+                registers[name] = value, offset
+    folded = {job: fold(job, registers, lambda r, held: avro.read(r, held[0])) for job, registers in jobs.items()}
+    return {job: entry for job, entry in folded.items() if entry is not None}
+
+
+def republished(world: Remembered, time_s: float) -> dict[str, Any]:
+    view = Published(avro.decode)
+    for (topic, _, _), record in sorted(world.copy.items()):
+        if topic == RECOVERY and record.timestamp()[1] <= time_s * 1000:
+            view.apply(record)
+    return view.entries
+
+
+def folded_from(source: Source) -> dict[str, Any]:
+    table, found = all_registers(source), {}
+    for jobs in table.jobs:
+        for job, registers in jobs.items():
+            if entry := fold(job.decode(), registers, lambda r, held: avro.read(r, held[0])):
+                found[job.decode()] = entry
+    return found
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_at_any_moment_it_is_what_the_full_copy_says(tmp_path: Path, seed: int) -> None:
+    world, moments = a_life(tmp_path, seed)
+    for time_s in random.Random(seed).sample(moments, MOMENTS):
+        source, told = world.then(cloudevents.rfc3339(time_s))
+        assert folded_from(source) == refolded(world, time_s), f"seed {seed}, {told}"
+        assert recovery_set(source) == republished(world, time_s), f"seed {seed}, {told}"
+        again, same = world.then(told)
+        assert same == told
+        assert folded_from(again) == folded_from(source)
+
+
+def test_what_the_leader_had_published_then_is_compared_with_what_the_log_said_then(tmp_path: Path) -> None:
+    world, moments = a_life(tmp_path, 3)
+    source, _ = world.then(cloudevents.rfc3339(moments[60]))
+    found = replay(source, timeout_s=0.0)
+    assert found.compared > 0
+    assert found.differences == ()
+
+
+def test_an_event_names_the_moment_at_which_it_was_the_last(tmp_path: Path) -> None:
+    world = Remembered(tmp_path)
+    job = world.started()
+    world.clock.advance(10.0)
+    before = world.now(job)
+    world.remember()
+    record = next(r for r in world.copy.values() if r.topic() == EVENTS and (r.key() or b"").endswith(b"/admitted"))
+    event_id = cloudevents.parse(record.headers()).id
+    source, told = world.then(event_id)
+    assert f"events[{record.partition()}]@{record.offset()}" in told
+    assert folded_from(source)[job].state == before.state
+    with pytest.raises(NotFound, match="no record of the event"):
+        world.then("never-seen")
+
+
+def test_what_compaction_may_have_taken_is_refused_and_not_made_up(tmp_path: Path) -> None:
+    world, moments = a_life(tmp_path, 1)
+    with pytest.raises(LedgerError, match="there is no archive"):
+        world.then(cloudevents.rfc3339(moments[3]), {})
+    recent = cloudevents.rfc3339(world.clock.time() - LAG_S[EVENTS] + 1)
+    assert folded_from(world.then(recent, {})[0]) == refolded(world, world.clock.time() - LAG_S[EVENTS] + 1)
+    short = {place: replace(sealed, next=1) for place, sealed in world.archived().items()}
+    with pytest.raises(LedgerError, match="the archive ends at 1"):
+        world.then(cloudevents.rfc3339(moments[30]), short)
+
+
+def test_an_archive_that_was_begun_late_is_not_trusted_with_what_was_before(tmp_path: Path) -> None:
+    drawn, world, jobs = random.Random(1), Remembered(tmp_path), []
+    early = world.clock.time()
+    for _ in range(20):
+        live(world, drawn, jobs)
+        world.step()
+        world.clock.advance(20.0)
+    world.clean()
+    world.seal()
+    late = world.clock.time()
+    world.clock.advance(1000.0)
+    with pytest.raises(LedgerError, match="begun, or had caught up, only later"):
+        world.then(cloudevents.rfc3339(early + 30.0))
+    assert folded_from(world.then(cloudevents.rfc3339(late))[0]) == refolded(world, late)
+
+
+def test_the_past_is_not_written(tmp_path: Path) -> None:
+    world = Remembered(tmp_path)
+    world.started()
+    source, _ = world.then("0s")
+    with pytest.raises(UsageError, match="can't be written"):
+        source.log.writer("x")
+    assert past.as_of(world.source(), Moment(time_s=world.clock.time()), {}, LAG_S)
+
+
+def test_a_partition_that_is_not_there_is_told(tmp_path: Path) -> None:
+    world = Remembered(tmp_path)
+    world.started()
+    with pytest.raises(NotFound, match=r"no partition ledger.events\[7\]"):
+        world.then("events[7]@0")
