@@ -37,7 +37,7 @@ EXIT_CODES = {
 
 #: In the order of --help.
 _MODULES = (
-    "embedded", "demo", "jobs", "reading", "planning", "logs", "garbage", "operator", "archive", "audit", "serve", "topics",
+    "embedded", "demo", "jobs", "reading", "differing", "planning", "logs", "garbage", "operator", "archive", "audit", "serve", "topics",
     "leader", "config",
 )  # fmt: skip
 

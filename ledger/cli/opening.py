@@ -13,6 +13,7 @@ from ledger.errors import UsageError
 
 if TYPE_CHECKING:
     from ledger.client import Client
+    from ledger.core.moment import Places
     from ledger.reading import Progressed, Source
 
 READING = "reading the log"
@@ -35,22 +36,28 @@ def source(world: World, what: str = READING, as_of: str | None = None) -> Itera
         if as_of is None:
             yield now
             return
-        then, vector = _past(world, now, as_of)
+        then, cut = past(world, now, "--as-of", as_of)
         yield then
-    world.printer.note(f"as of {vector}")
+    world.printer.note(f"as of {vector(cut)}")
 
 
-def _past(world: World, now: Source, as_of: str) -> tuple[Source, str]:
-    """Raises: UsageError; as `past.as_of`."""
+def past(world: World, now: Source, flag: str, text: str) -> tuple[Source, Places]:
+    """The ledger as it was at the moment that a flag names, and where that cuts it. Raises: UsageError; as `past.as_of`."""
     from ledger import wiring
     from ledger.core import moment
 
     try:
-        wanted = moment.parse(as_of, now.clock.time())
+        wanted = moment.parse(text, now.clock.time())
     except ValueError as error:
-        raise UsageError(f"--as-of {as_of[:200]}: {error}.", hint=f"It takes {moment.FORMS}.") from error
-    then, cut = wiring.past(world.config, now, wanted)
-    return then, moment.vector(cut)
+        raise UsageError(f"{flag} {text[:200]}: {error}.", hint=f"It takes {moment.FORMS}.") from error
+    return wiring.past(world.config, now, wanted)
+
+
+def vector(cut: Places) -> str:
+    """As --as-of takes it."""
+    from ledger.core import moment
+
+    return moment.vector(cut)
 
 
 @contextmanager

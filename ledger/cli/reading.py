@@ -260,13 +260,13 @@ def _difference_row(difference: Any) -> dict[str, Any]:
     return {**row, "differs": differs}
 
 
-def _entry_text(entry: dict[str, Any] | None) -> str:
+def entry_text(entry: dict[str, Any] | None) -> str:
     return "-" if entry is None else cell(f"{entry['state']}/{entry['attempt']}")
 
 
 DIFFERENCES = [
     Column("ID", "job_id"),
-    Column("PUBLISHED", "published", _entry_text),
-    Column("FOLDED", "folded", _entry_text),
+    Column("PUBLISHED", "published", entry_text),
+    Column("FOLDED", "folded", entry_text),
     Column("DIFFERS", "differs"),
 ]

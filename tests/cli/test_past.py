@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledger.adapters import cloudevents
+from ledger.identity import whoami
 from tests.cli.jobs_world import Shell
 
 
@@ -62,7 +63,28 @@ def test_what_is_too_long_ago_is_refused_with_what_would_help(shell: Shell) -> N
     assert "there is no archive" in refused.stderr
 
 
+def test_what_changed_between_two_moments_and_by_whom(shell: Shell) -> None:
+    still, paused = shell.submit("still"), shell.submit("paused")
+    shell.clock.advance(5.0)
+    then = now(shell)
+    shell.clock.advance(5.0)
+    shell.good("suspend", paused, "--reason", "a pause")
+    shell.clock.advance(5.0)
+    later = now(shell)
+    shell.clock.advance(5.0)
+    third = shell.submit("third")
+    (one,) = shell.json("diff", "--from", then, "--to", later)
+    assert (one["job_id"], one["before"]["state"], one["after"]["state"]) == (paused, "CREATED", "SUSPENDED")
+    assert [(record["fact"]["reason"], record["actor"]) for record in one["records"]] == [("a pause", whoami())]
+    assert {one["job_id"] for one in shell.json("diff", "--from", then)} == {paused, third}
+    (line,) = shell.good("diff", "--from", then, "--to", later).splitlines()[1:]
+    assert all(word in line for word in (paused, "CREATED/0", "SUSPENDED/0", whoami(), "a pause"))
+    assert still not in line
+    assert shell.json("diff", "--from", later, "--to", later) == []
+
+
 @pytest.mark.parametrize("arguments", [
+    ("diff", "--from", "0s", "--to", "10s"), ("diff", "--from", "nonsense is here"),
     ("list", "--as-of", "half past two"), ("list", "--as-of", "2026-13-01"), ("list", "--as-of", "events[0]@x"),
     ("list", "--as-of", "0s", "--watch"), ("history", "x", "--as-of", "0s", "--follow"), ("show", "x", "--as-of", ""),
 ])  # fmt: skip

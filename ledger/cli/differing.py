@@ -1,0 +1,70 @@
+"""The verb `diff`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli import opening
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, brief, utc
+from ledger.cli.reading import PANEL, entry_text
+from ledger.cli.showing import ID
+from ledger.errors import UsageError
+from ledger.plain import to_plain
+
+if TYPE_CHECKING:
+    from ledger.differing import Changed
+
+From = Annotated[str, typer.Option("--from", metavar="MOMENT", help="The earlier moment, as --as-of takes it.")]
+To = Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later one. Default: now.")]
+CHANGES = [
+    ID,
+    Column("FROM", "before", entry_text),
+    Column("TO", "after", entry_text),
+    Column("TIME", "time_s", utc),
+    Column("WROTE", "register", brief),
+    Column("ACTOR", "actor"),
+    Column("SOURCE", "source", wide=True),
+    Column("PARTITION", "partition", wide=True),
+    Column("OFFSET", "offset", wide=True),
+    Column("WHY", "why", brief),
+]
+
+
+@verb
+def diff(world: World, from_: From, to: To = "0s") -> None:
+    """What changed between two moments by the word of the log: which jobs, from what to what, who wrote what, and why."""
+    from ledger.differing import changed
+
+    with opening.source(world) as now:
+        before, cut = opening.past(world, now, "--from", from_)
+        after, until = opening.past(world, now, "--to", to)
+        if any(cut[place] > end for place, end in until.items()):
+            raise UsageError(f"--from {from_} is later than --to {to}.")
+        found = changed(before, after, {partition: end for (topic, partition), end in cut.items() if topic == "events"})
+    if world.printer.for_people:
+        rows = [row for one in found for row in _for_people(one)]
+        world.printer.rows(rows, CHANGES, empty="nothing changed")
+    else:
+        world.printer.rows([to_plain(one) for one in found], [ID], empty="nothing changed")
+    world.printer.note(f"from {opening.vector(cut)}")
+    world.printer.note(f"to {opening.vector(until)}")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("diff", rich_help_panel=PANEL)(diff)
+
+
+def _for_people(changed: Changed) -> list[dict[str, Any]]:
+    """A line for each record that was written in between."""
+    whole = to_plain(changed)
+    return [
+        {**record, **{name: whole[name] for name in ("job_id", "before", "after")}, "why": _why(record["fact"] or {})}
+        for record in whole["records"]
+    ]
+
+
+def _why(fact: dict[str, Any]) -> str:
+    return str(fact.get("reason") or fact.get("cause") or "")
