@@ -148,6 +148,20 @@ class StallPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Replacement:
+    """How a job takes over from the one that it replaces.
+
+    from_: "latest" (a savepoint made when the old one is stopped, else its newest checkpoint), "scratch", or what people
+    said of a place that the spec's restore_from then holds. after_rev: intents on the old job up to this revision were
+    there before: later ones of people go before the replacement. reason: why, for people.
+    """
+
+    from_: str = "latest"
+    after_rev: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSubmitted:
     """A job and all that is needed to start it. Holds no time, event id or actor, so that the same job submitted twice
     is one fact."""
@@ -165,6 +179,7 @@ class JobSubmitted:
     replaces: str | None = None
     checkpoint_retention: CheckpointRetention = CheckpointRetention.DELETE
     stall_policy: StallPolicy = StallPolicy()
+    replacement: Replacement = Replacement()
 
 
 @dataclass(frozen=True, slots=True)

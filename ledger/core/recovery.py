@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ledger.core.facts import CheckpointRetention, FailureRule, GraphRef, RestorePoint, StallPolicy
+from ledger.core.facts import CheckpointRetention, FailureRule, GraphRef, Replacement, RestorePoint, StallPolicy
 
 
 class JobState(StrEnum):
@@ -68,6 +68,8 @@ class RecoveryEntry:
     failure_rate_interval_s: seconds in which its policy counts failures, 0 = it does not: whether a start is stamped.
     stall_policy: None = nobody watches, or nothing runs by the log. stalls_at: when it counts as stalled unless a new
     checkpoint comes first, in seconds since the epoch by the leader's clock; stalled: that time has come.
+    replaces: the job that this one takes over from; replacement: how. inherits: nothing of it was recorded yet, so what its
+    next attempt begins from are the restore points of that job.
     """
 
     job_id: str
@@ -110,6 +112,8 @@ class RecoveryEntry:
     stalls_at: float | None = None
     stalled: bool = False
     asks: tuple[str, ...] = ()
+    replacement: Replacement = Replacement()
+    inherits: bool = False
 
     @property
     def in_recovery_set(self) -> bool:

@@ -32,6 +32,7 @@ from ledger.core.facts import (
     OnStall,
     Progress,
     RefusedRestorePoint,
+    Replacement,
     RestartKind,
     RestartPolicy,
     RestorePoint,
@@ -48,6 +49,7 @@ _OUTSIDE = RestorePoint(0, 0, "hdfs:///old/checkpoint-ü-✓")
 _LABELS = {"team": "payments", "a": "", "größe": "✓"}
 _RULES = (FailureRule("config", 64, "", True), FailureRule("ünreachable", None, "timed? out ✓"))
 _STALLS = StallPolicy(30.5, 4, OnStall.RESTART)
+_REPLACEMENT = Replacement("2/12", 5, "release 7 ✓")
 
 #: One of each class with every field set to something else than its default. What lies in golden/ was written from these.
 FULL: tuple[Any, ...] = (
@@ -55,6 +57,7 @@ FULL: tuple[Any, ...] = (
         "orders", "prod", "subprocess", _GRAPH,
         RestartPolicy(RestartKind.FAILURE_RATE, 5, 2.5, 30.0, 3.0, 0.25, 600.0, OnExhausted.FAIL, 4, 900.5, _RULES),
         3, -7, _LABELS, "eu", _OUTSIDE, "orders-0", CheckpointRetention.KEEP, _STALLS,
+        _REPLACEMENT,
     ),
     JobAdmitted(_DIGEST),
     IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops", True),
@@ -73,6 +76,7 @@ FULL: tuple[Any, ...] = (
         "attempt 2 failed: exit status 3", WinningIntent("RUN", 4, "uuid-4", 2, "latest", True, "go on", "carol", True),
         True, 3, -7, "eu", _LABELS, "orders-0", CheckpointRetention.KEEP, ("admitted", "running/1"), 3, 4711, 7,
         1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True, ("ask-1", "ask-2"),
+        _REPLACEMENT, True,
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)
