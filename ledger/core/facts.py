@@ -161,6 +161,9 @@ class Replacement:
     reason: str = ""
 
 
+NO_REPLACEMENT = Replacement()
+
+
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
     """A job and all that is needed to start it. Holds no time, event id or actor, so that the same job submitted twice
@@ -179,7 +182,7 @@ class JobSubmitted:
     replaces: str | None = None
     checkpoint_retention: CheckpointRetention = CheckpointRetention.DELETE
     stall_policy: StallPolicy = StallPolicy()
-    replacement: Replacement = Replacement()
+    replacement: Replacement = NO_REPLACEMENT
 
 
 @dataclass(frozen=True, slots=True)

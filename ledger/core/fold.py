@@ -205,7 +205,7 @@ def _downwards(job: Job, place: RestorePoint) -> Iterator[RestorePoint]:
             return
         place = fact.base
     if place.attempt == 0:
-        yield from _outside(job)
+        yield from _outside(job, place)
 
 
 def _kept_restore_points(job: Job, keep: int) -> set[tuple[int, int]]:
@@ -218,10 +218,14 @@ def _kept_restore_points(job: Job, keep: int) -> set[tuple[int, int]]:
     return {point.order for way in ways for point in _first(way, keep)}
 
 
-def _outside(job: Job) -> Iterator[RestorePoint]:
-    """The spec's restore_from. It has no place among this job's own attempts, whatever numbers it bears elsewhere."""
-    if job.spec is not None and job.spec.restore_from is not None:
-        yield replace(job.spec.restore_from, attempt=0, id=0)
+def _outside(job: Job, recorded: RestorePoint | None = None) -> Iterator[RestorePoint]:
+    """The spec's restore_from; of a job that replaces another, what an attempt was recorded to begin from, which no spec
+    could know. It has no place among this job's own attempts, whatever numbers it bears elsewhere."""
+    if job.spec is None:
+        return
+    point = recorded if recorded is not None and job.spec.replaces is not None else job.spec.restore_from
+    if point is not None:
+        yield replace(point, attempt=0, id=0)
 
 
 def _newest_of(n: int) -> RestorePoint:
@@ -242,6 +246,15 @@ def _restore_from_named(job: Job) -> bool:
         return job.spec is not None and job.spec.restore_from is not None
     record = job.attempt(highest)
     return highest == job.checkpointed or (record is not None and record.base is not None)
+
+
+def _inherits(job: Job, spec: JobSubmitted) -> bool:
+    """Whether the next start begins from the restore points of the job that this one replaces: nothing of it is recorded
+    yet, and nobody has said another place."""
+    if spec.replaces is None or spec.restore_from is not None or spec.replacement.from_ != "latest":
+        return False
+    retry = _retry_of_end(job)
+    return not job.recorded and not job.checkpointed and (retry is None or retry.from_ == "latest")
 
 
 # -- other parts -----------------------------------------------------------------------------------------------------
@@ -297,7 +310,8 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
         outcome=end[0].outcome if end else "", outcome_writer=end[0].writer if end else "",
         known=job.known(top), base=record.base if record else None,
         intent=intent, slots=spec.slots, priority=spec.priority, region=spec.region, labels=dict(spec.labels),
-        replaces=spec.replaces, checkpoint_retention=spec.checkpoint_retention, **rest,
+        replaces=spec.replaces, replacement=spec.replacement, inherits=_inherits(job, spec),
+        checkpoint_retention=spec.checkpoint_retention, **rest,
     )  # fmt: skip
 
 

@@ -6,13 +6,16 @@ The reconciler performs them; `jobledger plan` prints them. Both come through `a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ledger.core import outside
-from ledger.core.plan import NOTHING, Action, Knowledge, Wait, decide
+from ledger.core.plan import NOTHING, Action, Knowledge, Start, Wait, decide
 from ledger.core.pools import Pools, admit, holding
 from ledger.core.recovery import RecoveryEntry
+from ledger.core.replacing import Side
+from ledger.core.weaving import weave
 
 #: (job id, attempt, alive, the engine's own id): ports.ObservedAttempt is one.
 Listed = tuple[str, int, bool, str]
@@ -68,7 +71,7 @@ class View(NamedTuple):
 
     idle: False while an action on it is under way, or what the last one wrote is not in the entry yet: nothing is planned.
     waits_for: why nothing can be planned for it, "" = something can. starting: as in `pools.holding`. put_off: its start
-    was just tried and could not be made.
+    was just tried and could not be made. steady: as in `replacing.Side`.
     """
 
     entry: RecoveryEntry
@@ -77,22 +80,57 @@ class View(NamedTuple):
     waits_for: str = ""
     starting: int = 0
     put_off: bool = False
+    steady: bool = False
 
 
 def actions_of(
-    views: Mapping[str, View], observed: Observed, pools: Pools, starts_max: int, unread: str = ""
-) -> list[Action]:
-    """What to do now. views: job id -> view, of every job that has an entry. unread: as in `pools.admit`."""
+    views: Mapping[str, View], observed: Observed, pools: Pools, starts_max: int, unread: str = "",
+    unreadable: Collection[str] = (),
+) -> list[Action]:  # fmt: skip
+    """What to do now. views: job id -> view, of every job that has an entry. unread: as in `pools.admit`. unreadable: jobs
+    whose entry can't be read."""
     wanted: list[Action] = []
     for job_id, view in views.items():
         if view.waits_for:
             wanted.append(Wait(job_id, view.waits_for))
         elif view.idle:
             wanted += judge(view.entry, observed.alive(view.entry.runner, job_id), view.known)
-    entries = {action.job_id: views[action.job_id].entry for action in wanted}
     held = slots_held(views, observed, pools)
+
+    def side(job_id: str) -> Side | None:
+        view = views.get(job_id)
+        if view is None or view.entry.retiring:
+            return None
+        alive = observed.alive(view.entry.runner, job_id)
+        idle = view.idle and not view.waits_for
+        return Side(view.entry, alive, view.known, idle, view.starting, view.steady)
+
+    def no_room(new: RecoveryEntry, old: Side) -> str:
+        return _no_room(new, old, held, pools)
+
+    new_ones = [job_id for job_id, view in views.items() if view.entry.replaces is not None]
+    wanted = weave(wanted, side, new_ones, unread, unreadable, no_room)
+    entries = {action.job_id: views[action.job_id].entry for action in wanted}
+    for action in wanted:
+        if isinstance(action, Start) and action.inherited is not None:  # they count for its place in a pool's queue
+            entries[action.job_id] = replace(entries[action.job_id], restore_points=action.inherited.points)
     put_off = {job_id for job_id in entries if views[job_id].put_off}
     return admit(wanted, entries, held, pools, starts_max, put_off, unread)
+
+
+def _no_room(new: RecoveryEntry, old: Side, held: Mapping[str, int], pools: Pools) -> str:
+    """Why a job would wait for slots even without the one that it replaces; "" = it would not. Then that one runs on."""
+    pool = pools.of(new)
+    if pool is None:
+        return ""
+    gone = len(holding(old.entry, old.alive, frozenset(), old.starting)) if pools.of(old.entry) is pool else 0
+    free = pool.slots - held[pool.name] + gone * old.entry.slots
+    if new.slots <= free:
+        return ""
+    return (
+        f"waiting for slots: needs {new.slots}, {max(free, 0)} of {pool.slots} would be free in pool {pool.name} "
+        f"without {old.entry.job_id}, which runs on until then"
+    )
 
 
 def slots_held(views: Mapping[str, View], observed: Observed, pools: Pools) -> Counter[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledger.core.facts import OnStall
+from ledger.core.facts import IntentDeclared, OnStall, RestorePoint
 from ledger.core.job import is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
 
@@ -64,11 +64,19 @@ class Settle(NamedTuple):
     n: int
 
 
+class Inherited(NamedTuple):
+    """What a job that replaces another begins from: offered, best first. named: as `RecoveryEntry.restore_from_named`."""
+
+    points: tuple[RestorePoint, ...]
+    named: bool
+
+
 class Start(NamedTuple):
-    """Choose a restore point for attempt n, record the choice, then start."""
+    """Choose a restore point for attempt n, record the choice, then start. inherited: None = the job's own are offered."""
 
     job_id: str
     n: int
+    inherited: Inherited | None = None
 
 
 class StartAgain(NamedTuple):
@@ -116,9 +124,27 @@ class Retire(NamedTuple):
     forced: bool = False
 
 
+class Declare(NamedTuple):
+    """Put an intent on the log that follows from another job's: that one replaces this one (`core.replacing`)."""
+
+    job_id: str
+    rev: int
+    id: str
+    fact: IntentDeclared
+
+
+class Refuse(NamedTuple):
+    """Attempt n can't begin, whatever comes: say so as a fact, and quarantine the job."""
+
+    job_id: str
+    n: int
+    cause: str
+
+
 Action = (
     Wait | Confirm | Stop | StopStalled | AskSavepoint | Settle | Start | StartAgain | Lose | GiveUp | Close | Retire
-)
+    | Declare | Refuse
+)  # fmt: skip
 
 
 class Knowledge(NamedTuple):
@@ -147,7 +173,7 @@ def decide(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge 
     job_id, top = entry.job_id, entry.attempt
     if entry.retiring:
         return ()
-    covered = entry.intent.attempt if entry.intent and entry.intent.force else 0
+    covered = _covered(entry)
     silent = alive is None
     if alive is None:
         if not 0 < _last_started(entry) <= covered:
@@ -171,6 +197,20 @@ def decide(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge 
             return _superseded(entry, alive, known) or _missing(entry, running, known) or _stalled(entry, known)
         case _:
             return (Wait(job_id, f"state {entry.state} is unknown to this version"),)
+
+
+def at_rest(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING) -> bool:
+    """Whether nothing of the job runs, nothing that was started can begin yet, and all that its runner has to say is in the
+    log. A runner that is silent has said it all with the end of the last attempt."""
+    covered = _covered(entry)
+    if alive is None:
+        return _last_started(entry) <= covered or bool(entry.outcome and is_runner(entry.outcome_writer))
+    return all(n <= covered for n in alive) and (entry.terminal or _settled(entry, known, covered))
+
+
+def _covered(entry: RecoveryEntry) -> int:
+    """Attempts up to this one count as settled without the runner's word."""
+    return entry.intent.attempt if entry.intent and entry.intent.force else 0
 
 
 def _last_started(entry: RecoveryEntry) -> int:

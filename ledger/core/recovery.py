@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ledger.core.facts import CheckpointRetention, FailureRule, GraphRef, Replacement, RestorePoint, StallPolicy
+from ledger.core.facts import (
+    NO_REPLACEMENT,
+    CheckpointRetention,
+    FailureRule,
+    GraphRef,
+    Replacement,
+    RestorePoint,
+    StallPolicy,
+)
 
 
 class JobState(StrEnum):
@@ -112,7 +120,7 @@ class RecoveryEntry:
     stalls_at: float | None = None
     stalled: bool = False
     asks: tuple[str, ...] = ()
-    replacement: Replacement = Replacement()
+    replacement: Replacement = NO_REPLACEMENT
     inherits: bool = False
 
     @property

@@ -26,8 +26,11 @@ from ledger.core.plan import (
     Action,
     AskSavepoint,
     Close,
+    Declare,
     GiveUp,
+    Inherited,
     Lose,
+    Refuse,
     Retire,
     Settle,
     Start,
@@ -36,7 +39,7 @@ from ledger.core.plan import (
     StopStalled,
 )  # fmt: skip
 from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import Attempt, Ended, Register, Result, parse_key, parse_register, partition_of
+from ledger.core.registers import Attempt, Ended, Intent, Register, Result, parse_key, parse_register, partition_of
 from ledger.core.restart import FAILURE_TIMES_MAX
 from ledger.ports import Clock, Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
 from ledger.roles.events import EventFactory
@@ -58,6 +61,8 @@ class Memory:
     nothing is planned from an entry older than that.
     recorded: the highest attempt that it has recorded. put_off: why the last start could not be made, "" = it could, or
     there was none; put_off_at: when, by the monotonic clock.
+    runs_since: the attempt that runs, and since when this reconciler sees that, by the monotonic clock; only of jobs that
+    replace others.
     """
 
     relayed: set[bytes] = field(default_factory=set)
@@ -69,6 +74,7 @@ class Memory:
     recorded: int = 0
     put_off: str = ""
     put_off_at: float = 0.0
+    runs_since: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,8 @@ class Flows:
                 return self._ask_savepoint(entry, memory, n, asks)
             case Settle(_, n):
                 return self._settle(entry, memory, n)
-            case Start(_, n):
-                return self._start(entry, memory, n)
+            case Start(_, n, inherited):
+                return self._start(entry, memory, n, inherited)
             case StartAgain(_, n):
                 return self._start_again(entry, memory, n)
             case Lose(_, n, outcome, cause):
@@ -114,13 +120,18 @@ class Flows:
                 return self._close(entry, memory, n, outcome, forced)
             case Retire(_, forced):
                 return self._retire(entry, memory, forced)
+            case Declare():
+                return self._declare(entry, memory, action)
+            case Refuse(_, n, cause):
+                return self._verdict(entry, memory, n, cause)
             case _:
                 return None
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
-    def _start(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
-        outcome: TaskOutcome = yield self._prepare(entry, n, entry.restore_points, entry.restore_from_named)
+    def _start(self, entry: RecoveryEntry, memory: Memory, n: int, inherited: Inherited | None) -> Flow:
+        offered = inherited or Inherited(entry.restore_points, entry.restore_from_named)
+        outcome: TaskOutcome = yield self._prepare(entry, n, offered.points, offered.named)
         self._put_off(memory, outcome)
         if outcome.status is TaskStatus.REFUSED:
             yield from self._verdict(entry, memory, n, outcome.reason)
@@ -187,6 +198,13 @@ class Flows:
             times = (*times, now if entry.failed_at is None else entry.failed_at)[-FAILURE_TIMES_MAX:]
         recorded_at = now if entry.failure_rate_interval_s else None
         return AttemptStarted(entry.digest, base, refused, entry.failures, times, recorded_at)
+
+    def _declare(self, entry: RecoveryEntry, memory: Memory, order: Declare) -> Flow:
+        """The entry that the order was judged by may be older than what people said since: the revision decides."""
+        log.info("declare", job=entry.job_id, kind=order.fact.kind, rev=order.rev, reason=order.fact.reason)
+        failpoints.hit("replace.undeclared")
+        yield from self._write(entry, memory, (Intent(order.rev, order.id), order.fact))
+        failpoints.hit("replace.declared")
 
     # -- ending --------------------------------------------------------------------------------------------------------
 

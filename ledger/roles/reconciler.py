@@ -41,13 +41,15 @@ log = structlog.get_logger(ROLE)
 class ReconcilerSettings:
     """tick_s: how long one step waits for news. observe_interval_s: how long until the next pass without any.
     starts_max: starts a pass. pools: what starts share. put_off_s: how long a job whose start could not be made lets the
-    others of its pool go first. records_max: per poll."""
+    others of its pool go first. replaced_after_s: how long a job must have run before the one that it replaces is canceled,
+    unless it makes a checkpoint. records_max: per poll."""
 
     tick_s: float = 0.1
     observe_interval_s: float = 1.0
     starts_max: int = 50
     pools: Pools = NO_POOLS
     put_off_s: float = 5.0
+    replaced_after_s: float = 10.0
     records_max: int = 5_000
 
 
@@ -183,7 +185,10 @@ class Reconciler:
         self._ends: Marks | None = None
         self._observed = Observed(observe(self._runners, self._unheard), self._observed)
         views = {job_id: self._view(entry) for job_id, entry in self.published.entries.items()}
-        actions = actions_of(views, self._observed, self._settings.pools, self._settings.starts_max, self._unread())
+        actions = actions_of(
+            views, self._observed, self._settings.pools, self._settings.starts_max, self._unread(),
+            self.published.unreadable,
+        )  # fmt: skip
         self._confirm(views, actions)
         waits = {job_id: self._memory[job_id].put_off for job_id, view in views.items() if view.put_off}
         for action in actions:
@@ -225,7 +230,17 @@ class Reconciler:
         if entry.state not in (JobState.CREATED, JobState.RESTARTING):
             memory.put_off = ""
         lately = memory.put_off_at + self._settings.put_off_s > self._clock.monotonic()
-        return View(entry, known, idle, old if idle else "", starting, bool(memory.put_off) and lately)
+        put_off = bool(memory.put_off) and lately
+        return View(entry, known, idle, old if idle else "", starting, put_off, self._steady(entry, memory))
+
+    def _steady(self, entry: RecoveryEntry, memory: Memory) -> bool:
+        """Whether a job that replaces another has run for long enough, by what this reconciler has seen itself."""
+        if entry.replaces is None or entry.state is not JobState.RUNNING or not entry.known:
+            memory.runs_since = (0, 0.0)
+            return False
+        if memory.runs_since[0] != entry.attempt:
+            memory.runs_since = (entry.attempt, self._clock.monotonic())
+        return self._clock.monotonic() >= memory.runs_since[1] + self._settings.replaced_after_s
 
     def _past_claim(self, partition: int, as_of: int) -> bool:
         return as_of > self._barrier.get(partition, 0)
