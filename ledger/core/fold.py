@@ -249,12 +249,12 @@ def _restore_from_named(job: Job) -> bool:
 
 
 def _inherits(job: Job, spec: JobSubmitted) -> bool:
-    """Whether the next start begins from the restore points of the job that this one replaces: nothing of it is recorded
-    yet, and nobody has said another place."""
+    """Whether the next start begins from the restore points of the job that this one replaces, as they are then (it may have
+    been resumed meanwhile): this one has no checkpoint of its own yet, and nobody has said another place."""
     if spec.replaces is None or spec.restore_from is not None or spec.replacement.from_ != "latest":
         return False
     retry = _retry_of_end(job)
-    return not job.recorded and not job.checkpointed and (retry is None or retry.from_ == "latest")
+    return not job.checkpointed and (retry is None or retry.from_ == "latest")
 
 
 # -- other parts -----------------------------------------------------------------------------------------------------
@@ -311,6 +311,7 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
         known=job.known(top), base=record.base if record else None,
         intent=intent, slots=spec.slots, priority=spec.priority, region=spec.region, labels=dict(spec.labels),
         replaces=spec.replaces, replacement=spec.replacement, inherits=_inherits(job, spec),
+        begun=spec.replaces is not None and job.recorded > 0,
         checkpoint_retention=spec.checkpoint_retention, **rest,
     )  # fmt: skip
 

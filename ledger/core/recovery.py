@@ -76,8 +76,8 @@ class RecoveryEntry:
     failure_rate_interval_s: seconds in which its policy counts failures, 0 = it does not: whether a start is stamped.
     stall_policy: None = nobody watches, or nothing runs by the log. stalls_at: when it counts as stalled unless a new
     checkpoint comes first, in seconds since the epoch by the leader's clock; stalled: that time has come.
-    replaces: the job that this one takes over from; replacement: how. inherits: nothing of it was recorded yet, so what its
-    next attempt begins from are the restore points of that job.
+    replaces: the job that this one takes over from; replacement: how. inherits: it has no checkpoint of its own yet, so its
+    next attempt begins from what that job has; begun: an attempt of it was recorded.
     """
 
     job_id: str
@@ -122,6 +122,7 @@ class RecoveryEntry:
     asks: tuple[str, ...] = ()
     replacement: Replacement = NO_REPLACEMENT
     inherits: bool = False
+    begun: bool = False
 
     @property
     def in_recovery_set(self) -> bool:

@@ -92,8 +92,8 @@ def step(new: Side, old: Side | None, rival: str = "", before: str = "") -> Step
 def _begin(new: Side, old: Side | None, rival: str, before: str) -> Step:
     n = new.entry
     if old is None:
-        gone = n.inherits or not n.attempt
-        return Step(refuse=f"{n.replaces}, which it replaces, is retired or was never there" if gone else "")
+        lost = not n.begun and (n.inherits or not n.attempt)
+        return Step(refuse=f"{n.replaces}, which it replaces, is retired or was never there" if lost else "")
     o = old.entry
     if o.job_id == n.job_id:
         return Step(refuse="a job can't replace itself")
@@ -101,9 +101,10 @@ def _begin(new: Side, old: Side | None, rival: str, before: str) -> Step:
         return Step(refuse=f"{o.job_id} is being replaced by {rival}")
     if o.state is JobState.FINISHED and not n.attempt:
         return Step(refuse=f"{o.job_id} finished before it could be stopped; retry it if there is something left to do")
-    if o.terminal and o.inherits and n.inherits:
+    unbegun = o.replaces is not None and not o.begun
+    if o.terminal and unbegun and n.inherits:
         return Step(refuse=f"{o.job_id} was over before it began, so there is nothing to begin from; replace {o.replaces}")
-    if before or (o.inherits and not o.terminal):
+    if before or (unbegun and not o.terminal):
         return Step(wait=f"waits for {o.job_id} to take over from {before or o.replaces} first")
     if not old.idle:
         return Step(wait=f"waits for {o.job_id} to come to rest")
@@ -117,7 +118,7 @@ def _begin(new: Side, old: Side | None, rival: str, before: str) -> Step:
 def _once_at_rest(new: Side, old: Side) -> Step:
     n, o = new.entry, old.entry
     if old.at_rest:
-        if not n.inherits:
+        if not n.inherits or (n.begun and not o.restore_points):
             return Step()
         points = tuple(replace(point, attempt=0, id=0) for point in o.restore_points)
         return Step(inherited=Inherited(points, o.restore_from_named or bool(points)))

@@ -45,7 +45,7 @@ def weave(
     for action in wanted:
         if action.job_id in by_new:
             action = _of_new(action, by_new[action.job_id], unreadable, no_room, extra)
-        action = _of_old(action, by_old.get(action.job_id, ()))
+        action = _of_old(action, by_old.get(action.job_id, ()), extra)
         out.append(_kept(action, sides, taken) if taken else action)
     acted = {action.job_id for action in out}
     for pair in pairs:
@@ -140,13 +140,17 @@ def _settling(pair: Pair) -> list[Action]:
     return []
 
 
-def _of_old(action: Action, pairs: Iterable[Pair]) -> Action:
+def _of_old(action: Action, pairs: Iterable[Pair], extra: list[Action]) -> Action:
     for pair in pairs:
         new = pair.new.entry
         if isinstance(action, Start | StartAgain) and (new.state is JobState.RUNNING or not pair.new.at_rest):
-            return Wait(action.job_id, f"{new.job_id} runs in its place; cancel that one to bring it back")
-        if isinstance(action, Retire) and new.inherits and not new.terminal and not pair.rival:
-            return Wait(action.job_id, f"{new.job_id} is to begin from its restore points")
+            if new.state is JobState.RUNNING or pair.new.alive or pair.new.starting:
+                return Wait(action.job_id, f"{new.job_id} runs in its place; cancel that one to bring it back")
+            if pair.new.idle and pair.new.alive is not None:
+                extra.append(Settle(new.job_id, new.attempt))
+            return Wait(action.job_id, f"waits until nothing can come of {new.job_id}, which was to replace it")
+        if isinstance(action, Retire) and not new.terminal and not pair.rival and not new.begun:
+            return Wait(action.job_id, f"{new.job_id} is to take over from it")
     return action
 
 

@@ -76,7 +76,7 @@ FULL: tuple[Any, ...] = (
         "attempt 2 failed: exit status 3", WinningIntent("RUN", 4, "uuid-4", 2, "latest", True, "go on", "carol", True),
         True, 3, -7, "eu", _LABELS, "orders-0", CheckpointRetention.KEEP, ("admitted", "running/1"), 3, 4711, 7,
         1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True, ("ask-1", "ask-2"),
-        _REPLACEMENT, True,
+        _REPLACEMENT, True, True,
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)
