@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ledger import declaring, failpoints, savepoints
+from ledger import declaring, failpoints, replacing, savepoints
 from ledger.core.facts import Fact, IntentDeclared, IntentKind, JobSubmitted, RestorePoint, SavepointAsked
 from ledger.core.garbage import GRACE_MIN_S
 from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
@@ -20,8 +20,9 @@ from ledger.core.registers import Ask, Intent, Register, Spec
 from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused
 from ledger.finding import SEE_ALL, resolve
 from ledger.ports import BlobStore
-from ledger.reading import JobLog, Source, recovery_set, result_of
+from ledger.reading import POLL_S, JobLog, Source, recovery_set, registers_of, result_of
 from ledger.recorder import Recorded
+from ledger.replacing import LATEST, Replaced
 from ledger.watching import Watch
 
 ANSWER_S = 30.0
@@ -63,9 +64,9 @@ class Client:
         """job id -> entry of every job that is not retired; `.live()` of it are those to be brought back."""
         return recovery_set(self.source)
 
-    def resolve(self, ref: str, retired: bool = False) -> str:
+    def resolve(self, ref: str, retired: bool = False, taking_over: bool = True) -> str:
         """The id of the job that `ref` names; see `finding.resolve`."""
-        return resolve(self.source, ref, retired)
+        return resolve(self.source, ref, retired, taking_over)
 
     def submit(
         self, spec: JobSubmitted, graph: Path, *, job_id: str | None = None, unique: bool = False,
@@ -105,6 +106,63 @@ class Client:
                     hint=f"Does a projector run? To ask again: submit the same with --id {job_id}.",
                 )
         return job_id
+
+    def spec(self, job_id: str) -> JobSubmitted:
+        """What a job was submitted as. Raises: NotFound; Refused: it is retired, and nothing of that is left."""
+        log = registers_of(self.source, job_id)
+        if (retired := result_of(log.job())) is not None:
+            raise Refused(f"{job_id} is {retired.state} and retired.")
+        if (spec := log.job().spec) is None:
+            raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+        return spec
+
+    def to_replace(self, old_id: str, new_id: str | None) -> tuple[str, JobSubmitted]:
+        """Which job is to be replaced by the one of this id, and the spec that the new one has what is not said of it from:
+        the old one's, or its own where it is there already, so that the same replacement can be asked for once more
+        whatever became of the old job. Raises: as `spec`."""
+        if new_id is not None:
+            there = registers_of(self.source, new_id).job().spec
+            if there is not None and there.replaces is not None and old_id in (there.replaces, new_id):
+                return there.replaces, there
+        return old_id, self.spec(old_id)
+
+    def fetch_graph(self, spec: JobSubmitted, path: Path) -> None:
+        """Writes the graph of a job to `path`, checked. Raises: PermanentError if it is not there; Unreachable."""
+        self._blobs.fetch(spec.graph, path)
+
+    def replace(
+        self, old_id: str, spec: JobSubmitted, graph: Path, *, from_: str = LATEST, reason: str = "",
+        job_id: str | None = None, unique: bool = False, timeout_s: float = ANSWER_S,
+        named: Callable[[str], None] | None = None,
+    ) -> str:  # fmt: skip
+        """Submits a job that replaces another, as `submit` does; its id. The reconciler does the rest: stops the old one,
+        starts the new one from what it left, cancels the old one once the new one runs, or resumes it.
+
+        from_: "latest", "scratch", a restore point of the old job as "<attempt>/<id>", or a location. unique: the old job
+        does not count. Idempotent: the same replacement again is the one that is there.
+        Raises: as `submit`; Refused also if the old job is over or is being replaced; UsageError: no such restore point, or
+        a job that the ledger can't stop; NotFound."""
+        jobs = replacing.Jobs(self.source)
+        for taker, its in jobs.takers(old_id):
+            if job_id in (None, taker) and replacing.says_the_same(its, spec, old_id, from_, reason, graph):
+                return self.submit(its, graph, job_id=taker, timeout_s=timeout_s, named=named)
+        old = jobs.to_replace(old_id)
+        jobs.check_free(old_id, job_id)
+        spec = replacing.spec_of(old, spec, from_, reason)
+        return self.submit(spec, graph, job_id=job_id, unique=unique, timeout_s=timeout_s, named=named)
+
+    def await_replacement(self, job_id: str, old_id: str, timeout_s: float | None = None) -> Replaced:
+        """Waits until a job runs in the place of the one that it replaces, or is given up."""
+        clock = self.source.clock
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+        with Watch(self.source, job_id) as new, Watch(self.source, old_id) as old:
+            new.read()
+            old.read()
+            while deadline is None or clock.monotonic() < deadline:
+                for watch in (new, old):
+                    if (found := watch.until(lambda: replacing.outcome(new, old), POLL_S)) is not None:
+                        return found
+        return Replaced(job_id, old_id, False, "", "the time ran out")
 
     def declare(
         self, job_id: str, kind: IntentKind, *, reason: str, from_: str = "latest", force: bool = False,
@@ -169,7 +227,7 @@ class Client:
     def _check_unique(self, spec: JobSubmitted, job_id: str) -> None:
         for entry in recovery_set(self.source).values():
             same = (entry.namespace, entry.name) == (spec.namespace, spec.name)
-            if same and entry.job_id != job_id and not entry.terminal:
+            if same and entry.job_id not in (job_id, spec.replaces) and not entry.terminal:
                 raise Refused(
                     f"{entry.namespace}/{entry.name} is {entry.state} as {entry.job_id}.",
                     hint="Cancel it first, or submit without --unique.",

@@ -15,15 +15,21 @@ SEE_ALL = "jobledger list --all shows all of them."
 Named = tuple[str, str, str]
 
 
-def resolve(source: Source, ref: str, retired: bool = False) -> str:
+def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool = True) -> str:
     """The id of the job that `ref` names: an id, `namespace/name`, a name, or the beginning of an id (4 characters or
     more). Jobs that are not over go before those that are, and those before retired ones.
 
-    retired: look among retired (and not yet admitted) jobs too. Raises: UsageError if several are meant; NotFound.
+    retired: look among retired (and not yet admitted) jobs too. taking_over: False: of two of which one is to replace the
+    other, that other is meant. Raises: UsageError if several are meant; NotFound.
     """
     entries = recovery_set(source)
     if ref in entries:
         return ref
+    if not taking_over:
+        there = {job_id for job_id, e in entries.items() if not e.terminal}
+        found = one(ref, ((j, entries[j].namespace, entries[j].name) for j in there if entries[j].replaces not in there))
+        if found is not None:
+            return found
     for over in (False, True):
         found = one(ref, ((e.job_id, e.namespace, e.name) for e in entries.values() if e.terminal is over))
         if found is not None:

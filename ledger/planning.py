@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ledger.core.facts import CheckpointRetention, RefusedRestorePoint, RestorePoint
+from ledger.core.facts import CheckpointRetention, IntentKind, RefusedRestorePoint, RestorePoint
 from ledger.core.fold import fold_job
 from ledger.core.passes import Observed, View, actions_of, judge, slots_held
 from ledger.core.plan import (
@@ -23,9 +23,11 @@ from ledger.core.plan import (
     AskSavepoint,
     Close,
     Confirm,
+    Declare,
     GiveUp,
     Knowledge,
     Lose,
+    Refuse,
     Retire,
     Settle,
     Start,
@@ -45,10 +47,14 @@ from ledger.roles.stalls import StallTimes
 from ledger.tasks import Prepared, observe, perform
 
 _STEPS_MAX = 4
+_STARTABLE = frozenset({"CREATED", "RESTARTING", "RUNNING"})
 _NAMES: Mapping[type[Action], str] = {
     Wait: "wait", Confirm: "wait", Stop: "stop", Settle: "settle", Start: "start", StartAgain: "start-again",
     StopStalled: "stop", AskSavepoint: "savepoint", Lose: "lose", GiveUp: "give-up", Close: "close", Retire: "retire",
+    Declare: "declare", Refuse: "quarantine",
 }  # fmt: skip
+#: What a replacement puts on the job that is replaced, in the words of the verbs.
+_INTENTS = {IntentKind.SUSPEND: "suspend", IntentKind.RUN: "resume", IntentKind.CANCEL: "cancel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class Planned:
     """What is done first about one job.
 
     state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose,
-    give-up, close, retire, forget, or nothing. attempt: the one that it concerns, 0 = none. restore_point: what is started
+    give-up, close, retire, forget, suspend, resume, cancel, or nothing. attempt: the one that it concerns, 0 = none. restore_point: what is started
     from, None = from scratch, or nothing is started. refused: those that were offered and do not verify. then: what
     follows if it goes well. deletes: what is deleted for good. pool: "" = not limited.
     """
@@ -108,7 +114,7 @@ def plan(
     observed = Observed(answers)
     read = _Read(source)
     views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
-    actions = actions_of(views, observed, pools, starts_max)
+    actions = actions_of(views, observed, pools, starts_max, unreadable=read.unreadable)
     started = [a for a in actions if isinstance(a, Start | StartAgain)]
     check = partial(perform, runners=runners, blobs=blobs()) if started else None
     planner = _Planner(views, observed, pools, check, source.clock.time())
@@ -167,6 +173,8 @@ class _Planner:
         entry = self._views[action.job_id].entry
         row = self._row(entry, _NAMES[type(action)], getattr(action, "n", 0), self._why(action, entry))
         match action:
+            case Start(_, _, inherited) if inherited is not None:
+                return self._checked(row, entry, *inherited)
             case Start():
                 return self._checked(row, entry, entry.restore_points, entry.restore_from_named)
             case StartAgain():
@@ -174,6 +182,10 @@ class _Planner:
                 return self._checked(row, entry, base, entry.base is not None)
             case Retire(_, forced):
                 return replace(row, deletes=tuple(_deletes(entry, forced)))
+            case Declare(_, _, _, fact):
+                return replace(row, action=_INTENTS[fact.kind])
+            case Refuse():
+                return row
         return replace(row, then=self._then(entry))
 
     def idle(self, entry: RecoveryEntry) -> Planned:
@@ -228,8 +240,10 @@ class _Planner:
                 return _why_start(entry)
             case StartAgain(_, n):
                 return f"attempt {n} was recorded, and the runner gave no sign of it"
-            case Lose(_, _, _, cause):
+            case Lose(_, _, _, cause) | Refuse(_, _, cause):
                 return cause
+            case Declare(_, _, _, fact):
+                return fact.reason
             case GiveUp() | Close() | Retire():
                 return entry.reason or f"it is {entry.state}"
 
@@ -291,6 +305,6 @@ def _uses(
     for pool in pools:
         own = [row for row in rows if row.pool == pool.name]
         starting = sum(row.slots for row in own if row.action == "start")
-        waiting = sum(row.action == "wait" for row in own)
+        waiting = sum(row.action == "wait" and row.state in _STARTABLE for row in own)
         yield PoolUse(pool.name, pool.slots, held[pool.name], starting, waiting)
 

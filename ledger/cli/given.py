@@ -153,6 +153,13 @@ def restore_point(text: str | None) -> RestorePoint | None:
     return RestorePoint(0, 0, text if "://" in text else str(Path(text).expanduser().absolute()))
 
 
+def place_to_begin(text: str) -> str:
+    """latest, scratch, a restore point of the job as ATTEMPT/ID, or a location: then a path is meant on this host."""
+    if text in ("latest", "scratch") or "://" in text or re.fullmatch(r"[1-9][0-9]*/[0-9]+", text):
+        return text
+    return str(Path(text).expanduser().absolute())
+
+
 def job_states(words: Iterable[str]) -> frozenset[str]:
     """States of jobs, in any case."""
     from ledger.core.recovery import JobState

@@ -1,4 +1,4 @@
-"""The verbs that change jobs: submit, cancel, suspend, savepoint, resume, retry; and wait."""
+"""The verbs that change jobs: submit, cancel, suspend, savepoint, resume, retry; and wait. `replace` has its own module."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ JOBS = [
     Column("STALLS", "stalls", wide=True),
     Column("INTENT", "intent", wide=True),
     Column("LABELS", "labels", wide=True),
+    Column("REPLACES", "replaces", wide=True),
     ID,
     Column("REASON", "reason", wide=True),
     Column("WAITS", "waits", wide=True),
@@ -191,6 +192,7 @@ def _record_for_people(row: dict[str, Any]) -> dict[str, Any]:
 
 _NOT_TELLING = (
     "graph", "restart_policy", "digest", "checkpoint_retention", "labels", "failure_times", "recorded_at", "stall_policy",
+    "replacement",
 )  # fmt: skip
 
 

@@ -1,0 +1,168 @@
+"""The verb `replace`: a new job in the place of one that runs."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace as with_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli import given, opening
+from ledger.cli.jobs import (
+    PANEL,
+    RUNNER,
+    CheckpointInterval,
+    Command,
+    FailureLabel,
+    Job,
+    OnStalled,
+    PermanentExitCode,
+    PermanentLabel,
+    PermanentPattern,
+    Restart,
+    StalledAfter,
+)
+from ledger.cli.options import World, verb
+from ledger.cli.showing import ID
+
+if TYPE_CHECKING:
+    from ledger.client import Client
+    from ledger.core.facts import JobSubmitted
+    from ledger.replacing import Replaced
+
+KEEP = "Default: as the old one's."
+From = Annotated[
+    str,
+    typer.Option(
+        "--from", envvar="LEDGER_REPLACE_FROM", metavar="RESTORE_POINT",
+        help="latest: a savepoint made when the old one is stopped, else its newest checkpoint. Or scratch, ATTEMPT/ID as in "
+        "show, or a location.",
+    ),
+]  # fmt: skip
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history of both for ever.")]
+Id = Annotated[str | None, typer.Option("--id", envvar="LEDGER_REPLACE_ID", metavar="ID", help="Id of the new job; default: a new UUIDv7.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"Name for people. {KEEP}")]
+Namespace = Annotated[str | None, typer.Option("--namespace", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")]
+Unique = Annotated[
+    bool, typer.Option("--unique", help="Refuse if another job of this name is not over.", show_default=False)
+]
+Priority = Annotated[int | None, typer.Option("--priority", metavar="N", help=f"Higher ones start first. {KEEP}")]
+Slots = Annotated[
+    int | None, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help=f"Of its pool. {KEEP}")
+]
+Graph = Annotated[
+    list[Path] | None,
+    typer.Option("--graph", metavar="FILE", help="A file or folder to take along, instead of the old one's; may be given again."),
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="A variable beside, or instead of, the old one's; may be given again."),
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until it runs in place of the old one, or is given up.", show_default=False)
+]
+
+
+@verb
+def replace(
+    world: World, job: Job, command: Command = None, from_: From = "latest", reason: Why = "", id_: Id = None,
+    name: Name = None, namespace: Namespace = None, unique: Unique = False, restart: Restart = None,
+    priority: Priority = None, slots: Slots = None, graph: Graph = None, env: Env = None,
+    permanent_exit_code: PermanentExitCode = None, permanent_pattern: PermanentPattern = None,
+    failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
+    checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
+    wait: Wait = False,
+) -> None:  # fmt: skip
+    """Replace a job by a new one: stop it with a savepoint, go on from there, cancel it once the new one runs.
+
+    What is not given is as the old job has it: command, files, variables, policies, name. If the new one is quarantined,
+    fails for good or is canceled first, the old one is resumed. The last line of the answer is the id of the new job; the
+    same again changes nothing. With --wait exit code 0: it runs in the place of the old one; 1: it was given up.
+    """
+    from ledger.replacing import check_runner
+
+    rules = given.failure_rules(
+        permanent_exit_code or (), permanent_pattern or (), failure_label or (), permanent_label or ()
+    )
+    stalls = (checkpoint_interval, stalled_after, on_stall)
+    policy = given.restart_policy(restart, rules)
+    changes: dict[str, Any] = {"priority": priority, "slots": slots}
+    changes["name"] = None if name is None else given.name(name, "--name")
+    changes["namespace"] = None if namespace is None else given.name(namespace, "--namespace")
+    changes["stall_policy"] = given.stall_policy(*stalls) if any(value is not None for value in stalls) else None
+    place = given.place_to_begin(from_)
+    variables = given.environment(env or ())
+    with opening.client(world, "submitting") as (client, tell), ExitStack() as stack:
+        old_id, old = client.to_replace(client.resolve(job, retired=True, taking_over=False), id_)
+        check_runner(old_id, old.runner)
+        spec = with_(old, **{name: value for name, value in changes.items() if value is not None})
+        kept = old.restart_policy if restart is None else policy
+        spec = with_(spec, restart_policy=with_(kept, failure_rules=rules or old.restart_policy.failure_rules))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobledger-replace-")))
+        blob = _blob(client, old, folder, command or [], graph or [], variables)
+        job_id = client.replace(
+            old_id, spec, blob, from_=place, reason=reason.strip(), job_id=id_, unique=unique, named=tell
+        )  # fmt: skip
+        if wait:
+            tell(f"waiting until {job_id} runs in place of {old_id}")
+        replaced = client.await_replacement(job_id, old_id) if wait else None
+    _answer(world, old_id, job_id, spec, replaced)
+
+
+def register(app: typer.Typer) -> None:
+    # Unlike with submit, options may stand behind the first word, which is JOB; the command's own stand behind --.
+    app.command("replace", rich_help_panel=PANEL)(replace)
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _blob(
+    client: Client, old: JobSubmitted, folder: Path, command: list[str], files: list[Path], variables: dict[str, str]
+) -> Path:
+    """The packed graph: the old one's, but for what is given."""
+    from ledger.adapters.runners.subprocess.graph import pack, unpack
+    from ledger.adapters.runners.subprocess.unpacking import MANIFEST
+    from ledger.errors import UsageError
+
+    blob = folder / "old"
+    client.fetch_graph(old, blob)
+    if not (command or files or variables):
+        return blob
+    if old.runner != RUNNER:
+        raise UsageError(
+            f"The graph of a job of the runner {old.runner} is none of ours to change.",
+            hint="Leave out the command, --graph and --env: then it is taken as it is.",
+        )
+    graph = unpack(blob, folder / "unpacked")
+    own = sorted(path for path in (folder / "unpacked").iterdir() if path.name != MANIFEST)
+    return pack(
+        command or graph.command, files or own, {**graph.environment, **variables}, graph.memory_bytes,
+        graph.stop_grace_s, folder,
+    )  # fmt: skip
+
+
+def _answer(world: World, old_id: str, job_id: str, spec: JobSubmitted, replaced: Replaced | None) -> None:
+    """The id stands in the last line, whatever else is told."""
+    row: dict[str, Any] = {"job_id": job_id, "replaces": old_id}
+    if replaced is not None:
+        row |= {"state": replaced.state, "reason": replaced.reason, "done": replaced.done}
+    if not world.printer.for_people:
+        world.printer.one(row, [ID])
+    else:
+        world.printer.text(f"{spec.namespace}/{spec.name}: {_told(replaced, old_id)}")
+        world.printer.text(job_id)
+    if replaced is not None and not replaced.done:
+        raise typer.Exit(1)
+
+
+def _told(replaced: Replaced | None, old_id: str) -> str:
+    if replaced is None:
+        return f"admitted; it replaces {old_id} as soon as that has stopped"
+    because = f": {replaced.reason}" if replaced.reason else ""
+    if replaced.done:
+        return f"{replaced.state} in the place of {old_id}{because}"
+    return f"given up, it is {replaced.state}{because}; {old_id} is as it was"
