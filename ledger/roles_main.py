@@ -76,6 +76,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
         )  # fmt: skip
         settings = ReconcilerSettings(
             observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max,
+            replaced_after_s=config.reconciler.replaced_after_s,
             pools=config.limits(),
         )
         parts = _parts(config, "reconciler", force_lead)

@@ -80,6 +80,9 @@ class Reconciler(Section):
     starts_max: int = Field(default=20, ge=1)
     """Attempts started in one pass over the set. More wait for the next ("start rate"), so that a cold start does not flood
     a host. What may run at the same time is limited by pools."""
+    replaced_after_s: float = Field(default=10.0, ge=0)
+    """Seconds that an attempt of a job that replaces another must have run, without a checkpoint of its own, before the old
+    one is canceled for good. Until then it can be resumed: new code that does not work mostly says so at once."""
     gc_interval_s: float | None = Field(default=None, ge=0)
     """Seconds between two collections of garbage (`jobledger gc --apply`) by the reconciler that leads; each reads the log
     from its beginning, in a process of its own. 0: none. None: an hour where graphs lie in the folder of this ledger, none

@@ -38,12 +38,15 @@ From = Annotated[
     str,
     typer.Option(
         "--from", envvar="LEDGER_REPLACE_FROM", metavar="RESTORE_POINT",
-        help="latest: a savepoint made when the old one is stopped, else its newest checkpoint. Or scratch, ATTEMPT/ID as in "
-        "show, or a location.",
+        help="latest: a savepoint made when the old one is stopped, else its newest checkpoint. Or scratch, ATTEMPT/ID as "
+        "in show, or a location.",
     ),
 ]  # fmt: skip
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history of both for ever.")]
-Id = Annotated[str | None, typer.Option("--id", envvar="LEDGER_REPLACE_ID", metavar="ID", help="Id of the new job; default: a new UUIDv7.")]
+Id = Annotated[
+    str | None,
+    typer.Option("--id", envvar="LEDGER_REPLACE_ID", metavar="ID", help="Id of the new job; default: a new UUIDv7."),
+]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"Name for people. {KEEP}")]
 Namespace = Annotated[str | None, typer.Option("--namespace", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")]
 Unique = Annotated[
@@ -55,11 +58,15 @@ Slots = Annotated[
 ]
 Graph = Annotated[
     list[Path] | None,
-    typer.Option("--graph", metavar="FILE", help="A file or folder to take along, instead of the old one's; may be given again."),
+    typer.Option(
+        "--graph", metavar="FILE", help="A file or folder to take along, in place of the old one's; may be given again."
+    ),
 ]
 Env = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME=VALUE", help="A variable beside, or instead of, the old one's; may be given again."),
+    typer.Option(
+        "--env", metavar="NAME=VALUE", help="A variable beside the old one's, or in place of it; may be given again."
+    ),
 ]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until it runs in place of the old one, or is given up.", show_default=False)

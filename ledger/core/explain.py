@@ -41,6 +41,7 @@ from ledger.core.registers import (
     Spec,
     register_name,
 )  # fmt: skip
+from ledger.core.replacing import is_stop
 
 #: The rules of the fold in their order; the first that applies decides.
 RULES = {
@@ -178,7 +179,8 @@ def _origins(job: Job, entry: RecoveryEntry) -> Iterator[Origin]:
     below = 0  # the attempt whose base led here
     for point in entry.restore_points:
         if point.attempt == 0:
-            origin = "restore_from of the spec"
+            named = job.spec is None or job.spec.restore_from is not None
+            origin = "restore_from of the spec" if named else f"left by {entry.replaces}, which this job replaces"
         elif below == 0 and chosen != "latest":
             origin = f"completed by attempt {point.attempt}, chosen by retry --from"
         elif point.attempt == below:
@@ -271,6 +273,9 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
     if entry.terminal:
         return "the reconciler to retire it"
     match entry.state:
+        case JobState.CREATED if entry.replaces is not None:
+            stops = "to stop with a savepoint" if entry.inherits else "to stop"
+            return f"{entry.replaces}, which it replaces, {stops}; then the reconciler to start attempt 1"
         case JobState.CREATED:
             return "the reconciler to start attempt 1"
         case JobState.RESTARTING:
@@ -279,6 +284,8 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
             return f"its restart delay of {entry.restart_delay_s:g} s, until {due_at}"
         case JobState.CANCELLING | JobState.FAILING:
             return f"the reconciler to stop what runs and to close attempt {entry.next_attempt}"
+        case JobState.SUSPENDED if entry.intent is not None and is_stop(entry.intent.id):
+            return "the job that replaces it: canceled once that runs, resumed if that is given up"
         case JobState.SUSPENDED:
             return "an operator: resume or cancel"
         case JobState.QUARANTINED:

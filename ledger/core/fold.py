@@ -249,8 +249,8 @@ def _restore_from_named(job: Job) -> bool:
 
 
 def _inherits(job: Job, spec: JobSubmitted) -> bool:
-    """Whether the next start begins from the restore points of the job that this one replaces, as they are then (it may have
-    been resumed meanwhile): this one has no checkpoint of its own yet, and nobody has said another place."""
+    """Whether the next start begins from what the job that this one replaces has by then (it may have been resumed
+    meanwhile): this one has no checkpoint of its own yet, and nobody has said another place."""
     if spec.replaces is None or spec.restore_from is not None or spec.replacement.from_ != "latest":
         return False
     retry = _retry_of_end(job)

@@ -1,0 +1,55 @@
+"""`replace` on real servers: the new code goes on from a savepoint of the old, and code that does not work is given up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from ledger.core.facts import CheckpointKind
+from ledger.core.recovery import JobState, RecoveryEntry
+from tests.acceptance.folder import TICKER, Folder
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+
+PYTHON = sys.executable
+
+
+def is_in(folder: Folder, job_id: str, state: JobState) -> RecoveryEntry | None:
+    """Its entry, if it is in this state and a sign of its attempt is known."""
+    entry = folder.entry(job_id)
+    return entry if entry is not None and entry.state is state and entry.known else None
+
+
+def saved(entry: RecoveryEntry | None) -> bool:
+    return entry is not None and entry.base is not None and entry.base.kind is CheckpointKind.SAVEPOINT
+
+
+def test_new_code_takes_over_and_bad_code_is_given_up(shared_ledger: Folder) -> None:
+    folder = shared_ledger
+    folder.ticker("old")
+    folder.until(lambda: (entry := folder.entry("old")) and entry.restore_points, "the old one has a checkpoint")
+    again = ("replace", "old", "--id", "new", "--reason", "release 2", "--", PYTHON, "-c", TICKER, str(folder.enough))
+    folder.run(*again)
+    os.kill(folder.pid("reconciler-1"), signal.SIGKILL)  # it may have begun with it, or not
+    assert folder.run(*again).stdout.splitlines()[-1] == "new"
+
+    def taken_over() -> bool:
+        alive = folder.alive()
+        assert not {"old", "new"} <= alive.keys()
+        return "new" in alive and is_in(folder, "old", JobState.CANCELED) is not None
+
+    folder.until(taken_over, "the new one runs in the place of the old", timeout_s=150)
+    new = folder.entry("new")
+    assert new is not None and saved(new) and new.base is not None and "/old/" in new.base.location
+    ticks = int(new.base.location.rpartition("-")[2])
+    assert f"begins at {ticks}" in folder.run("logs", "new").stdout
+
+    bad = ("--id", "bad", "--restart", "none", "--wait")
+    told = folder.run("replace", "new", *bad, "--", PYTHON, "-c", "raise SystemExit(3)", expect=1)
+    assert "given up, it is QUARANTINED" in told.stdout and "exit code 3" in told.stdout
+    back = folder.until(lambda: is_in(folder, "new", JobState.RUNNING), "the one that was to be replaced is back")
+    assert back.attempt == 2 and saved(back) and back.base is not None and back.base.attempt == 1
+    folder.run("cancel", "bad", "--reason", "it is no good")
