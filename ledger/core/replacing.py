@@ -99,7 +99,7 @@ def _begin(new: Side, old: Side | None, rival: str, before: str) -> Step:
         return Step(refuse="a job can't replace itself")
     if rival:
         return Step(refuse=f"{o.job_id} is being replaced by {rival}")
-    if o.state is JobState.FINISHED and not n.attempt:
+    if o.state is JobState.FINISHED and (n.inherits or not n.begun) and not _retried(n):
         return Step(refuse=f"{o.job_id} finished before it could be stopped; retry it if there is something left to do")
     unbegun = o.replaces is not None and not o.begun
     if o.terminal and unbegun and n.inherits:
@@ -113,6 +113,11 @@ def _begin(new: Side, old: Side | None, rival: str, before: str) -> Step:
     if (wanted := _wanted_again(n, o)) is not None:
         return Step(wait=f"waits: {o.job_id} was {wanted}; to go on, suspend it; to leave it at that, cancel this one")
     return Step(declare=_stop(n, o), wait=_stopping(n, o))
+
+
+def _retried(n: RecoveryEntry) -> bool:
+    """Whether people ask for the very start that is due."""
+    return n.intent is not None and n.intent.kind == IntentKind.RETRY and n.intent.attempt == n.attempt
 
 
 def _once_at_rest(new: Side, old: Side) -> Step:

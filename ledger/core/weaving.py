@@ -149,9 +149,16 @@ def _of_old(action: Action, pairs: Iterable[Pair], extra: list[Action]) -> Actio
             if pair.new.idle and pair.new.alive is not None:
                 extra.append(Settle(new.job_id, new.attempt))
             return Wait(action.job_id, f"waits until nothing can come of {new.job_id}, which was to replace it")
-        if isinstance(action, Retire) and not new.terminal and not pair.rival and not new.begun:
-            return Wait(action.job_id, f"{new.job_id} is to take over from it")
+        if isinstance(action, Retire) and not new.terminal and not pair.rival and (reason := _why_kept(new, pair)):
+            return Wait(action.job_id, reason)
     return action
+
+
+def _why_kept(new: RecoveryEntry, pair: Pair) -> str:
+    if not new.begun:
+        return f"{new.job_id} is to take over from it"
+    points = pair.old.entry.restore_points if pair.old is not None else ()
+    return f"{new.job_id} may begin from its restore points" if new.inherits and points else ""
 
 
 def _taken(new: RecoveryEntry) -> Iterable[RestorePoint]:

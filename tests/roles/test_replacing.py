@@ -96,7 +96,7 @@ def test_the_new_one_begins_from_the_savepoint_of_the_old_which_is_then_canceled
     assert pair.state("old") == "CANCELED"
     old = pair.entry("old")
     assert old is not None and "replaced by new, which began from its savepoint 1/1007" in old.reason
-    assert pair.r.waits["old"] == "the job that replaced it may begin from 1/1007"
+    assert pair.r.waits["old"] == "new may begin from its restore points"
 
 
 def test_the_savepoint_stays_until_the_new_one_needs_it_no_more(pair: Pair) -> None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from ledger.adapters import avro, cloudevents
+from ledger.core.facts import JobSubmitted
 from ledger.core.fold import fold
-from ledger.core.recovery import RecoveryEntry, same_meaning
-from ledger.core.registers import Attempt, Ended, Result, parse_key
+from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
+from ledger.core.registers import Attempt, Ended, Result, Spec, parse_key
+from ledger.core.replacing import STOP, intent_id, is_stop
 from tests.simulation.copies import (
     Copied,
     Leased,
@@ -80,8 +83,10 @@ def order_free(events: Sequence[Copied], rng: random.Random, samples: int = 5) -
 
 
 def _live(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
-    """Without what is retiring: something may be left beside a `result`, which the leader then removes."""
-    return {job_id: entry for job_id, entry in folded(records).items() if not entry.retiring}
+    """Without what is retiring: something may be left beside a `result`, which the leader then removes. And of what is over
+    without the list of its registers: what was pruned may lie in the log once more, and is removed with the rest."""
+    entries = folded(records).items()
+    return {job_id: replace(entry, registers=()) for job_id, entry in entries if not entry.retiring}
 
 
 # -- I4: what is over stays over ---------------------------------------------------------------------------------------
@@ -277,13 +282,55 @@ def view_faithful(view: Mapping[str, RecoveryEntry], recovery: Sequence[Copied])
     return _differences("I7 a reader holds | what counts", view, counts)
 
 
+def replaced_by(events: Iterable[Copied]) -> dict[str, str]:
+    """Job -> the one that it replaces."""
+    out = {}
+    for record in events:
+        parsed = parse_key(record.key)
+        if parsed is not None and isinstance(parsed[1], Spec) and record.value is not None:
+            spec = avro.read(parsed[1], record.value)
+            if isinstance(spec, JobSubmitted) and spec.replaces is not None:
+                out[parsed[0]] = spec.replaces
+    return out
+
+
+def links(events: Iterable[Copied], jobs: Mapping[str, RecoveryEntry]) -> set[str]:
+    """Jobs that replace, or are replaced by, one that is not over."""
+    found = set()
+    for new, old in replaced_by(events).items():
+        if (there := jobs.get(old)) is not None and not there.terminal:
+            found.add(new)
+        if (there := jobs.get(new)) is not None and not there.terminal:
+            found.add(old)
+    return found
+
+
+def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], full: bool) -> Findings:
+    """I14, when all is quiet: a job that is held for another stays so only if that one was suspended itself, or waits for
+    slots. And of what it has begun from nothing was deleted."""
+    lost = entry.begun and "no restore point verifies" in entry.reason
+    found = [f"I14 {entry.job_id}: {entry.reason}"] * lost
+    if entry.state is not JobState.SUSPENDED or entry.intent is None or not is_stop(entry.intent.id):
+        return found
+    by = next((other for job_id, other in jobs.items() if intent_id(job_id, STOP) == entry.intent.id), None)
+    if by is None:
+        return [*found, f"I14 {entry.job_id} is held for nobody"]
+    waits = by.state is JobState.SUSPENDED or (full and by.state in (JobState.CREATED, JobState.RESTARTING))
+    return found + [f"I14 {entry.job_id} is {entry.state} for {by.job_id}, which is {by.state}"] * (not waits)
+
+
 # -- I8: each attempt starts once --------------------------------------------------------------------------------------
 
 
 def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
-    """I8: each attempt at most once, recorded before, with no other of its job alive, and (I12) from the newest checkpoint
-    that the job had."""
+    """I8: each attempt at most once, recorded before, with no other of its job alive, and none of a job that it replaces or
+    that replaces it (I14); and (I12) from the newest checkpoint that the job had, or else the one that it replaces."""
     found: Findings = []
+    replaces = replaced_by(events)
+    partners: dict[str, set[str]] = defaultdict(set)
+    for new, old in replaces.items():
+        partners[new].add(old)
+        partners[old].add(new)
     recorded: dict[tuple[str, int], float] = {}
     for record in events:
         if (parsed := parse_key(record.key)) is not None and isinstance(parsed[1], Attempt) and record.value is not None:
@@ -304,8 +351,14 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
                 found.append(f"I8 {job_id}/{n} started beside {sorted(alive[job_id])}")
             if recorded.get((job_id, n), float("inf")) > run.at:
                 found.append(f"I8 {job_id}/{n} started without a record of it")
-            if run.place != newest.get(job_id):
-                found.append(f"I12 {job_id}/{n} began from {run.place}, the newest was {newest.get(job_id)}")
+            beside = [other for other in partners[job_id] if alive[other]]
+            found += [f"I14 {job_id}/{n} started beside {other}" for other in beside]
+            owner = job_id
+            while owner not in newest and owner in replaces:
+                owner = replaces[owner]
+            expected = ("", None) if owner not in newest else (owner, newest[owner])
+            if (run.owner, run.place) != expected:
+                found.append(f"I12 {job_id}/{n} began from {run.place} of {run.owner or 'nobody'}, not from {expected}")
             started.add((job_id, n))
             alive[job_id].add(n)
     return found

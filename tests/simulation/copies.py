@@ -54,13 +54,15 @@ class Told(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What a runner saw, in order. place: of a start the (attempt, id) that it began from, of a checkpoint its own."""
+    """What a runner saw, in order. place: of a start the (attempt, id) that it began from, of a checkpoint its own. owner:
+    of a start the job that the place is of."""
 
     kind: Literal["start", "checkpoint", "end"]
     job_id: str
     n: int
     at: float
     place: tuple[int, int] | None = None
+    owner: str = ""
 
 
 class Leased(NamedTuple):

@@ -87,9 +87,15 @@ class LoggedRunner(MemoryRunner):
 
     def _run(self, job_id: str, attempt: MemoryAttempt) -> None:
         if not attempt.order:
-            base = attempt.base.order if attempt.base else None
-            self._evidence.ran.append(Ran("start", job_id, attempt.n, self._time.time(), base))
+            owner, place = _place(attempt.base.location) if attempt.base else ("", None)
+            self._evidence.ran.append(Ran("start", job_id, attempt.n, self._time.time(), place, owner))
         super()._run(job_id, attempt)
 
     def alive(self) -> list[tuple[str, int]]:
         return [(a.job_id, a.n) for a in self.observe() if a.alive]
+
+
+def _place(location: str) -> tuple[str, tuple[int, int]]:
+    """Job, attempt and id of a checkpoint by where it lies."""
+    job_id, n, name = location.split("/")[-3:]
+    return job_id, (int(n), int(name.partition("-")[2]))

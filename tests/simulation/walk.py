@@ -44,6 +44,8 @@ class Walk:
         self.seed, self.rng, self._said = seed, random.Random(seed), said
         said.clear()
         self.world = World(self._pauses, random.Random(f"{seed} slots").choice([None, None, 2, 3]))
+        self.replacing = random.Random(f"{seed} replacing")
+        self.replace_rate = self.replacing.choice([0.0, 0.5])
         self.happened: dict[str, int] = {}
         self.findings: Findings = []
         self.paused: dict[Actor, float] = {}  # until when, by the clock
@@ -169,7 +171,11 @@ class Walk:
         if len(self.jobs) < JOBS_MAX and (not self.jobs or rng.random() < 0.5):
             job_id = f"job-{len(self.jobs) + 1}"
             self.jobs[job_id] = 0
-            event = world.spec(job_id, world.put(job_id), rng.choice([0, 0, 0, 1]), varied=True)
+            old = self._to_replace(job_id)
+            event = world.spec(
+                job_id, world.put(job_id), rng.choice([0, 0, 0, 1]), varied=True, replaces=old,
+                after_rev=self.jobs[old] if old else 0,
+            )  # fmt: skip
         else:
             job_id = rng.choice([*self.jobs])
             self.jobs[job_id] += 1
@@ -181,6 +187,15 @@ class Walk:
         world.send(event, kind=kind)
         if kind != "fail":
             self.sent.append(event)
+
+    def _to_replace(self, job_id: str) -> str | None:
+        """In half of the walks a new job may replace an earlier one, perhaps one that is over or is being replaced. By a
+        generator of its own, so that the walks without it are what they were."""
+        others = sorted({*self.jobs} - {job_id})
+        if not others or self.replacing.random() >= self.replace_rate:
+            return None
+        self._count("replace")
+        return self.replacing.choice(others[-3:])
 
     def _return(self) -> None:
         due = [entry for entry in self.absent if entry[0] <= self.world.clock.monotonic()]

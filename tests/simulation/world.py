@@ -25,6 +25,7 @@ from ledger.core.facts import (
     IntentKind,
     JobSubmitted,
     OnStall,
+    Replacement,
     RestartKind,
     RestartPolicy,
     StallPolicy,
@@ -108,7 +109,7 @@ class World:
             stream = SimStream(self.log, RECOVERY, self.stage)
             reconciler = Reconciler(
                 parts, {"memory": SimRunner(self.runner, self.stage)}, stream, executor,
-                ReconcilerSettings(tick_s=0.0, observe_interval_s=0.2, pools=self.pools()),
+                ReconcilerSettings(tick_s=0.0, observe_interval_s=0.2, pools=self.pools(), replaced_after_s=1.0),
             )  # fmt: skip
             instance = Instance(role, who, reconciler, lease, Actor(who, reconciler.step), executor, stream)
         self.instances.append(instance)
@@ -184,7 +185,10 @@ class World:
         self.blobs.stored[uri] = data
         return GraphRef(uri, digest, len(data))
 
-    def spec(self, job_id: str, graph: GraphRef, attempts_max: int = 0, varied: bool = False) -> Event:
+    def spec(
+        self, job_id: str, graph: GraphRef, attempts_max: int = 0, varied: bool = False, replaces: str | None = None,
+        after_rev: int = 0,
+    ) -> Event:  # fmt: skip
         """varied: by its number a job has a failure rate, or is watched for progress: with a budget, since once all faults
         have stopped nobody makes checkpoints either, and it must come to rest."""
         policy, stalls = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max, 1.0), StallPolicy()
@@ -192,7 +196,10 @@ class World:
             policy = replace(policy, kind=RestartKind.FAILURE_RATE, failures_per_interval=5, failure_rate_interval_s=20.0)
         elif varied and job_id.endswith(("2", "5", "8")):
             policy, stalls = replace(policy, attempts_max=attempts_max or 3), StallPolicy(1.0, 2, OnStall.RESTART)
-        spec = JobSubmitted(job_id, "default", "memory", graph, policy, stall_policy=stalls)
+        spec = JobSubmitted(
+            job_id, "default", "memory", graph, policy, stall_policy=stalls, replaces=replaces,
+            replacement=Replacement(after_rev=after_rev),
+        )  # fmt: skip
         return self.event(job_id, Spec(avro.spec_digest(spec)), spec)
 
     def intent(self, job_id: str, rev: int, kind: IntentKind, attempt: int = 0) -> Event:
@@ -293,11 +300,15 @@ class World:
         alive = set(self.runner.alive())
         full = self.slots is not None and len(alive) >= self.slots
         jobs = copies.folded(events)
+        links = checkers.links(events, jobs)
         for job_id, entry in jobs.items():
+            found += checkers.held_for_nothing(entry, jobs, full)
             if entry.state is JobState.RUNNING:
                 found += [] if (job_id, entry.attempt) in alive else [f"{job_id}/{entry.attempt} does not run"]
             elif full and entry.state in (JobState.CREATED, JobState.RESTARTING):
                 continue
+            elif job_id in links and entry.state not in (JobState.CANCELLING, JobState.FAILING):
+                continue  # the two wait for each other, by what people said, or for one that is over to be done with
             elif entry.state not in (JobState.SUSPENDED, JobState.QUARANTINED):
                 found.append(f"{job_id} is still {entry.state}")
         found += [
