@@ -152,11 +152,12 @@ class Replacement:
     """How a job takes over from the one that it replaces.
 
     from_: "latest" (a savepoint made when the old one is stopped, else its newest checkpoint), "scratch", or what people
-    said of a place that the spec's restore_from then holds. after_rev: intents on the old job up to this revision were
-    there before: later ones of people go before the replacement. reason: why, for people.
+    said of a place that the spec's restore_from then holds. "" = latest too, and is what no `replace` writes: so releases
+    that know nothing of replacements can't read such a spec, and don't start it beside the old job. after_rev: intents on
+    the old job up to this revision were there before: later ones of people go before the replacement. reason: for people.
     """
 
-    from_: str = "latest"
+    from_: str = ""
     after_rev: int = 0
     reason: str = ""
 

@@ -251,7 +251,7 @@ def _restore_from_named(job: Job) -> bool:
 def _inherits(job: Job, spec: JobSubmitted) -> bool:
     """Whether the next start begins from what the job that this one replaces has by then (it may have been resumed
     meanwhile): this one has no checkpoint of its own yet, and nobody has said another place."""
-    if spec.replaces is None or spec.restore_from is not None or spec.replacement.from_ != "latest":
+    if spec.replaces is None or spec.restore_from is not None or spec.replacement.from_ not in ("", "latest"):
         return False
     retry = _retry_of_end(job)
     return not job.checkpointed and (retry is None or retry.from_ == "latest")

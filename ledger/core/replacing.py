@@ -190,4 +190,8 @@ def began_from(n: RecoveryEntry, o: RecoveryEntry) -> str:
         return f"which began from {n.base}"
     if own.kind is CheckpointKind.SAVEPOINT:
         return f"which began from its savepoint {own}"
-    return f"which began from its checkpoint {own}" + ", since it made no savepoint" * (n.replacement.from_ == "latest")
+    if n.replacement.from_ not in ("", "latest"):
+        return f"which began from its checkpoint {own}"
+    saved = next((point for point in o.restore_points if point.kind is CheckpointKind.SAVEPOINT), None)
+    why = "since it made no savepoint" if saved is None else f"newer than its savepoint {saved}"
+    return f"which began from its checkpoint {own}, {why}"

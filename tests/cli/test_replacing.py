@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from ledger import failpoints
+from ledger.adapters import schemas
 from ledger.adapters.runners.subprocess.graph import unpack
 from ledger.core.facts import (
     AttemptEnded,
@@ -76,6 +78,14 @@ def test_what_is_not_given_of_the_graph_is_the_old_ones(shell, old):
     packed, folder = graph(shell, replaced(shell, old, "--", "python", "etl.py", "--fast"))
     assert packed.command == ("python", "etl.py", "--fast") and packed.environment == {"A": "1", "B": "2"}
     assert (folder / "etl.py").read_text() == "print(1)"
+
+
+def test_a_release_that_knows_no_replacements_can_not_read_the_spec(shell, old):
+    """It would start the job at once, beside the old one."""
+    new = replaced(shell, old)
+    (record,) = [value for key, value in shell.values().items() if key.startswith(f"{new}/spec/".encode())]
+    newest = schemas.versions()["JobSubmitted"][-1]
+    assert newest.version == 3 and record[2:10] == newest.fingerprint
 
 
 def test_nothing_given_is_the_very_same_graph(shell, old):
@@ -192,3 +202,32 @@ def test_wait_tells_what_became_of_it(shell, old, done):
 def test_o_json_is_one_object(shell, old):
     told = json.loads(shell.good("replace", old, "--id", "new", "-o", "json"))
     assert told == {"job_id": "new", "replaces": old}
+
+
+@pytest.mark.parametrize("point", ["submit.unstored", "submit.stored", "recorded"])
+def test_the_command_may_be_killed_at_any_point(shell, old, monkeypatch, point):
+    """And then be given again: there is one replacement, and before it is recorded nothing has changed."""
+
+    class Killed(BaseException):
+        pass
+
+    def hit(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    record = shell.recorder.record
+
+    def and_killed(*what):
+        record(*what)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoints, "hit", hit)
+        if point == "recorded":
+            patched.setattr(shell.recorder, "record", and_killed)
+        with pytest.raises(Killed):
+            shell.client().replace(old, spec(shell, old), shell.graph(), reason="release 7")
+    there = [j for j, e in shell.client().recovery_set().items() if e.replaces == old]
+    assert there == [] and shell.now(old).state == "RUNNING"
+    again = shell.client().replace(old, spec(shell, old), shell.graph(), reason="release 7")
+    assert [j for j, e in shell.client().recovery_set().items() if e.replaces == old] == [again]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.core.facts import CheckpointKind, GraphRef, IntentKind, Replacement, RestorePoint
@@ -278,6 +278,7 @@ def jobs(draw: st.DrawFn, job_id: str) -> tuple[View, frozenset[int]]:
     return View(found, known, draw(st.booleans()), "", starting, False, draw(st.booleans())), alive
 
 
+@settings(max_examples=500, deadline=None)
 @given(jobs("new"), jobs("old"), st.booleans())
 def test_laws_of_a_pass(one: tuple[View, frozenset[int]], two: tuple[View, frozenset[int]], answers: bool) -> None:
     (n, n_alive), (o, o_alive) = one, two
