@@ -119,6 +119,28 @@ def test_a_failed_job_is_started_from_its_newest_sound_restore_point(cluster: Pl
     assert cluster.starts() == [(1, None), (2, "1/3")]
 
 
+def test_one_that_replaces_another_waits_for_it_then_begins_from_what_it_left(cluster: Planning) -> None:
+    cluster.job("old")
+    cluster.go()
+    left = cluster.runner.checkpoint("old", 1, 7)
+    cluster.go(3)
+    leave(cluster)
+    cluster.job("new", replace(SPEC, replaces="old"))
+    cluster.go(3)
+    stops = cluster.row("old")
+    assert (stops.action, stops.why) == ("suspend", "new is to replace it")
+    assert (cluster.row("new").action, cluster.row("new").why) == ("wait", "waits for old to stop with a savepoint")
+    cluster.intend("old", IntentKind.SUSPEND)
+    cluster.runner.stop("old", 1, "stopped")
+    cluster.go(3)
+    begins = cluster.row("new")
+    assert begins.action == "start" and begins.restore_point is not None
+    assert begins.restore_point.location == left.location
+    cluster.job("lost", replace(SPEC, replaces="nobody"))
+    cluster.go(3)
+    assert cluster.row("lost").action == "quarantine" and "nobody, which it replaces" in cluster.row("lost").why
+
+
 def test_a_job_that_no_projector_has_seen_end_is_planned_from_the_log(cluster: Planning) -> None:
     """Nobody publishes any more: the plan folds by itself, and reckons the delay from now."""
     cluster.job("job")

@@ -11,9 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ledger.core.explain import RULES, explain
-from ledger.core.facts import OnExhausted, OnStall, RestartKind, RestartPolicy, StallPolicy
+from ledger.core.facts import OnExhausted, OnStall, RestartKind, RestartPolicy, RestorePoint, StallPolicy
 from ledger.core.fold import fold_job
 from ledger.core.job import Job
+from ledger.core.replacing import STOP, intent_id
 from tests.core.given import (
     DIGEST,
     OTHER_DIGEST,
@@ -33,6 +34,7 @@ FAILS = RestartPolicy(RestartKind.NONE, on_exhausted=OnExhausted.FAIL)
 LOST = "ended/1/lost/reconciler-1"
 FAILED = "ended/1/failed/agent-a"
 SPEC = f"spec/{DIGEST}"
+HELD = intent_id("new", STOP)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,8 @@ SPEC = f"spec/{DIGEST}"
         ([FAILED], {SPEC: spec(restart_policy=FAILS)}, "FAILING", 5, [FAILED, SPEC], "close attempt 2"),
         (["ended/1/failed-permanent/agent-a"], {}, "QUARANTINED", 5, ["ended/1/failed-permanent/agent-a"], "retry"),
         (["running/1"], {"intent/1/u": intent("SUSPEND")}, "SUSPENDED", 4, ["intent/1/u"], "an operator: resume"),
+        ([], {f"intent/1/{HELD}": intent("SUSPEND")}, "SUSPENDED", 4, [f"intent/1/{HELD}"], "the job that replaces it"),
+        ([], {SPEC: spec(replaces="old")}, "CREATED", 7, ["admitted"], "old, which it replaces, to stop with a savepoint"),
         ([], {"intent/1/u": intent("CANCEL")}, "CANCELLING", 4, ["intent/1/u"], "close attempt 1"),
         (["ended/1/finished/agent-a", "running/2"], {}, "FINISHED", 3, ["ended/1/finished/agent-a"], "retire"),
         (["result/FAILED", "running/1"], {}, "FAILED", 1, ["result/FAILED"], "last registers"),
@@ -58,6 +62,13 @@ def test_the_rule_and_the_registers_that_decide(names, facts, state, rule, becau
     assert list(told.because)[: len(because)] == because
     assert waits_for in told.waits_for
     assert told.rule_text == RULES[rule]
+
+
+def test_what_was_left_by_the_job_that_it_replaces_is_called_so():
+    left = replace(started(), base=RestorePoint(0, 0, "/sav-9"))
+    told = explain(given(FAILED, facts={SPEC: spec(replaces="old"), "attempt/1/1": left}))
+    (only,) = told.restore_points
+    assert (only.restore_point.location, only.origin) == ("/sav-9", "left by old, which this job replaces")
 
 
 def test_a_retry_that_counts_decides_too():
