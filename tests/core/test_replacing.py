@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ledger.core.facts import CheckpointKind, GraphRef, IntentKind, Replacement, RestorePoint
 from ledger.core.passes import Observed, View, actions_of
@@ -286,33 +285,41 @@ INTENTS = [
 STATE_OF = {"SUSPEND": S.SUSPENDED, "CANCEL": S.CANCELLING}
 
 
-@st.composite
-def jobs(draw: st.DrawFn, job_id: str) -> tuple[View, frozenset[int]]:
-    wins = draw(st.sampled_from(INTENTS)) if job_id == "old" else None
+def drawn(rng: random.Random, job_id: str) -> tuple[View, frozenset[int]]:
+    """A job in any state, and what of it is alive."""
+    wins = rng.choice(INTENTS) if job_id == "old" else None
     states = [S.CREATED, S.RUNNING, S.RESTARTING, S.QUARANTINED, S.FINISHED, S.CANCELED, S.FAILED, S.SUSPENDED]
-    state = STATE_OF.get(wins.kind, draw(st.sampled_from(states))) if wins else draw(st.sampled_from(states))
-    n = 0 if state is S.CREATED else draw(st.integers(1, 2))
-    ended = state not in (S.CREATED, S.RUNNING) and (state not in (S.SUSPENDED, S.CANCELLING) or draw(st.booleans()))
-    alive = frozenset(draw(st.sets(st.integers(1, n)))) if n else frozenset[int]()
-    found = job(job_id, state, n, "stopped" if ended else "", intent=wins, due=draw(st.booleans()))
-    found = replace(found, outcome_writer=draw(st.sampled_from([A, "reconciler-1"])) if ended else "")
+    state = STATE_OF.get(wins.kind if wins else "", rng.choice(states))
+    n = 0 if state is S.CREATED else rng.randint(1, 2)
+    ended = state not in (S.CREATED, S.RUNNING) and (state not in (S.SUSPENDED, S.CANCELLING) or rng.random() < 0.5)
+    alive = frozenset(k for k in range(1, n + 1) if rng.random() < 0.3)
+    found = job(job_id, state, n, "stopped" if ended else "", intent=wins, due=rng.random() < 0.5)
+    found = replace(found, outcome_writer=rng.choice([A, "reconciler-1"]) if ended else "")
     if job_id == "new":
-        own = draw(st.sampled_from([(), (RestorePoint(0, 0, "/sav-9"),), (RestorePoint(1, 1, "/chk-1"),)]))
+        own = rng.choice([(), (RestorePoint(0, 0, "/sav-9"),), (RestorePoint(1, 1, "/chk-1"),)])
         found = replace(
-            found, replaces="old", inherits=draw(st.booleans()), begun=n > 0, restore_points=own,
-            replacement=Replacement(after_rev=draw(st.integers(0, 1))),
+            found, replaces="old", inherits=rng.random() < 0.5, begun=n > 0, restore_points=own,
+            replacement=Replacement(after_rev=rng.randint(0, 1)),
         )  # fmt: skip
     else:
-        found = replace(found, restore_points=draw(st.sampled_from([(), (SAVEPOINT,)])))
-    known = Knowledge(frozenset(draw(st.sets(st.integers(1, 2)))), draw(st.booleans()))
-    starting = draw(st.sampled_from([0, 0, n + 1]))
-    return View(found, known, draw(st.booleans()), "", starting, False, draw(st.booleans())), alive
+        found = replace(found, restore_points=rng.choice([(), (SAVEPOINT,)]))
+    known = Knowledge(frozenset(k for k in (1, 2) if rng.random() < 0.5), rng.random() < 0.5)
+    starting = rng.choice([0, 0, n + 1])
+    return View(found, known, rng.random() < 0.7, "", starting, False, rng.random() < 0.5), alive
 
 
-@settings(max_examples=200, deadline=None)
-@given(jobs("new"), jobs("old"), st.booleans())
-def test_laws_of_a_pass(one: tuple[View, frozenset[int]], two: tuple[View, frozenset[int]], answers: bool) -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_laws_of_a_pass(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        check_laws(drawn(rng, "new"), drawn(rng, "old"), rng.random() < 0.8)
+
+
+def check_laws(one: tuple[View, frozenset[int]], two: tuple[View, frozenset[int]], answers: bool) -> None:
     (n, n_alive), (o, o_alive) = one, two
+    if not answers:  # a runner that has told the end of the last attempt has none alive
+        n_alive = frozenset() if n.entry.outcome_writer == A else n_alive
+        o_alive = frozenset() if o.entry.outcome_writer == A else o_alive
     listed = [("new", k, True, "x") for k in n_alive] + [("old", k, True, "x") for k in o_alive]
     observed = Observed({"memory": listed if answers else None})
     found = actions_of({"new": n, "old": o}, observed, NO_POOLS, 99)
