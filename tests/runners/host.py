@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from ledger.adapters import avro
 from ledger.adapters.local.blobs import FileBlobs
+from ledger.adapters.runners.plain import event_from_json
 from ledger.adapters.runners.subprocess import SubprocessRunner, pack
-from ledger.adapters.runners.subprocess.events import from_json
 from ledger.adapters.runners.subprocess.server import run_agent
 from ledger.adapters.runners.subprocess.supervisor import procs
 from ledger.core.facts import Fact, GraphRef, RestorePoint
@@ -239,4 +239,4 @@ def gone(pid: int) -> bool:
     return found is None or found.dead
 
 
-__all__ = ["Host", "LogFile", "facts_in", "from_json", "gone", "until"]
+__all__ = ["Host", "LogFile", "event_from_json", "facts_in", "gone", "until"]

@@ -15,7 +15,8 @@ import pytest
 
 from ledger.adapters import cloudevents
 from ledger.adapters.local.blobs import FileBlobs
-from ledger.adapters.runners.subprocess import SubprocessRunner, jobs, wire
+from ledger.adapters.runners import wire
+from ledger.adapters.runners.subprocess import SubprocessRunner, jobs
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.core.registers import Checkpoint, Ended, Running, partition_of
 from ledger.errors import ConfigError, PermanentError, Unreachable

@@ -6,13 +6,13 @@ only after the event is acknowledged *and* what must outlive it is durable.
 
 from __future__ import annotations
 
-import base64
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.adapters import avro, cloudevents
+from ledger.adapters.runners.plain import event_from_json, event_to_json
 from ledger.adapters.runners.subprocess.supervisor.files import numbered, read_json, to_json, write_durably
 from ledger.core.facts import CheckpointCompleted, Fact
 from ledger.core.registers import Ended, Register, key_of, parse_key, partition_of
@@ -95,7 +95,7 @@ class Outbox:
     def load(self) -> None:
         """Raises: OSError, ValueError, KeyError, TypeError if a file is damaged."""
         for number, path in numbered(str(self.folder)):
-            stored = self._stored(number, Path(path), from_json(read_json(path) or {}))
+            stored = self._stored(number, Path(path), event_from_json(read_json(path) or {}))
             self._maker.sequences.seen(*self._place(stored.event))
             self.events.append(stored)
         self._next = max((stored.number for stored in self.events), default=0) + 1
@@ -108,7 +108,7 @@ class Outbox:
 
         def write(sequence: int) -> None:
             made.append(self._maker.make(self.job_id, register, fact, time_s, sequence))
-            write_durably(str(path), to_json(to_plain(made[0])))
+            write_durably(str(path), to_json(event_to_json(made[0])))
 
         self._maker.sequences.take(partition_of(self.job_id, self._maker.partitions), write)
         stored = self._stored(self._next, path, made[0])
@@ -147,24 +147,3 @@ class Outbox:
     def _place(self, event: RunnerEvent) -> tuple[int, int]:
         sequence = cloudevents.parse(event.headers).sequence
         return partition_of(self.job_id, self._maker.partitions), sequence or 0
-
-
-def to_plain(event: RunnerEvent) -> dict[str, object]:
-    """As JSON can hold it."""
-    return {
-        "key": event.key.decode(),
-        "headers": [[name, base64.b64encode(value).decode()] for name, value in event.headers],
-        "value": None if event.value is None else base64.b64encode(event.value).decode(),
-    }
-
-
-def from_json(plain: Mapping[str, object]) -> RunnerEvent:
-    """`to_plain` backwards. Raises: KeyError, TypeError, ValueError."""
-    key, headers, value = plain["key"], plain["headers"], plain["value"]
-    if not isinstance(key, str) or not isinstance(headers, list) or not isinstance(value, str | None):
-        raise ValueError("no event")
-    return RunnerEvent(
-        key.encode(),
-        tuple((str(name), base64.b64decode(text, validate=True)) for name, text in headers),
-        None if value is None else base64.b64decode(value, validate=True),
-    )

@@ -13,9 +13,10 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
+from ledger.adapters.runners.plain import point_from_json, point_to_json
 from ledger.adapters.runners.subprocess.past_logs import log_folder
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, read_json, to_json, write_durably
-from ledger.core.facts import CheckpointKind, FailureRule, RestorePoint
+from ledger.core.facts import CheckpointKind, RestorePoint
 
 MARKER = "started"
 
@@ -23,37 +24,6 @@ MARKER = "started"
 class Phase(Enum):
     LIVE = auto()  # some process of it runs, or may run
     ENDED = auto()  # its end is an event
-
-
-def point_to_json(point: RestorePoint | None) -> dict[str, Any] | None:
-    if point is None:
-        return None
-    return {
-        "attempt": point.attempt, "id": point.id, "location": point.location, "size": point.size,
-        "digest": point.digest, "kind": point.kind.value,
-    }  # fmt: skip
-
-
-def point_from_json(value: dict[str, Any] | None) -> RestorePoint | None:
-    """Raises: KeyError, TypeError or ValueError if it is none."""
-    if value is None:
-        return None
-    return RestorePoint(
-        int(value["attempt"]), int(value["id"]), str(value["location"]), int(value["size"]), str(value["digest"]),
-        CheckpointKind(value["kind"]),
-    )  # fmt: skip
-
-
-def rule_to_json(rule: FailureRule) -> dict[str, Any]:
-    return {"label": rule.label, "exit_code": rule.exit_code, "pattern": rule.pattern, "permanent": rule.permanent}
-
-
-def rule_from_json(value: dict[str, Any]) -> FailureRule:
-    """Raises: KeyError, TypeError or ValueError if it is none."""
-    exit_code = value["exit_code"]
-    return FailureRule(
-        str(value["label"]), None if exit_code is None else int(exit_code), str(value["pattern"]), bool(value["permanent"])
-    )
 
 
 @dataclass

@@ -6,9 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from ledger.adapters.runners.subprocess.folders import point_from_json, point_to_json
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.core.facts import CheckpointKind, RestorePoint
 from ledger.core.registers import is_job_id
@@ -71,12 +69,3 @@ def _size(path: Path) -> int:
     with suppress(OSError):
         return checkpoints.size_of(str(path))
     return 0
-
-
-def kept_to_json(kept: Kept) -> dict[str, Any]:
-    return kept._asdict() | {"checkpoints": [point_to_json(point) for point in kept.checkpoints]}
-
-
-def kept_from_json(value: Mapping[str, Any]) -> Kept:
-    points = tuple(point for one in value["checkpoints"] if (point := point_from_json(one)) is not None)
-    return Kept(**{**value, "alive": tuple(value["alive"]), "checkpoints": points})

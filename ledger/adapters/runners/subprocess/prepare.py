@@ -10,10 +10,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ledger.adapters.runners.plain import rule_to_json
 from ledger.adapters.runners.subprocess import graph as graphs
 from ledger.adapters.runners.subprocess import supervisor
 from ledger.adapters.runners.subprocess.burial import MARK
-from ledger.adapters.runners.subprocess.folders import Attempt, rule_to_json
+from ledger.adapters.runners.subprocess.folders import Attempt
 from ledger.adapters.runners.subprocess.restore import path_of
 from ledger.adapters.runners.subprocess.supervisor.files import to_json, write_durably
 from ledger.core.facts import FailureRule, GraphRef

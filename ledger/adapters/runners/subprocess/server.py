@@ -11,14 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ledger.adapters.runners.subprocess import wire
+from ledger.adapters.runners import calls, wire
 from ledger.adapters.runners.subprocess.agent import Agent
-from ledger.adapters.runners.subprocess.events import to_plain
-from ledger.adapters.runners.subprocess.folders import point_from_json, rule_from_json
-from ledger.adapters.runners.subprocess.kept import kept_to_json
 from ledger.adapters.runners.subprocess.sender import EventSender
-from ledger.core.facts import GraphRef
-from ledger.errors import ConfigError, LedgerError, PermanentError, TemporaryError, Unreachable
+from ledger.errors import LedgerError, Unreachable
 from ledger.ids import RANDOM_BYTES, uuid7
 from ledger.ports import BlobStore, Clock
 
@@ -111,58 +107,19 @@ class Server:
         request = wire.read_line(connection, wire.REQUEST_BYTES_MAX, time.monotonic() + REQUEST_S)
         try:
             answer = {"result": self._answer(str(request["call"]), dict(request["arguments"]))}
-        except PermanentError as error:
-            answer = _failure("permanent", error)
-        except (TemporaryError, Unreachable, ConfigError) as error:  # not the job's fault: it waits until that is mended
-            answer = _failure("temporary" if isinstance(error, TemporaryError) else "unreachable", error)
+        except LedgerError as error:  # unless it is permanent it is not the job's fault: it waits until that is mended
+            answer = calls.failed(calls.kind_of(error), error)
         except Exception as error:  # a bug concerns this call alone: nothing is known of what it asked
             log.exception("a call failed")
-            answer = _failure("unreachable", error)
+            answer = calls.failed("unreachable", error)
         wire.send_line(connection, answer, time.monotonic() + REQUEST_S)
 
     def _answer(self, call: str, arguments: dict[str, Any]) -> Any:
-        handler = _CALLS.get(call)
-        if handler is None:
-            raise PermanentError(f"this agent knows no call {call!r}")
         if call not in SLOW:
-            return handler(self._agent, arguments)
+            return calls.answer(self._agent, call, arguments)
         if not self._slow.acquire(blocking=False):
             raise Unreachable("the agent is busy", hint="Ask again.")
         try:
-            return handler(self._agent, arguments)
+            return calls.answer(self._agent, call, arguments)
         finally:
             self._slow.release()
-
-
-def _failure(kind: str, error: Exception) -> dict[str, str]:
-    hint = error.hint if isinstance(error, LedgerError) else ""
-    return {"error": kind, "message": str(error) or type(error).__name__, "hint": hint}
-
-
-def _start(agent: Agent, a: dict[str, Any]) -> str:
-    graph = GraphRef(a["graph"]["uri"], a["graph"]["sha256"], a["graph"]["size"])
-    base, rules = point_from_json(a["restore_point"]), [rule_from_json(rule) for rule in a.get("failure_rules", ())]
-    return agent.start(a["job_id"], a["n"], graph, base, a["environment"], rules).value
-
-
-def _verify(agent: Agent, a: dict[str, Any]) -> str:
-    point = point_from_json(a["restore_point"])
-    if point is None:
-        raise PermanentError("there is no restore point to verify")
-    return agent.verify(point).value
-
-
-_CALLS: dict[str, Callable[[Agent, dict[str, Any]], Any]] = {
-    "start": _start,
-    "observe": lambda agent, _: [list(attempt) for attempt in agent.observe()],
-    "stop": lambda agent, a: agent.stop(a["job_id"], a["n"], a["outcome"], a["savepoint"]),
-    "savepoint": lambda agent, a: agent.savepoint(a["job_id"], a["n"], a["ask"]),
-    "fence": lambda agent, a: [to_plain(event) for event in agent.fence(a["job_id"], a["n"])],
-    "acknowledge": lambda agent, a: agent.acknowledge(a["job_id"], [key.encode() for key in a["keys"]]),
-    "verify": _verify,
-    "dispose": lambda agent, a: agent.dispose(
-        a["job_id"], [point for plain in a["restore_points"] if (point := point_from_json(plain)) is not None]
-    ),
-    "forget": lambda agent, a: agent.forget(a["job_id"]),
-    "kept": lambda agent, _: [kept_to_json(kept) for kept in agent.kept()],
-}  # fmt: skip

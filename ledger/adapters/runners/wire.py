@@ -1,8 +1,9 @@
-"""Client and server: one line of JSON there, one line back, on a Unix domain socket in the agent's folder."""
+"""Client and server: one line of JSON there, one line back, on a Unix domain socket."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -29,7 +30,7 @@ def socket_path(folder: Path) -> Iterator[str]:
 
 
 def send_line(connection: socket.socket, value: Any, deadline: float) -> None:
-    """Raises: OSError (TimeoutError after the deadline, by the monotonic clock)."""
+    """Raises: OSError (TimeoutError after the deadline, by the monotonic clock; inf = none)."""
     _limit(connection, deadline)
     connection.sendall(json.dumps(value, separators=(",", ":")).encode() + b"\n")
 
@@ -52,4 +53,4 @@ def _limit(connection: socket.socket, deadline: float) -> None:
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise TimeoutError("no answer in time")
-    connection.settimeout(left_s)
+    connection.settimeout(None if left_s == math.inf else left_s)

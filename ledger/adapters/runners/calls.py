@@ -1,0 +1,135 @@
+"""The calls of a runner that lives in another process, both halves: `CalledRunner` is what the roles hold, `answer` what
+the other process does. In between go plain values (`plain`), on whatever line there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ledger.adapters.runners import plain
+from ledger.core.facts import FailureRule, GraphRef, RestorePoint
+from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable
+from ledger.ports import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+
+T = TypeVar("T")
+ATTEMPTS_MAX = 1_000_000  # in one answer
+_ERRORS = {"permanent": PermanentError, "temporary": TemporaryError, "unreachable": Unreachable}
+
+
+class CalledRunner:
+    """Implements `ports.Runner` over `ask`, which a subclass brings."""
+
+    def ask(self, call: str, convert: Callable[[Any], T], **arguments: Any) -> T:
+        """The answer to one call. convert: from the plain value; whatever it raises says that the answer is none."""
+        raise NotImplementedError
+
+    def start(
+        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        failure_rules: Sequence[FailureRule] = (),
+    ) -> StartAnswer:
+        return self.ask(
+            "start", StartAnswer, job_id=job_id, n=n, graph=plain.graph_to_json(graph), environment=dict(environment),
+            restore_point=plain.point_to_json(restore_point),
+            failure_rules=[plain.rule_to_json(rule) for rule in failure_rules],
+        )  # fmt: skip
+
+    def observe(self) -> list[ObservedAttempt]:
+        return self.ask("observe", _listed(plain.attempt_from_json))
+
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+        self.ask("stop", _nothing, job_id=job_id, n=n, outcome=outcome, savepoint=savepoint)
+
+    def savepoint(self, job_id: str, n: int, ask: str) -> None:
+        """Asks attempt n for a savepoint, once per ask; its checkpoint event will name the ask."""
+        self.ask("savepoint", _nothing, job_id=job_id, n=n, ask=ask)
+
+    def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
+        """The agent gives at most 5000 events at a time: acknowledge them and ask again for the rest."""
+        return self.ask("fence", _listed(plain.event_from_json), job_id=job_id, n=n)
+
+    def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
+        self.ask("acknowledge", _nothing, job_id=job_id, keys=[key.decode() for key in keys])
+
+    def verify(self, restore_point: RestorePoint) -> Verification:
+        return self.ask("verify", Verification, restore_point=plain.point_to_json(restore_point))
+
+    def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
+        self.ask("dispose", _nothing, job_id=job_id, restore_points=[plain.point_to_json(p) for p in restore_points])
+
+    def forget(self, job_id: str) -> None:
+        """Raises: TemporaryError while an attempt of the job is alive."""
+        self.ask("forget", _nothing, job_id=job_id)
+
+    def kept(self) -> list[Kept]:
+        return self.ask("kept", _listed(plain.kept_from_json))
+
+
+def told(failure: Mapping[str, Any]) -> LedgerError:
+    """`failed` backwards. Raises: KeyError, TypeError: it is none."""
+    kind = _ERRORS.get(failure["error"], Unreachable)
+    return kind(plain.shown(failure["message"]), hint=plain.shown(failure.get("hint", "")))
+
+
+def failed(kind: str, error: BaseException) -> dict[str, str]:
+    """What is answered instead of a result."""
+    hint = error.hint if isinstance(error, LedgerError) else ""
+    return {"error": kind, "message": str(error) or type(error).__name__, "hint": hint}
+
+
+def kind_of(error: LedgerError) -> str:
+    if isinstance(error, PermanentError):
+        return "permanent"
+    return "temporary" if isinstance(error, TemporaryError) else "unreachable"
+
+
+def answer(runner: Runner, call: str, arguments: Mapping[str, Any]) -> Any:
+    """Makes the call; its result as a plain value. Raises: what the runner raises; PermanentError: no such call."""
+    handler = _CALLS.get(call)
+    if handler is None:
+        raise PermanentError(f"this runner knows no call {call!r}")
+    return handler(runner, arguments)
+
+
+def _start(runner: Runner, a: Mapping[str, Any]) -> str:
+    base, rules = plain.point_from_json(a["restore_point"]), [plain.rule_from_json(r) for r in a.get("failure_rules", ())]
+    graph = plain.graph_from_json(a["graph"])
+    return StartAnswer(runner.start(a["job_id"], a["n"], graph, base, a["environment"], rules)).value
+
+
+def _verify(runner: Runner, a: Mapping[str, Any]) -> str:
+    point = plain.point_from_json(a["restore_point"])
+    if point is None:
+        raise PermanentError("there is no restore point to verify")
+    return Verification(runner.verify(point)).value
+
+
+def _kept(runner: Runner, _: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A plug-in that is older than this call keeps nothing, as far as anybody knows."""
+    return [plain.kept_to_json(kept) for kept in runner.kept()] if hasattr(runner, "kept") else []
+
+
+_CALLS: Mapping[str, Callable[[Runner, Mapping[str, Any]], Any]] = {
+    "start": _start,
+    "observe": lambda runner, _: [list(attempt) for attempt in runner.observe()],
+    "stop": lambda runner, a: runner.stop(a["job_id"], a["n"], a["outcome"], a["savepoint"]),
+    "savepoint": lambda runner, a: runner.savepoint(a["job_id"], a["n"], a["ask"]),
+    "fence": lambda runner, a: [plain.event_to_json(event) for event in runner.fence(a["job_id"], a["n"])],
+    "acknowledge": lambda runner, a: runner.acknowledge(a["job_id"], [key.encode() for key in a["keys"]]),
+    "verify": _verify,
+    "dispose": lambda runner, a: runner.dispose(a["job_id"], plain.points_from_json(a["restore_points"])),
+    "forget": lambda runner, a: runner.forget(a["job_id"]),
+    "kept": _kept,
+}
+
+
+def _nothing(_: Any) -> None:
+    """The call has no result."""
+
+
+def _listed(convert: Callable[[Any], T]) -> Callable[[Any], list[T]]:
+    def converted(values: Any) -> list[T]:
+        if not isinstance(values, list) or len(values) > ATTEMPTS_MAX:
+            raise ValueError("no list, or one that is too long")
+        return [convert(value) for value in values]
+
+    return converted

@@ -1,0 +1,111 @@
+"""What runners are told and answer, as JSON can hold it, and back. Reading raises KeyError, TypeError or ValueError if a
+value is not what it should be: it may come from a program of somebody else's."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.core.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
+from ledger.core.registers import NUMBER_MAX, is_job_id
+from ledger.ports import Kept, ObservedAttempt, RunnerEvent
+
+TEXT_MAX = 2_000  # characters of a name or reason; what is longer is cut
+
+
+def shown(value: object) -> str:
+    """A text of somebody else's that people will read: bounded, and it drives no terminal. Raises: TypeError: no text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is no text")
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in value[:TEXT_MAX])
+
+
+def attempt_from_json(value: object) -> ObservedAttempt:
+    if not isinstance(value, list) or len(value) != 4:
+        raise ValueError("no attempt")
+    job_id, n, alive, engine_id = value
+    if not isinstance(job_id, str) or not is_job_id(job_id) or not isinstance(alive, bool):
+        raise ValueError("no attempt")
+    return ObservedAttempt(job_id, number_from_json(n), alive, shown(engine_id))
+
+
+def number_from_json(value: object) -> int:
+    """Of an attempt."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= NUMBER_MAX:
+        raise ValueError("no number of an attempt")
+    return value
+
+
+def graph_to_json(graph: GraphRef) -> dict[str, Any]:
+    return {"uri": graph.uri, "sha256": graph.sha256, "size": graph.size}
+
+
+def graph_from_json(value: Mapping[str, Any]) -> GraphRef:
+    return GraphRef(value["uri"], value["sha256"], value["size"])
+
+
+def point_to_json(point: RestorePoint | None) -> dict[str, Any] | None:
+    if point is None:
+        return None
+    return {
+        "attempt": point.attempt, "id": point.id, "location": point.location, "size": point.size,
+        "digest": point.digest, "kind": point.kind.value,
+    }  # fmt: skip
+
+
+def point_from_json(value: dict[str, Any] | None) -> RestorePoint | None:
+    if value is None:
+        return None
+    return RestorePoint(
+        int(value["attempt"]), int(value["id"]), str(value["location"]), int(value["size"]), str(value["digest"]),
+        CheckpointKind(value["kind"]),
+    )  # fmt: skip
+
+
+def points_from_json(values: list[dict[str, Any] | None]) -> list[RestorePoint]:
+    return [point for value in values if (point := point_from_json(value)) is not None]
+
+
+def rule_to_json(rule: FailureRule) -> dict[str, Any]:
+    return {"label": rule.label, "exit_code": rule.exit_code, "pattern": rule.pattern, "permanent": rule.permanent}
+
+
+def rule_from_json(value: dict[str, Any]) -> FailureRule:
+    exit_code = value["exit_code"]
+    return FailureRule(
+        str(value["label"]), None if exit_code is None else int(exit_code), str(value["pattern"]), bool(value["permanent"])
+    )
+
+
+def event_to_json(event: RunnerEvent) -> dict[str, Any]:
+    return {
+        "key": event.key.decode(),
+        "headers": [[name, base64.b64encode(value).decode()] for name, value in event.headers],
+        "value": None if event.value is None else base64.b64encode(event.value).decode(),
+    }
+
+
+def event_from_json(value: Mapping[str, Any]) -> RunnerEvent:
+    key, headers, body = value["key"], value["headers"], value["value"]
+    if not isinstance(key, str) or not isinstance(headers, list) or not isinstance(body, str | None):
+        raise ValueError("no event")
+    return RunnerEvent(
+        key.encode(),
+        tuple((str(name), base64.b64decode(text, validate=True)) for name, text in headers),
+        None if body is None else base64.b64decode(body, validate=True),
+    )
+
+
+def kept_to_json(kept: Kept) -> dict[str, Any]:
+    return kept._asdict() | {"checkpoints": [point_to_json(point) for point in kept.checkpoints]}
+
+
+def kept_from_json(value: Mapping[str, Any]) -> Kept:
+    if not isinstance(value["job_id"], str) or not is_job_id(value["job_id"]) or not isinstance(value["rest"], bool):
+        raise ValueError("nothing that is kept of a job")
+    return Kept(
+        value["job_id"], shown(value["where"]), float(value["age_s"]), value["rest"], int(value["rest_size"]),
+        tuple(number_from_json(n) for n in value["alive"]), tuple(points_from_json(value["checkpoints"])),
+        int(value["checkpoint_size"]),
+    )  # fmt: skip
