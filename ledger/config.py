@@ -29,6 +29,7 @@ from ledger.settings import (
     Leadership,
     Log,
     Notify,
+    Plugins,
     Pool,
     Projector,
     Reconciler,
@@ -80,6 +81,7 @@ class Config(BaseSettings):
     pools: dict[str, Pool] = Field(default_factory=dict)
     """Which jobs share how many slots: a section for each pool, `[pools.NAME]`. None by default: nothing is limited."""
     agent: Agent = Agent()
+    plugins: Plugins = Plugins()
     blobs: Blobs = Blobs()
     archive: Archive = Archive()
     leadership: Leadership = Leadership()

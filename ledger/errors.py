@@ -41,6 +41,11 @@ class Unreachable(LedgerError):
     exit_code = 3
 
 
+class RunnerBroke(Unreachable):
+    """A runner raised, died, hung or answered nonsense when it was asked. Nothing is known of what it was asked for; it is
+    asked again by itself. Its package is to be mended, or removed."""
+
+
 class OutcomeUnknown(LedgerError):
     """Sent, but not known to be stored: it may or may not be in the log. Sending the same event again is harmless."""
 

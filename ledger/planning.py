@@ -112,7 +112,7 @@ def plan(
     """blobs: called if there is a start whose graph must be looked for. Raises: Unreachable if Kafka does not answer."""
     silent: dict[str, str] = {}
     answers = observe(runners, lambda runner, error: silent.update({runner: str(error)}))
-    observed = Observed(answers)
+    observed = Observed(answers, why=silent)
     read = _Read(source)
     views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
     actions = actions_of(views, observed, pools, starts_max, unreadable=read.unreadable)

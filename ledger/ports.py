@@ -395,7 +395,7 @@ class RecoveryStream(Protocol):
 class Task:
     """One call to a runner or blob store on behalf of a job, to be performed out of the way of all others.
 
-    verb: prepare, start, fence, stop, savepoint, clean, forget (tasks.py says what each does and answers).
+    verb: prepare, start, fence, stop, savepoint, acknowledge, clean, forget (tasks.py says what each does and answers).
     """
 
     verb: str
@@ -408,6 +408,7 @@ class Task:
     outcome: str = ""
     savepoint: bool = False
     asks: tuple[str, ...] = ()
+    keys: tuple[bytes, ...] = ()
     dispose: bool = False
     forced: bool = False
     failure_rules: tuple[FailureRule, ...] = ()

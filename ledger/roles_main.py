@@ -22,6 +22,7 @@ from ledger.roles.parts import Parts, ProjectorSettings, Topics, unheard
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
 
+SLOTS = 4  # groups of actions that may be under way at once, beside one for each plug-in
 HEADER_BYTES_MAX = 16_384  # what keys, headers and the batch around a value may take
 
 
@@ -58,6 +59,7 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
 def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
     """Raises: ConfigError if a topic or a setting of the blob store is not as it must be; Unreachable if there is no
     broker."""
+    from ledger.adapters.asking import SideBySide
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
     from ledger.adapters.spark.stream import SparkRecoveryStream
@@ -65,14 +67,15 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     require_topics(config.client(), config.topic_settings())
     wiring.blobs(config)  # executors make their own, much later: what can't be is told now
     folder = config.dir / "spark"
-    spark = start_session(folder)
+    foreign = frozenset(wiring.plugins())
+    spark = start_session(folder, slots=SLOTS + len(foreign))
     try:
         stream = SparkRecoveryStream(
             spark, config.topics.recovery, _java_client(config), folder / "recovery", config.reconciler.trigger_interval_s
         )
         executor = SparkExecutor(
             spark, partial(wiring.world, config), config.reconciler.action_timeout_s,
-            preload=partial(wiring.preload, config),
+            SLOTS, partial(wiring.preload, config), foreign,
         )  # fmt: skip
         settings = ReconcilerSettings(
             observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max,
@@ -82,7 +85,8 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
         parts = _parts(config, "reconciler", force_lead)
         tell = partial(waiting.tell, config.waits_file)
         with closing(parts.leadership):
-            reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell)
+            ask = SideBySide(config.reconciler.observe_timeout_s).observe
+            reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell, ask)
             with (
                 _presence(config, "reconciler", parts, reconciler.candidacy),
                 Collections(command_of(config), lambda: reconciler.epoch > 0, config.gc_interval_s),

@@ -77,6 +77,9 @@ class Reconciler(Section):
     """Seconds between two looks at the runners while nothing happens in the log. A dead attempt is seen this late."""
     action_timeout_s: float = Field(default=30.0, gt=0)
     """Seconds that one call to a runner or blob store may take before it counts as crashed."""
+    observe_timeout_s: float = Field(default=10.0, gt=0)
+    """Seconds that a pass waits for the runners, all of which are asked at once. Who did not answer then is silent, and is
+    not waited for until an answer of it has come. As long as the agent's client waits."""
     starts_max: int = Field(default=20, ge=1)
     """Attempts started in one pass over the set. More wait for the next ("start rate"), so that a cold start does not flood
     a host. What may run at the same time is limited by pools."""
@@ -110,6 +113,16 @@ class Pool(Section):
     @classmethod
     def _words(cls, value: Any) -> Any:
         return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+class Plugins(Section):
+    """Runners that other packages bring (entry points of `jobledger.runners`). Each lives in processes of its own."""
+
+    call_timeout_s: float = Field(default=20.0, gt=0)
+    """Seconds that one call may take, loading included; then its process is killed. Below `reconciler.action_timeout_s`, so
+    that it is the plug-in that is named."""
+    memory_mb: int = Field(default=1024, ge=0, le=1 << 20)
+    """Addresses that such a process may have, in MiB (RLIMIT_AS). 0: as many as there are."""
 
 
 class Agent(Section):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ledger.core.facts import RefusedRestorePoint, RestorePoint
 from ledger.core.registers import NUMBER_MAX
-from ledger.errors import LedgerError, PermanentError
+from ledger.errors import LedgerError, PermanentError, RunnerBroke
 from ledger.ports import (
     BlobStore,
     ObservedAttempt,
@@ -103,7 +103,7 @@ def observe(
     runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]
 ) -> dict[str, list[ObservedAttempt] | None]:
     """No task: what the reconciler asks every runner itself, before each pass (docs/decisions/0006). None: no answer; then
-    `unheard` hears why."""
+    `unheard` hears why. This one asks one after the other; `adapters.asking` asks all at once."""
     answers: dict[str, list[ObservedAttempt] | None] = {}
     for name, runner in runners.items():
         try:
@@ -114,9 +114,18 @@ def observe(
     return answers
 
 
+def acknowledge(task: Task, runner: Runner, _: BlobStore) -> None:
+    runner.acknowledge(task.job_id, task.keys)
+
+
+#: `observe`, or what stands in for it.
+Ask = Callable[
+    [Mapping[str, Runner], Callable[[str, LedgerError], None]], Mapping[str, list[ObservedAttempt] | None]
+]
+
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
     "prepare": prepare, "start": start, "fence": fence, "stop": stop,
-    "savepoint": savepoint, "clean": clean, "forget": forget,
+    "savepoint": savepoint, "acknowledge": acknowledge, "clean": clean, "forget": forget,
 }  # fmt: skip
 
 
@@ -130,6 +139,8 @@ def perform(task: Task, runners: Mapping[str, Runner], blobs: BlobStore) -> Task
         return TaskOutcome(TaskStatus.DONE, VERBS[task.verb](task, runner, blobs))
     except PermanentError as error:
         return TaskOutcome(TaskStatus.REFUSED, reason=str(error))
+    except RunnerBroke as error:
+        return TaskOutcome(TaskStatus.CRASHED, reason=str(error))
     except LedgerError as error:
         return TaskOutcome(TaskStatus.UNREACHABLE, reason=str(error))
     except Exception as error:

@@ -6,14 +6,15 @@ Every function imports what it makes, so that a command loads only what it needs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import TYPE_CHECKING
 
 from ledger.adapters.clock import SystemClock
 from ledger.config import Config, read_secret
 from ledger.core.outside import OUTSIDE
+from ledger.core.registers import is_job_id
 from ledger.errors import ConfigError
 from ledger.identity import instance, whoami
 from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Record, Runner, TopicPartition
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ledger.reading import Progressed, Source
 
 RUNNERS = "jobledger.runners"  # the entry point group of plug-ins
+SUBPROCESS = "subprocess"
 
 
 def clock() -> Clock:
@@ -233,26 +235,37 @@ def _lag_s(config: Config) -> dict[str, float]:
 
 
 def runners(config: Config) -> dict[str, Runner]:
-    """All installed runners by name: the entry points of group `jobledger.runners`, and the one of jobs that run outside.
-    Each is called with the folder in which it may keep things: the agent's for `subprocess`, `<dir>/runners/<name>` for
-    any other.
-
-    Raises: ConfigError if one can't be loaded. It is not left out: a job whose runner is unknown is given up."""
+    """All installed runners by name: our own, and one for each plug-in, in a process that is started when it is first asked
+    (docs/decisions/0023). Each has a folder in which it may keep things: the agent's for `subprocess`,
+    `<dir>/runners/<name>` for a plug-in. A plug-in that can't be loaded is not left out: its jobs wait for it."""
+    from ledger.adapters.runners.contained import ContainedRunner
     from ledger.adapters.runners.outside import OutsideRunner
+    from ledger.adapters.runners.subprocess import SubprocessRunner
 
-    return {OUTSIDE: OutsideRunner()} | {found.name: _runner(found, config) for found in entry_points(group=RUNNERS)}
+    timeout_s, memory_bytes = config.plugins.call_timeout_s, config.plugins.memory_mb << 20
+    made: dict[str, Runner] = {OUTSIDE: OutsideRunner(), SUBPROCESS: SubprocessRunner(config.agent_folder)}
+    for name, value in plugins().items():
+        made[name] = ContainedRunner(name, value, config.dir / "runners" / name, timeout_s, memory_bytes)
+    return made
 
 
-def _runner(found: EntryPoint, config: Config) -> Runner:
-    folder = config.agent_folder if found.name == "subprocess" else config.dir / "runners" / found.name
+def plugins() -> dict[str, str]:
+    """Runners of somebody else's, name -> `module:attribute`. The names of our own runners are taken, and of two plug-ins
+    of one name the value that comes first in the alphabet counts, wherever this is asked."""
+    found = {point.name: point.value for point in sorted(_entry_points(), key=lambda point: point.value, reverse=True)}
+    return {name: value for name, value in found.items() if name not in (OUTSIDE, SUBPROCESS) and is_job_id(name)}
+
+
+def _entry_points() -> list[EntryPoint]:
+    """Of all distributions whose list can be read: one that can't must not hide the others."""
     try:
-        runner: Runner = found.load()(folder)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"The runner {found.name} ({found.value}) can't be loaded: {error}.",
-            hint="Reinstall or remove the package that brings it.",
-        ) from error
-    return runner
+        return list(entry_points(group=RUNNERS))
+    except Exception:
+        out: list[EntryPoint] = []
+        for distribution in distributions():
+            with suppress(Exception):
+                out += [point for point in distribution.entry_points if point.group == RUNNERS]
+        return out
 
 
 def notifier(config: Config) -> Notifier | None:

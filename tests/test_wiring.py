@@ -12,6 +12,8 @@ from ledger.adapters.forced import ForcedLeadership
 from ledger.adapters.kafka.leadership import KafkaLeadership
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.kafka.topics import specs
+from ledger.adapters.runners.contained import ContainedRunner
+from ledger.adapters.runners.outside import OutsideRunner
 from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.config import Config, load_config
 from ledger.errors import ConfigError
@@ -20,11 +22,6 @@ from ledger.errors import ConfigError
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return load_config(tmp_path, kafka={"bootstrap.servers": "127.0.0.1:9"})
-
-
-class Plugin:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
@@ -38,20 +35,32 @@ def test_the_runner_of_this_host_is_installed(config: Config, tmp_path: Path) ->
     assert runner.folder == tmp_path / "agent"
 
 
-def test_a_plugin_gets_a_folder_of_its_own(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, yarn=f"{__name__}:Plugin", subprocess="ledger.adapters.runners.subprocess:SubprocessRunner")
-    made = wiring.runners(config)
-    assert sorted(made) == ["outside", "subprocess", "yarn"]
-    assert made["yarn"].folder == tmp_path / "runners" / "yarn"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("value", ["no.such.module:Runner", f"{__name__}:Nothing", "builtins:len"])
-def test_a_plugin_that_cannot_be_loaded_is_told_and_not_left_out(
-    value: str, config: Config, monkeypatch: pytest.MonkeyPatch
+def test_a_plugin_gets_a_folder_and_a_process_of_its_own(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(monkeypatch, yarn=value)
-    with pytest.raises(ConfigError, match="yarn"):
-        wiring.runners(config)
+    install(monkeypatch, yarn="no.such.module:Runner", subprocess="ledger.adapters.runners.subprocess:SubprocessRunner")
+    made = wiring.runners(config)
+    assert sorted(made) == ["outside", "subprocess", "yarn"], "one that can't be loaded is not left out"
+    yarn = made["yarn"]
+    assert isinstance(yarn, ContainedRunner) and yarn.folder == tmp_path / "runners" / "yarn"
+
+
+def test_no_plugin_takes_the_place_of_our_own_runners(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, subprocess="evil:Runner", outside="evil:Runner", **{"../x": "evil:Runner"})
+    made = {name: type(runner) for name, runner in wiring.runners(config).items()}
+    assert made == {"outside": OutsideRunner, "subprocess": SubprocessRunner}
+
+
+def test_a_list_of_entry_points_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, listed in {"bad": "no entry at all", "good": "yarn = a:B"}.items():
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[{wiring.RUNNERS}]\n{listed}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert wiring.plugins() == {"yarn": "a:B"}
 
 
 def test_one_leads_unless_forced(config: Config, tmp_path: Path) -> None:

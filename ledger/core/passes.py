@@ -28,10 +28,11 @@ class Observed:
     it said before.
 
     listed: (runner, job id) of everything in an answer. engine_ids: (job id, attempt) -> the engine's own id, of those
-    that are alive.
+    that are alive. why: runner -> why it did not answer.
     """
 
-    def __init__(self, answers: Answers, earlier: Observed | None = None) -> None:
+    def __init__(self, answers: Answers, earlier: Observed | None = None, why: Mapping[str, str] | None = None) -> None:
+        self.why = why or {}
         self.silent = frozenset(runner for runner, attempts in answers.items() if attempts is None)
         self.listed: set[tuple[str, str]] = set()
         self.engine_ids: dict[tuple[str, int], str] = {}
@@ -94,7 +95,8 @@ def actions_of(
         if view.waits_for:
             wanted.append(Wait(job_id, view.waits_for))
         elif view.idle:
-            wanted += judge(view.entry, observed.alive(view.entry.runner, job_id), view.known)
+            runner = view.entry.runner
+            wanted += judge(view.entry, observed.alive(runner, job_id), view.known, observed.why.get(runner, ""))
     held = slots_held(views, observed, pools)
 
     def side(job_id: str) -> Side | None:
@@ -154,6 +156,8 @@ def slots_held(views: Mapping[str, View], observed: Observed, pools: Pools) -> C
     return held
 
 
-def judge(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge) -> tuple[Action, ...]:
+def judge(
+    entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge, why: str = ""
+) -> tuple[Action, ...]:
     """What to do about one job, whoever runs it."""
-    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, alive, known)
+    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, alive, known, why)

@@ -165,10 +165,12 @@ class Knowledge(NamedTuple):
 NOTHING = Knowledge()
 
 
-def decide(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING) -> tuple[Action, ...]:
+def decide(
+    entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING, why: str = ""
+) -> tuple[Action, ...]:
     """What to do about a job now.
 
-    alive: the attempts that run by the runner's word in a full answer; None if it did not answer.
+    alive: the attempts that run by the runner's word in a full answer; None if it did not answer, then `why`.
     """
     job_id, top = entry.job_id, entry.attempt
     if entry.retiring:
@@ -177,7 +179,7 @@ def decide(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge 
     silent = alive is None
     if alive is None:
         if not 0 < _last_started(entry) <= covered:
-            return (Wait(job_id, f"the {entry.runner} runner does not answer"),)
+            return (Wait(job_id, f"the {entry.runner} runner does not answer{why and f': {why}'}"),)
         alive = frozenset()
     running = frozenset(n for n in alive if n > covered)
     if entry.terminal:

@@ -59,7 +59,8 @@ class Memory:
     fence held nothing new. confirm: the end of the log after something first looked wrong. crashed: attempt -> how its
     start crashed. asked: (attempt, ask) that the runner was told of. last_fact: offset of its own last fact on the job;
     nothing is planned from an entry older than that.
-    recorded: the highest attempt that it has recorded. put_off: why the last start could not be made, "" = it could, or
+    trouble: what kept the last order or question from its runner, "" = nothing. recorded: the highest attempt that it has
+    recorded. put_off: why the last start could not be made, "" = it could, or
     there was none; put_off_at: when, by the monotonic clock.
     runs_since: the attempt that runs, and since when this reconciler sees that, by the monotonic clock; only of jobs that
     replace others.
@@ -71,6 +72,7 @@ class Memory:
     crashed: dict[int, str] = field(default_factory=dict)
     asked: set[tuple[int, str]] = field(default_factory=set)
     last_fact: int = -1
+    trouble: str = ""
     recorded: int = 0
     put_off: str = ""
     put_off_at: float = 0.0
@@ -80,14 +82,13 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What flows need of the reconciler. end_of_log: partition -> high watermark of ledger.events, asked now.
-    acknowledge: tells the runner that events stand in the log. still_planned: whether an entry is still what it was."""
+    still_planned: whether an entry is still what it was."""
 
     topic: str
     partitions: int
     factory: EventFactory
     clock: Clock
     end_of_log: Callable[[int], int]
-    acknowledge: Callable[[str, str, Sequence[bytes]], None]
     still_planned: Callable[[RecoveryEntry], bool]
 
 
@@ -101,7 +102,7 @@ class Flows:
     def of(self, action: Action, entry: RecoveryEntry, memory: Memory) -> Flow | None:
         match action:
             case Stop():
-                return self._stop(entry, action)
+                return self._stop(entry, memory, action)
             case StopStalled(_, n):
                 return self._stop_stalled(entry, memory, n)
             case AskSavepoint(_, n, asks):
@@ -208,9 +209,10 @@ class Flows:
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
-    def _stop(self, entry: RecoveryEntry, order: Stop) -> Flow:
+    def _stop(self, entry: RecoveryEntry, memory: Memory, order: Stop) -> Flow:
         log.info("stop", job=entry.job_id, attempt=order.n, outcome=order.outcome, reason=order.reason)
-        yield self._task("stop", entry, order.n, outcome=order.outcome, savepoint=order.savepoint)
+        outcome: TaskOutcome = yield self._task("stop", entry, order.n, outcome=order.outcome, savepoint=order.savepoint)
+        self._troubled(memory, order.n, "stopped", outcome)
 
     def _ask_savepoint(self, entry: RecoveryEntry, memory: Memory, n: int, asks: tuple[str, ...]) -> Flow:
         outcome: TaskOutcome = yield self._task("savepoint", entry, n, asks=asks)
@@ -297,10 +299,16 @@ class Flows:
     def _fence(self, entry: RecoveryEntry, memory: Memory, n: int) -> Generator[Task, TaskOutcome, Any]:
         """The runner's events that this reconciler has not yet relayed; None if the runner did not answer."""
         outcome = yield self._task("fence", entry, n)
+        self._troubled(memory, n, "fenced", outcome)
         if outcome.status is not TaskStatus.DONE:
             log.warning("not_fenced", job=entry.job_id, attempt=n, status=outcome.status, reason=outcome.reason)
             return None
         return [event for event in outcome.answer if event.key not in memory.relayed and _is_of(event, entry.job_id)]
+
+    def _troubled(self, memory: Memory, n: int, what: str, outcome: TaskOutcome) -> None:
+        """People are told of a job that its runner keeps waiting, whatever the job's state."""
+        well = outcome.status is TaskStatus.DONE
+        memory.trouble = "" if well else f"attempt {n} can't be {what}: {outcome.reason}"
 
     def _relay(self, entry: RecoveryEntry, memory: Memory, new: Sequence[RunnerEvent]) -> Flow:
         """Byte for byte, and acknowledged to the runner once committed."""
@@ -310,7 +318,9 @@ class Flows:
         offsets = yield [Event(self._around.topic, partition, e.key, e.value, e.headers) for e in new]
         memory.last_fact = max(memory.last_fact, *offsets)
         memory.relayed.update(event.key for event in new)
-        self._around.acknowledge(entry.runner, entry.job_id, [event.key for event in new])
+        outcome: TaskOutcome = yield self._task("acknowledge", entry, 0, keys=tuple(event.key for event in new))
+        if outcome.status is not TaskStatus.DONE:  # it will give them again, and they are known then
+            log.info("not_acknowledged", job=entry.job_id, reason=outcome.reason)
 
     def _write(self, entry: RecoveryEntry, memory: Memory, *facts: tuple[Register, Any]) -> Flow:
         topic = self._around.topic

@@ -31,7 +31,7 @@ from ledger.roles.parts import Parts
 from ledger.roles.standstill import Standstill
 from ledger.roles.strays import Strays
 from ledger.roles.under_way import UnderWay
-from ledger.tasks import observe
+from ledger.tasks import Ask, observe
 
 ROLE = "reconciler"
 log = structlog.get_logger(ROLE)
@@ -58,10 +58,10 @@ class Reconciler:
 
     def __init__(
         self, parts: Parts, runners: Mapping[str, Runner], stream: RecoveryStream, executor: Executor,
-        settings: ReconcilerSettings, tell: Callable[[dict[str, str]], None] = lambda _: None,
+        settings: ReconcilerSettings, tell: Callable[[dict[str, str]], None] = lambda _: None, ask: Ask = observe,
     ) -> None:  # fmt: skip
-        """tell: hears what each job waits for (job id -> reason), whenever that changes."""
-        self._tell = tell
+        """tell: hears what each job waits for (job id -> reason), whenever that changes. ask: asks all runners."""
+        self._tell, self._ask = tell, ask
         self._parts, self._runners, self._stream, self._executor = parts, runners, stream, executor
         self._settings, self._clock, self._topic = settings, parts.clock, parts.topics.events
         self._partitions = parts.log.partitions(parts.topics.events)
@@ -115,10 +115,9 @@ class Reconciler:
         self._barrier = dict(enumerate(self._commit(claims)))
         self._flows_of = Flows(
             Surroundings(
-                self._topic, self._partitions, factory, self._clock, self._end_of_log, self._acknowledge,
-                self._still_planned,
+                self._topic, self._partitions, factory, self._clock, self._end_of_log, self._still_planned
             )
-        )  # fmt: skip
+        )
         self.published = Published(self._parts.codec.decode)
         self._memory: dict[str, Memory] = {}
         self._observed = Observed({})
@@ -183,14 +182,16 @@ class Reconciler:
     def _pass(self) -> None:
         """Over the whole set, once. A job whose last action is still under way is left alone."""
         self._ends: Marks | None = None
-        self._observed = Observed(observe(self._runners, self._unheard), self._observed)
+        silent: dict[str, str] = {}
+        self._observed = Observed(self._ask(self._runners, partial(self._unheard, silent)), self._observed, silent)
         views = {job_id: self._view(entry) for job_id, entry in self.published.entries.items()}
         actions = actions_of(
             views, self._observed, self._settings.pools, self._settings.starts_max, self._unread(),
             self.published.unreadable,
         )  # fmt: skip
         self._confirm(views, actions)
-        waits = {job_id: self._memory[job_id].put_off for job_id, view in views.items() if view.put_off}
+        waits = {job_id: trouble for job_id in views if (trouble := self._memory[job_id].trouble)}
+        waits |= {job_id: self._memory[job_id].put_off for job_id, view in views.items() if view.put_off}
         for action in actions:
             if isinstance(action, Wait | Confirm):
                 waits[action.job_id] = action.reason
@@ -203,7 +204,8 @@ class Reconciler:
         if len(self._memory) > 2 * len(self.published.entries) + 1000:
             self._memory = {job_id: m for job_id, m in self._memory.items() if job_id in self.published.entries}
 
-    def _unheard(self, runner: str, error: LedgerError) -> None:
+    def _unheard(self, silent: dict[str, str], runner: str, error: LedgerError) -> None:
+        silent[runner] = str(error)
         self.counters["unobserved"] += 1
         log.debug("no_answer", runner=runner, reason=str(error))
 
@@ -292,12 +294,6 @@ class Reconciler:
         if self._ends is None:
             self._ends = self._high_watermarks()
         return self._ends[self._topic, partition]
-
-    def _acknowledge(self, runner: str, job_id: str, keys: Sequence[bytes]) -> None:
-        try:
-            self._runners[runner].acknowledge(job_id, keys)
-        except LedgerError as error:
-            log.info("not_acknowledged", job=job_id, reason=str(error))
 
     def _still_planned(self, entry: RecoveryEntry) -> bool:
         return same_meaning(self.published.entries.get(entry.job_id), entry)

@@ -149,3 +149,24 @@ def test_what_is_preloaded_is_there_before_children_are_forked() -> None:
     (outcomes,) = _group([tasks], world=found, preload=lambda: told.append(os.getpid()), time_limit_s=60)
     parents = [outcome.reason.partition("preloaded by ")[2].partition(",")[0] for outcome in outcomes]
     assert parents == [f"[{os.getpid()}]"] * 2
+
+
+def two_worlds() -> tuple[Mapping[str, Runner], BlobStore]:
+    return {"engine": Engine(), "foreign": Engine()}, MemoryBlobs()  # type: ignore[dict-item]
+
+
+def test_a_plugin_that_hangs_keeps_no_slot_from_others(spark: SparkSession) -> None:
+    executor = SparkExecutor(spark, two_worlds, time_limit_s=20.0, slots=3, alone={"foreign"})
+    graph = GraphRef("graphs/x/y", "0" * 64, 1)
+    for _ in range(6):  # a group each: twice as many as there are slots
+        executor.submit([Task("start", "foreign", "hangs", 1, graph=graph)])
+    executor.submit([Task("start", "engine", "good", 1, graph=graph)])
+    got: list[tuple[Task, TaskOutcome]] = []
+
+    def some() -> bool:
+        got.extend(executor.results())
+        return bool(got)
+
+    until(some, "an outcome")
+    executor.close()
+    assert [(task.job_id, outcome.status) for task, outcome in got] == [("good", TaskStatus.DONE)]

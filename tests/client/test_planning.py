@@ -296,7 +296,8 @@ def test_a_runner_that_does_not_answer_is_named_and_its_jobs_wait(cluster: Plann
     cluster.runner.up = False
     found = cluster.plan()
     assert found.silent == {"memory": "the runner in memory does not answer"}
-    assert [(row.action, row.why) for row in found.jobs] == [("wait", "the memory runner does not answer")]
+    why = "the memory runner does not answer: the runner in memory does not answer"
+    assert [(row.action, row.why) for row in found.jobs] == [("wait", why)]
 
 
 def test_pools_and_the_start_rate_are_reckoned_as_a_leader_would(cluster: Planning) -> None:

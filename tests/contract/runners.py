@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.runner import MemoryRunner
+from ledger.adapters.runners.contained import ContainedRunner
 from ledger.core.facts import CheckpointKind, Fact, GraphRef, RestorePoint
 from ledger.core.registers import Checkpoint, Register, Running
 from ledger.ports import Runner
@@ -89,7 +90,7 @@ class SubprocessWorld:
         self._host = Host(folder)
         self._host.log.up = False
         self._host.start_agent()
-        self.runner = self._host.runner
+        self.runner: Runner = self._host.runner
 
     def graph(self, job_id: str) -> GraphRef:
         return self._host.graph(job_id)
@@ -133,3 +134,16 @@ class SubprocessWorld:
 
     def close(self) -> None:
         self._host.close()
+
+
+class ContainedWorld(SubprocessWorld):
+    """As if somebody else had brought the runner: what is said goes through one more process."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        value = "ledger.adapters.runners.subprocess:SubprocessRunner"
+        self.runner = self._contained = ContainedRunner("contained", value, self._host.folder)
+
+    def close(self) -> None:
+        self._contained.close()
+        super().close()

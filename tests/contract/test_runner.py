@@ -1,4 +1,4 @@
-"""The contract of ports.Runner, on the runner in memory and on real processes."""
+"""The contract of ports.Runner, on the runner in memory, on real processes, and on these as if they were a plug-in."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from ledger.core.facts import CheckpointKind, FailureRule, RestorePoint
 from ledger.core.registers import NUMBER_MAX, Checkpoint, Ended, Running
 from ledger.errors import PermanentError, TemporaryError, Unreachable
 from ledger.ports import ObservedAttempt, StartAnswer, Verification
-from tests.contract.runners import MemoryWorld, SubprocessWorld, World, events
+from tests.contract.runners import ContainedWorld, MemoryWorld, SubprocessWorld, World, events
 from tests.runners.host import until
 
 J = "job-1"
 
 
-@pytest.fixture(params=["memory", "subprocess"])
+@pytest.fixture(params=["memory", "subprocess", "contained"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "memory":
         yield MemoryWorld()
         return
-    world = SubprocessWorld(Path(tempfile.mkdtemp(prefix="jobledger-runner-")))
+    made = SubprocessWorld if request.param == "subprocess" else ContainedWorld
+    world = made(Path(tempfile.mkdtemp(prefix="jobledger-runner-")))
     try:
         yield world
     finally:

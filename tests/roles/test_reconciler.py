@@ -433,7 +433,7 @@ def test_what_a_job_waits_for_is_told(cluster: Cluster) -> None:
     cluster.runner.up = False
     cluster.job("job")
     cluster.go()
-    assert told[-1] == {"job": "the memory runner does not answer"}
+    assert told[-1] == {"job": "the memory runner does not answer: the runner in memory does not answer"}
     cluster.runner.up = True
     cluster.go()
     assert told[-1] == {}

@@ -1,4 +1,5 @@
-"""What must harm nobody but itself: events, specs, graphs, checkpoints and runners that no ledger can do anything with.
+"""What must harm nobody but itself: events, specs, graphs, checkpoints, runners and plug-ins that no ledger can do anything
+with.
 
 Each is one line of a table: what is put into the ledger, and what the ledger has to say of it in the end.
 """
@@ -31,6 +32,7 @@ from ledger.core.facts import (
 from ledger.core.registers import NUMBER_MAX, Attempt, Ended, Intent, Register, Running, Spec, key_of, partition_of
 from ledger.outside import NO_GRAPH
 from tests.acceptance.folder import Folder
+from tests.foreign import value_of
 
 PARTITIONS = 4
 PYTHON = (sys.executable, "-I", "-S", "-c")
@@ -105,13 +107,14 @@ class Hand:
 @dataclass(frozen=True)
 class Poison:
     """put: what is done, given the job's id. words: in the reason of the quarantine; or, of what never becomes a job, in
-    the reason of the reject."""
+    the reason of the reject; or, of what waits for a runner that does not answer, in what it waits for."""
 
     name: str
     put: Callable[[Hand, str], None]
     words: str
     rejected: bool = False
     checkpoint: bool = False
+    waits: bool = False
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -226,6 +229,34 @@ def _runner(runner: str) -> Callable[[Hand, str], None]:
     return lambda hand, name: hand.spec(name, hand.graph(name, "true"), runner=runner)
 
 
+# -- plug-ins ----------------------------------------------------------------------------------------------------------
+
+
+def _plugin(name: str, call: str, deed: str, words: str) -> Poison:
+    """One that can't be asked what runs is silent, and silence is no verdict; a start that breaks it is a failed start."""
+    return Poison(f"plugin-{name}", _runner(f"foreign-{call}-{deed}"), words, waits=call in ("import", "observe"))
+
+
+PLUGINS = (
+    _plugin("import", "import", "leaves", "can't be loaded: SystemExit: 7"),
+    _plugin("hangs", "observe", "hangs", "the foreign-observe-hangs runner does not answer"),
+    _plugin("lies", "observe", "nonsense", "the foreign-observe-nonsense runner does not answer"),
+    _plugin("segfault", "start", "segfault", "its process died by SIGSEGV"),
+    _plugin("memory", "start", "memory", "MemoryError"),
+    _plugin("exits", "start", "exits", "its process ended with exit code 7"),
+    _plugin("raises", "start", "raises", "ValueError: no such"),
+    _plugin("nonsense", "start", "nonsense", "is not a valid StartAnswer"),
+)
+#: Entry points of all of them: name -> value.
+FOREIGN = {
+    f"foreign-{call}-{deed}": value_of(call, deed)
+    for call, deeds in {
+        "import": ("leaves",), "observe": ("hangs", "nonsense"),
+        "start": ("segfault", "memory", "exits", "raises", "nonsense"),
+    }.items()
+    for deed in deeds
+}  # fmt: skip
+
 POISONS = (
     Poison("event-garbage", _garbage, "", rejected=True),
     Poison("event-endless-text", _endless_text, "", rejected=True),
@@ -253,4 +284,5 @@ POISONS = (
     Poison("runner-path", _runner("../../subprocess"), "there is no runner"),
     Poison("runner-control", _runner("\x1b[2J\x00"), "there is no runner"),
     Poison("runner-long", _runner("r" * 100_000), "there is no runner"),
+    *PLUGINS,
 )  # fmt: skip

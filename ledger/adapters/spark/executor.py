@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pyspark.sql import SparkSession
 
+from ledger.adapters.runners.contained import ContainedRunner
 from ledger.adapters.sandbox import in_children
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.tasks import perform
 
 CHILDREN_MAX = 16  # at once in one group
+LANE_CHILDREN_MAX = 4  # each of them loads the plug-in for itself
+FIRST_PAUSE_S, PAUSE_MAX_S = 0.5, 30.0
 World = tuple[Mapping[str, Runner], BlobStore]
 
 
@@ -23,19 +27,25 @@ class SparkExecutor:
 
     world: makes the runners and the blob store on the executor; it is sent there by name, with its arguments.
     preload: called there before children are forked, so that each need not import for itself what the world needs.
+    slots: groups at once. alone: runners whose tasks have a lane each beside these, so that they can't take them; the
+    session needs a slot more for each. A lane in which a whole group crashed pauses, soon again at first.
     """
 
     def __init__(
         self, spark: SparkSession, world: Callable[[], World], time_limit_s: float, slots: int = 4,
-        preload: Callable[[], object] = bool,
+        preload: Callable[[], object] = bool, alone: Collection[str] = (),
     ) -> None:  # fmt: skip
         self._spark, self._world, self._preload, self._time_limit_s = spark, world, preload, time_limit_s
-        self._pool = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="tasks")
+        self._common = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="tasks")
+        self._lanes = {runner: _Lane(runner) for runner in alone}
         self._results: queue.SimpleQueue[tuple[Task, TaskOutcome]] = queue.SimpleQueue()
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        for i in range(0, len(tasks), CHILDREN_MAX):
-            self._pool.submit(self._perform, list(tasks[i : i + CHILDREN_MAX]))
+        for runner, lane in self._lanes.items():
+            for group in _groups([task for task in tasks if task.runner == runner], LANE_CHILDREN_MAX):
+                lane.submit(partial(self._perform, group))
+        for group in _groups([task for task in tasks if task.runner not in self._lanes], CHILDREN_MAX):
+            self._common.submit(self._perform, group)
 
     def results(self) -> list[tuple[Task, TaskOutcome]]:
         out = []
@@ -44,9 +54,12 @@ class SparkExecutor:
         return out
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._common.shutdown(wait=False, cancel_futures=True)
+        for lane in self._lanes.values():
+            lane.close()
 
-    def _perform(self, tasks: list[Task]) -> None:
+    def _perform(self, tasks: list[Task]) -> bool:
+        """Whether any of them went well, or at least did not crash."""
         try:
             work = partial(_group, world=self._world, preload=self._preload, time_limit_s=self._time_limit_s)
             outcomes = self._spark.sparkContext.parallelize([tasks], 1).mapPartitions(work).collect()[0]
@@ -55,6 +68,32 @@ class SparkExecutor:
             outcomes = [TaskOutcome(TaskStatus.CRASHED, reason=reason) for _ in tasks]
         for task, outcome in zip(tasks, outcomes, strict=True):
             self._results.put((task, outcome))
+        return any(outcome.status is not TaskStatus.CRASHED for outcome in outcomes)
+
+
+class _Lane:
+    """One group at a time."""
+
+    def __init__(self, runner: str) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tasks-{runner}")
+        self._closed, self._crashes = threading.Event(), 0
+
+    def submit(self, perform: Callable[[], bool]) -> None:
+        self._pool.submit(self._perform, perform)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _perform(self, perform: Callable[[], bool]) -> None:
+        self._crashes = 0 if perform() else min(self._crashes + 1, 16)
+        if self._crashes:
+            self._closed.wait(min(PAUSE_MAX_S, FIRST_PAUSE_S * 2 ** (self._crashes - 1)))
+
+
+def _groups(tasks: list[Task], most: int) -> Iterator[list[Task]]:
+    for i in range(0, len(tasks), most):
+        yield tasks[i : i + most]
 
 
 def _group(
@@ -69,4 +108,9 @@ def _group(
 def _perform_one(task: Task, world: Callable[[], World]) -> TaskOutcome:
     """Runs in the child."""
     runners, blobs = world()
-    return perform(task, runners, blobs)
+    try:
+        return perform(task, runners, blobs)
+    finally:
+        for runner in runners.values():
+            if isinstance(runner, ContainedRunner):
+                runner.close()

@@ -1,0 +1,86 @@
+"""The process of a plug-in, seen from outside: started, asked, killed."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ledger.adapters.runners import wire
+from ledger.adapters.runners.plain import shown
+
+SERVER = "ledger.adapters.runners.contained.server"
+ANSWER_BYTES_MAX = 64 << 20
+END_S = 2.0
+
+
+class Broke(Exception):
+    """No answer that could be used; the message says why. goes_on: the process itself is well."""
+
+    def __init__(self, why: str, goes_on: bool = False) -> None:
+        super().__init__(why)
+        self.goes_on = goes_on
+
+
+class PluginProcess:
+    """value: of the entry point, `module:attribute`. folder: where the plug-in may keep things. memory_bytes: 0 = no limit.
+
+    Raises (here and in `ask`): Broke."""
+
+    def __init__(self, value: str, folder: Path, memory_bytes: int, deadline: float) -> None:
+        self._line, theirs = socket.socketpair()
+        arguments = [str(theirs.fileno()), value, str(folder), str(memory_bytes)]
+        try:
+            with theirs:
+                # -P: the folder in which we happen to stand is no place to import from.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", SERVER, *arguments],
+                    stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            self._line.close()
+            raise Broke(f"its process can't be started: {error}") from error
+        try:
+            self._read(deadline)
+        except Broke as error:
+            self.kill()
+            raise Broke(f"it can't be loaded: {error}") from error
+
+    def ask(self, call: str, arguments: dict[str, Any], deadline: float) -> dict[str, Any]:
+        """The answer: a result, or one of the ledger's errors (`calls.told`)."""
+        try:
+            wire.send_line(self._line, {"call": call, "arguments": arguments}, deadline)
+        except OSError as error:
+            raise self._broke(error) from error
+        return self._read(deadline)
+
+    def kill(self) -> None:
+        """What it has started stays."""
+        self._line.close()
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):  # it hangs in the kernel: a zombie is left until it does not
+            self._process.wait(END_S)
+
+    def _read(self, deadline: float) -> dict[str, Any]:
+        try:
+            answer = wire.read_line(self._line, ANSWER_BYTES_MAX, deadline)
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._broke(error) from error
+        if not isinstance(answer, dict) or not ("result" in answer or "error" in answer):
+            raise Broke("its process answered nonsense")
+        if answer.get("error") == "broken":
+            raise Broke(shown(str(answer.get("message"))), goes_on=not answer.get("ends"))
+        return answer
+
+    def _broke(self, error: Exception) -> Broke:
+        if isinstance(error, TimeoutError):
+            return Broke("it did not answer in time, and was killed")
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(END_S)
+            return Broke(f"its process died by {signal.Signals(-code).name}" if code < 0 else
+                         f"its process ended with exit code {code}")  # fmt: skip
+        return Broke(f"its process answered nonsense: {error}")

@@ -1,0 +1,81 @@
+"""A runner of somebody else's, held at arm's length: what it does to its process, or answers, harms its own jobs alone.
+
+A process of its own with a limit of memory; a limit of time for each call; answers that are looked at before they are
+believed. One that broke is killed and started again, soon at first, then less and less often.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ledger.adapters.runners.calls import CalledRunner, told
+from ledger.adapters.runners.contained.process import Broke, PluginProcess
+from ledger.errors import RunnerBroke, Unreachable
+
+T = TypeVar("T")
+FIRST_DELAY_S = 1.0
+DELAY_MAX_S = 60.0
+TIMEOUT_S = 20.0
+MEMORY_BYTES = 1 << 30
+
+
+class ContainedRunner(CalledRunner):
+    """name, value: of the entry point. folder: where it may keep things. timeout_s: for a call, its loading included.
+
+    The process lives as long as the thread that made the first call to it, at most. Raises, beside what a runner raises:
+    RunnerBroke: nothing is known of the call; Unreachable: it broke a moment ago, and was not asked.
+    """
+
+    def __init__(
+        self, name: str, value: str, folder: Path, timeout_s: float = TIMEOUT_S, memory_bytes: int = MEMORY_BYTES,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.name, self.folder = name, folder
+        self._value, self._timeout_s, self._memory_bytes, self._now = value, timeout_s, memory_bytes, now
+        self._lock = threading.Lock()  # one call at a time
+        self._process: PluginProcess | None = None
+        self._failures, self._not_before, self._why = 0, 0.0, ""
+
+    def ask(self, call: str, convert: Callable[[Any], T], **arguments: Any) -> T:
+        with self._lock:
+            if self._now() < self._not_before:
+                raise Unreachable(self._why, hint="It is asked again by itself, at most a minute later.")
+            deadline = time.monotonic() + self._timeout_s
+            try:
+                return self._ask(call, convert, arguments, deadline)
+            except Broke as broke:
+                self._put_off(call, broke)
+                raise RunnerBroke(self._why) from broke
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _ask(self, call: str, convert: Callable[[Any], T], arguments: dict[str, Any], deadline: float) -> T:
+        if self._process is None:
+            self._process = PluginProcess(self._value, self.folder, self._memory_bytes, deadline)
+        answer = self._process.ask(call, arguments, deadline)
+        try:
+            if "error" in answer:
+                raise told(answer)
+            result = convert(answer["result"])
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise Broke(f"it answered nonsense: {error}", goes_on=True) from error
+        self._failures = 0
+        return result
+
+    def _put_off(self, call: str, broke: Broke) -> None:
+        self._why = f"the plug-in {self.name} ({self._value}) broke in {call}: {broke}"
+        if not broke.goes_on or self._process is None:
+            self._drop()
+        self._not_before = self._now() + min(DELAY_MAX_S, FIRST_DELAY_S * 2**self._failures)
+        self._failures = min(self._failures + 1, 16)
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
