@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -36,11 +38,12 @@ class SparkRecoveryStream:
         self._batches: queue.Queue[list[Record]] = queue.Queue(maxsize=100)
 
     def open(self, epoch: int) -> None:
+        """Raises: TemporaryError: the query can't begin, as on a disk that is full."""
         self.close()
         batches: queue.Queue[list[Record]] = queue.Queue(maxsize=100)
         self._batches = batches
         checkpoint = self._folder / f"epoch-{epoch}"
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        self._make_way(checkpoint)
         self._delete_older(epoch)
         options = {
             "subscribe": self._topic,
@@ -58,14 +61,20 @@ class SparkRecoveryStream:
             if records:
                 batches.put(records)
 
-        self._query = (
+        query = (
             frame.select("partition", "offset", "timestamp", "key", "value", "headers")
             .writeStream.foreachBatch(take)
             .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime=self._trigger)
             .queryName(f"recovery-epoch-{epoch}")
-            .start()
         )
+        try:
+            self._query = query.start()
+        except (Py4JError, PySparkException) as error:
+            raise TemporaryError(
+                f"the recovery stream can't begin in {checkpoint}: {str(error)[:500]}",
+                hint="Is there room on that disk, and may we write there? It is tried again by itself.",
+            ) from error
 
     def take(self, timeout_s: float) -> Sequence[Record]:
         try:
@@ -86,6 +95,13 @@ class SparkRecoveryStream:
                 query.stop()
             except Exception as error:  # a query that does not stop in time is left to its end; its batches go nowhere
                 raise TemporaryError(f"the recovery stream of this epoch did not stop: {error}") from error
+
+    def _make_way(self, checkpoint: Path) -> None:
+        """Nothing that lies there is of worth: the epoch is new. Folders may be files, too."""
+        for path in (self._folder, checkpoint):
+            if path.is_symlink() or path.is_file():
+                path.unlink(missing_ok=True)
+        shutil.rmtree(checkpoint, ignore_errors=True)
 
     def _delete_older(self, epoch: int) -> None:
         for path in self._folder.glob("epoch-*"):

@@ -1,0 +1,88 @@
+"""Spark's own checkpoint is worth nothing to the ledger: whatever becomes of it, at any time, the reconciler comes back."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.acceptance.folder import Folder
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+
+PATIENCE_S = 400.0
+
+
+def truncated(checkpoint: Path) -> None:
+    for path in files(checkpoint):
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(checkpoint: Path) -> None:
+    for path in files(checkpoint):
+        os.truncate(path, 0)
+
+
+def garbage(checkpoint: Path) -> None:
+    rng = random.Random(3)
+    for path in files(checkpoint):
+        path.write_bytes(rng.randbytes(300))
+    for folder in [path for path in checkpoint.rglob("*") if path.is_dir()]:
+        (folder / "7").write_bytes(rng.randbytes(300))
+        (folder / "999999").write_bytes(b"")
+
+
+def deleted(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint, ignore_errors=True)  # Spark may be writing there
+
+
+def no_folder(checkpoint: Path) -> None:
+    deleted(checkpoint)
+    deleted(checkpoint)
+    checkpoint.write_bytes(b"no folder at all")
+
+
+def files(checkpoint: Path) -> list[Path]:
+    """Those that are there now; Spark renames its own."""
+    return [path for path in checkpoint.rglob("*") if path.is_file() and not path.name.endswith(".tmp")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    made = Folder(tmp_path_factory.mktemp("damaged") / "ledger")
+    try:
+        made.up("--projectors", "1")
+        yield made
+    finally:
+        made.clear()
+
+
+def runs(folder: Folder, name: str) -> bool:
+    return name in folder.running() and (entry := folder.entry(name)) is not None and entry.known
+
+
+@pytest.mark.parametrize("damage", [truncated, emptied, garbage, deleted, no_folder])
+def test_the_checkpoint_is_damaged_while_the_reconciler_runs(folder: Folder, damage: Callable[[Path], None]) -> None:
+    before = folder.running()
+    damage(folder.path / "spark" / "recovery")
+    name = folder.ticker(damage.__name__.replace("_", "-"))
+    folder.until(lambda: runs(folder, name), "a job that came after the damage runs", PATIENCE_S)
+    assert {job: folder.running()[job] for job in before} == before, "and no job that ran was touched"
+
+
+def test_it_is_damaged_while_no_reconciler_runs(folder: Folder) -> None:
+    before = folder.running()
+    killed = folder.pid("reconciler-1")
+    psutil.Process(killed).send_signal(signal.SIGKILL)
+    for damage in (garbage, truncated):
+        damage(folder.path / "spark" / "recovery")
+    name = folder.ticker("after-the-kill")
+    folder.until(lambda: runs(folder, name), "a job that came after the kill runs", PATIENCE_S)
+    assert {job: folder.running()[job] for job in before} == before
+    folder.run("replay")
