@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ledger.adapters.local.room import is_full
 from ledger.cli.options import World, Yes, verb
 
 PANEL = "An embedded ledger"
@@ -81,4 +82,8 @@ def _detach(world: World, arguments: list[str]) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        if not is_full(error):  # what is said may be lost; what is kept running may not
+            raise

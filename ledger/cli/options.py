@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ledger import failpoints
+from ledger.adapters.local.room import without_room
 from ledger.cli.output import Format, Printer
-from ledger.errors import ConfigError, Unreachable, UsageError
+from ledger.errors import ConfigError, LedgerError, OutcomeUnknown, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from ledger.config import Config
@@ -115,15 +116,24 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         world = _world(ctx, {name: given.pop(name) for name in _SHARED})
         try:
             function(world, **given)
-        except Unreachable as error:
-            if not error.hint and world.config.embedded:
-                error.hint = f"Does it run? jobledger up --dir {world.config.dir}"
+        except (Unreachable, OutcomeUnknown) as error:
+            if world.config.embedded:
+                error.hint = _hint(world.config.dir, error)
             raise
 
     run.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in all_of_them}
     del run.__wrapped__
     return run
+
+
+def _hint(folder: Path, error: LedgerError) -> str:
+    """A broker whose disk is full ends, and says so to nobody but its log."""
+    full = without_room([folder / "broker" / "data", folder / "blobs", folder / "agent"])
+    if full and not error.hint.startswith("Make room"):
+        todo = "make room there; what was acknowledged is kept, and the ledger goes on by itself."
+        return f"{error.hint} The disk of {full[0]} is full: {todo}".strip()
+    return error.hint or (f"Does it run? jobledger up --dir {folder}" if isinstance(error, Unreachable) else "")
 
 
 def _arm_failpoints() -> None:

@@ -19,6 +19,7 @@ from ledger.adapters.embedded.keeper import DELAY_MAX_S, FIRST_DELAY_S, HEALTHY_
 from ledger.adapters.embedded.processes import Identity, Process, find, identity, note_identity, read_identity
 from ledger.errors import ConfigError
 from ledger.ports import Clock
+from tests.small_disks import fill, make_room, small_disk
 
 SLEEPS = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
@@ -235,6 +236,35 @@ def test_a_long_log_is_copied_away_while_the_program_goes_on(made: Callable[...,
     before = process.last_line()
     until(lambda: process.last_line() > before or process.last_line() != before)
     assert b"\0" not in process.log.read_bytes()  # it goes on at the end, not at its old place
+
+
+def test_on_a_full_disk_it_cannot_be_started_and_nobody_is_left_running(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        process = Process("worker", lambda: [sys.executable, "-c", "import time; time.sleep(600)"], disk)
+        fill(disk)
+        with pytest.raises(ConfigError, match="worker can't be started"):
+            process.start()
+        assert not process.alive() and find("-c", "import time; time.sleep(600)", str(disk)) is None
+        (disk / "log").mkdir(exist_ok=True)
+        (disk / "run").mkdir(exist_ok=True)
+        with pytest.raises(ConfigError, match="No space left"):
+            process.start()  # it begins, and can't be noted
+        assert not process.alive()
+        make_room(disk)
+        process.start()
+        assert process.alive()
+        process.stop(5)
+
+
+def test_a_long_log_that_cannot_be_copied_is_cut(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        process = Process("worker", lambda: ["true"], disk, log_bytes_max=2000)
+        process.log.parent.mkdir()
+        process.log.write_bytes(b"x" * 5000)
+        fill(disk)
+        process.rotate_log()
+        assert process.log.stat().st_size == 0
+        assert not process.log.with_name("worker.log.1").exists(), "half a copy is none"
 
 
 # -- keeping ---------------------------------------------------------------------------------------------------------

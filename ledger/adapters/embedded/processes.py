@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,10 +146,10 @@ class Process:
 
     def start(self) -> Identity:
         """Raises: ConfigError if the program can't be started, or what `command` raises."""
-        command = list(self._command())
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.rotate_log()
         try:
+            command = list(self._command())
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self.rotate_log()
             with self.log.open("ab") as log:
                 self._child = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder,
@@ -158,7 +159,12 @@ class Process:
             raise ConfigError(f"{self.name} can't be started: {error}.") from error
         # A child that we have not reaped keeps its pid, so this names it even if it has ended already.
         who = identity(self._child.pid) or Identity(self._child.pid, 0, _boot_id())
-        note_identity(self.pid_file, who)
+        try:
+            note_identity(self.pid_file, who)
+        except OSError as error:  # nobody could find it again: a second one would stand beside it
+            self._child.kill()
+            self._child.wait()
+            raise ConfigError(f"{self.name} can't be started: {error}.") from error
         self._who = who
         return who
 
@@ -199,7 +205,7 @@ class Process:
 
     def rotate_log(self) -> None:
         """Copies the log away and empties it, if it is too long. The program goes on writing to the same file, for nobody
-        stands between; a line that it writes between copy and cut is lost."""
+        stands between; a line that it writes between copy and cut is lost. On a disk that is full no copy is kept."""
         try:
             if self.log.stat().st_size < self._log_bytes_max:
                 return
@@ -209,7 +215,12 @@ class Process:
             older = self.log.with_name(f"{self.log.name}.{number}")
             if older.exists():
                 older.replace(self.log.with_name(f"{self.log.name}.{number + 1}"))
-        shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
+        copy = self.log.with_name(f"{self.log.name}.1")
+        try:
+            shutil.copyfile(self.log, copy)
+        except OSError:
+            with suppress(OSError):
+                copy.unlink(missing_ok=True)
         os.truncate(self.log, 0)
 
 
