@@ -53,7 +53,7 @@ class Folder:
     # -- the installed command
 
     def run(
-        self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 150
+        self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [JOBLEDGER, *verb.split(), "--dir", str(self.path), *arguments],
