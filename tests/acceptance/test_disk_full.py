@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pyte
 
 PATIENCE_S = 300.0
 TRIES = 40
-DISKS = {"blobs": 4, "spark": 32, "broker/data": 64}  # MiB
+DISKS = {"blobs": 4, "spark": 256, "broker/data": 64}  # MiB; Spark copies 60 MiB of jars there
 
 
 @pytest.fixture(scope="module")
