@@ -59,12 +59,12 @@ def from_file(file: Path | None) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             settings = tomllib.load(stream)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        if isinstance(settings.get("kafka"), dict):
+            settings["kafka"] = _flat(settings["kafka"])
+    except (OSError, ValueError, RecursionError) as error:  # tomllib raises its own, and that of a date that is none
         raise ConfigError(f"The settings in {file} can't be read: {error}.") from error
     if misplaced := {"dir", "config_file"} & set(settings):
         raise ConfigError(f"{file} sets {', '.join(misplaced)}: a file can't say where it lies.", hint="Use --dir.")
-    if isinstance(settings.get("kafka"), dict):
-        settings["kafka"] = _flat(settings["kafka"])
     return settings
 
 

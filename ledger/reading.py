@@ -12,7 +12,7 @@ from typing import Protocol
 from ledger.core.facts import Fact, JobResult
 from ledger.core.fold import RESTORE_POINTS, fold_job
 from ledger.core.job import Job
-from ledger.core.published import Published
+from ledger.core.published import Published, headers_of
 from ledger.core.recovery import RecoveryEntry, RecoverySet
 from ledger.core.registers import Register, is_job_id, parse_key, parse_register, partition_of, register_name
 from ledger.core.table import Held, RegisterTable
@@ -271,7 +271,7 @@ def history_record(source: Source, record: Record) -> HistoryRecord:
     key, value = record.key() or b"", record.value()
     parsed = parse_key(key)
     fact = source.codec.read(parsed[1], value) if parsed is not None and value is not None else None
-    said = source.envelope.parse(record.headers())
+    said = source.envelope.parse(headers_of(record))
     return HistoryRecord(
         record.partition(), record.offset(), record.timestamp()[1] / 1000, key.decode("utf-8", "replace"),
         register_name(parsed[1]) if parsed else "", value is None, value is None or fact is not None, fact,

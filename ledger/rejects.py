@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ledger.core.published import headers_of
 from ledger.core.registers import NOOP_KEY, is_job_id, parse_claim, parse_register, partition_of
 from ledger.errors import Unreachable
 from ledger.ports import Event, Headers, MemoryRecord, Reader, Record
@@ -56,7 +57,7 @@ class Reject:
 
 def reject_of(record: Record, reason: str) -> Reject:
     key, value = record.key(), record.value()
-    headers = [(name[:HEADER_BYTES], bytes(text or b"")[:HEADER_BYTES]) for name, text in record.headers() or ()]
+    headers = [(name[:HEADER_BYTES], bytes(text or b"")[:HEADER_BYTES]) for name, text in headers_of(record)]
     return Reject(
         topic=record.topic(), partition=record.partition(), offset=record.offset(),
         key=None if key is None else key[:KEY_HEAD_BYTES],

@@ -297,3 +297,11 @@ def test_every_setting_is_explained() -> None:
                 assert inner.description, f"{name}.{key}"
         else:
             assert field.description, name
+
+
+@pytest.mark.parametrize(
+    "text", ["x = " + "[" * 100_000, "\0", "x = 9999-99-99", "[kafka]\n" + "a." * 5_000 + "b = 1", "x = 1_"]
+)
+def test_a_file_that_no_parser_takes_is_told(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError):
+        load_config(config_file=toml(tmp_path, text))

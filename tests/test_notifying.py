@@ -424,3 +424,18 @@ def test_the_url_is_a_secret(tmp_path: Path) -> None:
 def test_settings_that_can_not_be_are_told(notify: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="notify"):
         load_config(tmp_path, notify=notify)
+
+
+def test_an_address_of_ipv6_without_a_port_is_not_taken_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], *_: object, **__: object) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    for url in ("http://[::1]/hook", "https://[fe80::abcd]/hook", "http://[::1]:8080/hook"):
+        assert problem(url) == ""
+        with pytest.raises(HookFailed):
+            Webhook(url, 5)("id", b"{}")
+    assert asked == [("::1", 80), ("fe80::abcd", 443), ("::1", 8080)]

@@ -65,7 +65,10 @@ class Webhook:
     def __call__(self, id_: str, body: bytes) -> None:
         parts = self._parts
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = kind(str(parts.hostname), parts.port, timeout=self._timeout_s)
+        try:  # without a port it would look for one behind the last colon, which an IPv6 address has as well
+            connection = kind(str(parts.hostname), parts.port or kind.default_port, timeout=self._timeout_s)
+        except (HTTPException, ValueError) as error:
+            raise HookFailed(f"{self._shown} is no address: {type(error).__name__}") from None
         # A server that answers a byte at a time keeps within every limit of a socket, and never comes to an end.
         limit = threading.Timer(self._timeout_s, _cut, (connection,))
         limit.daemon = True

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from ledger._version import __version__
+from ledger.cli.output import lines_of
 from ledger.errors import LedgerError
 
 #: Exit code of what nobody foresaw (EX_SOFTWARE), apart from all answers.
@@ -80,14 +81,13 @@ def _name_variables(group: Any, prefix: str) -> None:
 
 
 def say_error(error: LedgerError) -> None:
-    print(f"error: {error}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+    for line in (f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])):
+        print("\n".join(lines_of(line)), file=sys.stderr)  # it may quote what a job printed
     _say_traceback()
 
 
 def say_bug(error: Exception) -> None:
-    first_line = (str(error).splitlines() or [""])[0]
+    first_line = (lines_of(str(error)) or [""])[0]
     print(f"error: {type(error).__name__}: {first_line}", file=sys.stderr)
     print("hint: This is a bug of jobledger. Run it again with --debug, and report what it shows.", file=sys.stderr)
     _say_traceback()

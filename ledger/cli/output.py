@@ -102,11 +102,11 @@ class Printer:
     def text(self, line: str) -> None:
         """The answer as a sentence, for people only."""
         if self.for_people:
-            self._line(line)
+            self._line("\n".join(lines_of(line)))
 
     def note(self, line: str) -> None:
         """Something beside the answer: on stderr, in any format."""
-        print(line, file=self._err, flush=True)
+        print("\n".join(lines_of(line)), file=self._err, flush=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[str], None]]:
@@ -171,7 +171,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={inner}" for key, inner in value.items())
+        return _printable(",".join(f"{key}={inner}" for key, inner in value.items()))
     if isinstance(value, list | tuple | set | frozenset):
         return ",".join(cell(inner) for inner in value)
     if isinstance(value, float):
@@ -207,10 +207,13 @@ def age(seconds: float) -> str:
 
 
 def utc(time_s: float) -> str:
-    """2025-01-31T12:00:00Z"""
+    """2025-01-31T12:00:00Z; what is beyond the calendar as seconds since the epoch."""
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_s:g}s"
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

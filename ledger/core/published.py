@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import methodcaller
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ledger.core.facts import Progress
@@ -18,6 +19,7 @@ from ledger.core.registers import NOOP_KEY, NUMBER_MAX, PROGRESS_KEY, is_job_id,
 
 EPOCH_HEADER = "ledger_epoch"
 ROLE = "projector"
+_headers = methodcaller("headers")
 _PROGRESS, _NOOP = PROGRESS_KEY.encode(), NOOP_KEY.encode()
 T = TypeVar("T")
 
@@ -85,7 +87,7 @@ class Published:
             return None
         if key == _NOOP:
             return None
-        epoch, value = epoch_of(record.headers()), record.value()
+        epoch, value = epoch_of(headers_of(record)), record.value()
         self.raw.setdefault(partition, {})[key] = Raw(record.offset(), epoch, value)
         claim = parse_claim(key)
         if claim is not None:
@@ -172,6 +174,22 @@ class Published:
             return self._decode(kind, value)
         except ValueError:
             return None
+
+
+def headers_of(record: RecordView) -> Sequence[tuple[str, Any]]:
+    """The headers of a record; none where the client can't hand them out, for one such record must not stop every reader
+    that there is. Ask for headers by this alone.
+
+    confluent-kafka (2.16) answers with a hole in the list if a header's name is no UTF-8, and an error set beside it. Asked
+    from C, Python looks for that error and raises SystemError; called as a method in code that has become hot it does not,
+    and to look at the hole brings the process down. The next question would get the same list, so it is put away."""
+    try:
+        return _headers(record) or ()
+    except (SystemError, UnicodeError):
+        put_away = getattr(record, "set_headers", None)
+        if put_away is not None:
+            put_away([])
+        return ()
 
 
 def epoch_of(headers: Sequence[tuple[str, Any]] | None) -> int:

@@ -7,8 +7,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ledger.core.facts import FACT_OF, LeaderClaimed
-from ledger.core.registers import NOOP_KEY, Register, claim_key, key_of, partition_of
+from ledger.core.registers import NOOP_KEY, NUMBER_MAX, Register, claim_key, key_of, partition_of
+from ledger.errors import ConfigError
 from ledger.ports import Clock, Codec, Envelope, Event
+
+#: Half of all epochs there are: no leader comes so far.
+STRAY_EPOCH_MAX = NUMBER_MAX // 2
+
+
+def epoch_after(highest: int, topic: str) -> int:
+    """Raises: ConfigError if that is the last one there is: readers take nothing of a higher one."""
+    if highest >= NUMBER_MAX:
+        raise ConfigError(
+            f"Epoch {highest} is claimed in {topic}, and none is above it: no leader wrote that claim.",
+            hint="Stop the ledger, and make the topic anew from what is in it, without that claim.",
+        )
+    return highest + 1
 
 
 class EventFactory:

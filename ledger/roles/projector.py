@@ -15,14 +15,14 @@ from contextlib import contextmanager
 import structlog
 
 from ledger import failpoints
-from ledger.core.published import Published
+from ledger.core.published import Published, headers_of
 from ledger.core.registers import Spec, parse_key
 from ledger.core.table import Foreign, RegisterTable
 from ledger.errors import Fenced, TemporaryError, Unreachable
 from ledger.ports import Marks, Record
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.catching_up import read_up_to
-from ledger.roles.events import noops
+from ledger.roles.events import STRAY_EPOCH_MAX, epoch_after, noops
 from ledger.roles.parts import Parts, ProjectorSettings, Told, unheard
 from ledger.roles.rejecting import RejectEvents
 from ledger.roles.standstill import Standstill
@@ -121,7 +121,7 @@ class Projector:
         for record in events:
             match parse_key(record.key()):
                 case (job_id, Spec(digest)):
-                    time_s = self._parts.envelope.parse(record.headers()).time_s
+                    time_s = self._parts.envelope.parse(headers_of(record)).time_s
                     if time_s is not None:
                         term.submitted_at(job_id, digest, time_s)
 
@@ -164,7 +164,7 @@ class Projector:
         except BaseException:
             writer.close()
             raise
-        epoch = 1 + self._highest_epoch()
+        epoch = epoch_after(self._highest_epoch(), self._topics.recovery)
         self._term = Term(
             self._parts, self._settings, self._rejects, writer, epoch, self._table, self.published, self._reader,
             self._told,
@@ -179,8 +179,11 @@ class Projector:
         log.info("leads", epoch=epoch, jobs=len(self._table))
 
     def _highest_epoch(self) -> int:
-        """In the log, also of records that readers drop: the log decides, not the election."""
-        in_records = (raw.epoch for keys in self.published.raw.values() for raw in keys.values())
+        """In the log, also of records that readers drop: the log decides, not the election. But not one that nobody claimed
+        and no leader can have come to: with a single stray header there would be no epoch left for anybody."""
+        in_records = (
+            raw.epoch for keys in self.published.raw.values() for raw in keys.values() if raw.epoch <= STRAY_EPOCH_MAX
+        )
         return max([0, *self.published.claimed.values(), *in_records])
 
     def _stand_back(self, error: Exception) -> None:

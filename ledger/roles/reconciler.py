@@ -25,7 +25,7 @@ from ledger.errors import Fenced, LedgerError, TemporaryError, Unreachable
 from ledger.ports import Event, Executor, Marks, Reader, RecoveryStream, Runner, Task, Writer
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.catching_up import read_up_to
-from ledger.roles.events import EventFactory, noops
+from ledger.roles.events import EventFactory, epoch_after, noops
 from ledger.roles.flows import Flows, Memory, Surroundings
 from ledger.roles.parts import Parts
 from ledger.roles.standstill import Standstill
@@ -105,7 +105,7 @@ class Reconciler:
         self._highest = 0
         read = partial(self._read_claims, self._settings.tick_s)
         read_up_to(reader.high_watermarks(), reader, read, self.candidacy, self._clock)
-        epoch = self._highest + 1
+        epoch = epoch_after(self._highest, self._topic)
         factory = EventFactory(
             role=ROLE, epoch=epoch, writer=f"{ROLE}-{epoch}", actor=self._parts.actor, partitions=self._partitions,
             clock=self._clock, new_id=self._parts.new_id, codec=self._parts.codec, envelope=self._parts.envelope,

@@ -13,7 +13,7 @@ from ledger.core.fold import fold_job, prunable
 from ledger.core.job import Job
 from ledger.core.published import Published
 from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
-from ledger.core.registers import NOOP_KEY, PROGRESS_KEY, Spec, key_of, parse_claim
+from ledger.core.registers import NOOP_KEY, PROGRESS_KEY, Spec, is_job_id, key_of, parse_claim, partition_of
 from ledger.core.table import Foreign, Held, RegisterTable
 from ledger.errors import Fenced, LedgerError
 from ledger.ports import Codec, Event, Leadership, Marks, Reader, Record, Writer
@@ -80,9 +80,13 @@ class Term:
         jobs = {job.decode(): p for p, jobs in enumerate(self._table.jobs) for job in jobs}
         for partition, keys in self._published.raw.items():
             for key in keys:
-                if not key.startswith(b"~"):
-                    jobs.setdefault(key.decode("ascii", "replace"), partition)
+                if self._is_home(job_id := key.decode("ascii", "replace"), partition):
+                    jobs.setdefault(job_id, partition)
         return jobs
+
+    def _is_home(self, job_id: str, partition: int) -> bool:
+        """Whether that is a job's id, and the partition where its entry lies."""
+        return is_job_id(job_id) and partition_of(job_id, self._table.partitions) == partition
 
     # -- leading -------------------------------------------------------------------------------------------------------
 
@@ -109,7 +113,10 @@ class Term:
             self._progressed.pop(partition, None)
             return None
         self._overwritten.add((partition, key))
-        return key.decode("utf-8", "replace"), partition
+        job_id = key.decode("ascii", "replace")
+        # What is no entry's key, or lies where that entry can't, hides none of ours. To write there would be to tombstone
+        # a job that lives elsewhere, for readers know jobs by their ids.
+        return (job_id, partition) if self._is_home(job_id, partition) else None
 
     def publish(self, dirty: dict[str, int], foreign: Sequence[Foreign]) -> int:
         """Writes what the dirty jobs, the foreign records and the clock ask for. The number of events written."""

@@ -163,7 +163,7 @@ class MemoryLog:
 
     def check_size(self, event: Event) -> None:
         """Raises: RecordTooLarge."""
-        size_bytes = len(event.key) + len(event.value or b"") + sum(len(n) + len(v) for n, v in event.headers)
+        size_bytes = len(event.key or b"") + len(event.value or b"") + sum(len(n) + len(v) for n, v in event.headers)
         if size_bytes > self.max_message_bytes:
             raise RecordTooLarge(event.topic, event.partition, event.key, size_bytes)
 

@@ -36,7 +36,7 @@ def send_line(connection: socket.socket, value: Any, deadline: float) -> None:
 
 
 def read_line(connection: socket.socket, bytes_max: int, deadline: float) -> Any:
-    """The value on the line. Raises: OSError (TimeoutError); ValueError: too long, cut short, or no JSON."""
+    """The value on the line. Raises: OSError (TimeoutError); ValueError: too long, cut short, no JSON."""
     data = bytearray()
     while not data.endswith(b"\n"):
         _limit(connection, deadline)
@@ -46,7 +46,10 @@ def read_line(connection: socket.socket, bytes_max: int, deadline: float) -> Any
         data += part
         if len(data) > bytes_max:
             raise ValueError(f"the line is longer than {bytes_max} bytes")
-    return json.loads(data)
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("the line is nested too deep") from error
 
 
 def _limit(connection: socket.socket, deadline: float) -> None:

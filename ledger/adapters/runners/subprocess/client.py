@@ -31,10 +31,17 @@ class SubprocessRunner(CalledRunner):
                 wire.send_line(connection, {"call": call, "arguments": arguments}, deadline)
                 answer = wire.read_line(connection, wire.ANSWER_BYTES_MAX, deadline)
         except (OSError, ValueError) as error:
-            raise Unreachable(
-                f"the agent in {self.folder} did not answer {call}: {error}",
-                hint="Start it with `jobledger serve agent`. What runs goes on meanwhile.",
-            ) from error
-        if "error" in answer:
-            raise told(answer)
-        return convert(answer["result"])
+            raise self._unheard(call, error) from error
+        try:
+            if "error" not in answer:
+                return convert(answer["result"])
+            failure = told(answer)
+        except Exception as error:  # an answer that can't be read is none, whatever is wrong with it
+            raise self._unheard(call, f"its answer can't be read: {type(error).__name__}: {error}") from error
+        raise failure
+
+    def _unheard(self, call: str, why: object) -> Unreachable:
+        return Unreachable(
+            f"the agent in {self.folder} did not answer {call}: {why}",
+            hint="Start it with `jobledger serve agent`. What runs goes on meanwhile.",
+        )

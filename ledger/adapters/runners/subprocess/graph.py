@@ -67,10 +67,13 @@ def pack(
     if why := problem(graph):
         raise UsageError(f"this job can't be packed: {why}")
     members: dict[str, Path] = {}
-    for name, path in _members(files):
-        if name == MANIFEST or name in members:
-            raise UsageError(f"two files would be called {name} in the job's working directory")
-        members[name] = path
+    try:
+        for name, path in _members(files):
+            if name == MANIFEST or name in members:
+                raise UsageError(f"two files would be called {name} in the job's working directory")
+            members[name] = path
+    except OSError as error:
+        raise UsageError(f"this job can't be packed: {error}") from error
     manifest = {
         "version": 1, "command": list(graph.command), "environment": dict(graph.environment),
         "memory_bytes": memory_bytes, "stop_grace_s": stop_grace_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -11,6 +12,9 @@ from pathlib import Path
 from ledger.adapters.runners.subprocess.supervisor.checkpoints import size_of
 from ledger.core.facts import RestorePoint
 from ledger.ports import Verification
+
+#: What the file system says of a name under which nothing can ever lie.
+_NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 def path_of(restore_point: RestorePoint) -> Path | None:
@@ -33,8 +37,8 @@ def verify(restore_point: RestorePoint) -> Verification:
         return Verification.VALID if _readable(path, restore_point.digest) else Verification.INVALID
     except (FileNotFoundError, NotADirectoryError):
         return Verification.INVALID
-    except OSError:
-        return Verification.UNKNOWN
+    except OSError as error:
+        return Verification.INVALID if error.errno in _NO_NAME else Verification.UNKNOWN
 
 
 def _readable(path: Path, digest: str) -> bool:
