@@ -19,25 +19,20 @@ setup = {"bootstrap.servers": sys.argv[1], "group.id": "plain", "enable.auto.com
 consumer = Consumer({**setup, "isolation.level": "read_committed"})
 places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in consumer.list_topics(topic, 30).topics[topic].partitions]
 consumer.assign(places or sys.exit(f"there is no topic {topic} at {sys.argv[1]}"))
-headers = methodcaller("headers")
 last: dict[tuple[str, int], int] = {}
 while True:
     message = consumer.poll(1)
     if message is None or message.error():  # never judge a message by its truth value: a tombstone is falsy
         sys.stderr.write("" if message is None else f"{message.error()}\n")
         continue
-    try:
-        head = {name: (text or b"").decode(errors="replace") for name, text in headers(message) or ()}
-    except SystemError:  # a name is no UTF-8; `message.headers()` would hide that in hot code, and crash
-        head = {}
-    key, value, p = (message.key() or b"").decode(errors="replace"), message.value(), message.partition()
-    try:
+    key, value, p, head = (message.key() or b"").decode(errors="replace"), message.value(), message.partition(), {}
+    try:  # `message.headers()` itself crashes in hot code, if a header's name is no UTF-8
+        head |= {name: (text or b"").decode(errors="replace") for name, text in methodcaller("headers")(message) or ()}
         said = "tombstone" if value is None else schemaless_reader(BytesIO(value[10:]), schemas[value[:10]])
     except Exception as error:
         said = f"undecodable: {error!r}"
     row = {"key": key, "fact": head.get("ce_type"), "who": head.get("ledger_actor") or head.get("ce_source")}
-    row |= {"when": head.get("ce_time"), "partition": p, "offset": message.offset(), "value": said}
-    print(json.dumps(row), flush=True)
+    print(json.dumps(row | {"when": head.get("ce_time"), "partition": p, "offset": message.offset(), "value": said}), flush=True)
     source, text = (head.get("ce_source", ""), p), head.get("ce_sequence", "")[:19]
     number = int(text) if text.isdecimal() else 0
     if number > last.get(source, 0) + 1:
