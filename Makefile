@@ -13,7 +13,7 @@ INSTALLED := .venv/installed
 WORKERS ?= 2
 FAST := not kafka and not spark and not acceptance and not slow
 
-.PHONY: help setup demo check lint types test simulate acceptance bench clean
+.PHONY: help setup demo check lint types test simulate fuzz acceptance bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z.]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test: setup lint ## Everything, on real servers; ends with pytest's closing line
 
 simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simulate SEED=1 N=1000 [STEPS=…] [MUTANT=…]
 	$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) -n $(or $(N),200) $(if $(STEPS),--steps $(STEPS)) $(if $(MUTANT),--mutant $(MUTANT))
+
+fuzz: $(INSTALLED) ## Spoiled inputs for everything that reads: make fuzz SEED=1 N=1000000 [TARGET=keys]
+	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),1) --inputs $(or $(N),1000000) $(if $(TARGET),--target $(TARGET))
 
 acceptance: setup ## Only the tests of the installed command against real servers; what `make test` kills once, REPETITIONS times
 	REPETITIONS=$(or $(REPETITIONS),20) $(BIN)/python -m pytest tests -m acceptance

@@ -31,8 +31,8 @@ while True:
         said = "tombstone" if value is None else schemaless_reader(BytesIO(value[10:]), schemas[value[:10]])
     except Exception as error:
         said = f"undecodable: {error!r}"
-    row = {"key": key, "fact": head.get("ce_type"), "who": head.get("ledger_actor") or head.get("ce_source")}
-    print(json.dumps(row | {"when": head.get("ce_time"), "partition": p, "offset": message.offset(), "value": said}), flush=True)
+    row = {"key": key, "fact": head.get("ce_type"), "who": head.get("ledger_actor") or head.get("ce_source"), "value": said}
+    print(json.dumps(row | {"when": head.get("ce_time"), "partition": p, "offset": message.offset()}), flush=True)
     source, text = (head.get("ce_source", ""), p), head.get("ce_sequence", "")[:19]
     number = int(text) if text.isdecimal() else 0
     if number > last.get(source, 0) + 1:

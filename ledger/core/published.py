@@ -195,7 +195,8 @@ def headers_of(record: RecordView) -> Sequence[tuple[str, Any]]:
 def epoch_of(headers: Sequence[tuple[str, Any]] | None) -> int:
     """The epoch in the header `ledger_epoch`; 0 if there is none, or it is no number of the key grammar."""
     for name, value in headers or ():
-        if name == EPOCH_HEADER and isinstance(value, bytes) and value.isdigit() and len(value) <= 16:
-            epoch = int(value)
-            return epoch if epoch <= NUMBER_MAX and not value.startswith(b"0") else 0
+        if name == EPOCH_HEADER:  # the first of that name counts, whatever it says
+            sound = isinstance(value, bytes) and value.isdigit() and len(value) <= 16 and not value.startswith(b"0")
+            epoch = int(value) if sound else 0
+            return epoch if epoch <= NUMBER_MAX else 0
     return 0

@@ -133,8 +133,8 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
 def rejected(config: Config) -> set[str]:
     """What the command lists, as a script reads it."""
     told = subprocess.run(
-        [sys.executable, "-m", "ledger", "rejects", "--dir", str(config.dir), "-o", "jsonl"], capture_output=True, text=True,
-        timeout=120, check=True, cwd=ROOT, env={
+        [sys.executable, "-m", "ledger", "rejects", "--dir", str(config.dir), "-o", "jsonl"],
+        capture_output=True, text=True, timeout=120, check=True, cwd=ROOT, env={
             "LEDGER_KAFKA__BOOTSTRAP_SERVERS": config.kafka["bootstrap.servers"],
             "LEDGER_TOPICS__PREFIX": config.topics.prefix, "PATH": "", "PYTHONIOENCODING": "utf-8",
         },

@@ -22,14 +22,8 @@ class SubprocessRunner(CalledRunner):
         self.folder, self.timeout_s = Path(folder), timeout_s
 
     def ask(self, call: str, convert: Callable[[Any], T], **arguments: Any) -> T:
-        deadline = time.monotonic() + self.timeout_s
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(self.timeout_s)
-                with wire.socket_path(self.folder) as path:
-                    connection.connect(path)
-                wire.send_line(connection, {"call": call, "arguments": arguments}, deadline)
-                answer = wire.read_line(connection, wire.ANSWER_BYTES_MAX, deadline)
+            answer = self._exchange({"call": call, "arguments": arguments})
         except (OSError, ValueError) as error:
             raise self._unheard(call, error) from error
         try:
@@ -39,6 +33,16 @@ class SubprocessRunner(CalledRunner):
         except Exception as error:  # an answer that can't be read is none, whatever is wrong with it
             raise self._unheard(call, f"its answer can't be read: {type(error).__name__}: {error}") from error
         raise failure
+
+    def _exchange(self, request: Any) -> Any:
+        """Raises: OSError, ValueError."""
+        deadline = time.monotonic() + self.timeout_s
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(self.timeout_s)
+            with wire.socket_path(self.folder) as path:
+                connection.connect(path)
+            wire.send_line(connection, request, deadline)
+            return wire.read_line(connection, wire.ANSWER_BYTES_MAX, deadline)
 
     def _unheard(self, call: str, why: object) -> Unreachable:
         return Unreachable(

@@ -1,0 +1,35 @@
+"""A short run of every target, and that one would notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.core import fold, registers
+from tests.fuzz.run import Found, fuzz
+from tests.fuzz.targets import TARGETS
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_few_thousand_inputs(name: str) -> None:
+    """Of each both kinds come: one that is never taken, or always, would test nothing."""
+    ran = fuzz(name, 1_000 if name in ("fold", "entries") else 3_000, seed=7)
+    assert 0 < ran.taken < ran.inputs, ran
+
+
+def test_the_same_seed_draws_the_same_inputs() -> None:
+    assert [fuzz("keys", 1_000, seed).taken for seed in (3, 3)] == [fuzz("keys", 1_000, 3).taken] * 2
+
+
+def test_a_grammar_that_takes_two_spellings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registers, "_number", lambda text, low, high: int(text) if text.isdigit() else None)
+    registers._parse_register.cache_clear()
+    with pytest.raises(Found, match="--target keys --seed 1 --block"):
+        fuzz("keys", 20_000, seed=1)
+    monkeypatch.undo()
+    registers._parse_register.cache_clear()
+
+
+def test_a_fold_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold.restart, "past", lambda record: fold.restart.Past(record.failures))  # there need not be one
+    with pytest.raises(Found, match="NoneType"):
+        fuzz("fold", 2_000, seed=1)
