@@ -18,11 +18,13 @@ from typing import Any, NoReturn
 
 from confluent_kafka import IsolationLevel
 
+from ledger import collecting
 from ledger.adapters.kafka import cluster
 from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.writer import KafkaWriter
+from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.log import EndOfTransaction, MemoryLog, MemoryReader, MemoryWriter, NoAnswer
-from ledger.core import passes, plan
+from ledger.core import garbage, passes, plan
 from ledger.core.published import Published, epoch_of
 from ledger.core.registers import parse_claim
 from ledger.errors import Fenced
@@ -343,6 +345,60 @@ def start_holds_nothing(p: Patches) -> None:
     """A start that is under way has no slots yet: only what the runner says to be alive has."""
     plain = passes.holding
     p.set(passes, "holding", lambda entry, alive, before, starting: plain(entry, alive, before))
+
+
+# -- collecting garbage ------------------------------------------------------------------------------------------------
+
+
+@mutant
+def gc_reads_before_it_lists(p: Patches) -> None:
+    """The log is read first and once: what is recorded between reading and listing is not seen."""
+
+    def look(source: Any, runners: Any, blobs: Any, grace_s: float) -> Any:
+        read = collecting._Read(source)
+        things, silent = collecting._listed(runners, blobs)
+        judged = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s)
+        return collecting.Found(judged.orphans, judged.spared, judged.young, silent, read.as_of), things, read
+
+    def collect(source: Any, runners: Any, blobs: Any, evidence: Any, grace_s: float = collecting.GRACE_S) -> Any:
+        found, things, read = look(source, runners, blobs, grace_s)
+        for orphan in found.orphans:
+            evidence.tell("delete", orphan, read.as_of)
+            if why := collecting._delete(things[orphan.lying], orphan, runners, blobs):
+                evidence.tell("left", orphan, read.as_of, why)
+        return found
+
+    p.set(collecting, "collect", collect)
+
+
+@mutant
+def gc_without_grace(p: Patches) -> None:
+    """However young it is, what nobody refers to is garbage."""
+    plain = garbage.judge
+
+    def judge(lying: Any, claims: Any, read_to: Any, grace_s: float, log_age_s: float) -> Any:
+        return plain(lying, claims, read_to, 0.0, log_age_s)
+
+    p.set(garbage, "GRACE_MIN_S", 0.0)
+    p.set(garbage, "judge", judge)
+
+
+@mutant
+def gc_takes_what_was_put_again(p: Patches) -> None:
+    """A blob is deleted whatever became of it since it was listed."""
+
+    def delete(self: MemoryBlobs, blob: Any) -> bool:
+        self.stored.pop(blob.uri, None)
+        return True
+
+    p.set(MemoryBlobs, "delete", delete)
+
+
+@mutant
+def gc_finds_nothing(p: Patches) -> None:
+    """It spares whatever has no register at all: what a submitter leaves that dies after its put."""
+    plain = garbage._why_garbage
+    p.set(garbage, "_why_garbage", lambda one, claim, *rest: plain(one, claim, *rest) if claim.known else "")
 
 
 def main() -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from ledger.adapters.memory.log import NoAnswer
 from ledger.core.facts import IntentKind
+from ledger.outside import NO_GRAPH
 from ledger.ports import Event
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import claim_of
+from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
 from tests.simulation.world import EVENTS, PARTITIONS, RECOVERY, Instance, World
 
 Schedule = Callable[["Director"], None]
@@ -234,3 +236,87 @@ def an_attempt_ends_and_its_agent_is_mute(d: Director) -> None:
     d.findings += d.world.judge_quiet()
 
 
+# -- garbage -----------------------------------------------------------------------------------------------------------
+
+
+def _goes(d: Director, sweeping: Sweeping, actor: Actor, at: str = "") -> None:
+    """Runs a submitter or collector until it comes to a point, or to its end."""
+    d.wanted, collections = (actor, at), sweeping.collections
+    for _ in range(200):
+        d.world.stage.run(actor)
+        if (at and actor.at == at) or actor not in sweeping.running or sweeping.collections > collections:
+            break
+        d.world.clock.advance(0.01)
+    d.wanted = None
+
+
+def _garbage(d: Director) -> Sweeping:
+    d.lead("projector")
+    d.lead("reconciler")
+    d.world.clock.advance(10 * PAST_GRACE_S)  # what is older than the log is left alone
+    d.settle()
+    return Sweeping(d.world)
+
+
+def _submits(d: Director, sweeping: Sweeping, at: str = "") -> Actor:
+    submitter = sweeping.submitter("job", d.world.submitted("job", NO_GRAPH))
+    _goes(d, sweeping, submitter, at)
+    return submitter
+
+
+def _judged(d: Director, sweeping: Sweeping) -> None:
+    d.settle()
+    d.findings += [f for f in sweeping.judge(swept=True) if not f.startswith("G3")]
+    sweeping.close()
+
+
+@schedule
+def a_collector_sleeps_before_it_lists(d: Director) -> None:
+    """For longer than the grace; meanwhile a job comes."""
+    sweeping = _garbage(d)
+    collector = sweeping.collector()
+    _goes(d, sweeping, collector, "list")
+    _submits(d, sweeping)
+    d.settle()
+    d.world.clock.advance(PAST_GRACE_S)
+    _goes(d, sweeping, collector)
+    _judged(d, sweeping)
+
+
+@schedule
+def a_collector_meets_a_graph_before_its_spec(d: Director) -> None:
+    """It has been put a moment ago, and is recorded and looked for just before it would be deleted."""
+    sweeping = _garbage(d)
+    submitter = _submits(d, sweeping, "record")
+    collector = sweeping.collector()
+    _goes(d, sweeping, collector, "delete")
+    _goes(d, sweeping, submitter)
+    _goes(d, sweeping, collector)
+    _judged(d, sweeping)
+
+
+@schedule
+def an_abandoned_graph_is_put_again_under_the_collectors_eyes(d: Director) -> None:
+    sweeping = _garbage(d)
+    sweeping.kill(_submits(d, sweeping, "record"))
+    d.world.clock.advance(PAST_GRACE_S)
+    collector = sweeping.collector()
+    _goes(d, sweeping, collector, "delete")
+    _submits(d, sweeping)
+    _goes(d, sweeping, collector)
+    _judged(d, sweeping)
+
+
+@schedule
+def a_submitter_dies_after_its_put(d: Director) -> None:
+    """And a collector that was killed at its deletion is followed by another, which finds what it left."""
+    sweeping = _garbage(d)
+    sweeping.kill(_submits(d, sweeping, "record"))
+    d.world.clock.advance(PAST_GRACE_S)
+    collector = sweeping.collector()
+    _goes(d, sweeping, collector, "delete")
+    sweeping.kill(collector)
+    d.settle()
+    _goes(d, sweeping, sweeping.collector())
+    d.findings += sweeping.judge(swept=True)
+    sweeping.close()

@@ -26,10 +26,15 @@ CAUGHT = {
     "producer-kept": ("an_end_of_a_transaction_comes_late", "I5"),
     "overwritten-not-republished": ("a_stale_entry_lands_and_the_cleaner_comes_by", "I7"),
     "fenced-in-the-middle-of-a-batch": ("two_terms_pass_while_a_leader_sleeps", "I6a"),
+    "gc-reads-before-it-lists": ("a_collector_sleeps_before_it_lists", "G2"),
+    "gc-without-grace": ("a_collector_meets_a_graph_before_its_spec", "G2"),
+    "gc-takes-what-was-put-again": ("an_abandoned_graph_is_put_again_under_the_collectors_eyes", "G2"),
+    "gc-finds-nothing": ("a_submitter_dies_after_its_put", "G3"),
     "no-settling": ("an_attempt_ends_and_its_agent_is_mute", "I12"),
 }
 #: Seen by chance, also or only: guard -> a seed where the walk finds it, at the time of writing; else it searches on.
-BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 11, "read-committed-end": 27, "start-holds-nothing": 5}
+BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 11, "read-committed-end": 27, "start-holds-nothing": 5,
+             "gc-reads-before-it-lists": 6, "gc-finds-nothing": 6}  # fmt: skip
 ELSEWHERE = {"lease-from-suspension"}  # not on memory adapters: below
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from ledger.adapters.memory.log import NoAnswer
 from ledger.core.facts import IntentKind
+from ledger.outside import NO_GRAPH
 from ledger.ports import Event
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import epoch_of
+from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
 from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, World
 
 STEPS = 450
@@ -49,7 +51,7 @@ class Walk:
         self.happened: dict[str, int] = {}
         self.findings: Findings = []
         self.paused: dict[Actor, float] = {}  # until when, by the clock
-        self.healed = False
+        self.healed = self.swept = False
         self.jobs: dict[str, int] = {}  # job -> highest revision of its intents
         self.sent: list[Event] = []
         self.back_at = float("inf")
@@ -58,6 +60,9 @@ class Walk:
         self.fault_rate = self.rng.choice([0.01, 0.03, 0.08])
         self.pause_rate = self.rng.choice([0.0, 0.01, 0.02, 0.06])
         self.no_answer_rate = self.rng.choice([0.0, 0.01, 0.05])
+        self.sweeping = Sweeping(self.world, self.sent.append)
+        self.gc = random.Random(f"{seed} garbage")  # chance of its own, so that the rest of the walk is as without it
+        self.sweeps = self.gc.random() < 0.5
         self.world.at_commit = self._at_commit
         self.world.runner.obedient = self.rng.random() < 0.7
         for role in ROLES:
@@ -79,8 +84,9 @@ class Walk:
                     self._heal()
             except Exception as error:  # whatever a role raises that is no error of the ledger
                 self.findings.append("".join(traceback.format_exception(error)[-3:]))
-            self.findings += [*self.world.judge(self.rng), *self._said]
+            self.findings += [*self.world.judge(self.rng), *self.sweeping.judge(self.swept), *self._said]
         finally:
+            self.sweeping.close()
             self.world.close()
         return Report(self.seed, self.findings, self.happened, steps)
 
@@ -90,6 +96,8 @@ class Walk:
         world, rng = self.world, self.rng
         world.clock.advance(rng.choice([0.001, 0.01, 0.05, 0.2]))
         self._return()
+        if self.sweeps and self.gc.random() < 0.2:
+            self._sweep()
         if rng.random() < self.fault_rate and any(self.weights.values()):
             name = rng.choices([*FAULTS], [*self.weights.values()])[0]
             self._count(name)
@@ -120,8 +128,33 @@ class Walk:
             self.paused.pop(instance.actor, None)
             self.world.step(instance)
 
+    def _sweep(self) -> None:
+        """A submitter or the collector goes on, or is killed where it stands."""
+        now, gc = self.world.clock.monotonic(), self.gc
+        if not any(actor.name == "collector" for actor in self.sweeping.running):
+            self.sweeping.collector()
+        if ready := [actor for actor in self.sweeping.running if self.paused.get(actor, 0.0) <= now]:
+            actor = gc.choice(ready)
+            self.paused.pop(actor, None)
+            if gc.random() < 0.02:
+                self._count(f"kill of {actor.name.partition(' ')[0]}")
+                self.sweeping.kill(actor)
+            else:
+                self.world.stage.run(actor)
+
+    def _sweeper_pauses(self, at: str) -> bool:
+        """Often for longer than the grace."""
+        if self.healed or self.gc.random() >= 0.3:
+            return False
+        self._count(f"pause at {at}")
+        for_s = self.gc.choice([0.0, 0.5, 0.5 * PAST_GRACE_S, PAST_GRACE_S, 3.0 * PAST_GRACE_S])
+        self.paused[self.world.stage.current] = self.world.clock.monotonic() + for_s  # type: ignore[index]
+        return True
+
     def _pauses(self, actor: Actor, at: str) -> bool:
         """A take-over is where pauses hurt most; and often the lease ends while an instance sleeps."""
+        if actor in self.sweeping.running:
+            return self._sweeper_pauses(at)
         instance = next(i for i in self.world.instances if i.actor is actor)
         takes_over = not instance.part.epoch and instance.lease.believes()
         if self.healed or self.rng.random() >= self.pause_rate * (3 if takes_over else 1):
@@ -171,10 +204,12 @@ class Walk:
         if len(self.jobs) < JOBS_MAX and (not self.jobs or rng.random() < 0.5):
             job_id = f"job-{len(self.jobs) + 1}"
             self.jobs[job_id] = 0
-            old = self._to_replace(job_id)
+            old, attempts_max = self._to_replace(job_id), rng.choice([0, 0, 0, 1])
+            if self.sweeps:  # step by step; such jobs replace no others
+                self.sweeping.submitter(job_id, world.submitted(job_id, NO_GRAPH, attempts_max, varied=True))
+                return
             event = world.spec(
-                job_id, world.put(job_id), rng.choice([0, 0, 0, 1]), varied=True, replaces=old,
-                after_rev=self.jobs[old] if old else 0,
+                job_id, world.put(job_id), attempts_max, varied=True, replaces=old, after_rev=self.jobs[old] if old else 0,
             )  # fmt: skip
         else:
             job_id = rng.choice([*self.jobs])
@@ -245,9 +280,31 @@ class Walk:
             world.clock.advance(0.3)
             before, ends = ends, world.log.reader(TOPICS).high_watermarks()
             silent = silent + 1 if ends == before else 0
+            self._all_go_on()
             if silent >= 12 and not self._left_undone():
+                self._sweep_all()
                 return
         self.findings += [f"not within {HEALED_ROUNDS_MAX} rounds: {found}" for found in self._left_undone() or ["quiet"]]
+
+    def _all_go_on(self) -> None:
+        for actor in [*self.sweeping.running]:
+            self.world.stage.run(actor)
+
+    def _sweep_all(self) -> None:
+        """Once the grace has passed, a collector finds all that was left; and then all is as well as before."""
+        self.world.clock.advance(PAST_GRACE_S)
+        if self.sweeps:
+            for actor in [*self.sweeping.running]:
+                self.sweeping.kill(actor)
+            self.sweeping.collector()
+            done = self.sweeping.collections + 1
+            for _ in range(HEALED_ROUNDS_MAX):
+                self._all_go_on()
+                if self.sweeping.collections >= done:
+                    self.swept = True
+                    self.findings += self.world.judge_quiet()
+                    return
+            self.findings.append("no collector comes to its end")
 
     def _left_undone(self) -> Findings:
         for topic in (EVENTS, RECOVERY):

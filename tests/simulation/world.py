@@ -14,7 +14,6 @@ from typing import Any
 import structlog
 
 from ledger.adapters import avro, cloudevents
-from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.leadership import MemoryElection
@@ -45,6 +44,7 @@ from tests.simulation.checkers import Findings
 from tests.simulation.copies import Taken
 from tests.simulation.evidence import Evidence, LoggedRunner
 from tests.simulation.ports import Lease, SimLog, SimRunner, SimStream
+from tests.simulation.sweeping import Hurried, PointedBlobs
 
 EVENTS, RECOVERY, REJECTS = "ledger.events", "ledger.recovery", "ledger.rejects"
 TOPICS = (EVENTS, RECOVERY, REJECTS)
@@ -80,7 +80,7 @@ class World:
             failpoint=lambda name: self.at_commit(name),
         )  # fmt: skip
         self.evidence = Evidence(self.clock)
-        self.blobs = MemoryBlobs()
+        self.blobs = PointedBlobs(self.stage, Hurried(self.clock).time)
         self.runner = LoggedRunner(self.clock, PARTITIONS, self.blobs, self.evidence)
         self.elections = {role: MemoryElection() for role in ROLES}
         self.instances: list[Instance] = []
@@ -182,13 +182,18 @@ class World:
         data = f"graph of {job_id}".encode()
         digest = sha256(data).hexdigest()
         uri = f"graphs/{job_id}/{digest}"
-        self.blobs.stored[uri] = data
+        self.blobs.stored[uri], self.blobs.put_at[uri] = data, self.blobs.now()
         return GraphRef(uri, digest, len(data))
 
-    def spec(
+    def spec(self, job_id: str, graph: GraphRef, *given: Any, **more: Any) -> Event:
+        """The arguments of `submitted`."""
+        spec = self.submitted(job_id, graph, *given, **more)
+        return self.event(job_id, Spec(avro.spec_digest(spec)), spec)
+
+    def submitted(
         self, job_id: str, graph: GraphRef, attempts_max: int = 0, varied: bool = False, replaces: str | None = None,
         after_rev: int = 0,
-    ) -> Event:  # fmt: skip
+    ) -> JobSubmitted:  # fmt: skip
         """varied: by its number a job has a failure rate, or is watched for progress: with a budget, since once all faults
         have stopped nobody makes checkpoints either, and it must come to rest."""
         policy, stalls = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max, 1.0), StallPolicy()
@@ -196,11 +201,10 @@ class World:
             policy = replace(policy, kind=RestartKind.FAILURE_RATE, failures_per_interval=5, failure_rate_interval_s=20.0)
         elif varied and job_id.endswith(("2", "5", "8")):
             policy, stalls = replace(policy, attempts_max=attempts_max or 3), StallPolicy(1.0, 2, OnStall.RESTART)
-        spec = JobSubmitted(
+        return JobSubmitted(
             job_id, "default", "memory", graph, policy, stall_policy=stalls, replaces=replaces,
             replacement=Replacement(after_rev=after_rev),
         )  # fmt: skip
-        return self.event(job_id, Spec(avro.spec_digest(spec)), spec)
 
     def intent(self, job_id: str, rev: int, kind: IntentKind, attempt: int = 0) -> Event:
         return self.event(job_id, Intent(rev, f"u{next(self._ids)}"), IntentDeclared(kind, attempt))

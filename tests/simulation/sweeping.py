@@ -1,0 +1,269 @@
+"""Submitters that put, record and look again, and a collector of garbage, as actors beside the roles; and what must be so
+of what they leave.
+
+The store, the runner and the clients live a thousand times as fast as the roles: so a grace of an hour passes in a walk of
+some minutes, and a pause of seconds is longer than it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ledger import collecting
+from ledger.adapters import avro, cloudevents
+from ledger.adapters.memory.blobs import MemoryBlobs
+from ledger.client import Client
+from ledger.core.facts import JobSubmitted
+from ledger.core.garbage import GRACE_MIN_S
+from ledger.core.registers import Result, Spec, parse_key
+from ledger.errors import LedgerError, OutcomeUnknown
+from ledger.ports import Clock, Kept, StoredBlob
+from ledger.reading import Source
+from ledger.recorder import Recorded
+from ledger.roles.parts import Topics
+from tests.simulation.baton import Actor, Stage
+from tests.simulation.checkers import Findings
+from tests.simulation.copies import Copied, claim_of
+from tests.simulation.ports import SimLog
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TOPICS = ("ledger.events", "ledger.recovery", "ledger.rejects")
+FASTER = 1_000.0
+GRACE_S = GRACE_MIN_S
+PAST_GRACE_S = 2 * GRACE_S / FASTER  # of the roles' time
+
+
+class Hurried:
+    """A clock that runs FASTER than another one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._since, self._began = clock, clock.time(), clock.monotonic()
+
+    def time(self) -> float:
+        return self.of(self._clock.time())
+
+    def of(self, time_s: float) -> float:
+        """What it shows when the other one shows that."""
+        return self._since + (time_s - self._since) * FASTER
+
+    def monotonic(self) -> float:
+        return (self._clock.monotonic() - self._began) * FASTER
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds / FASTER)
+
+
+class Graph:
+    """A file, as far as a store reads one."""
+
+    def __init__(self, job_id: str) -> None:
+        self._data = f"graph of {job_id}".encode()
+
+    def is_file(self) -> bool:
+        return True
+
+    def read_bytes(self) -> bytes:
+        return self._data
+
+
+class Deleted(NamedTuple):
+    """A deletion as the collector put it on record. as_of: how far it had read the facts."""
+
+    uri: str
+    job_id: str
+    as_of: Mapping[int, int]
+
+
+class PointedBlobs(MemoryBlobs):
+    """A point before every call that a submitter or a collector makes."""
+
+    def __init__(self, stage: Stage, now: Callable[[], float]) -> None:
+        super().__init__(now)
+        self._stage, self.now = stage, now
+
+    def put(self, job_id: str, source: Any) -> Any:
+        self._stage.point("put")
+        return super().put(job_id, source)
+
+    def exists(self, ref: Any) -> bool:
+        self._stage.point("exists")
+        return super().exists(ref)
+
+    def listing(self) -> list[StoredBlob]:
+        self._stage.point("list")
+        return super().listing()
+
+    def delete(self, blob: StoredBlob) -> bool:
+        self._stage.point("delete")
+        return super().delete(blob)
+
+
+class _Kept:
+    """The runner as a collector meets it: by the hurried clock."""
+
+    def __init__(self, runner: Any, stage: Stage) -> None:
+        self._runner, self._stage = runner, stage
+
+    def kept(self) -> list[Kept]:
+        self._stage.point("kept")
+        return [kept._replace(age_s=kept.age_s * FASTER) for kept in self._runner.kept()]
+
+    def __getattr__(self, name: str) -> Any:
+        self._stage.point(name)
+        return getattr(self._runner, name)
+
+
+class _Records:
+    def __init__(self, world: World, sent: Callable[[Any], None]) -> None:
+        self._world, self._sent = world, sent
+
+    def record(self, job_id: str, register: Any, fact: Any) -> Recorded:
+        self._world.stage.point("record")
+        event = self._world.event(job_id, register, fact)
+        self._world.send(event)
+        self._sent(event)
+        self._world.stage.point("recorded")
+        return Recorded(event.partition, None, "id")
+
+
+class Sweeping:
+    """deleted: what collectors took. looked: jobs whose submitter came past its last look at the store: of the others it is
+    nobody's fault if a graph is missing. running: who has not come to an end."""
+
+    def __init__(self, world: World, sent: Callable[[Any], None] = lambda _: None) -> None:
+        self.world, self._sent = world, sent
+        self.clock = Hurried(world.clock)
+        self.deleted: list[Deleted] = []
+        self.looked: set[str] = set()
+        self.collections = 0
+        self.running: list[Actor] = []
+
+    def submitter(self, job_id: str, spec: JobSubmitted) -> Actor:
+        """One who submits this, once."""
+
+        def submit() -> None:
+            client = Client(
+                self._source(job_id), lambda: nullcontext(_Records(self.world, self._sent)), self.world.blobs,
+                digest=avro.spec_digest, new_id=lambda: job_id, actor="client",
+            )  # fmt: skip
+            if actor not in self.running:
+                return
+            try:
+                client.submit(spec, Graph(job_id), job_id=job_id)  # type: ignore[arg-type]
+                self.looked.add(job_id)
+            except OutcomeUnknown:
+                self.looked.add(job_id)  # nobody has admitted it yet
+            except LedgerError:
+                pass
+            self.running.remove(actor)
+
+        actor = Actor(f"submitter of {job_id}", submit)
+        self.running.append(actor)
+        return actor
+
+    def collector(self, grace_s: float = GRACE_S) -> Actor:
+        def sweep() -> None:
+            try:
+                collecting.collect(
+                    self._source("gc"), {"memory": _Kept(self.world.runner, self.world.stage)}, self.world.blobs,
+                    self, grace_s,  # type: ignore[arg-type]
+                )  # fmt: skip
+            except LedgerError:
+                return
+            self.collections += 1
+
+        actor = Actor("collector", sweep)
+        self.running.append(actor)
+        return actor
+
+    def kill(self, actor: Actor) -> None:
+        """It is gone where it stands."""
+        self.running.remove(actor)
+        self.world.stage.kill(actor)
+
+    def judge(self, swept: bool) -> Findings:
+        """swept: everybody has come to an end, and a collector was here after the grace."""
+        self.world.copy()
+        copies = self.world.evidence.copies
+        events, blobs = copies["ledger.events"], self.world.blobs
+        found = nothing_referred_to_is_deleted(self.deleted, events)
+        if swept:
+            since = self.clock.of(first_claim(copies["ledger.recovery"]))
+            found += every_graph_is_there(self, events, blobs.stored) + nothing_is_left(blobs, events, since)
+        return found
+
+    def tell(self, does: str, orphan: Any, as_of: Mapping[str, Mapping[int, int]], why: str = "") -> None:
+        """`collecting.Evidence`."""
+        self.world.stage.point("tell")
+        if orphan.lying.kind == "blob":
+            told = Deleted(orphan.lying.where, orphan.lying.job_id, as_of["ledger.events"])
+            self.deleted.append(told) if does == "delete" else self.deleted.remove(told)
+
+    def close(self) -> None:
+        for actor in [*self.running]:
+            self.kill(actor)
+
+    def _source(self, who: str) -> Source:
+        log = SimLog(self.world.log, self.world.stage, self.world.evidence, who)
+        return Source(log, Topics(*TOPICS), avro, cloudevents, self.clock, patience_s=float("inf"))
+
+
+# -- what must be so ---------------------------------------------------------------------------------------------------
+
+
+def nothing_referred_to_is_deleted(deleted: Sequence[Deleted], events: Sequence[Copied]) -> Findings:
+    """G1: what was taken was not referred to by the facts that the collector had read."""
+    found = []
+    for one in deleted:
+        specs, over = _references(one.job_id, [r for r in events if r.offset < one.as_of.get(r.partition, 0)])
+        if one.uri in specs and not over:
+            found.append(f"G1 {one.uri} was deleted, and the facts up to {dict(one.as_of)} refer to it")
+    return found
+
+
+def every_graph_is_there(sweeping: Sweeping, events: Sequence[Copied], stored: Mapping[str, bytes]) -> Findings:
+    """G2: a job that was submitted to the end has its graph, until it is retired."""
+    found = []
+    for job_id in sorted(sweeping.looked):
+        specs, over = _references(job_id, events)
+        found += [f"G2 {uri} of {job_id} is gone" for uri in sorted(specs) if not over and uri not in stored]
+    return found
+
+
+def nothing_is_left(blobs: MemoryBlobs, events: Sequence[Copied], since: float) -> Findings:
+    """G3: once a collector was here after the grace, of what nobody refers to nothing lies there, unless it is older than
+    the log (since: its first claim, by the store's clock)."""
+    found = []
+    for uri in sorted(blobs.stored):
+        specs, over = _references(uri.split("/")[1], events)
+        if (over or uri not in specs) and blobs.put_at.get(uri, 0.0) > since:
+            found.append(f"G3 {uri} is left")
+    return found
+
+
+def first_claim(recovery: Sequence[Copied]) -> float:
+    """When the log began, by the roles' clock."""
+    return min((record.time_s for record in recovery if claim_of(record) is not None), default=float("inf"))
+
+
+def _references(job_id: str, events: Sequence[Copied]) -> tuple[set[str], bool]:
+    """The graphs that specs of the job name, refused ones not among them, and whether it has a result. Told plainly, for
+    the collector knows it by the fold."""
+    specs: dict[bytes, str] = {}
+    over = False
+    for record in events:
+        parsed = parse_key(record.key)
+        if parsed is None or parsed[0] != job_id or record.key is None:
+            continue
+        if isinstance(parsed[1], Result) and record.value is not None:
+            over = True
+        elif isinstance(parsed[1], Spec):
+            if record.value is None:
+                specs.pop(record.key, None)
+            elif isinstance(fact := avro.read(parsed[1], record.value), JobSubmitted):
+                specs[record.key] = fact.graph.uri
+    return set(specs.values()), over
