@@ -136,7 +136,7 @@ class Sweeping:
 
     def __init__(self, world: World, sent: Callable[[Any], None] = lambda _: None) -> None:
         self.world, self._sent = world, sent
-        self.clock = Hurried(world.clock)
+        self.clock = world.hurried
         self.deleted: list[Deleted] = []
         self.looked: set[str] = set()
         self.collections = 0

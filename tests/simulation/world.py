@@ -80,7 +80,8 @@ class World:
             failpoint=lambda name: self.at_commit(name),
         )  # fmt: skip
         self.evidence = Evidence(self.clock)
-        self.blobs = PointedBlobs(self.stage, Hurried(self.clock).time)
+        self.hurried = Hurried(self.clock)
+        self.blobs = PointedBlobs(self.stage, self.hurried.time)
         self.runner = LoggedRunner(self.clock, PARTITIONS, self.blobs, self.evidence)
         self.elections = {role: MemoryElection() for role in ROLES}
         self.instances: list[Instance] = []
