@@ -282,7 +282,7 @@ def _why_start(entry: RecoveryEntry) -> str:
 def _deletes(entry: RecoveryEntry, forced: bool) -> Iterator[str]:
     yield f"every blob under graphs/{entry.job_id}/"
     if entry.checkpoint_retention is CheckpointRetention.DELETE and not forced:
-        yield from (f"checkpoint {point} at {point.location}" for point in entry.restore_points if point.attempt)
+        yield from (f"checkpoint {point} at {point.location}" for point in entry.checkpoints)
         yield "what the runner keeps of the job beside"
     yield f"{len(entry.registers)} registers"
 

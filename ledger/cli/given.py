@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from ledger.core.facts import FailureRule, RestartPolicy, RestorePoint, StallPolicy
+    from ledger.core.facts import CheckpointRetention, FailureRule, RestartPolicy, RestorePoint, StallPolicy
 
 RESTART_FORMS = (
     "none, fixed-delay[:ATTEMPTS[:DELAY]], exponential-delay[:ATTEMPTS[:DELAY[:DELAY_MAX]]] or "
@@ -124,6 +124,14 @@ def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_
     if problem := restart.stall_problem(policy):
         raise UsageError(f"--checkpoint-interval, --stalled-after: {problem}.")
     return policy
+
+
+def checkpoint_retention(text: str) -> CheckpointRetention:
+    from ledger.core.facts import CheckpointRetention
+
+    if text.upper() not in (CheckpointRetention.DELETE, CheckpointRetention.KEEP):
+        raise UsageError(f"--checkpoint-retention takes delete or keep, not {text}.")
+    return CheckpointRetention(text.upper())
 
 
 def duration_s(text: str, where: str) -> float:

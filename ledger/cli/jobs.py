@@ -81,6 +81,13 @@ OnStalled = Annotated[
     str | None,
     typer.Option("--on-stall", metavar="mark|restart", help="What follows then; a restart counts as a failure."),
 ]
+Retention = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint-retention", metavar="delete|keep",
+        help="What becomes of its checkpoints when it is over; savepoints stay.",
+    ),
+]  # fmt: skip
 Priority = Annotated[int, typer.Option("--priority", metavar="N", help="Higher ones start first.")]
 Slots = Annotated[
     int, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help="Of its pool, taken while it runs; 0: none.")
@@ -119,7 +126,7 @@ def submit(
     env: Env = None, from_: From = None, permanent_exit_code: PermanentExitCode = None,
     permanent_pattern: PermanentPattern = None, failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
-    wait: Wait = False,
+    checkpoint_retention: Retention = "delete", wait: Wait = False,
 ) -> None:  # fmt: skip
     """Submit a job: a command, run by the agent of this host, and brought back until it is over.
 
@@ -140,6 +147,7 @@ def submit(
         given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart, rules), slots=slots,
         priority=priority, restore_from=given.restore_point(from_),
         stall_policy=given.stall_policy(checkpoint_interval, stalled_after, on_stall),
+        checkpoint_retention=given.checkpoint_retention(checkpoint_retention),
     )  # fmt: skip
     blob = pack(command, graph or (), given.environment(env or ()))
     try:

@@ -51,7 +51,8 @@ class OnStall(StrEnum):
 
 
 class CheckpointRetention(StrEnum):
-    """What becomes of a job's checkpoints when it is retired."""
+    """What becomes of a job's checkpoints when it is over, in whatever way: finished, canceled or failed. Savepoints stay,
+    and so does everything of a job that is suspended or quarantined: it is not over."""
 
     UNKNOWN = "UNKNOWN"
     DELETE = "DELETE"

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from ledger.core.facts import (
     NO_REPLACEMENT,
+    CheckpointKind,
     CheckpointRetention,
     FailureRule,
     GraphRef,
@@ -123,6 +124,11 @@ class RecoveryEntry:
     replacement: Replacement = NO_REPLACEMENT
     inherits: bool = False
     begun: bool = False
+
+    @property
+    def checkpoints(self) -> tuple[RestorePoint, ...]:
+        """Restore points that the job's own attempts made by themselves: no savepoints, none from outside."""
+        return tuple(p for p in self.restore_points if p.attempt and p.kind is CheckpointKind.CHECKPOINT)
 
     @property
     def in_recovery_set(self) -> bool:

@@ -273,16 +273,19 @@ class Flows:
             yield from self._write(entry, memory, self._end(n, outcome, entry.reason))
 
     def _retire(self, entry: RecoveryEntry, memory: Memory, forced: bool) -> Flow:
-        """Nothing runs any more: blobs and checkpoints go, then `result` and all tombstones in one transaction."""
+        """Nothing runs any more: blobs and checkpoints go, then `result` and all tombstones in one transaction. Savepoints
+        stay: who asked for one decides when it goes."""
         dispose = entry.checkpoint_retention is CheckpointRetention.DELETE
-        task = self._task("clean", entry, 0, restore_points=entry.restore_points, dispose=dispose, forced=forced)
+        going = entry.checkpoints if dispose else ()
+        task = self._task("clean", entry, 0, restore_points=going, dispose=dispose, forced=forced)
         failpoints.hit("clean.unasked")
         outcome: TaskOutcome = yield task
         failpoints.hit("clean.answered")
         if outcome.status is not TaskStatus.DONE or not isinstance(outcome.answer, Cleaned) or outcome.answer.alive:
             log.warning("not_retired", job=entry.job_id, status=outcome.status, reason=outcome.reason)
             return
-        point = None if dispose else next(iter(entry.restore_points), None)
+        left = [p for p in entry.restore_points if not dispose or (p.attempt and p not in going)]
+        point = next(iter(left), None)
         result = JobResult(
             entry.name, entry.namespace, entry.runner, entry.digest, entry.reason, self._around.clock.time(),
             entry.attempt, dict(entry.labels), point,

@@ -317,3 +317,13 @@ def test_default_ids_tell_their_age(shell):
     assert submitted_at(uuid7(1_700_000_000.5, bytes(10))) == 1_700_000_000.5
     assert submitted_at("job-1") is None
     assert submitted_at("123e4567-e89b-42d3-a456-426614174000") is None
+
+
+@pytest.mark.parametrize(("flags", "retention"), [([], "DELETE"), (["keep"], "KEEP"), (["DELETE"], "DELETE")])
+def test_what_becomes_of_checkpoints_is_said_at_submission(shell, flags, retention):
+    told = [f"--checkpoint-retention={flag}" for flag in flags]
+    assert shell.now(shell.submit("etl", *told)).checkpoint_retention == retention
+
+
+def test_a_retention_that_is_none_is_wrong_usage(shell):
+    assert shell.run("submit", "--checkpoint-retention", "unknown", "--", "true").exit_code == 2
