@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from ledger.core.facts import LeaderClaimed, Progress
+from ledger.core.published import headers_of
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import PROGRESS_KEY, parse_claim, parse_key, register_name
 from ledger.plain import to_plain
@@ -35,7 +36,7 @@ class Decoded:
 
 def decoded(record: Record, codec: Codec, envelope: Envelope) -> Decoded:
     """Total: whatever the bytes are, there is an answer."""
-    said = envelope.parse(record.headers())
+    said = envelope.parse(headers_of(record))
     job_id, register, (fact, unreadable) = *_named(record.key()), _fact(record, codec)
     return Decoded(
         job_id=job_id,

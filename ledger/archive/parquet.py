@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.archive.decoding import Decoded
+from ledger.core.published import headers_of
 from ledger.ports import MemoryRecord, Record
 
 _HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
@@ -61,7 +62,7 @@ def _row(record: Record, said: Decoded) -> dict[str, Any]:
     time_s = said.event_time_s
     return {
         "offset": record.offset(), "timestamp": record.timestamp()[1], "key": record.key(), "value": record.value(),
-        "headers": [{"name": name, "value": value} for name, value in record.headers() or ()],
+        "headers": [{"name": name, "value": value} for name, value in headers_of(record)],
         "job_id": said.job_id, "register": said.register, "fact": said.fact, "event_id": said.event_id,
         "event_time": int(time_s * 1e6) if time_s is not None and abs(time_s) < _TIME_MAX_S else None,
         "source": said.source, "actor": said.actor, "sequence": said.sequence, "epoch": said.epoch,

@@ -13,6 +13,7 @@ from typing import Any
 from ledger.archive.archive import Archive
 from ledger.archive.segments import leaves_of
 from ledger.core import merkle
+from ledger.core.published import headers_of
 from ledger.errors import NotFound
 from ledger.ports import Record
 
@@ -49,7 +50,7 @@ def _plain(record: Record) -> dict[str, Any]:
         "timestamp_ms": record.timestamp()[1],
         "key": _text(record.key()),
         "value": _text(record.value()),
-        "headers": [[name, _text(value)] for name, value in record.headers() or ()],
+        "headers": [[name, _text(value)] for name, value in headers_of(record)],
     }
 
 

@@ -16,6 +16,7 @@ from ledger.archive.decoding import Decoded
 from ledger.archive.objects import ObjectStore
 from ledger.core import merkle
 from ledger.core.chain import leaf_of
+from ledger.core.published import headers_of
 from ledger.ports import Record
 
 RECORDS_MAX = 50_000
@@ -107,7 +108,7 @@ def _store(
 
 def leaves_of(records: Iterable[Record]) -> list[Leaf]:
     return [
-        Leaf(r.offset(), leaf_of(r.offset(), r.timestamp()[1], r.key(), r.value(), r.headers() or ())) for r in records
+        Leaf(r.offset(), leaf_of(r.offset(), r.timestamp()[1], r.key(), r.value(), headers_of(r))) for r in records
     ]
 
 
