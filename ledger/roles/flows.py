@@ -284,7 +284,7 @@ class Flows:
         if outcome.status is not TaskStatus.DONE or not isinstance(outcome.answer, Cleaned) or outcome.answer.alive:
             log.warning("not_retired", job=entry.job_id, status=outcome.status, reason=outcome.reason)
             return
-        left = [p for p in entry.restore_points if not dispose or (p.attempt and p not in going)]
+        left = [p for p in entry.restore_points if not dispose or (p.attempt and p not in going and not forced)]
         point = next(iter(left), None)
         result = JobResult(
             entry.name, entry.namespace, entry.runner, entry.digest, entry.reason, self._around.clock.time(),
