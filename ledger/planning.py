@@ -34,12 +34,15 @@ from ledger.core.plan import (
     StartAgain,
     Stop,
     StopStalled,
+    Verify,
     Wait,
 )
 from ledger.core.pools import Pools
 from ledger.core.published import Published
 from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.regions import points_from, region_of
 from ledger.core.table import RegisterTable
+from ledger.cuts import with_cuts
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.reading import Source, Tail, jobs_in
 from ledger.roles.due import DueTimes
@@ -49,9 +52,9 @@ from ledger.tasks import Prepared, observe, perform
 _STEPS_MAX = 4
 _STARTABLE = frozenset({"CREATED", "RESTARTING", "RUNNING"})
 _NAMES: Mapping[type[Action], str] = {
-    Wait: "wait", Confirm: "wait", Stop: "stop", Settle: "settle", Start: "start", StartAgain: "start-again",
-    StopStalled: "stop", AskSavepoint: "savepoint", Lose: "lose", GiveUp: "give-up", Close: "close", Retire: "retire",
-    Declare: "declare", Refuse: "quarantine",
+    Wait: "wait", Confirm: "wait", Verify: "wait", Stop: "stop", Settle: "settle", Start: "start",
+    StartAgain: "start-again", StopStalled: "stop", AskSavepoint: "savepoint", Lose: "lose", GiveUp: "give-up",
+    Close: "close", Retire: "retire", Declare: "declare", Refuse: "quarantine",
 }  # fmt: skip
 #: What a replacement puts on the job that is replaced, in the words of the verbs.
 _INTENTS = {IntentKind.SUSPEND: "suspend", IntentKind.RUN: "resume", IntentKind.CANCEL: "cancel"}
@@ -115,7 +118,8 @@ def plan(
     observed = Observed(answers, why=silent)
     read = _Read(source)
     views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
-    actions = actions_of(views, observed, pools, starts_max, unreadable=read.unreadable)
+    judged = partial(actions_of, views, observed, pools, starts_max, unreadable=read.unreadable)
+    actions = with_cuts(views, runners, judged)
     started = [a for a in actions if isinstance(a, Start | StartAgain)]
     check = partial(perform, runners=runners, blobs=blobs()) if started else None
     planner = _Planner(views, observed, pools, check, source.clock.time())
@@ -174,10 +178,13 @@ class _Planner:
         entry = self._views[action.job_id].entry
         row = self._row(entry, _NAMES[type(action)], getattr(action, "n", 0), self._why(action, entry))
         match action:
-            case Start(_, _, inherited) if inherited is not None:
+            case Start(inherited=inherited) if inherited is not None:
                 return self._checked(row, entry, *inherited)
-            case Start():
-                return self._checked(row, entry, entry.restore_points, entry.restore_from_named)
+            case Start(together=together):
+                points, newer = points_from(entry, together.consistency if together else "")
+                return self._checked(row, entry, points + newer, entry.restore_from_named)
+            case Stop(_, n) if n == entry.attempt and entry.state is JobState.RUNNING and region_of(entry):
+                return replace(row, then=f"start attempt {n + 1} together with region {entry.region}")
             case StartAgain():
                 base = (entry.base,) if entry.base else ()
                 return self._checked(row, entry, base, entry.base is not None)
@@ -237,8 +244,10 @@ class _Planner:
                 return f"a savepoint is wanted, and attempt {n} was not asked since this leader leads: {', '.join(asks)}"
             case Settle(_, n):
                 return f"all that the runner knows of attempt {n} must be in the log before the next one begins"
-            case Start():
-                return _why_start(entry)
+            case Verify():
+                return f"region {entry.region} restarts together: its restore point can't be verified at the moment"
+            case Start(together=together):
+                return (together.reason if together else "") or _why_start(entry)
             case StartAgain(_, n):
                 return f"attempt {n} was recorded, and the runner gave no sign of it"
             case Lose(_, _, _, cause) | Refuse(_, _, cause):

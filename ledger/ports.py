@@ -236,9 +236,10 @@ class Runner(Protocol):
     def observe(self) -> list[ObservedAttempt]:
         """All attempts that the runner has not forgotten, in one call."""
 
-    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
         """Orders attempt n to stop. `outcome` (stopped, canceled, or failed for want of progress) is stored durably
-        before anything is signalled: the first order's outcome is what its end will say, whatever the exit code."""
+        before anything is signalled: the first order's outcome is what its end will say, whatever the exit code. `reason`,
+        if there is one, stands before the cause of that end."""
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
         """Asks attempt n for a savepoint, once for each ask, however often it is called; the event of the savepoint will
@@ -395,7 +396,8 @@ class RecoveryStream(Protocol):
 class Task:
     """One call to a runner or blob store on behalf of a job, to be performed out of the way of all others.
 
-    verb: prepare, start, fence, stop, savepoint, acknowledge, clean, forget (tasks.py says what each does and answers).
+    verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, forget (tasks.py says what each does and
+    answers).
     """
 
     verb: str
@@ -407,6 +409,7 @@ class Task:
     restore_from_named: bool = False
     outcome: str = ""
     savepoint: bool = False
+    reason: str = ""
     asks: tuple[str, ...] = ()
     keys: tuple[bytes, ...] = ()
     dispose: bool = False

@@ -60,6 +60,11 @@ def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
     return Prepared(None, ())
 
 
+def verify(task: Task, runner: Runner, _: BlobStore) -> tuple[Verification, ...]:
+    """Of each restore point what the runner says of it."""
+    return tuple(runner.verify(point) for point in task.restore_points)
+
+
 def start(task: Task, runner: Runner, _: BlobStore) -> StartAnswer:
     """`restore_points` holds the one to begin from, or none."""
     if task.graph is None:
@@ -73,7 +78,7 @@ def fence(task: Task, runner: Runner, _: BlobStore) -> list[RunnerEvent]:
 
 
 def stop(task: Task, runner: Runner, _: BlobStore) -> None:
-    runner.stop(task.job_id, task.n, task.outcome, task.savepoint)
+    runner.stop(task.job_id, task.n, task.outcome, task.savepoint, task.reason)
 
 
 def savepoint(task: Task, runner: Runner, _: BlobStore) -> None:
@@ -124,7 +129,7 @@ Ask = Callable[
 ]
 
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
-    "prepare": prepare, "start": start, "fence": fence, "stop": stop,
+    "prepare": prepare, "verify": verify, "start": start, "fence": fence, "stop": stop,
     "savepoint": savepoint, "acknowledge": acknowledge, "clean": clean, "forget": forget,
 }  # fmt: skip
 

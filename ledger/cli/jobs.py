@@ -92,6 +92,12 @@ Priority = Annotated[int, typer.Option("--priority", metavar="N", help="Higher o
 Slots = Annotated[
     int, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help="Of its pool, taken while it runs; 0: none.")
 ]
+Region = Annotated[
+    str | None,
+    typer.Option(
+        "--region", metavar="NAME", help="Jobs of one namespace and region restart together, if one of them fails."
+    ),
+]
 Graph = Annotated[
     list[Path] | None,
     typer.Option("--graph", metavar="FILE", help="A file or folder to take along; may be given again."),
@@ -126,7 +132,7 @@ def submit(
     env: Env = None, from_: From = None, permanent_exit_code: PermanentExitCode = None,
     permanent_pattern: PermanentPattern = None, failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
-    checkpoint_retention: Retention = "delete", wait: Wait = False,
+    checkpoint_retention: Retention = "delete", region: Region = None, wait: Wait = False,
 ) -> None:  # fmt: skip
     """Submit a job: a command, run by the agent of this host, and brought back until it is over.
 
@@ -145,7 +151,8 @@ def submit(
     spec = JobSubmitted(
         given.name(name if name is not None else _program(command[0]), "--name"),
         given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart, rules), slots=slots,
-        priority=priority, restore_from=given.restore_point(from_),
+        priority=priority, region=None if region is None else given.name(region, "--region"),
+        restore_from=given.restore_point(from_),
         stall_policy=given.stall_policy(checkpoint_interval, stalled_after, on_stall),
         checkpoint_retention=given.checkpoint_retention(checkpoint_retention),
     )  # fmt: skip

@@ -25,6 +25,7 @@ JOBS = [
     Column("RUNNER", "runner", wide=True),
     Column("PRIORITY", "priority", wide=True),
     Column("SLOTS", "slots", wide=True),
+    Column("REGION", "region", wide=True),
     Column("FAILURES", "failures", wide=True),
     Column("NEXT", "next", wide=True),
     Column("STALLS", "stalls", wide=True),
@@ -93,6 +94,8 @@ def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO
             shown["waits"] = f"an operator: jobledger retry {row['job_id']}, or jobledger cancel {row['job_id']}"
             columns.append(Column("LOGS", "logs"))
             shown["logs"] = f"jobledger logs {row['job_id']}" if row.get("known") else None
+        if row.get("together"):
+            columns.append(Column("TOGETHER", "together", _together))
         printer.one(shown, [*columns, Column("REASON", "reason", _in_full)])
     else:
         printer.one(row, [ID])
@@ -123,6 +126,12 @@ def job_change(
 def _columns(reasons: bool) -> list[Column]:
     reason = Column("REASON", "reason", lambda text: brief(text or ""))
     return [reason if reasons and column.key == "reason" else column for column in JOBS]
+
+
+def _together(record: dict[str, Any]) -> str:
+    """How its last attempt began with others of its region."""
+    beside = ", ".join(f"{job_id} {n}" for job_id, n in record["beside"].items())
+    return "; ".join(part for part in (record["reason"], f"beside {beside}" if beside else "") if part) or "-"
 
 
 def _in_full(text: str | None) -> str:
@@ -202,5 +211,10 @@ def _telling(key: str, value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = cell(value) if not isinstance(value, dict) else restore_text(value) if "location" in value else "…"
+    text = cell(value) if not isinstance(value, dict) else _of_parts(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _of_parts(value: dict[str, Any]) -> str:
+    """A restore point, or how an attempt began with others of its region."""
+    return restore_text(value) if "location" in value else value.get("reason") or "…"

@@ -28,6 +28,7 @@ from ledger.core.failures import Failure, last_failures
 from ledger.core.fold import RESTORE_POINTS, fold_job, open_asks
 from ledger.core.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.regions import label_of
 from ledger.core.registers import (
     Admitted,
     Ask,
@@ -190,7 +191,8 @@ def _origins(job: Job, entry: RecoveryEntry) -> Iterator[Origin]:
         else:
             origin = f"completed by attempt {point.attempt}, the highest that has one"
         below = point.attempt
-        yield Origin(point, origin)
+        label = label_of(entry, point)
+        yield Origin(point, f"{origin}, consistency label {label}" if label else origin)
 
 
 # -- what has no effect, or not the one that was meant -----------------------------------------------------------------
@@ -235,6 +237,9 @@ def _remark(job: Job, register: Register, name: str) -> Remark | None:
             newest = max(a.epoch for a in job.attempts[n] if a not in job.unreadable)
             if epoch < newest:
                 return Remark(name, f"attempt {n} was recorded again in epoch {newest}", True, True)
+            record = job.attempt(n) if n == job.top else None
+            if record is not None and record.together is not None and record.together.reason:
+                return Remark(name, record.together.reason, False, True)
         case Ask():
             if register in open_asks(job):
                 return Remark(name, "no savepoint answers it yet", False, True)
@@ -280,7 +285,8 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
             return "the reconciler to start attempt 1"
         case JobState.RESTARTING:
             if due or not due_at:
-                return f"the reconciler to start attempt {entry.next_attempt}"
+                region = f", together with region {entry.region}" if entry.region else ""
+                return f"the reconciler to start attempt {entry.next_attempt}{region}"
             return f"its restart delay of {entry.restart_delay_s:g} s, until {due_at}"
         case JobState.CANCELLING | JobState.FAILING:
             return f"the reconciler to stop what runs and to close attempt {entry.next_attempt}"

@@ -213,12 +213,26 @@ class IntentDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """How an attempt of a job that has a region began (`regions`).
+
+    beside: job id of each other member -> its attempt that ran then, or was to start together with this one.
+    consistency: the label of the restore point that it begins from, as all that started together; "" = each from its
+    newest. reason: why they were started together, for people.
+    """
+
+    beside: Mapping[str, int] = field(default_factory=dict)
+    consistency: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """The reconciler decided to start this attempt from `base` (None: from scratch); written before the start.
 
     failures: failures in a row before this attempt. failure_times: when the recent ones were seen.
     recorded_at: when this was recorded, in seconds since the epoch by the reconciler's clock; only where a failure rate
-    needs it, else None.
+    needs it, else None. together: None = it has no region.
     """
 
     digest: str
@@ -227,6 +241,7 @@ class AttemptStarted:
     failures: int = 0
     failure_times: tuple[float, ...] = ()
     recorded_at: float | None = None
+    together: Together | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +253,8 @@ class AttemptRunning:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """A checkpoint of the attempt is complete. `base`: what the attempt itself was restored from."""
+    """A checkpoint of the attempt is complete. `base`: what the attempt itself was restored from. `consistency`: label of
+    the cut through several jobs that it belongs to, "" = none."""
 
     location: str
     size: int = 0
@@ -246,6 +262,7 @@ class CheckpointCompleted:
     base: RestorePoint | None = None
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
     ask: str | None = None
+    consistency: str = ""
 
 
 @dataclass(frozen=True, slots=True)

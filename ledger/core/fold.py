@@ -89,7 +89,7 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
             failure_times=past.times, failed_at=verdict.failed_at, failure_rules=policy.failure_rules,
             failure_rate_interval_s=policy.failure_rate_interval_s if policy.kind is RestartKind.FAILURE_RATE else 0.0,
             stall_policy=spec.stall_policy if watched and state is JobState.RUNNING else None,
-            asks=tuple(ask.uuid for ask in open_asks(job)[:ASKS_MAX]),
+            asks=tuple(ask.uuid for ask in open_asks(job)[:ASKS_MAX]), consistency=_labels(job, points),
         )  # fmt: skip
 
     if wants and wants.kind is IntentKind.CANCEL:
@@ -232,6 +232,13 @@ def _newest_of(n: int) -> RestorePoint:
     return RestorePoint(n, CHECKPOINT_ID_MAX, "")
 
 
+def _labels(job: Job, points: tuple[RestorePoint, ...]) -> tuple[str, ...]:
+    """Of each the label of the cut that it belongs to; () if none belongs to one."""
+    facts = [job.checkpoint(*point.order) for point in points]
+    labels = tuple(fact.consistency if fact else "" for fact in facts)
+    return labels if any(labels) else ()
+
+
 def _first(points: Iterator[RestorePoint], keep: int) -> tuple[RestorePoint, ...]:
     return tuple(islice(points, keep))
 
@@ -308,7 +315,7 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
         job_id=job.job_id, name=spec.name, namespace=spec.namespace, runner=spec.runner, state=state,
         digest=job.admitted.digest, attempt=top,
         outcome=end[0].outcome if end else "", outcome_writer=end[0].writer if end else "",
-        known=job.known(top), base=record.base if record else None,
+        known=job.known(top), base=record.base if record else None, together=record.together if record else None,
         intent=intent, slots=spec.slots, priority=spec.priority, region=spec.region, labels=dict(spec.labels),
         replaces=spec.replaces, replacement=spec.replacement, inherits=_inherits(job, spec),
         begun=spec.replaces is not None and job.recorded > 0,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ledger.core import outside
+from ledger.core import outside, regions
 from ledger.core.plan import NOTHING, Action, Knowledge, Start, Wait, decide
 from ledger.core.pools import Pools, admit, holding
 from ledger.core.recovery import RecoveryEntry
@@ -91,12 +91,23 @@ def actions_of(
     """What to do now. views: job id -> view, of every job that has an entry. unread: as in `pools.admit`. unreadable: jobs
     whose entry can't be read."""
     wanted: list[Action] = []
+    together: dict[regions.Region, list[regions.Member]] = {}
+    # While one job replaces another, the two have an order of their own: they are of no region.
+    pairs = [(job_id, old) for job_id, view in views.items() if (old := view.entry.replaces) is not None]
+    paired = {job_id for new, old in pairs if old in views and not views[old].entry.retiring for job_id in (new, old)}
     for job_id, view in views.items():
+        alive = observed.alive(view.entry.runner, job_id)
+        own: tuple[Action, ...] | None = None
         if view.waits_for:
-            wanted.append(Wait(job_id, view.waits_for))
+            own = (Wait(job_id, view.waits_for),)
         elif view.idle:
-            runner = view.entry.runner
-            wanted += judge(view.entry, observed.alive(runner, job_id), view.known, observed.why.get(runner, ""))
+            own = judge(view.entry, alive, view.known, observed.why.get(view.entry.runner, ""))
+        if job_id not in paired and (region := regions.region_of(view.entry)) is not None:
+            together.setdefault(region, []).append(regions.Member(view.entry, view.known, alive, own))
+        elif own is not None:
+            wanted += own
+    for region, members in together.items():
+        wanted += regions.together(region, members)
     held = slots_held(views, observed, pools)
 
     def side(job_id: str) -> Side | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledger.core.facts import IntentDeclared, OnStall, RestorePoint
+from ledger.core.facts import IntentDeclared, OnStall, RestorePoint, Together
 from ledger.core.job import is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
 
@@ -72,11 +72,21 @@ class Inherited(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Choose a restore point for attempt n, record the choice, then start. inherited: None = the job's own are offered."""
+    """Choose a restore point for attempt n, record the choice, then start. inherited: None = the job's own are offered.
+    together: what the record says of its region, None = it has none; its label, if there is one, says where to begin."""
 
     job_id: str
     n: int
     inherited: Inherited | None = None
+    together: Together | None = None
+
+
+class Verify(NamedTuple):
+    """Ask the runner which of these restore points are sound, so that the region of the job can choose before attempt n."""
+
+    job_id: str
+    n: int
+    points: tuple[RestorePoint, ...]
 
 
 class StartAgain(NamedTuple):
@@ -142,8 +152,8 @@ class Refuse(NamedTuple):
 
 
 Action = (
-    Wait | Confirm | Stop | StopStalled | AskSavepoint | Settle | Start | StartAgain | Lose | GiveUp | Close | Retire
-    | Declare | Refuse
+    Wait | Confirm | Stop | StopStalled | AskSavepoint | Settle | Verify | Start | StartAgain | Lose | GiveUp | Close
+    | Retire | Declare | Refuse
 )  # fmt: skip
 
 
@@ -154,12 +164,14 @@ class Knowledge(NamedTuple):
     confirmed: the entry is at or past the end that the log had when something first looked wrong.
     crashed: attempt -> how its start crashed or ran out of time.
     asked: (attempt, ask) that the runner was told of.
+    verified: restore point -> valid, invalid or unknown, as the runner said it last for the next start.
     """
 
     settled: frozenset[int] = frozenset()
     confirmed: bool = False
     crashed: tuple[tuple[int, str], ...] = ()
     asked: frozenset[tuple[int, str]] = frozenset()
+    verified: tuple[tuple[RestorePoint, str], ...] = ()
 
 
 NOTHING = Knowledge()

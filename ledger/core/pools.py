@@ -5,7 +5,8 @@ matter of settings (docs/decisions/0018), so it can be changed under jobs that r
 
 The rule: within a pool strict order, nobody overtakes. The first that does not fit waits, and all behind it in its pool
 wait with it, so that a big job gets its slots in the end; other pools don't notice. Two kinds of jobs hold up nobody:
-those that want more than their pool has at all, and those whose start was just tried and put off.
+those that want more than their pool has at all, and those whose start was just tried and put off. Jobs of a region that
+start together are like one big job, of all pools that they belong to: all of them start, or none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from ledger.core.outside import OUTSIDE
 from ledger.core.plan import Action, Start, StartAgain, Wait
 from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.regions import Region, starts_with_region
 
 
 class Pool(NamedTuple):
@@ -133,26 +135,53 @@ def admit(
             starts.append(action)
         else:
             rest.append(action)
-    starts.sort(key=lambda action: (action.job_id in put_off, urgency(entries[action.job_id])))
     free = {pool.name: pool.slots - held.get(pool.name, 0) for pool in pools}
     queues: Counter[str] = Counter()
     admitted: list[Action] = []
     late: list[Action] = []
-    for action in starts:
-        entry = entries[action.job_id]
-        pool = pools.of(entry) if isinstance(action, Start) else None
-        if pool is not None and (reason := _wait(entry.slots, pool, free[pool.name], queues[pool.name], unread)):
-            late.append(Wait(action.job_id, reason))
-            if entry.slots <= pool.slots and action.job_id not in put_off:
-                queues[pool.name] += 1
+    for group in _in_order(starts, entries, put_off):
+        needs: Counter[Pool] = Counter()
+        for action in group:
+            entry = entries[action.job_id]
+            if isinstance(action, Start) and (pool := pools.of(entry)) is not None:
+                needs[pool] += entry.slots
+        if reason := _why_not(needs, free, queues, unread):
+            region = starts_with_region(group[0], entries[group[0].job_id]) if group[1:] else None
+            told = f"region {region[1]} starts together: {reason}" if region else reason
+            late += [Wait(action.job_id, told) for action in group]
+            if all(need <= pool.slots for pool, need in needs.items()) and not any(a.job_id in put_off for a in group):
+                queues.update({pool.name: len(group) for pool in needs})
             continue
-        if pool is not None:
-            free[pool.name] -= entry.slots
-        if len(admitted) < starts_max:
-            admitted.append(action)
+        for pool, need in needs.items():
+            free[pool.name] -= need
+        if len(admitted) < starts_max:  # together, or not at all: a group may go beyond it
+            admitted += group
         else:
-            late.append(Wait(action.job_id, "start rate"))
+            late += [Wait(action.job_id, "start rate") for action in group]
     return rest + admitted + late
+
+
+def _in_order(
+    starts: Iterable[Start | StartAgain], entries: Mapping[str, RecoveryEntry], put_off: Collection[str]
+) -> list[list[Start | StartAgain]]:
+    """Those of a region that start together as one, in the place of its most urgent."""
+    groups: dict[str | Region, list[Start | StartAgain]] = {}
+    for action in starts:
+        groups.setdefault(starts_with_region(action, entries[action.job_id]) or action.job_id, []).append(action)
+    for group in groups.values():
+        group.sort(key=lambda action: urgency(entries[action.job_id]))
+
+    def place(group: list[Start | StartAgain]) -> tuple[bool, tuple[int, bool, tuple[int, int], str]]:
+        return any(action.job_id in put_off for action in group), urgency(entries[group[0].job_id])
+
+    return sorted(groups.values(), key=place)
+
+
+def _why_not(needs: Mapping[Pool, int], free: Mapping[str, int], queues: Mapping[str, int], unread: str) -> str:
+    """What is too big for its pool is told so before all else."""
+    by_size = sorted(needs.items(), key=lambda item: (item[1] <= item[0].slots, item[0].name))
+    reasons = (_wait(need, pool, free[pool.name], queues[pool.name], unread) for pool, need in by_size)
+    return next((reason for reason in reasons if reason), "")
 
 
 def _wait(needs: int, pool: Pool, free: int, behind: int, unread: str) -> str:

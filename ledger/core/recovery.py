@@ -18,6 +18,7 @@ from ledger.core.facts import (
     Replacement,
     RestorePoint,
     StallPolicy,
+    Together,
 )
 
 
@@ -79,6 +80,8 @@ class RecoveryEntry:
     checkpoint comes first, in seconds since the epoch by the leader's clock; stalled: that time has come.
     replaces: the job that this one takes over from; replacement: how. inherits: it has no checkpoint of its own yet, so its
     next attempt begins from what that job has; begun: an attempt of it was recorded.
+    consistency: the labels of restore_points, in their order, "" = none; () if none has one. together: what the record of
+    top says of its region.
     """
 
     job_id: str
@@ -124,6 +127,8 @@ class RecoveryEntry:
     replacement: Replacement = NO_REPLACEMENT
     inherits: bool = False
     begun: bool = False
+    consistency: tuple[str, ...] = ()
+    together: Together | None = None
 
     @property
     def checkpoints(self) -> tuple[RestorePoint, ...]:

@@ -8,7 +8,7 @@ the next pass can't judge: facts are in the log, fences and starts are durable a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -21,6 +21,7 @@ from ledger.core.facts import (
     JobResult,
     RefusedRestorePoint,
     RestorePoint,
+    Together,
 )  # fmt: skip
 from ledger.core.plan import (
     Action,
@@ -37,8 +38,10 @@ from ledger.core.plan import (
     StartAgain,
     Stop,
     StopStalled,
+    Verify,
 )  # fmt: skip
-from ledger.core.recovery import RecoveryEntry
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.regions import label_of, points_from
 from ledger.core.registers import Attempt, Ended, Intent, Register, Result, parse_key, parse_register, partition_of
 from ledger.core.restart import FAILURE_TIMES_MAX
 from ledger.ports import Clock, Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
@@ -61,7 +64,8 @@ class Memory:
     nothing is planned from an entry older than that.
     trouble: what kept the last order or question from its runner, "" = nothing. recorded: the highest attempt that it has
     recorded. put_off: why the last start could not be made, "" = it could, or
-    there was none; put_off_at: when, by the monotonic clock.
+    there was none; put_off_at: when, by the monotonic clock. verified: what the runner said of restore points, for the
+    next start alone.
     runs_since: the attempt that runs, and since when this reconciler sees that, by the monotonic clock; only of jobs that
     replace others.
     """
@@ -77,6 +81,7 @@ class Memory:
     put_off: str = ""
     put_off_at: float = 0.0
     runs_since: tuple[int, float] = (0, 0.0)
+    verified: dict[RestorePoint, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +114,10 @@ class Flows:
                 return self._ask_savepoint(entry, memory, n, asks)
             case Settle(_, n):
                 return self._settle(entry, memory, n)
-            case Start(_, n, inherited):
-                return self._start(entry, memory, n, inherited)
+            case Verify(_, n, points):
+                return self._verify(entry, memory, n, points)
+            case Start(_, n, inherited, together):
+                return self._start(entry, memory, n, inherited, together)
             case StartAgain(_, n):
                 return self._start_again(entry, memory, n)
             case Lose(_, n, outcome, cause):
@@ -130,8 +137,21 @@ class Flows:
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
-    def _start(self, entry: RecoveryEntry, memory: Memory, n: int, inherited: Inherited | None) -> Flow:
-        offered = inherited or Inherited(entry.restore_points, entry.restore_from_named)
+    def _verify(self, entry: RecoveryEntry, memory: Memory, n: int, points: tuple[RestorePoint, ...]) -> Flow:
+        """What the runner says is for this start alone: it is forgotten with the next one that is tried."""
+        outcome: TaskOutcome = yield self._task("verify", entry, n, restore_points=points)
+        done = outcome.status is TaskStatus.DONE
+        answers = [str(answer) for answer in outcome.answer] if done else ["unknown"] * len(points)
+        memory.verified.update(zip(points, answers, strict=True))
+        memory.put_off = "its restore points can't be verified at the moment" if "unknown" in answers else ""
+        memory.put_off_at = self._around.clock.monotonic()
+
+    def _start(
+        self, entry: RecoveryEntry, memory: Memory, n: int, inherited: Inherited | None, together: Together | None
+    ) -> Flow:
+        memory.verified.clear()
+        points, newer = points_from(entry, together.consistency if together else "")
+        offered = inherited or Inherited(points + newer, entry.restore_from_named)
         outcome: TaskOutcome = yield self._prepare(entry, n, offered.points, offered.named)
         self._put_off(memory, outcome)
         if outcome.status is TaskStatus.REFUSED:
@@ -143,7 +163,10 @@ class Flows:
         if prepared.unknown or not self._around.still_planned(entry):
             log.info("start_waits", job=entry.job_id, attempt=n, reason=prepared.unknown or "the entry has changed")
             return
-        record = self._record(entry, prepared.base, prepared.refused)
+        if together is not None:
+            together = _kept_to(together, entry, prepared.base)
+        passed_over = tuple(RefusedRestorePoint(p, "newer than the cut of its region") for p in newer if p != prepared.base)
+        record = self._record(entry, prepared.base, passed_over + prepared.refused, together)
         yield from self._write(entry, memory, (Attempt(n, self._factory.epoch), record))
         memory.recorded = n
         base = (prepared.base,) if prepared.base else ()
@@ -192,13 +215,14 @@ class Flows:
             yield from self._fenced_end(entry, memory, n, "failed-permanent", cause)
 
     def _record(
-        self, entry: RecoveryEntry, base: RestorePoint | None, refused: tuple[RefusedRestorePoint, ...]
-    ) -> AttemptStarted:
+        self, entry: RecoveryEntry, base: RestorePoint | None, refused: tuple[RefusedRestorePoint, ...],
+        together: Together | None,
+    ) -> AttemptStarted:  # fmt: skip
         times, now = entry.failure_times, self._around.clock.time()
         if entry.outcome in ("failed", "lost") and entry.failures:  # 0: a retry forgave it
             times = (*times, now if entry.failed_at is None else entry.failed_at)[-FAILURE_TIMES_MAX:]
         recorded_at = now if entry.failure_rate_interval_s else None
-        return AttemptStarted(entry.digest, base, refused, entry.failures, times, recorded_at)
+        return AttemptStarted(entry.digest, base, refused, entry.failures, times, recorded_at, together)
 
     def _declare(self, entry: RecoveryEntry, memory: Memory, order: Declare) -> Flow:
         """The entry that the order was judged by may be older than what people said since: the revision decides."""
@@ -211,7 +235,11 @@ class Flows:
 
     def _stop(self, entry: RecoveryEntry, memory: Memory, order: Stop) -> Flow:
         log.info("stop", job=entry.job_id, attempt=order.n, outcome=order.outcome, reason=order.reason)
-        outcome: TaskOutcome = yield self._task("stop", entry, order.n, outcome=order.outcome, savepoint=order.savepoint)
+        # What is in the entry need not be said again: that the job is suspended, say.
+        reason = order.reason if entry.state is JobState.RUNNING else ""
+        outcome: TaskOutcome = yield self._task(
+            "stop", entry, order.n, outcome=order.outcome, savepoint=order.savepoint, reason=reason
+        )
         self._troubled(memory, order.n, "stopped", outcome)
 
     def _ask_savepoint(self, entry: RecoveryEntry, memory: Memory, n: int, asks: tuple[str, ...]) -> Flow:
@@ -345,6 +373,15 @@ class Flows:
 
     def _task(self, verb: str, entry: RecoveryEntry, n: int, **rest: Any) -> Task:
         return Task(verb, entry.runner, entry.job_id, n, **rest)
+
+
+def _kept_to(together: Together, entry: RecoveryEntry, base: RestorePoint | None) -> Together:
+    """As it is recorded: a label only of the restore point that was taken in the end."""
+    label = together.consistency
+    if not label or label_of(entry, base) == label:
+        return together
+    reason = f"{together.reason}; but its own restore point there is not sound any more"
+    return replace(together, consistency="", reason=reason)
 
 
 def _is_of(event: RunnerEvent, job_id: str) -> bool:

@@ -224,7 +224,7 @@ class Reconciler:
         known = Knowledge(
             settled=frozenset(n for n, end in memory.settled.items() if as_of >= end),
             confirmed=memory.confirm is not None and as_of >= memory.confirm,
-            crashed=tuple(memory.crashed.items()), asked=frozenset(memory.asked),
+            crashed=tuple(memory.crashed.items()), asked=frozenset(memory.asked), verified=tuple(memory.verified.items()),
         )
         starting = self._under_way.starting.get(job_id, memory.recorded if memory.recorded > entry.attempt else 0)
         idle = job_id not in self._under_way and as_of > memory.last_fact

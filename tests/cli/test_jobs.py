@@ -50,11 +50,12 @@ def test_what_is_submitted_is_what_was_said(shell):
     (shell.folder / "data" / "a.csv").write_text("1,2")
     job_id = shell.good(
         "submit", "--name", "etl", "--namespace", "prod", "--restart", "fixed-delay:3:10s", "--priority", "7",
-        "--graph", str(shell.folder / "etl.py"), "--graph", str(shell.folder / "data"), "--env", "A=1", "--env", "B=x=y",
+        "--region", "prices", "--graph", str(shell.folder / "etl.py"), "--graph", str(shell.folder / "data"),
+        "--env", "A=1", "--env", "B=x=y",
         "--from", str(shell.folder / "chk-9"), "-o", "name", "--", "python", "etl.py", "--fast", "-o", "json",
     ).strip()  # fmt: skip
     entry = shell.now(job_id)
-    assert (entry.runner, entry.namespace, entry.priority) == ("subprocess", "prod", 7)
+    assert (entry.runner, entry.namespace, entry.priority, entry.region) == ("subprocess", "prod", 7, "prices")
     assert [p.location for p in entry.restore_points] == [str(shell.folder / "chk-9")]
     shell.blobs.fetch(entry.graph, shell.folder / "blob")
     graph = unpack(shell.folder / "blob", shell.folder / "unpacked")
@@ -123,6 +124,7 @@ def test_submit_wait(shell, outcome, state, code):
         [], ["--restart", "always", "--", "true"], ["--env", "A", "--", "true"], ["--name", "a/b", "--", "true"],
         ["--namespace", "", "--", "true"], ["--id", "a/b", "--", "true"], ["--graph", "/no/such/file", "--", "true"],
         ["--priority", "high", "--", "true"],
+        ["--region", "a region", "--", "true"],
     ],
 )  # fmt: skip
 def test_wrong_usage_of_submit_is_exit_2_and_changes_nothing(shell, arguments):

@@ -349,3 +349,34 @@ def test_a_log_that_stands_still_is_said_to(cluster: Planning) -> None:
     source = cluster.source()
     with pytest.raises(Unreachable):
         plan(replace(source, patience_s=0.0), {"memory": cluster.runner}, lambda: cluster.blobs, NO_POOLS, 20)
+
+
+def test_a_region_is_planned_as_it_will_restart(cluster: Planning) -> None:
+    member = replace(SPEC, region="prices")
+    cluster.r = cluster.new_reconciler()
+    for job_id in ("a", "b", "c"):
+        cluster.job(job_id, replace(member, name=job_id))
+    cluster.go()
+    for job_id in ("a", "b", "c"):
+        cluster.runner.checkpoint(job_id, 1, 1, consistency="noon")
+        cluster.runner.checkpoint(job_id, 1, 2, consistency="one")
+    cluster.go(1)
+    cluster.runner.kill("b", 1)
+    cluster.deliver()
+    cluster.p.step()
+    why = "region prices restarts together: b: attempt 1 failed: killed by SIGKILL"
+    row = cluster.row("a")
+    assert (row.action, row.why, row.then) == ("stop", why, "start attempt 2 together with region prices")
+    assert cluster.row("b").action == "wait" and "restart delay" in cluster.row("b").why
+    for job_id in ("a", "c"):
+        cluster.runner.stop(job_id, 1, "stopped")
+    cluster.deliver()
+    for _ in range(6):
+        cluster.p.step()
+        cluster.clock.advance(1.0)
+    del cluster.runner.stored["/memory/c/1/chk-2"]
+    rows = [cluster.row(job_id) for job_id in ("a", "b", "c")]
+    assert [(row.action, str(row.restore_point)) for row in rows] == [("start", "1/1")] * 3
+    assert rows[0].why == f"{why}; from consistency label noon"
+    cluster.runner.unknown_storage = True
+    assert {cluster.row(job_id).action for job_id in ("a", "b", "c")} == {"wait"}

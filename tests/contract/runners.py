@@ -24,7 +24,7 @@ class World(Protocol):
     def ready(self, job_id: str) -> None:
         """Waits until the attempt that was started runs."""
 
-    def checkpoint(self, job_id: str, n: int, id_: int, kind: str = "chk") -> RestorePoint:
+    def checkpoint(self, job_id: str, n: int, id_: int, kind: str = "chk", label: str = "") -> RestorePoint:
         """The job completes a checkpoint; returns once the runner has an event of it."""
 
     def exit(self, job_id: str, n: int, code: int) -> None: ...
@@ -60,9 +60,9 @@ class MemoryWorld:
 
     def ready(self, job_id: str) -> None: ...
 
-    def checkpoint(self, job_id: str, n: int, id_: int, kind: str = "chk") -> RestorePoint:
+    def checkpoint(self, job_id: str, n: int, id_: int, kind: str = "chk", label: str = "") -> RestorePoint:
         kinds = {"chk": CheckpointKind.CHECKPOINT, "sav": CheckpointKind.SAVEPOINT}
-        return self.runner.checkpoint(job_id, n, id_, kind=kinds[kind])
+        return self.runner.checkpoint(job_id, n, id_, kind=kinds[kind], consistency=label)
 
     def exit(self, job_id: str, n: int, code: int) -> None:
         cause = f"exit code {code}: last words" if code else ""
@@ -104,8 +104,8 @@ class SubprocessWorld:
         self._host.said(job_id, "ready")
         until(lambda: any(isinstance(register, Running) for register, _ in events(self, job_id)), "a running event")
 
-    def checkpoint(self, job_id: str, n: int, id_: int, kind: str = "chk") -> RestorePoint:
-        self._host.tell(job_id, f"{'savepoint' if kind == 'sav' else 'checkpoint'} {id_}")
+    def checkpoint(self, job_id: str, n: int, id_: int, kind: str = "chk", label: str = "") -> RestorePoint:
+        self._host.tell(job_id, f"{'savepoint' if kind == 'sav' else 'checkpoint'} {id_}{label and '@'}{label}")
         register = Checkpoint(n, id_)
         fact = until(lambda: dict(events(self, job_id)).get(register), f"checkpoint {id_} is an event")
         return RestorePoint(n, id_, fact.location, fact.size, fact.digest, fact.kind)

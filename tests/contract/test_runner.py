@@ -286,6 +286,23 @@ def test_a_checkpoint_says_what_its_attempt_began_from(world: World) -> None:
     assert facts[Checkpoint(2, 5)].base == base
 
 
+def test_a_checkpoint_says_to_which_cut_it_belongs(world: World) -> None:
+    start(world)
+    point = world.checkpoint(J, 1, 4, label="2025-01-31T12:00")
+    world.checkpoint(J, 1, 5)
+    facts = dict(events(world, J))
+    assert facts[Checkpoint(1, 4)].consistency == "2025-01-31T12:00"
+    assert facts[Checkpoint(1, 5)].consistency == ""
+    assert world.runner.verify(point) is Verification.VALID
+
+
+def test_the_reason_of_a_stop_order_stands_before_the_cause_of_the_end(world: World) -> None:
+    start(world)
+    world.runner.stop(J, 1, "stopped", reason="its region restarts")
+    ended(world)
+    assert events(world, J)[-1][1].cause.startswith("its region restarts: ")
+
+
 def test_an_id_that_is_not_above_the_newest_is_nothing_new(world: World) -> None:
     start(world)
     world.checkpoint(J, 1, 4)

@@ -10,8 +10,8 @@ from hypothesis import given as over
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ledger.core.explain import RULES, explain
-from ledger.core.facts import OnExhausted, OnStall, RestartKind, RestartPolicy, RestorePoint, StallPolicy
+from ledger.core.explain import RULES, Remark, explain
+from ledger.core.facts import OnExhausted, OnStall, RestartKind, RestartPolicy, RestorePoint, StallPolicy, Together
 from ledger.core.fold import fold_job
 from ledger.core.job import Job
 from ledger.core.replacing import STOP, intent_id
@@ -204,6 +204,21 @@ def jobs(draw) -> dict[bytes, object]:
 def fold(held: dict[bytes, object]):
     entry = fold_job(Job("job-1", held, read))
     return entry and replace(entry, registers=())
+
+
+def test_a_member_of_a_region_says_why_it_was_started_and_to_which_cut_its_restore_points_belong():
+    held = registers(
+        "ended/1/failed/agent-1", "running/2",
+        facts={
+            "checkpoint/1/4": replace(checkpoint("1/4"), consistency="noon"),
+            "attempt/2/7": started("1/4", together=Together({"b": 3}, "noon", "region prices restarts together: b")),
+        },
+    )  # fmt: skip
+    told = explain(Job("job-1", held, read))
+    assert [r for r in told.remarks if r.register == "attempt/2/7"] == [
+        Remark("attempt/2/7", "region prices restarts together: b", False, True)
+    ]
+    assert [o.origin for o in told.restore_points] == ["completed by attempt 1, base of attempt 2, consistency label noon"]
 
 
 @settings(max_examples=400, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core.facts import RestorePoint
+from ledger.core.facts import RestorePoint, Together
 from ledger.core.passes import Observed, View, actions_of, slots_held
 from ledger.core.plan import Action, Start, StartAgain, Stop, Wait
 from ledger.core.pools import NO_POOLS, Pool, Pools, admit, holding, urgency
@@ -271,3 +271,61 @@ def test_the_order_in_which_jobs_are_looked_at_decides_nothing(world: dict[str, 
     again = world | {"views": {name: world["views"][name] for name in names}}
     told, told_again = actions_of(**world), actions_of(**again)
     assert started(told) == started(told_again) and sorted(map(repr, told)) == sorted(map(repr, told_again))
+
+
+# -- regions -----------------------------------------------------------------------------------------------------------
+
+TWO_POOLS = Pools([Pool("p", 4, frozenset({"d"}), frozenset({"memory"})), Pool("q", 2, frozenset({"d"}), frozenset({"x"}))])
+
+
+def member(job_id: str, slots: int = 1, region: str = "r", **rest: Any) -> RecoveryEntry:
+    fields = {"attempt": 1, "next_attempt": 2, "outcome": "stopped", "region": region, "slots": slots, **rest}
+    return entry(job_id, "RESTARTING", **fields)
+
+
+def region_starts(jobs: list[RecoveryEntry], pools: Pools = POOL, held: int = 0, **rest: Any) -> list[Action]:
+    wanted = [Start(j.job_id, j.next_attempt, Together() if j.region else None) for j in jobs]
+    starts_max = rest.pop("starts_max", 99)
+    return admit(wanted, {job.job_id: job for job in jobs}, Counter(p=held), pools, starts_max, **rest)
+
+
+def test_a_region_starts_together_or_not_at_all() -> None:
+    jobs = [member("a", 2), member("b", 2)]
+    assert started(region_starts(jobs)) == ["a", "b"]
+    told = region_starts(jobs, held=1)
+    assert started(told) == []
+    why = "region r starts together: waiting for slots: needs 4, 3 of 4 free in pool p"
+    assert waits(told) == {"a": why, "b": why}
+
+
+def test_nobody_overtakes_a_region_in_any_of_its_pools() -> None:
+    jobs = [
+        member("a", 2, priority=1), replace(member("b", 2), runner="x"),
+        member("c", 1, region=""), replace(member("d", 1, region=""), runner="x"),
+    ]  # fmt: skip
+    told = region_starts(jobs, TWO_POOLS, held=3)
+    assert started(told) == []
+    assert waits(told)["d"] == "waiting for slots: needs 1, 2 of 2 free in pool q, behind 2 others"
+    assert started(region_starts(jobs, TWO_POOLS, held=2)) == ["a", "b"]
+
+
+def test_a_region_that_can_never_fit_or_was_put_off_holds_up_nobody() -> None:
+    told = region_starts([member("a", 3, priority=1), member("b", 2), member("c", 4, region="")])
+    assert started(told) == ["c"]
+    assert "needs 5, and pool p has 4 in all" in waits(told)["a"]
+    told = region_starts([member("a", 3, priority=1), member("b", 1), member("c", 4, region="")], held=1, put_off={"b"})
+    assert waits(told)["c"] == "waiting for slots: needs 4, 3 of 4 free in pool p"
+    both_put_off = [member("a", 3, priority=1), member("b", 1), member("c", 3, region="")]
+    assert started(region_starts(both_put_off, held=1, put_off={"b", "c"})) == ["c"]
+
+
+def test_a_region_may_go_beyond_the_start_rate_but_begins_within_it() -> None:
+    jobs = [member("a"), member("b"), member("c", region=""), member("d", region="s")]
+    told = region_starts(jobs, NO_POOLS, starts_max=1)
+    assert started(told) == ["a", "b"]
+    assert waits(told) == {"c": "start rate", "d": "start rate"}
+
+
+def test_a_first_start_waits_for_no_other_member() -> None:
+    assert started(region_starts([member("a", 4), replace(created("b"), region="r")], held=3)) == []
+    assert started(region_starts([member("a", 5), replace(created("b"), region="r")], held=3)) == ["b"]

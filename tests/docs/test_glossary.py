@@ -17,7 +17,7 @@ SECTIONS = dict(section.split("\n", 1) for section in TEXT.split("\n## ")[1:])
 VOCABULARY = """
     event register fold projection entry epoch attempt checkpoint savepoint tombstone retire observed plan action reconcile
     runner role leader lease quarantine supersede archive replay as-of fact diff decide admit step run claim fence settle
-    base agent supervisor spec intent result reject graph pass flow job publish
+    base agent supervisor spec intent result reject graph pass flow job publish region cut
 """
 
 

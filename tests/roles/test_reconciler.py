@@ -381,10 +381,10 @@ def test_a_flow_that_breaks_harms_its_job_alone(cluster: Cluster, monkeypatch: p
 
     original = Flows._start
 
-    def start(self: Flows, entry: Any, memory: Any, n: int, *rest: Any) -> Flow:
+    def start(self: Flows, entry: Any, *rest: Any) -> Flow:
         if entry.job_id == "bad":
             raise RuntimeError("a bug that only this job meets")
-        yield from original(self, entry, memory, n, *rest)
+        yield from original(self, entry, *rest)
 
     monkeypatch.setattr(Flows, "_start", start)
     cluster.job("bad")

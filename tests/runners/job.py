@@ -1,7 +1,8 @@
 """A job that does what its test tells it: `<control>/<anything sorted>.do` holds a verb and an argument.
 
-checkpoint ID, savepoint ID, exit CODE, print N (lines), fork (a child that stays), escape (a child in a session of its
-own), vanish (the same with an empty environment). SIGUSR1: a savepoint above the newest. SIGTERM: as told by `on TERM`.
+checkpoint ID or ID@LABEL, savepoint ID, exit CODE, print N (lines), fork (a child that stays), escape (a child in a
+session of its own), vanish (the same with an empty environment). SIGUSR1: a savepoint above the newest. SIGTERM: as told
+by `on TERM`.
 """
 
 import os
@@ -21,10 +22,10 @@ def write(name: str) -> None:
     os.rename(path, os.path.join(CHECKPOINTS, name))
 
 
-def checkpoint(kind: str, number: int) -> None:
+def checkpoint(kind: str, number: int, label: str = "") -> None:
     global newest
     newest = max(newest, number)
-    write(f"{kind}-{number}")
+    write(f"{kind}-{number}{label}")
 
 
 def stay(leave: str) -> None:
@@ -63,7 +64,8 @@ def on_term(what: str) -> None:
 def obey(verb: str, argument: str) -> None:
     match verb:
         case "checkpoint":
-            checkpoint("chk", int(argument))
+            number, at, label = argument.partition("@")
+            checkpoint("chk", int(number), at + label)
         case "savepoint":
             checkpoint("sav", int(argument))
         case "exit":

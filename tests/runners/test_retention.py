@@ -101,13 +101,14 @@ def test_files_are_deleted_only_after_newer_ones_are_acknowledged(host: Host) ->
     host.start(J)
     folder = host.run_folder(J) / "checkpoints"
     for number in range(1, 7):
-        host.tell(J, f"{'savepoint' if number == 2 else 'checkpoint'} {number}")
+        host.tell(J, f"{'savepoint' if number == 2 else 'checkpoint'} {number}{'@noon' if number in (3, 5) else ''}")
     until(lambda: len(host.runner.fence(J, 0)) == 7, "all are reported")
     host.runner.acknowledge(J, [f"{J}/checkpoint/1/{i}".encode() for i in (1, 2, 3)])
     until(lambda: len(list((host.folder / "jobs" / J / "events").iterdir())) == 4, "that is settled")
-    assert sorted(path.name for path in folder.iterdir()) == ["chk-1", "chk-3", "chk-4", "chk-5", "chk-6", "sav-2"]
+    first = ["chk-1", "chk-3@noon", "chk-4", "chk-5@noon", "chk-6", "sav-2"]
+    assert sorted(path.name for path in folder.iterdir()) == first
     host.log.up = True
-    until(lambda: sorted(path.name for path in folder.iterdir()) == ["chk-4", "chk-5", "chk-6", "sav-2"], "the rest")
+    until(lambda: sorted(path.name for path in folder.iterdir()) == ["chk-4", "chk-5@noon", "chk-6", "sav-2"], "the rest")
 
 
 def test_the_base_of_a_running_attempt_stays_and_later_goes(host: Host) -> None:

@@ -300,7 +300,8 @@ def test_a_supervisor_that_can_start_nothing_says_why(host: Host, monkeypatch: p
 def test_what_is_no_checkpoint_by_its_name_is_none(host: Host) -> None:
     host.start(J)
     folder = host.run_folder(J) / "checkpoints"
-    for name in ("chk-", "chk-01", "chk--1", "chk-1x", "chk-1.tmp", "CHK-1", "chk-99999999999999999999", "other"):
+    wrong = ("chk-", "chk-01", "chk--1", "chk-1x", "chk-1.tmp", "CHK-1", "chk-99999999999999999999", "other")
+    for name in (*wrong, "chk-1@", "chk-1@a b", f"chk-1@{'x' * 129}", "chk-1@a@b"):
         (folder / name).touch()
     host.tell(J, "checkpoint 0")
     until(lambda: Checkpoint(1, 0) in dict(host.logged(J)), "a checkpoint")

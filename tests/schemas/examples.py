@@ -38,6 +38,7 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointAsked,
     StallPolicy,
+    Together,
 )  # fmt: skip
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 
@@ -48,6 +49,7 @@ _SAVEPOINT = RestorePoint(2, 12, "s3://bucket/orders/sav-12", 5, "", CheckpointK
 _OUTSIDE = RestorePoint(0, 0, "hdfs:///old/checkpoint-ü-✓")
 _LABELS = {"team": "payments", "a": "", "größe": "✓"}
 _RULES = (FailureRule("config", 64, "", True), FailureRule("ünreachable", None, "timed? out ✓"))
+_TOGETHER = Together({"billing-1": 4, "orders-0": 1}, "2025-01-31T12:00", "attempt 3 of prod/billing failed")
 _STALLS = StallPolicy(30.5, 4, OnStall.RESTART)
 _REPLACEMENT = Replacement("2/12", 5, "release 7 ✓")
 
@@ -62,9 +64,9 @@ FULL: tuple[Any, ...] = (
     JobAdmitted(_DIGEST),
     IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops", True),
     AttemptStarted(_DIGEST, _CHECKPOINT, (RefusedRestorePoint(_SAVEPOINT, "missing"),), 2, (1738324800.25, 1738324900.5),
-                   1738324910.75),
+                   1738324910.75, _TOGETHER),
     AttemptRunning("application_1738324800000_0042"),
-    CheckpointCompleted("file:///c/chk-18", 4096, "sha256:11", _CHECKPOINT, CheckpointKind.SAVEPOINT, "ask-1"),
+    CheckpointCompleted("file:///c/chk-18", 4096, "sha256:11", _CHECKPOINT, CheckpointKind.SAVEPOINT, "ask-1", "2025-01-31T12:00"),
     AttemptEnded("exit status 3", 18, 3605.125),
     SavepointAsked("before the upgrade", "bob@ops"),
     JobResult("orders", "prod", "subprocess", _DIGEST, "finished", 1738328400.0, 3, _LABELS, _CHECKPOINT),
@@ -77,6 +79,7 @@ FULL: tuple[Any, ...] = (
         True, 3, -7, "eu", _LABELS, "orders-0", CheckpointRetention.KEEP, ("admitted", "running/1"), 3, 4711, 7,
         1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True, ("ask-1", "ask-2"),
         _REPLACEMENT, True, True,
+        ("2025-01-31T12:00", "", ""), _TOGETHER,
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)
@@ -103,7 +106,7 @@ def _any(hint: Any) -> st.SearchStrategy[Any]:
     if origin is tuple:
         return st.lists(_any(args[0]), max_size=4).map(tuple)
     if origin is Mapping:
-        return st.dictionaries(_TEXT, _TEXT, max_size=4)
+        return st.dictionaries(_TEXT, _any(args[1]), max_size=4)
     if is_dataclass(hint):
         return any_of(typing.cast(type, hint))
     assert issubclass(hint, StrEnum), hint

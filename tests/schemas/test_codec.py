@@ -308,4 +308,5 @@ def test_what_a_fact_is_built_of_is_what_the_core_expects() -> None:
     assert type(entry.restore_points) is tuple
     assert type(entry.restore_points[0].kind) is CheckpointKind
     assert type(entry.graph) is GraphRef
-    assert hash(replace(entry, labels=())) == hash(replace(ENTRY, labels=()))  # type: ignore[arg-type]
+    bare = {"labels": (), "together": None}
+    assert hash(replace(entry, **bare)) == hash(replace(ENTRY, **bare))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from ledger.adapters import avro, cloudevents
 from ledger.core.facts import JobSubmitted
 from ledger.core.fold import fold
 from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
-from ledger.core.registers import Attempt, Ended, Result, Spec, parse_key
+from ledger.core.registers import OUTCOMES, Attempt, Ended, Result, Spec, parse_key
 from ledger.core.replacing import STOP, intent_id, is_stop
 from tests.simulation.copies import (
     Copied,
@@ -362,3 +362,26 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
             started.add((job_id, n))
             alive[job_id].add(n)
     return found
+
+
+# -- I14: regions ------------------------------------------------------------------------------------------------------
+
+
+def regions_went_back(events: Sequence[Copied]) -> Findings:
+    """I14: once all is quiet, nothing that runs began beside an attempt of another member that failed and was followed by
+    one that runs: with that it should have gone back."""
+    ends: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for record in events:
+        match parse_key(record.key) if record.value is not None else None:
+            case (job_id, Ended(n, outcome, _)):
+                ends[job_id, n].append(outcome)
+    stopped = OUTCOMES.index("stopped")  # the weakest that is no failure
+    failed = {job: n for job, n in sorted(ends) if max(map(OUTCOMES.index, ends[job, n])) < stopped}
+    running = [e for e in folded(events).values() if e.region and e.state is JobState.RUNNING]
+    return [
+        f"I14 {one.job_id}/{one.attempt} began beside {other.job_id}/{n}, which failed"
+        for one in running
+        for other in running
+        if one is not other and (one.namespace, one.region) == (other.namespace, other.region)
+        and (n := failed.get(other.job_id, 0)) and n >= (one.together.beside.get(other.job_id, 0) if one.together else 0)
+    ]  # fmt: skip

@@ -74,9 +74,11 @@ class LoggedRunner(MemoryRunner):
             raise PermanentError(f"the graph of {job_id} is missing")
         return super().start(job_id, n, graph, restore_point, environment, failure_rules)
 
-    def checkpoint(self, job_id: str, n: int, id_: int, *, size: int = 1, kind=CheckpointKind.CHECKPOINT) -> RestorePoint:
+    def checkpoint(
+        self, job_id: str, n: int, id_: int, *, size: int = 1, kind=CheckpointKind.CHECKPOINT, consistency: str = ""
+    ) -> RestorePoint:
         self._evidence.ran.append(Ran("checkpoint", job_id, n, self._time.time(), (n, id_)))
-        return super().checkpoint(job_id, n, id_, size=size, kind=kind)
+        return super().checkpoint(job_id, n, id_, size=size, kind=kind, consistency=consistency)
 
     def end(
         self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0, exit_code=None

@@ -45,7 +45,10 @@ class Walk:
     def __init__(self, seed: int, said: list[str]) -> None:
         self.seed, self.rng, self._said = seed, random.Random(seed), said
         said.clear()
-        self.world = World(self._pauses, random.Random(f"{seed} slots").choice([None, None, 2, 3]))
+        slots = random.Random(f"{seed} slots").choice([None, None, 2, 3])
+        # A region that no pool can hold would wait for ever.
+        region = random.Random(f"{seed} region").choice([None, "r", "r"]) if slots is None else None
+        self.world = World(self._pauses, slots, region)
         self.replacing = random.Random(f"{seed} replacing")
         self.replace_rate = self.replacing.choice([0.0, 0.5])
         self.happened: dict[str, int] = {}
@@ -194,7 +197,8 @@ class Walk:
             elif attempt.order or what < 0.25:
                 runner.end(job_id, n, "finished")
             elif what < 0.7:
-                runner.checkpoint(job_id, n, (attempt.newest or 0) + 1)
+                id_ = (attempt.newest or 0) + 1
+                runner.checkpoint(job_id, n, id_, consistency=f"{id_ // 2}" if id_ % 2 == 0 else "")
             else:
                 runner.kill(job_id, n)
         runner.up = up

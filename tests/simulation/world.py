@@ -69,10 +69,12 @@ class Instance:
 
 class World:
     """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool that all jobs share;
-    None: there is none."""
+    None: there is none. region: of some of the jobs, None = of none."""
 
-    def __init__(self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None) -> None:
-        self.slots = slots
+    def __init__(
+        self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None, region: str | None = None
+    ) -> None:
+        self.slots, self.region = slots, region
         self.clock = ManualClock()
         self.stage = Stage(pauses)
         self.log = MemoryLog(
@@ -202,8 +204,9 @@ class World:
             policy = replace(policy, kind=RestartKind.FAILURE_RATE, failures_per_interval=5, failure_rate_interval_s=20.0)
         elif varied and job_id.endswith(("2", "5", "8")):
             policy, stalls = replace(policy, attempts_max=attempts_max or 3), StallPolicy(1.0, 2, OnStall.RESTART)
+        region = self.region if varied and job_id.endswith(("1", "2", "3", "4", "7")) else None
         return JobSubmitted(
-            job_id, "default", "memory", graph, policy, stall_policy=stalls, replaces=replaces,
+            job_id, "default", "memory", graph, policy, region=region, stall_policy=stalls, replaces=replaces,
             replacement=Replacement(after_rev=after_rev),
         )  # fmt: skip
 
@@ -319,6 +322,7 @@ class World:
         found += [
             f"{j}/{n} runs and should not" for j, n in sorted(alive) if (e := jobs.get(j)) is None or e.attempt != n
         ]
+        found += checkers.regions_went_back(events)
         found += [f"{uri} is left" for uri in self.blobs.stored if uri.split("/")[1] in self.retired() - {*jobs}]
         return found
 

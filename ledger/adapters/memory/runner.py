@@ -49,6 +49,7 @@ class MemoryAttempt:
     starting: bool = False
     order: str = ""
     savepoint_ordered: bool = False
+    reason: str = ""
     asks: list[str] = field(default_factory=list)
     asked: set[str] = field(default_factory=set)
     newest: int | None = None
@@ -121,7 +122,7 @@ class MemoryRunner:
             for n, a in sorted(job.attempts.items())
         ]
 
-    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
         job = self._job(job_id, n)
         if outcome not in ("stopped", "canceled", "failed"):
             raise PermanentError(f"a stop order's outcome is stopped, canceled or failed, not {outcome!r}")
@@ -129,7 +130,7 @@ class MemoryRunner:
         if attempt is None:
             job.orders.setdefault(n, outcome)
         elif not attempt.outcome and not attempt.order:
-            attempt.order, attempt.savepoint_ordered = outcome, savepoint
+            attempt.order, attempt.savepoint_ordered, attempt.reason = outcome, savepoint, reason
             if self.obedient and not attempt.starting:
                 self.end(job_id, n)
 
@@ -196,8 +197,9 @@ class MemoryRunner:
                     self._run(job_id, attempt)
 
     def checkpoint(
-        self, job_id: str, n: int, id_: int, *, size: int = 1, kind: CheckpointKind = CheckpointKind.CHECKPOINT
-    ) -> RestorePoint:
+        self, job_id: str, n: int, id_: int, *, size: int = 1, kind: CheckpointKind = CheckpointKind.CHECKPOINT,
+        consistency: str = "",
+    ) -> RestorePoint:  # fmt: skip
         """The attempt completes a checkpoint. An id that is not above its newest is nothing new, as with any runner."""
         attempt = self._jobs[job_id].attempts[n]
         location = f"{_folder(job_id)}{n}/{'sav' if kind is CheckpointKind.SAVEPOINT else 'chk'}-{id_}"
@@ -205,7 +207,8 @@ class MemoryRunner:
         if attempt.newest is None or id_ > attempt.newest:
             attempt.newest = id_
             ask = attempt.asks.pop(0) if kind is CheckpointKind.SAVEPOINT and attempt.asks else None
-            self._report(job_id, Checkpoint(n, id_), CheckpointCompleted(location, size, "", attempt.base, kind, ask))
+            completed = CheckpointCompleted(location, size, "", attempt.base, kind, ask, consistency)
+            self._report(job_id, Checkpoint(n, id_), completed)
         return RestorePoint(n, id_, location, size, "", kind)
 
     def end(
@@ -216,8 +219,9 @@ class MemoryRunner:
         attempt = self._jobs[job_id].attempts[n]
         if attempt.outcome:
             return
-        if attempt.order == "failed":
-            cause = f"stopped because it made no progress: {cause or 'as it was told'}"
+        if attempt.order:
+            why = attempt.reason or ("stopped because it made no progress" if attempt.order == "failed" else "")
+            cause = f"{why}: {cause or 'as it was told'}" if why else cause
         if outcome == "failed" and not attempt.order:
             for rule in attempt.failure_rules:
                 if rule.exit_code in (None, exit_code) and re.search(rule.pattern, cause):

@@ -36,8 +36,8 @@ class CalledRunner:
     def observe(self) -> list[ObservedAttempt]:
         return self.ask("observe", _listed(plain.attempt_from_json))
 
-    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
-        self.ask("stop", _nothing, job_id=job_id, n=n, outcome=outcome, savepoint=savepoint)
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
+        self.ask("stop", _nothing, job_id=job_id, n=n, outcome=outcome, savepoint=savepoint, reason=reason)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
         """Asks attempt n for a savepoint, once per ask; its checkpoint event will name the ask."""
@@ -111,7 +111,7 @@ def _kept(runner: Runner, _: Mapping[str, Any]) -> list[dict[str, Any]]:
 _CALLS: Mapping[str, Callable[[Runner, Mapping[str, Any]], Any]] = {
     "start": _start,
     "observe": lambda runner, _: [list(attempt) for attempt in runner.observe()],
-    "stop": lambda runner, a: runner.stop(a["job_id"], a["n"], a["outcome"], a["savepoint"]),
+    "stop": lambda runner, a: runner.stop(a["job_id"], a["n"], a["outcome"], a["savepoint"], a.get("reason", "")),
     "savepoint": lambda runner, a: runner.savepoint(a["job_id"], a["n"], a["ask"]),
     "fence": lambda runner, a: [plain.event_to_json(event) for event in runner.fence(a["job_id"], a["n"])],
     "acknowledge": lambda runner, a: runner.acknowledge(a["job_id"], [key.encode() for key in a["keys"]]),

@@ -26,7 +26,7 @@ class OutsideRunner:
     def observe(self) -> list[ObservedAttempt]:
         return []
 
-    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
         """Nobody to tell."""
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:

@@ -164,7 +164,7 @@ class Agent:
                 observed.append(ObservedAttempt(job.id, n, n in alive, engine_id))
         return observed
 
-    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+    def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
         """An order for an attempt that is yet to be started counts as well."""
         _check_number(n, 1)
         if outcome not in ORDERED:
@@ -173,7 +173,7 @@ class Agent:
             attempt = job.attempts.get(n) or Attempt(job_id, n, job.run_folder(n))
             if attempt.phase is Phase.LIVE and (n in job.attempts or _known(job, n) is None):
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                attempt.order(outcome, savepoint)
+                attempt.order(outcome, savepoint, reason)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
         """Asks attempt n for a savepoint, once per ask; its checkpoint event will name the ask."""

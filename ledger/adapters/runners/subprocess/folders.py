@@ -72,9 +72,9 @@ class Attempt:
     def child(self) -> dict[str, Any] | None:
         return read_json(self.file("child.json"))
 
-    def order(self, outcome: str, savepoint: bool = False) -> dict[str, Any]:
+    def order(self, outcome: str, savepoint: bool = False, reason: str = "") -> dict[str, Any]:
         """Stores how the attempt ends, once; the first call decides, and what it said is the answer."""
-        wanted = {"outcome": outcome, "savepoint": savepoint}
+        wanted = {"outcome": outcome, "savepoint": savepoint, "reason": reason}
         if create_once(self.file("order.json"), to_json(wanted)):
             return wanted
         return read_json(self.file("order.json")) or wanted

@@ -145,8 +145,9 @@ class Job:
 
     def _checkpoint(self, attempt: Attempt, fact: dict[str, Any]) -> None:
         completed = CheckpointCompleted(
-            fact["location"], fact["size"], "", attempt.base, CheckpointKind(fact["kind"]), fact.get("ask") or None
-        )
+            fact["location"], fact["size"], "", attempt.base, CheckpointKind(fact["kind"]), fact.get("ask") or None,
+            fact.get("consistency", ""),
+        )  # fmt: skip
         self.outbox.add(Checkpoint(attempt.n, fact["id"]), completed, fact.get("time_s"))
         attempt.newest = fact["id"]
 
@@ -194,7 +195,7 @@ class Job:
         # The supervisor may have been killed between the end itself and its report.
         known = order.get("end") or {"outcome": "failed", "cause": cause, "ran_for_s": _ran_for_s(attempt)}
         outcome = order.get("outcome", "")
-        self._end(attempt, outcome or known["outcome"], ordered(outcome, known["cause"]), known["ran_for_s"])
+        self._end(attempt, outcome or known["outcome"], ordered(order, known["cause"]), known["ran_for_s"])
 
     def report_late(self, attempt: Attempt) -> None:
         """Checkpoints that nobody has reported. Raises: OSError."""
@@ -236,13 +237,19 @@ class Job:
         touched = set()
         for n, number in self._subsumed():
             try:
-                remove(self.attempts[n].checkpoints / f"chk-{number}")
+                self._delete(self.attempts[n].checkpoints, number)
             except OSError as error:
                 log.warning("checkpoint %d/%d of %s can't be deleted: %s", n, number, self.id, error)
                 continue
             del self.attempts[n].acknowledged[number]
             touched.add(n)
         return touched
+
+    def _delete(self, folder: Path, number: int) -> None:
+        """Whatever its label. Raises: OSError."""
+        for found, kind, name in checkpoints.listed(str(folder)):
+            if (found, kind) == (number, CheckpointKind.CHECKPOINT):
+                remove(folder / name)
 
     def _prune(self) -> None:
         """Of attempts that are over, and said so: the files of the job are kept of the newest one, logs of HISTORY ones,

@@ -1,6 +1,7 @@
 """The checkpoint folder of an attempt: what is renamed in as `chk-<id>` or `sav-<id>` is complete.
 
-The job makes its data durable before the rename; here only names and sizes are looked at.
+`chk-<id>@<label>`: it belongs to the cut through several jobs that has this label (consistency). In the name, so that both
+come to be at once. The job makes its data durable before the rename; here only names and sizes are looked at.
 """
 
 from __future__ import annotations
@@ -12,18 +13,27 @@ if TYPE_CHECKING:
     from typing import Any
 
 ID_MAX = 2**63 - 1
+LABEL_CHARS_MAX = 128
+_LABEL_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
 _KINDS = {"chk-": "CHECKPOINT", "sav-": "SAVEPOINT"}
 
 
 def parse(name: str) -> tuple[int, str] | None:
     """(id, kind) of a checkpoint's file name; None if it is not one. Ids are decimal without leading zeros."""
-    kind, digits = _KINDS.get(name[:4]), name[4:]
+    kind, (digits, at, label) = _KINDS.get(name[:4]), name[4:].partition("@")
+    if at and not (0 < len(label) <= LABEL_CHARS_MAX and _LABEL_CHARS.issuperset(label)):
+        return None
     if kind is None or not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return None
     if digits != "0" and digits[0] == "0":
         return None
     number = int(digits)
     return (number, kind) if number <= ID_MAX else None
+
+
+def label_of(name: str) -> str:
+    """The consistency label in a checkpoint's file name, "" = none."""
+    return name.partition("@")[2]
 
 
 def listed(folder: str) -> list[tuple[int, str, str]]:
@@ -70,6 +80,7 @@ def news(folder: str, newest: int) -> tuple[list[dict[str, Any]], list[str]]:
             size = size_of(path)
         except FileNotFoundError:
             continue
-        fresh.append({"fact": "checkpoint", "id": number, "kind": kind, "location": path, "size": size})
+        fact = {"fact": "checkpoint", "id": number, "kind": kind, "location": path, "size": size}
+        fresh.append({**fact, "consistency": label_of(name)})
         newest = number
     return fresh, old

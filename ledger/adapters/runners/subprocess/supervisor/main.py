@@ -177,7 +177,7 @@ class Supervisor:
             by_itself = to_json({"outcome": "", "savepoint": False, "end": end})
             if not self._insist("the end", create_once, self._path("order.json"), by_itself):
                 self._read_order()
-        end["cause"] = ordered(self.order.get("outcome", ""), cause)
+        end["cause"] = ordered(self.order, cause)
         self._fact({"fact": "ended", **end, "outcome": self.order.get("outcome") or outcome})
 
     def _last_checkpoints(self) -> None:

@@ -27,9 +27,10 @@ NOT_EXECUTED = 127  # what a shell says of a command that it can't execute
 NONE = 255  # what the judge says if no rule fits; there are fewer rules than that
 
 
-def ordered(outcome: str, cause: str) -> str:
-    """The cause of an end that was ordered ("": it was not). Only a failure needs to say more than its outcome does."""
-    return f"stopped because it made no progress: {cause}" if outcome == "failed" else cause
+def ordered(order: dict[str, Any], cause: str) -> str:
+    """The cause of an end; if it was ordered, behind the reason. A failure needs to say more than its outcome does."""
+    reason = order.get("reason") or ("stopped because it made no progress" if order.get("outcome") == "failed" else "")
+    return f"{reason}: {cause}" if reason and order.get("outcome") else cause
 
 
 def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, Any]] = ()) -> tuple[str, str]:
