@@ -41,11 +41,11 @@ class Pair(Cluster):
         self.go(4)
         stop = self.runner.stop
 
-        def stop_saving(job_id: str, n: int, outcome: str, savepoint: bool = False) -> None:
+        def stop_saving(job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
             attempt = self.runner._jobs[job_id].attempts.get(n)
             if self.can_save and savepoint and attempt is not None and not attempt.outcome and not attempt.order:
                 self.runner.checkpoint(job_id, n, 1000 + (attempt.newest or 0), kind=SAVEPOINT)
-            stop(job_id, n, outcome, savepoint)
+            stop(job_id, n, outcome, savepoint, reason)
 
         self.runner.stop = stop_saving  # type: ignore[method-assign]
 
