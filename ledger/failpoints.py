@@ -29,6 +29,8 @@ NAMES = {
     "transaction.offsets": "also the offsets for lag tools are told, and the role does not know of either",
     "start.recorded": "a reconciler's attempt stands in the log, and no runner was asked to start it",
     "start.answered": "the runner has answered, and the reconciler has done nothing about it",
+    "replace.undeclared": "an intent that a replacement asks for is about to be written",
+    "replace.declared": "it is committed, and the reconciler has done nothing after that",
     "clean.unasked": "a job is over, nothing of its blobs is deleted yet",
     "clean.answered": "its blobs are deleted, and its facts still stand in the log",
     "retire.unwritten": "result and tombstones are about to be written",

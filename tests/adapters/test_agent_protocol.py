@@ -14,7 +14,8 @@ import pytest
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.local.blobs import FileBlobs
-from ledger.adapters.runners.subprocess import SubprocessRunner, wire
+from ledger.adapters.runners import wire
+from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.adapters.runners.subprocess.restore import verify
 from ledger.adapters.runners.subprocess.server import Server, _listen

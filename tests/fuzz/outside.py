@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ledger.adapters.hooks import MASK, HookFailed, Webhook, problem, shown
-from ledger.adapters.runners.subprocess import SubprocessRunner, wire
+from ledger.adapters.runners import wire
+from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.adapters.runners.subprocess.registry import Jobs
 from ledger.adapters.runners.subprocess.server import Server
 from ledger.core.facts import GraphRef, RestorePoint
