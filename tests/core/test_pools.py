@@ -284,7 +284,7 @@ def member(job_id: str, slots: int = 1, region: str = "r", **rest: Any) -> Recov
 
 
 def region_starts(jobs: list[RecoveryEntry], pools: Pools = POOL, held: int = 0, **rest: Any) -> list[Action]:
-    wanted = [Start(j.job_id, j.next_attempt, Together() if j.region else None) for j in jobs]
+    wanted = [Start(j.job_id, j.next_attempt, together=Together() if j.region else None) for j in jobs]
     starts_max = rest.pop("starts_max", 99)
     return admit(wanted, {job.job_id: job for job in jobs}, Counter(p=held), pools, starts_max, **rest)
 
