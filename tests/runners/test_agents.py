@@ -519,7 +519,7 @@ def test_a_checkpoint_that_cant_be_deleted_holds_nothing_up(host: Host, monkeypa
 def test_an_unknown_call_is_refused(host: Host) -> None:
     host.start_agent()
     with pytest.raises(PermanentError, match="knows no call"):
-        host.runner._call("rm")
+        host.runner.ask("rm", str)
 
 
 def test_silent_callers_do_not_take_all_threads_for_ever(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
