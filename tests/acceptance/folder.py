@@ -24,7 +24,7 @@ from ledger.ports import ObservedAttempt, Record
 from ledger.reading import published
 
 T = TypeVar("T")
-DEADLINE_S = 90.0
+DEADLINE_S = 240.0  # a busy machine takes a minute and more until a Spark driver has done its first task
 JOBLEDGER = Path(sys.executable).with_name("jobledger")
 
 TICKER = """

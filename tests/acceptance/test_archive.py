@@ -16,7 +16,7 @@ from ledger import wiring
 from ledger.adapters import cloudevents
 from tests.acceptance.folder import Folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 CHECK = Path(__file__).parents[2] / "docs" / "check_proof.py"
 
 

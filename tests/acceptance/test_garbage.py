@@ -17,7 +17,7 @@ from ledger.adapters.local.blobs import FileBlobs
 from ledger.collecting import Evidence, collect
 from tests.acceptance.folder import JOBLEDGER, Folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 LATER_S = 3 * 86_400.0
 
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from ledger.core.recovery import JobState
 from tests.acceptance.folder import JOBLEDGER, Folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
 TICKERS = [f"ticker-{i}" for i in range(4)]
 

@@ -19,7 +19,7 @@ from ledger.core.recovery import JobState
 from ledger.core.registers import Spec, key_of, partition_of
 from tests.acceptance.folder import Folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
 PYTHON = sys.executable
 ONE_RETRY = ("--restart", "fixed-delay:1:0.2")

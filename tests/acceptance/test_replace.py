@@ -9,7 +9,7 @@ import pytest
 from ledger.core.recovery import JobState, RecoveryEntry
 from tests.acceptance.folder import TICKER, Folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
 PYTHON = sys.executable
 

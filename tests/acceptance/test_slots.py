@@ -21,7 +21,7 @@ from ledger.core.recovery import JobState
 from ledger.ports import StartAnswer
 from tests.acceptance.folder import Folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
 #: Does not go when it is asked to: only when it is killed.
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"

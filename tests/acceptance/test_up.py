@@ -20,7 +20,7 @@ from ledger.adapters.runners.subprocess import pack
 from ledger.ports import StartAnswer
 from tests.acceptance.folder import JOBLEDGER, Folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
 # The reconciler takes a JVM with Spark; what it adds to these tests is in test_kill.
 ROLES = ("broker", "agent", "projector-1", "projector-2")
@@ -43,7 +43,7 @@ def ends(pid: int) -> None:
     until(lambda: not runs(pid), f"pid {pid} ends")
 
 
-def until(holds: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
+def until(holds: Callable[[], object], what: str, timeout_s: float = 240.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, f"never: {what}"
@@ -59,7 +59,7 @@ class Ledger(Folder):
     """Takes verbs of two words too, so the path goes by environment."""
 
     def run(
-        self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 200
+        self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [JOBLEDGER, *verb.split(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,

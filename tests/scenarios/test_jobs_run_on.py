@@ -33,7 +33,7 @@ from tests.mirror import Mirror
 from tests.scenarios.stage import Beats, Ledger, alive
 from tests.simulation import copies
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SESSION_S = 10.0
 JOBS = tuple(f"steady-{number:02}" for number in range(20))

@@ -27,7 +27,7 @@ from tests.cluster.node import state
 from tests.scenarios.stage import Ledger, expire, ledger, written_since
 from tests.simulation.copies import Leased
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 SESSION_S = 2.0
 #: What may lie between a look at the lease and the moment when the broker stamps what was sent after it.
