@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ledger.adapters.s3 import blobs as module
+from ledger.adapters.s3 import client
 from ledger.adapters.s3.blobs import MARKER, S3Blobs
 from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.settings import PARTS_MAX, S3Settings
@@ -533,10 +534,10 @@ def test_the_bucket_stands_where_the_store_wants_it(
     def ask_nobody(request: Any, **_: object) -> None:
         raise Asked(request.url)
 
-    client = connect(settings)
-    client.meta.events.register("before-send.s3", ask_nobody)
+    made = connect(settings)
+    made.meta.events.register("before-send.s3", ask_nobody)
     with pytest.raises(Asked) as asked:
-        client.get_object(Bucket="bucket", Key="k")
+        made.get_object(Bucket="bucket", Key="k")
     assert str(asked.value) == url
 
 
@@ -578,7 +579,7 @@ def test_nothing_is_connected_before_it_is_asked(monkeypatch: pytest.MonkeyPatch
     def never(settings: Any) -> Any:
         raise AssertionError("connected")
 
-    monkeypatch.setattr(module, "connect", never)
+    monkeypatch.setattr(client, "connect", never)
     blobs = S3Blobs(S3Settings("b"))
     with pytest.raises(AssertionError):
         blobs.exists(GraphRef(f"graphs/j/{'a' * 64}", "a" * 64, 1))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from ledger.adapters.blobs import CHUNK_BYTES, BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
 from ledger.adapters.local.files import spool, sync_folder
-from ledger.adapters.s3.client import BROKEN, code_of, connect, gone, passing, told
+from ledger.adapters.s3.client import BROKEN, Connection, code_of, gone, passing, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW, upload
 from ledger.core.facts import GraphRef
@@ -44,7 +42,7 @@ class S3Blobs:
     def __init__(self, settings: S3Settings, *, sleep: Callable[[float], object] = time.sleep) -> None:
         self._settings, self._sleep = settings, sleep
         self._where = f"s3://{settings.bucket}/{settings.prefix}"
-        self._making = threading.Lock()
+        self._connection = Connection(settings)
         self._marked = False
 
     def put(self, job_id: str, source: Path) -> GraphRef:
@@ -240,12 +238,7 @@ class S3Blobs:
 
     @property
     def _client(self) -> Any:
-        with self._making:
-            return self._connected
-
-    @cached_property
-    def _connected(self) -> Any:
-        return connect(self._settings)
+        return self._connection.client
 
 
 class _Broken(Exception):

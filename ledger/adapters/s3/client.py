@@ -8,9 +8,10 @@ missing or damaged is judged by `blobs`, never here.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import boto3
@@ -63,6 +64,23 @@ def connect(settings: S3Settings) -> Any:
         return _session().client("s3", region_name=settings.region, endpoint_url=settings.endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:
         raise ConfigError(f"boto3 does not take the settings of the blob store: {error}") from error
+
+
+class Connection:
+    """The client of one store: made at its first use, once, whichever thread comes first."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self._settings, self._making = settings, threading.Lock()
+
+    @property
+    def client(self) -> Any:
+        """Raises: as `connect`."""
+        with self._making:
+            return self._connected
+
+    @cached_property
+    def _connected(self) -> Any:
+        return connect(self._settings)
 
 
 def preload() -> None:

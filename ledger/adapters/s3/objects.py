@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ledger.adapters.s3.client import BROKEN, connect, gone, status_of, told
+from ledger.adapters.s3.client import BROKEN, Connection, gone, status_of, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW
 from ledger.archive.objects import check_name, check_prefix
@@ -22,7 +20,7 @@ class S3Objects:
     One request an object: what the archive writes has some megabytes at most."""
 
     def __init__(self, settings: S3Settings) -> None:
-        self._settings, self._making = settings, threading.Lock()
+        self._settings, self._connection = settings, Connection(settings)
         self._where = f"s3://{settings.bucket}/{settings.prefix}"
 
     def create(self, name: str, data: bytes) -> bool:
@@ -64,9 +62,4 @@ class S3Objects:
 
     @property
     def _client(self) -> Any:
-        with self._making:
-            return self._connected
-
-    @cached_property
-    def _connected(self) -> Any:
-        return connect(self._settings)
+        return self._connection.client
