@@ -17,6 +17,7 @@ from ledger.archive.objects import ObjectStore
 from ledger.core import merkle
 from ledger.core.chain import leaf_of
 from ledger.core.published import headers_of
+from ledger.errors import LedgerError
 from ledger.ports import Record
 
 RECORDS_MAX = 50_000
@@ -103,7 +104,8 @@ def _store(
             return name, sha256(data).hexdigest()
         if (found := store.read(name)) is not None and same(found):
             return name, sha256(found).hexdigest()
-    raise RuntimeError(f"{name} holds something else, and so does {stem}{suffix}")
+    raise LedgerError(f"{name} holds something else than it should, and so does {stem}{suffix}.",
+                      hint="Something else writes into this archive, or its disk is damaged.")  # fmt: skip
 
 
 def leaves_of(records: Iterable[Record]) -> list[Leaf]:
