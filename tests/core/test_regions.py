@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from ledger.core.facts import RestorePoint, Together
 from ledger.core.outside import OUTSIDE
+from ledger.core.passes import Observed, View, actions_of
 from ledger.core.plan import NOTHING, Action, Confirm, Knowledge, Settle, Start, Stop, Verify, Wait
+from ledger.core.pools import NO_POOLS
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.regions import Member, points_from, region_of, together
 
@@ -198,3 +200,32 @@ def test_the_cut_is_one_that_is_sound_everywhere_if_there_is_any_and_none_is_new
     assert (chosen in common) if common else chosen == ""
     for other in common:
         assert not all(own[other] < own[chosen] for own in sound)
+
+
+# -- beside other plans ------------------------------------------------------------------------------------------------
+
+
+def actions_beside(**states: RecoveryEntry) -> dict[str, list[Action]]:
+    """Of a whole pass, in which every attempt that runs by its entry is alive."""
+    alive = [(j, e.attempt, True, "") for j, e in states.items() if e.state is JobState.RUNNING]
+    views = {job_id: View(e, Knowledge(confirmed=True, settled=frozenset({e.attempt}))) for job_id, e in states.items()}
+    found: dict[str, list[Action]] = {job_id: [] for job_id in states}
+    for action in actions_of(views, Observed({"memory": alive}), NO_POOLS, 99):
+        found[action.job_id].append(action)
+    return found
+
+
+def test_while_one_job_replaces_another_the_two_are_of_no_region() -> None:
+    """They have an order of their own: what fails in the region meanwhile stops neither, and starts without them."""
+    failed = coming("failed").entry
+    old = running("old", 1, failed=1).entry
+    new = entry("new", "CREATED", next_attempt=1, replaces="old", inherits=True)
+    alone = actions_beside(failed=failed, old=old)
+    assert [type(action) for action in alone["old"]] == [Stop]
+    paired = actions_beside(failed=failed, old=old, new=new)
+    assert Stop not in [type(action) for action in paired["old"]]
+    assert [type(action) for action in paired["failed"]] == [Start]
+    # Once the old one is on its way out, the new one is a member as any other.
+    running_new = replace(new, state=JobState.RUNNING, attempt=1, known=True, together=Together({"failed": 1}))
+    gone = replace(old, state=JobState.CANCELED, retiring=True)
+    assert Stop in [type(action) for action in actions_beside(failed=failed, old=gone, new=running_new)["new"]]
