@@ -18,7 +18,8 @@ class SideBySide:
 
     An answer counts only in the pass that asked for it: one that comes later may be older than what is read from the log
     meanwhile, and an attempt that was started in between would seem to be gone. So who does not answer within limit_s is
-    silent, and later passes do not wait for it before it has answered once, however late.
+    silent. It is asked on, but passes wait for it again only once it has answered well, within limit_s, while nobody
+    waited: one that hangs whenever it is asked costs all others limit_s once, and not at each of its new beginnings.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -31,11 +32,11 @@ class SideBySide:
         deadline = time.monotonic() + self._limit_s
         for name, runner in runners.items():
             if name not in self._askers:
-                self._askers[name] = _Asker(name, runner)
+                self._askers[name] = _Asker(name, runner, self._limit_s)
             self._askers[name].ask()
         answers: dict[str, list[ObservedAttempt] | None] = {}
         for name in runners:
-            answer = self._askers[name].answer(deadline, self._limit_s)
+            answer = self._askers[name].answer(deadline)
             if isinstance(answer, LedgerError):
                 unheard(name, answer)
             answers[name] = None if isinstance(answer, LedgerError) else answer
@@ -43,37 +44,44 @@ class SideBySide:
 
 
 class _Asker:
-    """One runner and its thread. `late`: it has not answered what it was asked in an earlier pass."""
+    """One runner and its thread. trouble: why nobody waits for it; None: it is waited for."""
 
-    def __init__(self, name: str, runner: Runner) -> None:
-        self._runner, self._late = runner, False
+    def __init__(self, name: str, runner: Runner, limit_s: float) -> None:
+        self._runner, self._limit_s = runner, limit_s
+        self._trouble: LedgerError | None = None
         self._questions: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[Answer, float]] = queue.SimpleQueue()
         # A plug-in's process dies with the thread that started it: so there is one for good.
         threading.Thread(target=self._run, name=f"asks-{name}", daemon=True).start()
 
     def ask(self) -> None:
-        if self._late and not self._answers.empty():
-            self._answers.get()  # too old to be believed, but a sign of life
-            self._late = False
-        if not self._late:
-            self._questions.put(None)
+        if self._trouble is not None:
+            if self._answers.empty():
+                return
+            answer, took_s = self._answers.get()  # too old to be believed, but a sign of life
+            if isinstance(answer, LedgerError):
+                self._trouble = answer
+            elif took_s <= self._limit_s:
+                self._trouble = None
+        self._questions.put(None)
 
-    def answer(self, deadline: float, limit_s: float) -> Answer:
-        if not self._late:
-            try:
-                return self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                self._late = True
-        return Unreachable(f"it did not answer within {limit_s:g} s")
+    def answer(self, deadline: float) -> Answer:
+        if self._trouble is not None:
+            return self._trouble
+        try:
+            return self._answers.get(timeout=max(0.0, deadline - time.monotonic()))[0]
+        except queue.Empty:
+            self._trouble = Unreachable(f"it did not answer within {self._limit_s:g} s")
+            return self._trouble
 
     def _run(self) -> None:
         while True:
             self._questions.get()
+            began = time.monotonic()
             try:
                 answer: Answer = self._runner.observe()
             except LedgerError as error:
                 answer = error
             except Exception as error:
                 answer = RunnerBroke(f"it broke in observe: {type(error).__name__}: {error}")
-            self._answers.put(answer)
+            self._answers.put((answer, time.monotonic() - began))

