@@ -8,7 +8,7 @@ import uuid
 from contextlib import closing, nullcontext
 from functools import partial
 
-from ledger import waiting, wiring
+from ledger import waiting, wiring, worker_daemon
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.topics import require_topics
 from ledger.collecting_on_schedule import Collections, command_of
@@ -68,7 +68,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     wiring.blobs(config)  # executors make their own, much later: what can't be is told now
     folder = config.dir / "spark"
     foreign = frozenset(wiring.plugins())
-    spark = start_session(folder, slots=SLOTS + len(foreign))
+    spark = start_session(folder, slots=SLOTS + len(foreign), daemon=worker_daemon.__name__)
     try:
         stream = SparkRecoveryStream(
             spark, config.topics.recovery, _java_client(config), folder / "recovery", config.reconciler.trigger_interval_s
@@ -106,7 +106,7 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
     require_topics(config.client(), config.topic_settings())
     archive = wiring.archive(config)
     folder = config.dir / "spark" / "archiver"
-    spark = start_session(folder, slots=2, name="jobledger-archiver")
+    spark = start_session(folder, slots=2, name="jobledger-archiver", daemon=worker_daemon.__name__)
     try:
         stream = SparkSegments(
             spark, _java_client(config), folder / "checkpoints", partial(wiring.archiving, config),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from ledger import worker_daemon
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.spark.executor import SparkExecutor, _group
 from ledger.adapters.spark.session import start_session
@@ -21,6 +23,7 @@ from ledger.adapters.spark.stream import SparkRecoveryStream
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError
 from ledger.ports import BlobStore, ObservedAttempt, Record, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
+from ledger.worker_daemon import ARCHIVES
 from tests.servers import create_topic
 
 pytestmark = [
@@ -34,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = start_session(tmp_path_factory.mktemp("spark"))
+    session = start_session(tmp_path_factory.mktemp("spark"), daemon=worker_daemon.__name__)
     yield session
     session.stop()
     gc.collect()
@@ -45,6 +48,25 @@ def until(seen: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
     while not seen():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
+
+
+# -- workers
+
+
+def test_workers_are_forked_with_everything_imported_and_look_for_nothing_in_archives(spark: SparkSession) -> None:
+    def seen(_: int) -> tuple[bool, list[str]]:
+        return "ledger.wiring" in sys.modules, [p for p in [*sys.path, *sys.path_importer_cache] if p.endswith(ARCHIVES)]
+
+    ready, archives = spark.sparkContext.parallelize([0], 1).map(seen).collect()[0]
+    assert ready and archives == []
+    assert [path for path in sys.path if path.endswith(".jar")] == [], "nor does the driver"
+
+
+def test_archives_are_left_alone_by_name() -> None:
+    path = ["/a", "/b/spark-core.jar", "/c.zip", "/d.jar/e"]
+    cache: dict[str, object] = dict.fromkeys(path)
+    worker_daemon.leave_archives(path, cache)
+    assert path == ["/a", "/d.jar/e"] == list(cache)
 
 
 # -- the stream

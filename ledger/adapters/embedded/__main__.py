@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ledger.adapters.embedded.jars import broker_classpath, ensure_spark_connector
+from ledger.adapters.embedded.jars import broker_classpath, spark_connector
 from ledger.adapters.embedded.java import ensure_java
 from ledger.errors import LedgerError
 
@@ -18,7 +18,7 @@ def main() -> int:
     try:
         ensure_java()
         broker_classpath(_say)
-        ensure_spark_connector(_say)
+        spark_connector(_say)
     except LedgerError as error:
         _say(f"{error} {error.hint}".rstrip())
         return error.exit_code

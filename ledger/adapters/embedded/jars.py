@@ -69,29 +69,24 @@ def zookeeper_classpath() -> str:
     return os.pathsep.join(str(jar) for jar in jars)
 
 
-def spark_packages() -> str:
-    """The coordinate of Spark's Kafka connector for `spark.jars.packages`: always of the PySpark that is installed.
+def spark_connector(progress: Progress = print) -> list[Path]:
+    """The jars of Spark's Kafka connector, of the PySpark that is installed, for `spark.jars`; those that PySpark ships
+    itself are left out. The first call lets Spark resolve them into its own Ivy folder, the others touch no network.
 
-    Raises: ConfigError without PySpark."""
-    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_pyspark_version()}"
-
-
-def ensure_spark_connector(progress: Progress = print) -> None:
-    """Let Spark resolve its Kafka connector now, into its own Ivy folder, so that no session waits for it later.
-
-    A session with `spark.jars.packages` set to `spark_packages()` then starts without network. Idempotent.
+    Not `spark.jars.packages`: what is named there is Python's path too, in every worker, which reads the 50,000 names in
+    these jars anew for each task (decision 34). Idempotent.
     Raises: ConfigError without Java or PySpark, or if the download fails."""
     version = _pyspark_version()
     folder = cache_folder() / f"spark-connector-{version}"
-    if _is_whole(folder):
-        return
-    with _locked(folder):
-        if _is_whole(folder):
-            return
-        progress(f"Downloading Spark's Kafka connector {version} (60 MB, once)")
-        jars = _resolve_by_spark(spark_packages())
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_manifest(folder, jars)
+    if not _is_whole(folder):
+        with _locked(folder):
+            if not _is_whole(folder):
+                progress(f"Downloading Spark's Kafka connector {version} (60 MB, once)")
+                jars = _resolve_by_spark(f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}")
+                folder.mkdir(parents=True, exist_ok=True)
+                _write_manifest(folder, jars)
+    shipped = tuple(f"_{jar.name}" for jar in _pyspark_jars())
+    return [folder / name for name in sorted(_read_manifest(folder)) if not name.endswith(shipped)]
 
 
 def _download_broker(folder: Path) -> None:
@@ -189,12 +184,17 @@ def _pyspark_version() -> str:
     return str(_pyspark().__version__)
 
 
-def _pyspark_jar(pattern: str) -> Path:
+def _pyspark_jars(pattern: str = "*.jar") -> list[Path]:
+    """Those that PySpark ships. Raises: ConfigError if there is none."""
     folder = Path(str(_pyspark().__file__)).parent / "jars"
     jars = sorted(folder.glob(pattern))
     if not jars:
         raise ConfigError(f"there is no {pattern} in {folder}", hint=_PYSPARK_HINT)
-    return jars[-1]
+    return jars
+
+
+def _pyspark_jar(pattern: str) -> Path:
+    return _pyspark_jars(pattern)[-1]
 
 
 def _is_whole(folder: Path) -> bool:

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ledger.adapters.embedded.jars import spark_packages
+from ledger.adapters.embedded.jars import spark_connector
 from ledger.adapters.embedded.java import java_home
 
 
 def start_session(
-    folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler"
-) -> SparkSession:
+    folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler",
+    daemon: str = "pyspark.daemon",
+) -> SparkSession:  # fmt: skip
     """folder: where Spark may write. slots: tasks (of a reconciler: groups of actions) that may be under way at once.
+    daemon: the module from whose process Python workers are forked.
 
     Raises: ConfigError if there is no Java that Spark runs on.
     """
@@ -24,7 +26,7 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else another Python starts
     folder.mkdir(parents=True, exist_ok=True)
     settings = {
-        "spark.jars.packages": spark_packages(),
+        "spark.jars": ",".join(str(jar) for jar in spark_connector()),
         "spark.driver.memory": f"{driver_memory_mb}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -43,6 +45,7 @@ def start_session(
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": daemon,
         "spark.log.level": "WARN",
     }
     builder = SparkSession.builder.master(f"local[{slots}]").appName(name)

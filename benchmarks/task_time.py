@@ -1,0 +1,92 @@
+"""A task on Spark's executors: workers forked by our daemon beside workers forked by PySpark's own, in one run.
+
+`python -m benchmarks.task_time [--tasks 40] [--rounds 3]`. A task that asks a runner that is not there: what is measured is what
+each task costs before it does anything. Processor time is that of the Python workers and their daemon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from ledger import wiring, worker_daemon
+from ledger.adapters.spark.executor import SparkExecutor
+from ledger.adapters.spark.session import start_session
+from ledger.config import Config, load_config
+from ledger.ports import Task
+
+PATIENCE_S = 120.0
+DAEMONS = {"pyspark": "pyspark.daemon", "ours": worker_daemon.__name__}
+
+
+class Cost(NamedTuple):
+    """Of one task, in seconds."""
+
+    passed: float
+    processor: float
+
+
+def measure(daemon: str, tasks: int, folder: Path, config: Config) -> Cost:
+    spark = start_session(folder / "spark", slots=2, daemon=daemon)
+    try:
+        executor = SparkExecutor(spark, partial(wiring.world, config), PATIENCE_S, 1, partial(wiring.preload, config))
+        perform(executor, 3)  # the worker is forked with the first
+        began, before = time.perf_counter(), processor_s()
+        perform(executor, tasks)
+        cost = Cost((time.perf_counter() - began) / tasks, (processor_s() - before) / tasks)
+        executor.close()
+        return cost
+    finally:
+        spark.stop()
+
+
+def perform(executor: SparkExecutor, tasks: int) -> None:
+    """One after another."""
+    for n in range(1, tasks + 1):
+        executor.submit([Task("verify", "nobody", "job", n)])
+        deadline = time.monotonic() + PATIENCE_S
+        while not executor.results():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no result within {PATIENCE_S:g} s")
+            time.sleep(0.002)
+
+
+def processor_s() -> float:
+    """Of all Python workers below this process, with their children that have ended."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "pyspark.worker" in process.cmdline():
+                total += sum(process.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="What a task on Spark's executors costs before it does anything")
+    parser.add_argument("--tasks", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args(arguments)
+    costs: dict[str, list[Cost]] = {name: [] for name in DAEMONS}
+    with tempfile.TemporaryDirectory(prefix="jobledger-bench-") as folder:
+        config = load_config(dir=Path(folder))
+        for _ in range(given.rounds):
+            for name, daemon in DAEMONS.items():
+                cost = measure(daemon, given.tasks, Path(folder), config)
+                costs[name].append(cost)
+                print(f"{name:>8}: {cost.passed * 1000:6.0f} ms a task, {cost.processor * 1000:6.0f} ms of processor", flush=True)
+    middle = {name: Cost(*map(statistics.median, zip(*found, strict=True))) for name, found in costs.items()}
+    print(f"ours/pyspark: {middle['ours'].passed / middle['pyspark'].passed:.3f} of the time, "
+          f"{middle['ours'].processor / middle['pyspark'].processor:.3f} of the processor time")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
