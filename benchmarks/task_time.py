@@ -1,7 +1,7 @@
 """A task on Spark's executors: workers forked by our daemon beside workers forked by PySpark's own, in one run.
 
-`python -m benchmarks.task_time [--tasks 40] [--rounds 3]`. A task that asks a runner that is not there: what is measured is what
-each task costs before it does anything. Processor time is that of the Python workers and their daemon.
+`python -m benchmarks.task_time [--tasks 40] [--rounds 3]`. Each task asks a runner that is not there: what is measured is
+what a task costs before it does anything. Processor time is that of the Python workers and their daemon.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
             for name, daemon in DAEMONS.items():
                 cost = measure(daemon, given.tasks, Path(folder), config)
                 costs[name].append(cost)
-                print(f"{name:>8}: {cost.passed * 1000:6.0f} ms a task, {cost.processor * 1000:6.0f} ms of processor", flush=True)
+                ms = [f"{seconds * 1000:6.0f} ms" for seconds in cost]
+                print(f"{name:>8}: {ms[0]} a task, {ms[1]} of processor", flush=True)
     middle = {name: Cost(*map(statistics.median, zip(*found, strict=True))) for name, found in costs.items()}
     print(f"ours/pyspark: {middle['ours'].passed / middle['pyspark'].passed:.3f} of the time, "
           f"{middle['ours'].processor / middle['pyspark'].processor:.3f} of the processor time")  # fmt: skip
