@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -19,9 +18,9 @@ from ledger.adapters import avro
 from ledger.config import Config, load_config
 from ledger.core.published import Published
 from ledger.core.recovery import RecoveryEntry
-from ledger.errors import LedgerError
 from ledger.ports import ObservedAttempt, Record
 from ledger.reading import published
+from tests.waiting import until
 
 T = TypeVar("T")
 DEADLINE_S = 240.0  # a busy machine takes a minute and more until a Spark driver has done its first task
@@ -115,16 +114,7 @@ class Folder:
         return out
 
     def until(self, seen: Callable[[], T | None], what: str, timeout_s: float = DEADLINE_S) -> T:
-        """Waits for a truthy answer; trouble with a server that is being restarted is no answer."""
-        deadline, trouble = time.monotonic() + timeout_s, ""
-        while time.monotonic() < deadline:
-            try:
-                if answer := seen():
-                    return answer
-            except LedgerError as error:
-                trouble = f" ({error})"
-            time.sleep(0.2)
-        raise AssertionError(f"not within {timeout_s:g} s: {what}{trouble}\n{self.story()}")
+        return until(seen, what, timeout_s, every_s=0.2, story=self.story)
 
     def story(self) -> str:
         """The last lines of all logs, for a failure's report."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from tests.acceptance.load import Load
 from tests.mirror import Mirror
 from tests.servers import RunningBroker
 from tests.simulation import checkers
+from tests.waiting import until
 
 REPETITIONS = int(os.environ.get("REPETITIONS", "1"))
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120 + 60 * REPETITIONS)]
@@ -102,10 +102,7 @@ class Projectors:
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
 
     def until(self, holds: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not holds():
-            assert time.monotonic() < deadline, f"never: {what}\n{self.story()}"
-            time.sleep(0.05)
+        until(holds, what, timeout_s, story=self.story)
 
 
 @contextmanager

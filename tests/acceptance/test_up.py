@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from ledger import wiring
 from ledger.adapters.runners.subprocess import pack
 from ledger.ports import StartAnswer
+from tests import waiting
 from tests.acceptance.folder import JOBLEDGER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
@@ -44,10 +44,7 @@ def ends(pid: int) -> None:
 
 
 def until(holds: Callable[[], object], what: str, timeout_s: float = 240.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
+    waiting.until(holds, what, timeout_s)
 
 
 def shown(folder: Folder) -> dict[str, object]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from ledger.replaying import replay
 from tests.bad_input import DIGEST, GOOD, RUNNING, SPEC, TARGET, Fate, everything, good_records
 from tests.bare_producer import send_with_headers
 from tests.client.test_on_kafka import Projecting
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 PARTITIONS = 4
@@ -68,13 +68,6 @@ def projecting(config: Config) -> Iterator[Projecting]:
     made = Projecting(config)
     yield made
     made.stop()
-
-
-def until(seen: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not seen():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:

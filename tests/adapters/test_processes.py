@@ -20,16 +20,10 @@ from ledger.adapters.embedded.processes import Identity, Process, find, identity
 from ledger.errors import ConfigError
 from ledger.ports import Clock
 from tests.small_disks import fill, make_room, small_disk
+from tests.waiting import until
 
 SLEEPS = "import time; time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-
-
-def until(holds: Callable[[], object], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from ledger.errors import PermanentError
 from ledger.ports import BlobStore, ObservedAttempt, Record, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
 from ledger.worker_daemon import ARCHIVES
 from tests.servers import create_topic
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.spark,
@@ -41,13 +42,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     yield session
     session.stop()
     gc.collect()
-
-
-def until(seen: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not seen():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 # -- workers
@@ -79,7 +73,7 @@ def take(stream: SparkRecoveryStream, wanted: int) -> list[Record]:
         records.extend(stream.take(0.2))
         return len(records) >= wanted
 
-    until(enough, f"{wanted} records")
+    until(enough, f"{wanted} records", 90.0)
     return records
 
 
@@ -152,7 +146,7 @@ def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> N
         got.update((task.job_id, outcome) for task, outcome in executor.results())
         return len(got) == 7
 
-    until(enough, "an outcome for every task")
+    until(enough, "an outcome for every task", 90.0)
     executor.close()
     assert {job: got[job].status for job in jobs} == {
         "good": TaskStatus.DONE, "hangs": TaskStatus.CRASHED, "dies": TaskStatus.CRASHED,
@@ -189,6 +183,6 @@ def test_a_plugin_that_hangs_keeps_no_slot_from_others(spark: SparkSession) -> N
         got.extend(executor.results())
         return bool(got)
 
-    until(some, "an outcome")
+    until(some, "an outcome", 90.0)
     executor.close()
     assert [(task.job_id, outcome.status) for task, outcome in got] == [("good", TaskStatus.DONE)]

@@ -22,8 +22,8 @@ from ledger.adapters.runners.subprocess.server import run_agent
 from ledger.adapters.runners.subprocess.supervisor import procs
 from ledger.core.facts import Fact, GraphRef, RestorePoint
 from ledger.core.registers import Register, parse_key
-from ledger.errors import Unreachable
 from ledger.ports import RunnerEvent
+from tests import waiting
 
 T = TypeVar("T")
 DEADLINE_S = 20.0
@@ -69,17 +69,9 @@ class LogFile:
         return [RunnerEvent(k.encode(), tuple((n, unhex(v)) for n, v in h), unhex(value)) for k, h, value in rows]
 
 
-def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLINE_S) -> T:
-    """The first true value of the condition. An agent that does not answer yet counts as false."""
-    give_up_at = time.monotonic() + deadline_s
-    while True:
-        try:
-            if value := condition():
-                return value
-        except Unreachable:
-            pass
-        assert time.monotonic() < give_up_at, f"not within {deadline_s} s: {what or condition}"
-        time.sleep(0.01)
+def until(condition: Callable[[], T | None], what: str = "", deadline_s: float = DEADLINE_S) -> T:
+    """As `waiting.until`, looked at often."""
+    return waiting.until(condition, what, deadline_s, every_s=0.01)
 
 
 def facts_in(events: Sequence[RunnerEvent]) -> list[tuple[Register, Fact]]:

@@ -20,7 +20,6 @@ from ledger.adapters.zookeeper import recipe
 from ledger.claims import Claim, read_claims
 from ledger.config import Config, load_config
 from ledger.core.published import Published
-from ledger.errors import LedgerError
 from ledger.failpoints import VARIABLE
 from ledger.identity import instance
 from ledger.ports import MemoryRecord
@@ -31,6 +30,7 @@ from tests.cluster.cluster import JOBLEDGER
 from tests.cluster.network import NETWORKS, ZK
 from tests.mirror import Mirror
 from tests.simulation import checkers, copies
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"partitions": 4, "replication_factor": 1, "min_insync_replicas": 1, "min_compaction_lag_s": 0.0}
@@ -142,16 +142,7 @@ class Ledger:
         return Mirror(self.config.client(), [self.config.topics.events, self.config.topics.recovery])
 
     def until(self, holds: Callable[[], T | None], what: str, timeout_s: float = 90.0) -> T:
-        """Waits for a truthy answer; trouble with a server that is away is no answer."""
-        deadline, trouble = time.monotonic() + timeout_s, ""
-        while time.monotonic() < deadline:
-            try:
-                if answer := holds():
-                    return answer
-            except LedgerError as error:
-                trouble = f" ({error})"
-            time.sleep(0.1)
-        raise AssertionError(f"not within {timeout_s:g} s: {what}{trouble}\n{self.story()}")
+        return until(holds, what, timeout_s, every_s=0.1, story=self.story)
 
     def story(self) -> str:
         """The last that each role has said."""
