@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import getpass
 import os
+import platform
 import socket
+from importlib.metadata import PackageNotFoundError, version
 
 
 def whoami() -> str:
@@ -19,3 +21,14 @@ def whoami() -> str:
 def instance(role: str, pid: int | None = None, host: str = "") -> str:
     """`<role>-<host>-<pid>`: one process among all of its role. Its claims bear this name. By default this process."""
     return f"{role}-{host or socket.gethostname()}-{os.getpid() if pid is None else pid}"
+
+
+def versions() -> dict[str, str]:
+    """Name -> version, of what a bug may depend on. What is not installed is not named."""
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    for name in ("jobledger", "confluent-kafka", "fastavro", "pyarrow", "pyspark"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -5,10 +5,12 @@ Every function imports what it makes, so that a command loads only what it needs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint, distributions, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.adapters.clock import SystemClock
@@ -16,7 +18,7 @@ from ledger.config import Config, read_secret
 from ledger.core.outside import OUTSIDE
 from ledger.core.registers import is_job_id
 from ledger.errors import ConfigError
-from ledger.identity import instance, whoami
+from ledger.identity import instance, versions, whoami
 from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Record, Runner, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     from ledger.archive.decoding import Decoded
     from ledger.archive.objects import ObjectStore
     from ledger.archive.status import Progress
+    from ledger.bundling import About, Bundle
     from ledger.core.moment import Moment, Places
     from ledger.notifying import Deliver, Notifier
+    from ledger.past import Archived, Sealed
     from ledger.reading import Progressed, Source
 
 RUNNERS = "jobledger.runners"  # the entry point group of plug-ins
@@ -70,11 +74,7 @@ def source(config: Config, progressed: Progressed | None = None) -> Source:
     from ledger.reading import Source
 
     made = Source(event_log(config), config.topics, avro, cloudevents, clock(), keep=config.projector.restore_points)
-    if progressed is None:
-        return made
-    from dataclasses import replace
-
-    return replace(made, progressed=progressed)
+    return made if progressed is None else replace(made, progressed=progressed)
 
 
 def leadership(config: Config, role: str, force: bool = False) -> Leadership:
@@ -214,7 +214,14 @@ def archive_progress(config: Config) -> list[Progress]:
 
 def past(config: Config, source: Source, moment: Moment) -> tuple[Source, Places]:
     """The ledger as it was at a moment. Raises: as `past.as_of`, and as `archive` if there is to be one."""
-    from ledger.past import Sealed, as_of
+    from ledger.past import as_of
+
+    return as_of(source, moment, _archived(config), _lag_s(config))
+
+
+def _archived(config: Config) -> Archived:
+    """What the archive has, nothing if there is to be none. Raises: as `archive`."""
+    from ledger.past import Sealed
 
     archived: dict[TopicPartition, Sealed] = {}
     if config.archive.adapter:
@@ -225,7 +232,37 @@ def past(config: Config, source: Source, moment: Moment) -> tuple[Source, Places
             if topic in lag_s and (manifests := list(kept.manifests(topic, partition))):
                 sure = sure_from_s(manifests, lag_s[topic])
                 archived[topic, partition] = Sealed(manifests[-1].next, sure, partial(kept.records, topic, partition))
-    return as_of(source, moment, archived, _lag_s(config))
+    return archived
+
+
+def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, jobs: Sequence[str], reason: str) -> int:
+    """Writes the ledger as it was into an empty store; the number of records. then, cut: as `past` gives them.
+
+    Raises: as `bundling.write`, `archive`."""
+    with _extra("archive"):
+        from ledger import bundling
+    from ledger.adapters import avro, cloudevents
+    from ledger.archive.decoding import decoded
+
+    why = bundling.Why(cloudevents.rfc3339(clock().time()), whoami(), reason, config.shown(), versions())
+    return bundling.write(
+        store, then, cut, jobs, why, lambda record: decoded(record, avro, cloudevents), _archived(config), _lag_s(config)
+    )
+
+
+def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
+    """Opens one. No server is asked, and no settings are. Raises: UsageError."""
+    with _extra("archive"):
+        from ledger import bundling
+    from ledger.adapters import avro, cloudevents
+    from ledger.adapters.local.zipped import ZipObjects
+    from ledger.reading import Source
+
+    def source(log: EventLog, about: About) -> Source:
+        made = Source(log, about, avro, cloudevents, clock(), keep=about.keep)
+        return made if progressed is None else replace(made, progressed=progressed)
+
+    return bundling.read(ZipObjects(path), source)
 
 
 def _lag_s(config: Config) -> dict[str, float]:

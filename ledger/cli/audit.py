@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli.options import World, verb
+from ledger.cli import bundling, opening
+from ledger.cli.options import World, bundle_verb, verb
 from ledger.cli.output import Column, Format
 
 if TYPE_CHECKING:
@@ -41,20 +42,19 @@ Anchors = Annotated[
 
 
 @audit.command()
-@verb
+@bundle_verb
 def verify(world: World, anchors: Anchors = None) -> None:
     """Read the whole archive and compare it with its chain, and that with the anchors. Exit 1 if anything is not as sealed.
 
     A chain without an anchor shows only that it is consistent: who can write to the archive could make another one.
     """
-    from ledger import wiring
     from ledger.archive import anchors as kept
     from ledger.archive.verifying import verify as verify_all
     from ledger.plain import to_plain
 
     heads = kept.read(anchors) if anchors is not None else []
     with world.printer.progress("verifying the archive"):
-        verdicts = verify_all(wiring.archive(world.config), heads)
+        verdicts = verify_all(opening.archive(world), heads)
     rows = [{**to_plain(one), "first_bad": one.broken[0].offset if one.broken else None} for one in verdicts]
     world.printer.rows(rows, VERDICT, empty="the archive is empty")
     for one in verdicts:
@@ -77,23 +77,23 @@ def anchor(world: World, to: To) -> None:
 
 
 @audit.command()
-@verb
+@bundle_verb
 def prove(world: World, event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="ce_id of the record.")]) -> None:
     """Print a proof, as JSON, that the record of an event lies in the archive. docs/check_proof.py checks it.
 
     Reads the archive from its beginning until it finds the record.
     """
-    from ledger import wiring
     from ledger.adapters import cloudevents
     from ledger.archive.proving import prove as prove_one
     from ledger.cli.output import to_json
 
     with world.printer.progress("looking for the record"):
-        proof = prove_one(wiring.archive(world.config), event_id, lambda record: cloudevents.parse(record.headers()).id)
+        proof = prove_one(opening.archive(world), event_id, lambda record: cloudevents.parse(record.headers()).id)
     print(to_json(proof, indent=None if world.printer.form is Format.jsonl else 2))
 
 
 def register(app: typer.Typer) -> None:
+    bundling.register(audit)
     app.add_typer(audit, name="audit", rich_help_panel="Audit")
 
 

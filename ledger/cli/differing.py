@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.cli import opening
-from ledger.cli.options import World, verb
+from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, brief, utc
 from ledger.cli.reading import PANEL, entry_text
 from ledger.cli.showing import ID
@@ -33,14 +33,14 @@ CHANGES = [
 ]
 
 
-@verb
+@bundle_verb
 def diff(world: World, from_: From, to: To = "0s") -> None:
     """What changed between two moments by the word of the log: which jobs, from what to what, who wrote what, and why."""
     from ledger.differing import changed
 
-    with opening.source(world) as now:
-        before, cut = opening.past(world, now, "--from", from_)
-        after, until = opening.past(world, now, "--to", to)
+    with opening.moments(world) as at:
+        before, cut = at("--from", from_)
+        after, until = at("--to", to)
         if any(cut[place] > end for place, end in until.items()):
             raise UsageError(f"--from {from_} is later than --to {to}.")
         found = changed(before, after, {partition: end for (topic, partition), end in cut.items() if topic == "events"})

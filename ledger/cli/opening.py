@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +13,9 @@ from ledger.cli.options import World
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
+    from ledger.archive.archive import Archive
     from ledger.client import Client
-    from ledger.core.moment import Places
+    from ledger.core.moment import Moment, Places
     from ledger.reading import Progressed, Source
 
 READING = "reading the log"
@@ -28,29 +30,54 @@ AsOf = Annotated[
 
 @contextmanager
 def source(world: World, what: str = READING, as_of: str | None = None) -> Iterator[Source]:
-    """The ledger as it is; with as_of as it was, and which offsets that means is noted on stderr."""
-    from ledger import wiring
-
+    """The ledger, or the bundle, as it is; with as_of as it was, and which offsets that means is noted on stderr."""
     with world.printer.progress(what) as tell:
-        now = wiring.source(world.config, _telling(tell))
+        now, asked = _opened(world, _telling(tell))
         if as_of is None:
             yield now
             return
-        then, cut = past(world, now, "--as-of", as_of)
+        then, cut = asked(_moment(now, "--as-of", as_of))
         yield then
     world.printer.note(f"as of {vector(cut)}")
 
 
-def past(world: World, now: Source, flag: str, text: str) -> tuple[Source, Places]:
-    """The ledger as it was at the moment that a flag names, and where that cuts it. Raises: UsageError; as `past.as_of`."""
+@contextmanager
+def moments(world: World, what: str = READING) -> Iterator[Callable[[str, str], tuple[Source, Places]]]:
+    """What makes of a flag and its text the ledger as it was then, and where that cuts it.
+
+    Raises: UsageError; as `past.as_of`."""
+    with world.printer.progress(what) as tell:
+        now, asked = _opened(world, _telling(tell))
+        yield lambda flag, text: asked(_moment(now, flag, text))
+
+
+def archive(world: World) -> Archive:
+    """That of the ledger, or what a bundle holds. Raises: as `wiring.archive`; UsageError."""
     from ledger import wiring
+
+    return wiring.archive(world.config) if world.bundle is None else wiring.bundle(world.bundle).archive
+
+
+def _opened(world: World, progressed: Progressed) -> tuple[Source, Callable[[Moment], tuple[Source, Places]]]:
+    from ledger import wiring
+
+    if world.bundle is None:
+        now = wiring.source(world.config, progressed)
+        return now, partial(wiring.past, world.config, now)
+    opened = wiring.bundle(world.bundle, progressed)
+    made = f"as of {opened.about.made_at} by {opened.about.made_by}: {opened.about.reason}"
+    world.printer.note(f"a bundle of {', '.join(opened.about.jobs) or 'all jobs'} {made}")
+    return opened.source, opened.as_of
+
+
+def _moment(now: Source, flag: str, text: str) -> Moment:
+    """Raises: UsageError."""
     from ledger.core import moment
 
     try:
-        wanted = moment.parse(text, now.clock.time())
+        return moment.parse(text, now.clock.time())
     except ValueError as error:
         raise UsageError(f"{flag} {text[:200]}: {error}.", hint=f"It takes {moment.FORMS}.") from error
-    return wiring.past(world.config, now, wanted)
 
 
 def vector(cut: Places) -> str:

@@ -64,6 +64,11 @@ Output = Annotated[
 Debug = Annotated[
     bool, typer.Option("--debug", envvar="LEDGER_DEBUG", help="Show tracebacks and debug lines.", show_default=False)
 ]
+Bundle = Annotated[
+    Path | None,
+    typer.Option("--bundle", metavar="FILE", help="What `audit bundle` made, instead of a ledger that runs.",
+                 rich_help_panel=WHICH, show_default=False),
+]  # fmt: skip
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
 
 
@@ -76,6 +81,7 @@ class World:
     sections: dict[str, Any] = field(default_factory=dict)
     output: Format = Format.table
     debug: bool = False
+    bundle: Path | None = None
 
     @cached_property
     def config(self) -> Config:
@@ -95,8 +101,8 @@ _SHARED = {
 _DEFAULTS = {"output": Format.table, "debug": False}
 
 
-def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Replaces the first parameter, `world: World`, by the shared options."""
+def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[..., None]:
+    """Replaces the first parameter, `world: World`, by the shared options. bundle: --bundle too."""
     hints = get_type_hints(function, include_extras=True)
     own = [
         parameter.replace(annotation=hints.get(name, parameter.annotation))
@@ -107,6 +113,8 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=type_) for name, type_ in _SHARED.items()
     ]
     context = inspect.Parameter("ctx", kind, annotation=typer.Context)
+    if bundle:
+        shared.append(inspect.Parameter("bundle", kind, default=None, annotation=Bundle))
     all_of_them = [parameter.replace(kind=kind) for parameter in own] + shared + [context]
 
     @functools.wraps(function)
@@ -114,10 +122,11 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         ctx = given.pop("ctx")
         _arm_failpoints()
         world = _world(ctx, {name: given.pop(name) for name in _SHARED})
+        world.bundle = given.pop("bundle", None)
         try:
             function(world, **given)
         except (Unreachable, OutcomeUnknown) as error:
-            if world.config.embedded:
+            if world.bundle is None and world.config.embedded:
                 error.hint = _hint(world.config.dir, error)
             raise
 
@@ -125,6 +134,10 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in all_of_them}
     del run.__wrapped__
     return run
+
+
+#: A verb that can read a bundle as well as a ledger.
+bundle_verb = functools.partial(verb, bundle=True)
 
 
 def _hint(folder: Path, error: LedgerError) -> str:

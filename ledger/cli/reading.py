@@ -10,7 +10,7 @@ import typer
 from ledger.cli import explaining, given, opening, showing
 from ledger.cli.jobs import Job
 from ledger.cli.opening import AsOf
-from ledger.cli.options import World, verb
+from ledger.cli.options import World, bundle_verb, verb
 from ledger.cli.output import Column, cell, utc
 from ledger.errors import NotFound, OutcomeUnknown, UsageError
 from ledger.plain import to_plain
@@ -36,7 +36,7 @@ REJECTS = [
     Column("REASON", "reason"),
     Column("SHA256", "sha256", wide=True),
 ]
-@verb
+@bundle_verb
 def list_(
     world: World, all_: All = False, watch: Watch = False, state: State = None, as_of: AsOf = None
 ) -> None:
@@ -49,7 +49,7 @@ def list_(
 
     states = given.job_states(state or ())
     if watch:
-        _not_with_as_of(as_of, "--watch")
+        _not_of_the_past(world, as_of, "--watch")
         _watch(world, all_, states)
         return
     with opening.source(world, as_of=as_of) as source:
@@ -60,7 +60,7 @@ def list_(
     _say_unreadable(world, view.unreadable)
 
 
-@verb
+@bundle_verb
 def show(world: World, job: Job, as_of: AsOf = None) -> None:
     """One job as it is published: its entry, or what remains of it."""
     from ledger.finding import SEE_ALL, resolve
@@ -78,14 +78,14 @@ def show(world: World, job: Job, as_of: AsOf = None) -> None:
         raise NotFound(f"{job_id} is not admitted.", hint=f"jobledger explain {job_id} says why. {SEE_ALL}")
 
 
-@verb
+@bundle_verb
 def history(world: World, job: Job, follow: Follow = False, as_of: AsOf = None) -> None:
     """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive."""
     from ledger.finding import resolve
     from ledger.reading import history as records_of
 
     if follow:
-        _not_with_as_of(as_of, "--follow")
+        _not_of_the_past(world, as_of, "--follow")
     with opening.source(world, as_of=as_of) as source:
         job_id = resolve(source, job, retired=True)
         if not follow:
@@ -97,7 +97,7 @@ def history(world: World, job: Job, follow: Follow = False, as_of: AsOf = None) 
         showing.history_line(world.printer, showing.record_row(record))
 
 
-@verb
+@bundle_verb
 def explain(world: World, job: Job, as_of: AsOf = None) -> None:
     """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
     from ledger.finding import resolve
@@ -122,7 +122,7 @@ def rejects(world: World) -> None:
     world.printer.rows(rows, REJECTS, empty="no rejects")
 
 
-@verb
+@bundle_verb
 def replay(world: World, as_of: AsOf = None) -> None:
     """Fold the log anew and compare with what is published. Exit code 1: they differ.
 
@@ -132,7 +132,7 @@ def replay(world: World, as_of: AsOf = None) -> None:
     from ledger.replaying import replay as fold_anew
 
     with opening.source(world, "folding the log", as_of) as source:
-        found = fold_anew(source, timeout_s=CATCH_UP_S if as_of is None else 0.0)
+        found = fold_anew(source, timeout_s=0.0 if as_of is not None or world.bundle is not None else CATCH_UP_S)
     _say_replay(world, found)
 
 
@@ -146,13 +146,14 @@ def _waits(world: World, as_of: str | None) -> dict[str, str]:
     """Job id -> what it waits for, by the word of the reconciler of this host: that of now."""
     from ledger import waiting
 
-    return {} if as_of is not None else waiting.read(world.config.waits_file)
+    return {} if as_of is not None or world.bundle is not None else waiting.read(world.config.waits_file)
 
 
-def _not_with_as_of(as_of: str | None, flag: str) -> None:
+def _not_of_the_past(world: World, as_of: str | None, flag: str) -> None:
     """Raises: UsageError."""
-    if as_of is not None:
-        raise UsageError(f"--as-of and {flag} don't go together: in the past nothing comes any more.")
+    for past, value in (("--as-of", as_of), ("--bundle", world.bundle)):
+        if value is not None:
+            raise UsageError(f"{past} and {flag} don't go together: in the past nothing comes any more.")
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The contract of `archive.objects.ObjectStore`: in memory, in a folder, in a bucket of moto, in one of a real server."""
+"""The contract of `archive.objects.ObjectStore`: in memory, a folder, a zip, a bucket of moto, one of a real server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.local.objects import MARKER, FolderObjects
+from ledger.adapters.local.zipped import ZipObjects
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.s3.objects import S3Objects
 from ledger.archive.objects import ObjectStore
@@ -17,10 +18,14 @@ from tests.s3 import BUILD_S
 REAL = pytest.param("versitygw", marks=[pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)])
 
 
-@pytest.fixture(params=["memory", "folder", "moto", REAL])
+@pytest.fixture(params=["memory", "folder", "zip", "moto", REAL])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param in ("moto", "versitygw"):
         return S3Objects(request.getfixturevalue(request.param))
+    if request.param == "zip":
+        made = ZipObjects(tmp_path / "archive.zip", new=True)
+        request.addfinalizer(made.close)
+        return made
     return MemoryObjects() if request.param == "memory" else FolderObjects(tmp_path / "archive")
 
 

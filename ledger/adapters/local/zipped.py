@@ -1,0 +1,58 @@
+"""An object store in a zip file: what a bundle carries. Written once, by one; then read by anybody."""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+import zlib
+from pathlib import Path
+
+from ledger.archive.objects import check_name, check_prefix
+from ledger.errors import LedgerError, UsageError
+
+OBJECT_BYTES_MAX = 1 << 30
+_WHEN = (1980, 1, 1, 0, 0, 0)  # the same records make the same bytes
+
+
+class ZipObjects:
+    """Implements `archive.objects.ObjectStore` for a file that nobody else writes. new: makes the file; else it is read.
+
+    Close it: only then is a new one whole. Raises: UsageError: the file is there already, or is not to be read as a zip."""
+
+    def __init__(self, path: Path, new: bool = False) -> None:
+        try:
+            self._zip = zipfile.ZipFile(path, "x" if new else "r", zipfile.ZIP_DEFLATED)
+        except FileExistsError as error:
+            raise UsageError(f"{path} is there already.", hint="Name another file.") from error
+        except (OSError, zipfile.BadZipFile) as error:
+            raise UsageError(f"{path} can't be {'made' if new else 'read'}: {error}.") from error
+        self._path, self._names = path, set(self._zip.namelist())
+        self._creating = threading.Lock()
+
+    def create(self, name: str, data: bytes) -> bool:
+        info = zipfile.ZipInfo(check_name(name), _WHEN)
+        info.compress_type = zipfile.ZIP_DEFLATED
+        with self._creating:
+            if name in self._names:
+                return False
+            self._zip.writestr(info, data)
+            self._names.add(name)
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        """Raises: LedgerError if it is damaged, or larger than anything that we put there."""
+        if check_name(name) not in self._names:
+            return None
+        if self._zip.getinfo(name).file_size > OBJECT_BYTES_MAX:
+            raise LedgerError(f"{name} in {self._path} is larger than {OBJECT_BYTES_MAX >> 20} MiB: it is none of ours.")
+        try:
+            return self._zip.read(name)
+        except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+            raise LedgerError(f"{name} in {self._path} is damaged: {error}.") from error
+
+    def names(self, prefix: str) -> list[str]:
+        check_prefix(prefix)
+        return sorted(name for name in self._names if name.startswith(prefix))
+
+    def close(self) -> None:
+        self._zip.close()
