@@ -16,7 +16,7 @@ from ledger.ports import TopicPartition
 class Progress:
     """Of one partition. sealed: the first offset that is not in the archive; end: of the log, beyond its last record.
     oldest_s: the age of the oldest record that is not in it, None: there is none. headroom_s: how much longer the cleaner
-    lets that record alone, by the topic's min.compaction.lag; None: nothing is waiting."""
+    lets that record alone, by the topic's min.compaction.lag (lag_s); None: nothing is waiting."""
 
     topic: str
     partition: int
@@ -25,6 +25,15 @@ class Progress:
     end: int
     oldest_s: float | None
     headroom_s: float | None
+    lag_s: float
+
+    def scarce(self, least: float) -> bool:
+        """least: as `archive.headroom_min`."""
+        return self.headroom_s is not None and self.headroom_s <= least * self.lag_s
+
+    @property
+    def over(self) -> bool:
+        return self.headroom_s is not None and self.headroom_s <= 0
 
 
 def progress(
@@ -62,4 +71,4 @@ def _progress(
 ) -> Progress:  # fmt: skip
     age_s = max(0.0, now_s - waiting[place]) if place in waiting else None
     headroom_s = None if age_s is None else lag_s[place[0]] - age_s
-    return Progress(*place, manifests, sealed, shape.end, age_s, headroom_s)
+    return Progress(*place, manifests, sealed, shape.end, age_s, headroom_s, lag_s[place[0]])

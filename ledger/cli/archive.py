@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, age
+
+if TYPE_CHECKING:
+    from ledger.archive.status import Progress
 
 archive = typer.Typer(help="What is kept when compaction has removed it from its topic.", no_args_is_help=True)
 
@@ -41,13 +45,19 @@ def status(world: World) -> None:
         found = wiring.archive_progress(world.config)
     rows: list[dict[str, Any]] = [to_plain(one) for one in found]
     world.printer.rows(rows, PROGRESS)
-    late = [one for one in found if one.headroom_s is not None and one.headroom_s <= 0]
-    for one in late:
-        world.printer.note(
-            f"{one.topic}[{one.partition}] from offset {one.sealed} on is {age(one.oldest_s or 0)} old and not archived: "
-            f"compaction may have removed records already. Does `jobledger serve archiver` run?"
-        )
-    if late:
+    say_headroom(world, found)
+
+
+def say_headroom(world: World, found: Sequence[Progress]) -> None:
+    """Where there is little, on stderr. Raises: typer.Exit where there is none."""
+    for one in found:
+        if one.scarce(world.config.archive.headroom_min):
+            left = "may have removed records already" if one.over else f"may remove it in {_age(one.headroom_s)}"
+            world.printer.note(
+                f"WARNING: {one.topic}[{one.partition}] from offset {one.sealed} on is {age(one.oldest_s or 0)} old and "
+                f"not archived: compaction {left}. Does `jobledger serve archiver` run?"
+            )
+    if any(one.over for one in found):
         raise typer.Exit(1)
 
 

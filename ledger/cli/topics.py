@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from ledger.cli.archive import say_headroom
 from ledger.cli.options import World, verb
-from ledger.cli.output import Column
+from ledger.cli.output import Column, age
 
 topics = typer.Typer(help="Make the three topics, or see whether they are as they must be.", no_args_is_help=True)
 
@@ -32,13 +33,23 @@ def create(world: World) -> None:
 @topics.command()
 @verb
 def check(world: World) -> None:
-    """List what is not as it must be, each with the command that mends it; exit 1 if there is anything."""
+    """List what is not as it must be, each with the command that mends it; exit 1 if there is anything.
+
+    If there is an archive, also how far ahead of compaction it is; exit 1 too if it is behind.
+    """
+    from ledger import wiring
     from ledger.adapters.kafka.topics import check_topics
 
     problems = check_topics(world.config.client(), world.config.topic_settings())
     world.printer.rows([problem._asdict() for problem in problems], PROBLEM, empty="all topics are as they must be")
     if problems:
         raise typer.Exit(1)
+    if world.config.archive.adapter:
+        found = wiring.archive_progress(world.config)
+        waiting = [one.headroom_s for one in found if one.headroom_s is not None]
+        least = f"{age(max(0.0, min(waiting)))} at least" if waiting else "nothing waits"
+        world.printer.note(f"headroom of the archive: {least}")
+        say_headroom(world, found)
 
 
 def register(app: typer.Typer) -> None:
