@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -49,6 +50,11 @@ class About:
     versions: Mapping[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
+    @property
+    def made_at_s(self) -> float:
+        """Seconds since the epoch: `15m` of a bundle is that long before it was made. Raises: ValueError."""
+        return datetime.fromisoformat(self.made_at).timestamp()
+
     def encode(self) -> bytes:
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
 
@@ -66,10 +72,10 @@ class Why:
 
 def write(
     store: ObjectStore, then: Source, cut: Places, jobs: Collection[str], why: Why, decoded: Callable[[Record], Decoded],
-    archived: Archived, lag_s: Mapping[str, float],
+    archived: Archived, lag_s: Mapping[str, float], now_s: float,
 ) -> int:  # fmt: skip
     """Puts the ledger as it was (`past.as_of` gives `then` and `cut`) into an empty store; the number of records.
-    archived, lag_s: as `past.as_of` takes them.
+    archived, lag_s: as `past.as_of` takes them. now_s: seconds since the epoch.
 
     Raises: as reading; LedgerError."""
     archive = Archive(store, why.made_by, lambda: why.made_at)
@@ -77,7 +83,7 @@ def write(
     written, sure = 0, {}
     for (short, partition), _ in sorted(cut.items()):
         place = topics[short], partition
-        seen = _Seen(archived.get(place), then.clock.time() - lag_s[place[0]])
+        seen = _Seen(archived.get(place), now_s - lag_s[place[0]])
         head = archive.head(*place)
         for run in runs(_wanted(seen.of(_records(then, *place)), set(jobs))):
             head = archive.seal(head, TOPIC_ID, store_segment(store, head.next, run, decoded))
@@ -170,7 +176,7 @@ def decode(data: bytes | None) -> About:
                              hint="Use the version that made it: bundle.json tells which.")  # fmt: skip
         values["jobs"] = tuple(values["jobs"])
         about = About(**values)
-        parse(about.cut, 0.0)
+        parse(about.cut, about.made_at_s)
         if set(about.partitions) != {"events", "recovery"}:
             raise ValueError("partitions of events and recovery are missing")
         return about

@@ -14,6 +14,7 @@ from ledger.core.moment import Moment, Places
 from ledger.errors import LedgerError, NotFound, Unreachable, UsageError
 from ledger.ports import EventLog, Marks, Reader, Record, TopicPartition, Writer
 from ledger.reading import POLL_S, RECORDS_MAX, Source
+from ledger.recorded import ThenClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def as_of(source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str
     _must_be_whole(cut, time_s, archived, lag_s, source.clock.time())
     short = {topic: name for name, topic in names.items()}
     told = {(short[topic], partition): end for (topic, partition), end in cut.items()}
-    return replace(source, log=PastLog(log, cut, archived)), told
+    return replace(source, log=PastLog(log, cut, archived), clock=ThenClock(source.clock, time_s)), told
 
 
 def _named(

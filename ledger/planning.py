@@ -45,6 +45,7 @@ from ledger.core.table import RegisterTable
 from ledger.cuts import with_cuts
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.reading import Source, Tail, jobs_in
+from ledger.recorded import RecordedBlobs, recorded_runners
 from ledger.roles.due import DueTimes
 from ledger.roles.stalls import StallTimes
 from ledger.tasks import Prepared, observe, perform
@@ -107,6 +108,11 @@ class Plan:
     pools: tuple[PoolUse, ...]
     silent: Mapping[str, str]
     as_of: Mapping[str, Mapping[int, int]]
+
+
+def plan_then(source: Source, pools: Pools, starts_max: int) -> Plan:
+    """As `plan`, of a ledger as it was: by the word of its log alone (`ledger.recorded`). Raises: Unreachable."""
+    return plan(source, recorded_runners(_Read(source).entries), RecordedBlobs, pools, starts_max)
 
 
 def plan(

@@ -244,10 +244,12 @@ def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, j
     from ledger.adapters import avro, cloudevents
     from ledger.archive.decoding import decoded
 
-    why = bundling.Why(cloudevents.rfc3339(clock().time()), whoami(), reason, config.shown(), versions())
+    now_s = clock().time()
+    why = bundling.Why(cloudevents.rfc3339(now_s), whoami(), reason, config.shown(), versions())
     return bundling.write(
-        store, then, cut, jobs, why, lambda record: decoded(record, avro, cloudevents), _archived(config), _lag_s(config)
-    )
+        store, then, cut, jobs, why, lambda record: decoded(record, avro, cloudevents), _archived(config), _lag_s(config),
+        now_s,
+    )  # fmt: skip
 
 
 def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
@@ -257,9 +259,10 @@ def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
     from ledger.adapters import avro, cloudevents
     from ledger.adapters.local.zipped import ZipObjects
     from ledger.reading import Source
+    from ledger.recorded import ThenClock
 
     def source(log: EventLog, about: About) -> Source:
-        made = Source(log, about, avro, cloudevents, clock(), keep=about.keep)
+        made = Source(log, about, avro, cloudevents, ThenClock(clock(), about.made_at_s), keep=about.keep)
         return made if progressed is None else replace(made, progressed=progressed)
 
     return bundling.read(ZipObjects(path), source)

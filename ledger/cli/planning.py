@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ledger.cli import opening
-from ledger.cli.options import World, verb
+from ledger.cli.opening import AsOf
+from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, Format, Printer, cell
 from ledger.cli.showing import ID, restore_text
 from ledger.plain import to_plain
@@ -32,22 +33,30 @@ PLAN = [
 ]
 
 
-@verb
-def plan(world: World) -> None:
+@bundle_verb
+def plan(world: World, as_of: AsOf = None) -> None:
     """What a leader elected now would do first, and why. It changes nothing.
 
     Reads the log to its end, asks the runners, verifies restore points, and prints per job what would be started and from
     which restore point, what is refused, waited for, stopped, and deleted. It needs no leader. With -o wide and -o json
     also the jobs about which there is nothing to do. Exit code 0: the plan was made, whatever it says.
+
+    With --as-of or --bundle what a leader elected then would have done if it had believed the log: what the log knew to run
+    is taken to have run, and restore points to have been sound. Pools are those of the settings of now.
     """
     from ledger import wiring
     from ledger.planning import plan as made
+    from ledger.planning import plan_then
 
-    with opening.source(world, "planning") as source:
-        config = world.config
-        found = made(
-            source, wiring.runners(config), lambda: wiring.blobs(config), config.limits(), config.reconciler.starts_max
-        )
+    config = world.config
+    with opening.source(world, "planning", as_of) as source:
+        if as_of is not None or world.bundle is not None:
+            found = plan_then(source, config.limits(), config.reconciler.starts_max)
+        else:
+            found = made(
+                source, wiring.runners(config), lambda: wiring.blobs(config), config.limits(),
+                config.reconciler.starts_max,
+            )  # fmt: skip
     show(world.printer, found)
 
 

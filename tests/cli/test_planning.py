@@ -96,3 +96,23 @@ def test_what_a_job_waits_for_is_seen_in_list_show_and_explain(shell: Any) -> No
     assert f"WAITS      {WAITS}" in shell.good("show", "etl")
     assert f"the reconciler of this host waits: {WAITS}" in shell.good("explain", "etl")
     assert shell.json("show", "etl")["slots"] == 1 and "waits" not in shell.json("show", "etl")
+
+
+def test_a_plan_of_the_past_believes_the_log(shell: Any, runner: MemoryRunner, tmp_path: Any) -> None:
+    job_id = failed(shell, runner, "etl")
+    other = shell.submit("runs")
+    shell.record(other, Attempt(1, 1), AttemptStarted(D))
+    shell.record(other, Running(1), AttemptRunning("18"))
+    shell.now(other)
+    shell.clock.advance(5.0)
+    file = str(tmp_path / "then.zip")
+    shell.good("audit", "bundle", "--to", file, "--reason", "r")
+    shell.clock.advance(60.0)
+    shell.good("cancel", job_id, "--reason", "enough")
+    now = {row["job_id"]: row["action"] for row in shell.json("plan")["jobs"]}
+    assert now[job_id] == "retire" or now[job_id] != "start"
+    assert now[other] == "settle", "the runner knows nothing of it"
+    for words in (("--as-of", "62s"), ("--bundle", file)):
+        then = {row["job_id"]: row for row in shell.json("plan", *words)["jobs"]}
+        assert (then[job_id]["action"], then[job_id]["restore_point"]["id"]) == ("start", 5), "taken to be sound"
+        assert then[other]["action"] == "nothing", "what the log knew to run is taken to have run"
