@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from ledger.core.moment import Moment, Places
 from ledger.errors import LedgerError, NotFound, Unreachable, UsageError
@@ -17,14 +18,23 @@ from ledger.reading import POLL_S, RECORDS_MAX, Source
 from ledger.recorded import ThenClock
 
 
+class Span(NamedTuple):
+    """A run of records that an archive holds: the offset beyond it, and its latest append time, seconds since the epoch."""
+
+    next: int
+    greatest_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Sealed:
     """What an archive holds of one partition: all below `next`. records: reads it, from an offset up to another.
-    sure_from_s: the oldest moment (seconds since the epoch) of which it is sure to hold everything."""
+    sure_from_s: the oldest moment (seconds since the epoch) of which it is sure to hold everything. spans: one after the
+    other from offset 0 on, as many as are known; a moment is looked for only where one ends later."""
 
     next: int
     sure_from_s: float
     records: Callable[[int, int], Iterator[Record]]
+    spans: Sequence[Span] = ()
 
 
 Archived = Mapping[TopicPartition, Sealed]
@@ -99,7 +109,7 @@ def as_of(source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str
     if moment.last is not None or moment.event_id:
         time_s = max((time for _, time in named.values()), default=0.0)
     assert time_s is not None
-    cut = _cut_at(whole, list(names.values()), time_s, source.patience_s)
+    cut = _cut_at(log, archived, list(names.values()), time_s, source.patience_s)
     if nowhere := sorted(set(named) - set(cut)):
         raise NotFound(f"There is no partition {nowhere[0][0]}[{nowhere[0][1]}].")
     cut |= {place: end for place, (end, _) in named.items()}
@@ -127,25 +137,47 @@ def _named(
     return found
 
 
-def _cut_at(log: PastLog, topics: Sequence[str], time_s: float, patience_s: float) -> dict[TopicPartition, int]:
+def _cut_at(
+    log: EventLog, archived: Archived, topics: Sequence[str], time_s: float, patience_s: float
+) -> dict[TopicPartition, int]:
     """Behind the last record of each partition before the first that was appended after that time. Not its end: an archive
-    knows nothing of what no record is in."""
+    knows nothing of what no record is in. Topics are read only where the archive does not go on beyond that time."""
     reader = log.reader(topics)
     try:
         cut = dict.fromkeys(reader.high_watermarks(), 0)
     finally:
         reader.close()
     over: set[TopicPartition] = set()
-    for record in _all(log, topics, patience_s):
+    for place in cut.keys() & archived.keys():
+        cut[place], beyond = _cut_in(archived[place], time_s)
+        if beyond:
+            over.add(place)
+    for record in _all(log, topics, patience_s) if over != cut.keys() else ():
         place = record.topic(), record.partition()
+        if place in over or (place in archived and record.offset() < archived[place].next):
+            continue
         if record.timestamp()[1] / 1000 > time_s:
             over.add(place)
-        elif place not in over:
+        else:
             cut[place] = record.offset() + 1
     return cut
 
 
-def _all(log: PastLog, topics: Sequence[str], patience_s: float) -> Iterator[Record]:
+def _cut_in(sealed: Sealed, time_s: float) -> tuple[int, bool]:
+    """As `_cut_at`, of what an archive has of one partition; whether it goes on beyond that time."""
+    cut = 0
+    for span in sealed.spans:
+        if span.greatest_s > time_s:
+            break
+        cut = span.next
+    for record in sealed.records(cut, sealed.next):
+        if record.timestamp()[1] / 1000 > time_s:
+            return cut, True
+        cut = record.offset() + 1
+    return cut, False
+
+
+def _all(log: EventLog, topics: Sequence[str], patience_s: float) -> Iterator[Record]:
     """Raises: Unreachable."""
     reader = log.reader(topics)
     try:

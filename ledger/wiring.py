@@ -221,7 +221,7 @@ def past(config: Config, source: Source, moment: Moment) -> tuple[Source, Places
 
 def _archived(config: Config) -> Archived:
     """What the archive has, nothing if there is to be none. Raises: as `archive`."""
-    from ledger.past import Sealed
+    from ledger.past import Sealed, Span
 
     archived: dict[TopicPartition, Sealed] = {}
     if config.archive.adapter:
@@ -231,7 +231,9 @@ def _archived(config: Config) -> Archived:
         for topic, partition in kept.places():
             if topic in lag_s and (manifests := list(kept.manifests(topic, partition))):
                 sure = sure_from_s(manifests, lag_s[topic])
-                archived[topic, partition] = Sealed(manifests[-1].next, sure, partial(kept.records, topic, partition))
+                spans = [Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
+                read = partial(kept.records, topic, partition)
+                archived[topic, partition] = Sealed(manifests[-1].next, sure, read, spans)
     return archived
 
 

@@ -73,7 +73,9 @@ class Remembered(Operated):
         for place in self.archive.places():
             manifests = list(self.archive.manifests(*place))
             sure = sure_from_s(manifests, LAG_S[place[0]])
-            found[place] = past.Sealed(manifests[-1].next, sure, partial(self.unpacked, place, manifests[-1].next))
+            spans = [past.Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
+            read = partial(self.unpacked, place, manifests[-1].next)
+            found[place] = past.Sealed(manifests[-1].next, sure, read, spans)
         return found
 
     def unpacked(self, place: TopicPartition, sealed: int, first: int, end: int) -> Iterator[Record]:
@@ -167,9 +169,32 @@ def test_at_any_moment_it_is_what_the_full_copy_says(tmp_path: Path, seed: int) 
         source, told = world.then(cloudevents.rfc3339(time_s))
         assert folded_from(source) == refolded(world, time_s), f"seed {seed}, {told}"
         assert recovery_set(source) == republished(world, time_s), f"seed {seed}, {told}"
+        spanless = {place: replace(sealed, spans=()) for place, sealed in world.archived().items()}
+        assert world.then(cloudevents.rfc3339(time_s), spanless)[1] == told
         again, same = world.then(told)
         assert same == told
         assert folded_from(again) == folded_from(source)
+
+
+def test_a_moment_is_looked_for_only_where_it_lies(tmp_path: Path) -> None:
+    """Not in what was archived before, nor in the topics if the archive goes on beyond it."""
+    world, moments = a_life(tmp_path, 2)
+    time_s, read = moments[60], []
+    archived = {}
+    for place, sealed in world.archived().items():
+
+        def records(first: int, end: int, place: TopicPartition = place, whole: Any = sealed.records) -> Iterator[Record]:
+            for record in whole(first, end):
+                read.append((place, record.timestamp()[1] / 1000))
+                yield record
+
+        archived[place] = replace(sealed, records=records)
+    told = world.then(cloudevents.rfc3339(time_s), archived)[1]
+    assert told == world.then(cloudevents.rfc3339(time_s))[1]
+    total = sum(1 for record in world.copy.values() if record.timestamp()[1] / 1000 <= time_s)
+    assert 0 < len(read) < total / 4
+    first = min(sealed.spans[0].greatest_s for sealed in archived.values())
+    assert all(at_s > first for _, at_s in read), "what lies before was not looked at"
 
 
 def test_what_the_leader_had_published_then_is_compared_with_what_the_log_said_then(tmp_path: Path) -> None:
