@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ledger.archive.archiving import PartitionShape
     from ledger.archive.decoding import Decoded
     from ledger.archive.objects import ObjectStore
+    from ledger.archive.querying import Queries
     from ledger.archive.status import Progress
     from ledger.bundling import About, Bundle
     from ledger.core.moment import Moment, Places
@@ -179,6 +180,15 @@ def archive(config: Config) -> Archive:
     from ledger.adapters.cloudevents import rfc3339
 
     return Archive(objects(config), instance("archiver"), lambda: rfc3339(clock().time()))
+
+
+@contextmanager
+def queries(config: Config) -> Iterator[Queries]:
+    """The archive, to be asked in SQL. Raises: as `archive`, and as `querying.opened`."""
+    with _extra("duckdb"):
+        from ledger.archive.querying import opened
+    with opened(archive(config), config.topics, _lag_s(config)) as made:
+        yield made
 
 
 def archiving(config: Config) -> tuple[ObjectStore, Callable[[Record], Decoded]]:

@@ -77,11 +77,15 @@ class Archive:
 
     def segment(self, manifest: Manifest) -> list[MemoryRecord]:
         """The records that one manifest seals. Raises: as `records`."""
+        return parquet.read(self.data(manifest), manifest.topic, manifest.partition)
+
+    def data(self, manifest: Manifest) -> bytes:
+        """The object itself, as it was sealed. Raises: as `records`."""
         data = self.store.read(manifest.records)
         if data is None or sha256(data).hexdigest() != manifest.records_sha256:
             wrong = "is missing" if data is None else "is not what its manifest says"
             raise LedgerError(f"{manifest.records} {wrong}.", hint="Run: jobledger audit verify")
-        return parquet.read(data, manifest.topic, manifest.partition)
+        return data
 
     def _manifest(self, name: str) -> Manifest:
         try:

@@ -1,4 +1,4 @@
-"""The verb `archive status`."""
+"""The verbs on the archive: `archive status`; `archive query` stands beside."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ledger.cli import querying
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, age
 
@@ -62,4 +63,5 @@ def say_headroom(world: World, found: Sequence[Progress]) -> None:
 
 
 def register(app: typer.Typer) -> None:
+    querying.register(archive)
     app.add_typer(archive, name="archive", rich_help_panel="Audit")

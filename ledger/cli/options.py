@@ -102,16 +102,16 @@ _DEFAULTS = {"output": Format.table, "debug": False}
 
 
 def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[..., None]:
-    """Replaces the first parameter, `world: World`, by the shared options. bundle: --bundle too."""
+    """Replaces the first parameter, `world: World`, by the shared options. bundle: --bundle too. One that the verb has
+    itself is its own."""
     hints = get_type_hints(function, include_extras=True)
     own = [
         parameter.replace(annotation=hints.get(name, parameter.annotation))
         for name, parameter in list(inspect.signature(function).parameters.items())[1:]
     ]
     kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=type_) for name, type_ in _SHARED.items()
-    ]
+    types = {name: type_ for name, type_ in _SHARED.items() if name not in {parameter.name for parameter in own}}
+    shared = [inspect.Parameter(name, kind, default=_DEFAULTS.get(name), annotation=t) for name, t in types.items()]
     context = inspect.Parameter("ctx", kind, annotation=typer.Context)
     if bundle:
         shared.append(inspect.Parameter("bundle", kind, default=None, annotation=Bundle))
@@ -121,7 +121,7 @@ def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[...
     def run(**given: Any) -> None:
         ctx = given.pop("ctx")
         _arm_failpoints()
-        world = _world(ctx, {name: given.pop(name) for name in _SHARED})
+        world = _world(ctx, _DEFAULTS | {name: given.pop(name) for name in types})
         world.bundle = given.pop("bundle", None)
         try:
             function(world, **given)

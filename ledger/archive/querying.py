@@ -1,0 +1,217 @@
+"""Questions to an archive in SQL, by DuckDB: no JVM, no network, and no file but the archive's.
+
+The objects that manifests name are fetched through the archive's own store into a temporary folder, each checked against
+its manifest, and what lies beside them is never looked at. Then the database is shut: in memory, it can't read or write
+another file, load an extension, or be told to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger.archive import views
+from ledger.archive.archive import Archive
+from ledger.archive.parquet import SCHEMA
+from ledger.archive.status import sure_from_s
+from ledger.core.chain import Manifest
+from ledger.errors import LedgerError, UsageError
+from ledger.reading import Topics
+
+VIEWS = "events, recovery, attempts, checkpoints, recovery_records, sealed, recovery_set_at(T), entries_at(T)"
+_FETCHERS = 8
+_BATCH_ROWS = 1000
+_TIME_MAX_S = 9e9  # the year 2255
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What an archive has of a partition. next: the first offset that it has not. until_s: the latest append time in it;
+    sure_from_s: the oldest moment of which it is sure to hold everything; both in seconds since the epoch."""
+
+    topic: str
+    partition: int
+    records: int
+    next: int
+    until_s: float
+    sure_from_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """columns: their names, each once. rows: by name, as plain values for JSON, as they come."""
+
+    columns: Sequence[str]
+    rows: Iterator[dict[str, Any]]
+
+
+class Queries:
+    """An archive as it was when it was opened, to be asked. sealed: what it has."""
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, sealed: Sequence[Sealed]) -> None:
+        self._database, self.sealed = database, sealed
+
+    def ask(self, sql: str) -> Answer:
+        """The rows of the last statement. Raises: UsageError, also while rows are read: DuckDB did not take the query, or
+        it failed. LedgerError: no room for what it takes."""
+        with _told():
+            relation = self._database.sql(sql)
+            if relation is None:
+                raise UsageError("There is no query in that.", hint=f"There are {VIEWS}.")
+            names, kinds = _once(relation.columns), [str(kind) for kind in relation.types]
+            batches = relation.to_arrow_reader(_BATCH_ROWS)
+        return Answer(names, _rows(batches, names, kinds))
+
+
+@contextmanager
+def opened(archive: Archive, topics: Topics, lag_s: Mapping[str, float]) -> Iterator[Queries]:
+    """lag_s: topic -> min.compaction.lag, which says of which moments the archive is sure.
+
+    Raises: LedgerError: an object is not what its manifest says. As the store."""
+    with TemporaryDirectory(prefix="jobledger-query-") as temporary:
+        folder, sealed = Path(temporary), list[Sealed]()
+        for name, topic in (("events", topics.events), ("recovery", topics.recovery)):
+            _empty(folder / name / "partition=0")
+            for place, partition in archive.places():
+                if place == topic:
+                    manifests = list(archive.manifests(topic, partition))
+                    _fetch(archive, manifests, folder / name / f"partition={partition}")
+                    sealed.append(_sealed(manifests, lag_s[topic]))
+        sure_s = max((one.sure_from_s for one in sealed if one.topic == topics.recovery), default=0.0)
+        with duckdb.connect(":memory:", config=_CLOSED) as database:
+            made = views.all_of(str(folder / "events"), str(folder / "recovery"), _utc(sure_s))
+            for statement in (*_begun(folder), *made, _SEALED):
+                database.execute(statement)
+            for one in sealed:
+                told = [one.topic, one.partition, one.records, one.next, _utc(one.until_s), _utc(one.sure_from_s)]
+                database.execute("INSERT INTO sealed VALUES (?, ?, ?, ?, ?, ?)", told)
+            for statement in _SHUT:
+                database.execute(statement)
+            yield Queries(database, sealed)
+
+
+def _sealed(manifests: Sequence[Manifest], lag_s: float) -> Sealed:
+    last = manifests[-1]
+    until_s = max(one.greatest_timestamp_ms for one in manifests) / 1000
+    count = sum(one.count for one in manifests)
+    return Sealed(last.topic, last.partition, count, last.next, until_s, sure_from_s(manifests, lag_s))
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+
+def _empty(folder: Path) -> None:
+    """So that there are columns where there are no records."""
+    folder.mkdir(parents=True)
+    pq.write_table(SCHEMA.empty_table(), folder / "none.parquet")
+
+
+def _fetch(archive: Archive, manifests: Sequence[Manifest], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+
+    def fetch(manifest: Manifest) -> None:
+        (folder / f"{manifest.sequence}.parquet").write_bytes(archive.data(manifest))
+
+    with ThreadPoolExecutor(_FETCHERS) as pool:
+        for _ in pool.map(fetch, manifests):
+            pass
+
+
+# -- the database ------------------------------------------------------------------------------------------------------
+
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,  # else a name that is no table could be a variable of this program
+}
+
+
+_SEALED = """
+CREATE TABLE sealed (
+    topic VARCHAR, partition INTEGER, records BIGINT, next BIGINT, until TIMESTAMPTZ, sure_from TIMESTAMPTZ)"""
+#: Once all is there that may be asked for.
+_SHUT = ("SET enable_external_access = false", "SET lock_configuration = true")
+
+
+def _begun(folder: Path) -> tuple[str, ...]:
+    """What is to be set first: times are told in UTC, and what is read after the door was shut are these two folders."""
+    return (
+        "SET TimeZone = 'UTC'",
+        f"SET temp_directory = '{folder / 'spilled'}'",
+        f"SET allowed_directories = ['{folder / 'events'}', '{folder / 'recovery'}']",
+    )
+
+
+def _utc(time_s: float) -> str:
+    """RFC 3339; what no calendar holds is its end."""
+    return datetime.fromtimestamp(min(time_s, _TIME_MAX_S), UTC).isoformat()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What DuckDB raises, as errors of ours."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        hint = "Ask for less at once, or set TMPDIR to a larger disk."
+        raise LedgerError(f"DuckDB has no room for this query: {error}", hint=hint) from error
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise UsageError(f"DuckDB does not take this query: {error}", hint=f"There are {VIEWS}.") from error
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+def _once(names: Sequence[str]) -> list[str]:
+    """Two columns of one name would be one in a row: the second is called name_2."""
+    found: list[str] = []
+    for name in names:
+        number = 1
+        while (told := name if number == 1 else f"{name}_{number}") in found:
+            number += 1
+        found.append(told)
+    return found
+
+
+def _rows(batches: pa.RecordBatchReader, names: Sequence[str], kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
+    plain = [_from_json if kind == "JSON" else _plain for kind in kinds]
+    with _told():
+        for batch in batches:
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield {name: of(value) for name, of, value in zip(names, plain, row, strict=True)}
+
+
+def _from_json(value: str | None) -> Any:
+    return None if value is None else json.loads(value)
+
+
+_TOLD: Sequence[tuple[type | tuple[type, ...], Callable[[Any], Any]]] = (
+    (datetime, lambda t: t.isoformat(timespec="microseconds").replace("+00:00", "Z")),
+    ((date, time), lambda t: t.isoformat()),
+    (Decimal, lambda d: int(d) if d == d.to_integral_value() else float(d)),
+    (float, lambda f: f if math.isfinite(f) else str(f)),
+    (bytes, lambda b: b.hex()),
+    (dict, lambda d: {str(key): _plain(inner) for key, inner in d.items()}),
+    ((list, tuple), lambda found: [_plain(inner) for inner in found]),
+)
+
+
+def _plain(value: Any) -> Any:
+    """Times as RFC 3339, bytes as hex, what JSON has no word for as text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    of = next((of for kind, of in _TOLD if isinstance(value, kind)), str)
+    return of(value)

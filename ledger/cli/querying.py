@@ -1,0 +1,77 @@
+"""The verb `archive query`."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, Format, Printer, cell, to_json, utc
+
+if TYPE_CHECKING:
+    from ledger.archive.querying import Sealed
+
+
+class Form(StrEnum):
+    table = "table"
+    json = "json"
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+Sql = Annotated[str, typer.Argument(metavar="SQL", help="In the SQL of DuckDB; - reads it from standard input.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="How the answer is printed.")]
+
+
+@verb
+def query(world: World, sql: Sql, output: Output = Form.table) -> None:
+    """Ask the archive in SQL: what was written, and what the leader had published at any moment.
+
+    Views: events, recovery, attempts, checkpoints, recovery_records, sealed. Macros: recovery_set_at(T), entries_at(T).
+    DESCRIBE events tells the columns. Needs neither Kafka nor a JVM; a query reads the archive and nothing else.
+    """
+    from ledger import wiring
+
+    text = sys.stdin.read() if sql == "-" else sql
+    with world.printer.progress("reading the archive"), wiring.queries(world.config) as opened:
+        answer = opened.ask(text)
+        if output is Form.csv:
+            _csv(answer.columns, answer.rows)
+        elif output is Form.table:
+            columns = [Column(name, str(number), _cell) for number, name in enumerate(answer.columns)]
+            rows = ({str(number): value for number, value in enumerate(row.values())} for row in answer.rows)
+            world.printer.rows(rows, columns, empty="no rows")
+        else:
+            Printer(Format(output)).rows(answer.rows, [])
+    world.printer.note(_reach(opened.sealed))
+
+
+def register(archive: typer.Typer) -> None:
+    archive.command("query")(query)
+
+
+def _cell(value: Any) -> str:
+    return cell(to_json(value)) if isinstance(value, dict | list) else cell(value)
+
+
+def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
+    """RFC 4180; null is empty, what has parts is JSON."""
+    writer = csv.writer(sys.stdout)
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([to_json(value) if isinstance(value, dict | list | bool) else value for value in row.values()])
+
+
+def _reach(sealed: Sequence[Sealed]) -> str:
+    """How far the archive goes: an answer knows of nothing later."""
+    if not sealed:
+        return "nothing is archived yet"
+    until = {one.topic: 0.0 for one in sealed}
+    for one in sealed:
+        until[one.topic] = max(until[one.topic], one.until_s)
+    return "archived: " + ", ".join(f"{topic} up to {utc(time_s)}" for topic, time_s in sorted(until.items()))

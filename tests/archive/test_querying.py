@@ -1,0 +1,297 @@
+"""Questions in SQL: what the views say is what a reader of the topics would have said, and nothing else can be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger import past
+from ledger.adapters import avro, cloudevents
+from ledger.adapters.memory.clock import ManualClock
+from ledger.adapters.memory.log import MemoryLog
+from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive.archive import Archive
+from ledger.archive.decoding import decoded
+from ledger.archive.querying import Queries, opened
+from ledger.archive.segments import store_segment
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    LeaderClaimed,
+    Progress,
+    RestorePoint,
+)
+from ledger.core.job import Job
+from ledger.core.moment import Moment
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.registers import OUTCOMES, Attempt, Checkpoint, Ended, Running, Spec, claim_key, key_of
+from ledger.errors import LedgerError, UsageError
+from ledger.plain import to_plain
+from ledger.ports import MemoryRecord
+from ledger.reading import Source, recovery_set
+from ledger.settings import Topics
+from tests.archive.given import SPEC
+
+SEEDS = int(os.environ.get("REPETITIONS", "4"))
+TOPICS = Topics()
+BEGIN_MS = 1_700_000_000_000
+LAG_S = {TOPICS.events: 3600.0, TOPICS.recovery: 3600.0}
+PARTITIONS = 2
+Rows = list[dict[str, Any]]
+
+
+def epoch_header(epoch: int) -> tuple[tuple[str, bytes], ...]:
+    return (("ledger_epoch", str(epoch).encode()),)
+
+
+def recovery_records(partition: int, drawn: random.Random, number: int = 150) -> list[MemoryRecord]:
+    """What leaders, zombies and vandals write, at times that step back now and then."""
+    offset, at_ms, epoch, found = 0, BEGIN_MS, 0, []
+    for _ in range(number):
+        offset += drawn.choice([1, 1, 1, 2, 4])
+        at_ms += drawn.choice([0, 1, 7, 40, 1000, -300])
+        job = f"job-{partition}-{drawn.randrange(6)}"
+        written = max(0, epoch + drawn.choice([0, 0, 0, 0, -1, 1]))
+        entry = RecoveryEntry(
+            job, "ä", "default", "memory", drawn.choice([*JobState]), "0" * 64, drawn.randrange(9), epoch=written,
+            as_of=offset, reason=drawn.choice(["", "it's \"quoted\""]), retiring=drawn.random() < 0.1,
+        )  # fmt: skip
+        whatever = drawn.randbytes(8)
+        headers = drawn.choice([epoch_header(written)] * 9 + [(), (("ledger_epoch", b"x"),), epoch_header(0)])
+        key, value = drawn.choice([
+            *[(job.encode(), avro.encode(entry))] * 9,
+            *[(job.encode(), None)] * 3,
+            (job.encode(), whatever),
+            (job.encode(), avro.encode(replace(entry, job_id="another"))),
+            (job.encode(), avro.encode(Progress(partition, offset, written))),
+            (b"~progress", avro.encode(Progress(partition, offset, written))),
+            (b"~noop", None), (b"", b""), (b"\xff/\xfe", whatever), (f"{job}/running/1".encode(), avro.encode(entry)),
+            (b"..", avro.encode(replace(entry, job_id=".."))), (None, whatever),
+            *[(claim_key("projector", written + 1).encode(), avro.encode(LeaderClaimed("projector", 1, "p")))] * 2,
+            (claim_key("projector", written + 7).encode(), None),
+            (claim_key("reconciler", written + 7).encode(), b"x"), (b"~claim/projector/09", b"x"),
+        ])  # fmt: skip
+        if (key or b"").startswith(b"~claim/projector/") and value is not None and key != b"~claim/projector/09":
+            epoch = max(epoch, written + 1)
+        found.append(MemoryRecord(TOPICS.recovery, partition, offset, key, value, headers, at_ms))
+    return found
+
+
+def event_records(drawn: random.Random, number: int = 200) -> list[MemoryRecord]:
+    """Attempts, checkpoints and ends in any order, some of them sent again, pruned or spoiled."""
+    offset, found = 0, list[MemoryRecord]()
+    for _ in range(number):
+        offset += drawn.choice([1, 1, 3])
+        job, n = f"job-{drawn.randrange(4)}", drawn.randrange(1, 5)
+        base = drawn.choice([None, RestorePoint(1, 2, "/x", 3)])
+        register, fact = drawn.choice([
+            (Attempt(n, drawn.randrange(1, 12)), AttemptStarted("0" * 64, base, failures=drawn.randrange(3))),
+            (Running(n), AttemptRunning(f"pid {n}")),
+            (Checkpoint(n, drawn.randrange(5)), CheckpointCompleted("/c", offset, kind=drawn.choice([*CheckpointKind]))),
+            (Ended(n, drawn.choice(OUTCOMES), drawn.choice(["agent-1", "reconciler-7"])), AttemptEnded(f"at {offset}")),
+            (Spec(avro.spec_digest(SPEC)), SPEC),
+        ])  # fmt: skip
+        key, value = key_of(job, register).encode(), avro.encode(fact)
+        if again := [r.value() for r in found if r.key() == key and r.value()]:
+            value = again[0]  # one key, one writer, one value
+        spoiled = drawn.choice([value] * 12 + [None])
+        found.append(MemoryRecord(TOPICS.events, 0, offset, key, spoiled, (), BEGIN_MS + offset))
+    return found
+
+
+def an_archive(*partitions: list[MemoryRecord], each: int = 23) -> Archive:
+    archive = Archive(MemoryObjects(), "test", lambda: cloudevents.rfc3339(BEGIN_MS / 1000 + 60))
+    for records in partitions:
+        head = archive.head(records[0].topic(), records[0].partition())
+        for i in range(0, len(records), each):
+            run = records[i : i + each]
+            stored = store_segment(archive.store, head.next, run, lambda record: decoded(record, avro, cloudevents))
+            head = archive.seal(head, "topic-1", stored)
+    return archive
+
+
+@contextmanager
+def asked(archive: Archive) -> Iterator[Callable[[str], Rows]]:
+    with opened(archive, TOPICS, LAG_S) as queries:
+        yield lambda sql: list(queries.ask(sql).rows)
+
+
+def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
+    """By the word of `past`, over the same archive and an empty topic of so many records."""
+    topics = {TOPICS.events: PARTITIONS, TOPICS.recovery: PARTITIONS}
+    log = MemoryLog(topics, ManualClock())
+    ends = {place: archive.head(*place).next for place in archive.places()}
+    sealed = {place: past.Sealed(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()}
+    source = Source(past.PastLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
+    then, _ = past.as_of(source, Moment(time_s=time_s), sealed, dict.fromkeys(topics, 1e12))
+    return recovery_set(then)
+
+
+class Ending:
+    """A log whose partitions end where the archive ends, and of which compaction has left nothing."""
+
+    def __init__(self, log: MemoryLog, ends: dict[tuple[str, int], int]) -> None:
+        self._log, self._ends = log, ends
+
+    def reader(self, topics: Any, partition: int | None = None) -> Any:
+        live = self._log.reader(topics, partition)
+        ends = {place: self._ends.get(place, 0) for place in live.high_watermarks()}
+        live.high_watermarks = live.position = lambda: ends
+        return live
+
+    def partitions(self, topic: str) -> int:
+        return self._log.partitions(topic)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None:
+    drawn = random.Random(seed)
+    archive = an_archive(*(recovery_records(p, drawn) for p in range(PARTITIONS)))
+    times = sorted({r.timestamp()[1] for p in range(PARTITIONS) for r in archive.records(TOPICS.recovery, p)})
+    live = 0
+    with asked(archive) as ask:
+        for at_ms in [*drawn.sample(times, 12), times[0] - 1, times[-1] + 1]:
+            wanted, moment = published_then(archive, at_ms / 1000), cloudevents.rfc3339(at_ms / 1000)
+            rows = ask(f"FROM entries_at('{moment}')")
+            found = {row["job_id"]: row["entry"] for row in rows if not row["unreadable"]}
+            assert found == {job: json.loads(json.dumps(to_plain(entry))) for job, entry in wanted.items()}, moment
+            in_set = ask(f"FROM recovery_set_at('{moment}') ORDER BY job_id")
+            assert [row["job_id"] for row in in_set] == sorted(wanted.live()), moment
+            assert all(row["state"] == wanted[row["job_id"]].state for row in in_set)
+            live += len(in_set)
+    assert live > 10
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_attempts_and_checkpoints_are_those_of_the_job(seed: int) -> None:
+    """Held against the core, over all that was ever there: a tombstone takes nothing out of an archive."""
+    records = event_records(random.Random(seed))
+    with asked(an_archive(records)) as ask:
+        attempts, checkpoints = ask("FROM attempts"), ask("FROM checkpoints")
+        pruned = ask("SELECT job_id, n, id FROM checkpoints WHERE pruned_at IS NOT NULL")
+    values = {r.key(): (r.value(), 0) for r in records if r.value() is not None}
+    for job_id in {row["job_id"] for row in attempts}:
+        prefix = f"{job_id}/".encode()
+        own = {key[len(prefix) :]: held for key, held in values.items() if key.startswith(prefix)}
+        job = Job(job_id, own, lambda register, held: avro.read(register, held[0]))
+        found = {row["n"]: row for row in attempts if row["job_id"] == job_id}
+        assert sorted(found) == sorted({*job.attempts, *job.runnings, *job.ends})
+        for n, row in found.items():
+            end, record, running = job.end(n), job.attempt(n), job.running(n)
+            assert (row["outcome"], row["ended_by"]) == ((end[0].outcome, end[0].writer) if end else (None, None))
+            assert row["cause"] == (end[1].cause if end else None)
+            assert row["base"] == (json.loads(json.dumps(to_plain(record.base))) if record else None)
+            assert row["failures"] == (record.failures if record else None)
+            assert row["engine_id"] == (running.engine_id if running else None)
+        kept = {(c.n, c.id): job.checkpoint(c.n, c.id) for each in job.checkpoints.values() for c in each}
+        told = {(row["n"], row["id"]): row for row in checkpoints if row["job_id"] == job_id and row["completed_at"]}
+        assert {key: (row["kind"], row["size"]) for key, row in told.items()} == {
+            key: (fact.kind, fact.size) for key, fact in kept.items()
+        }
+    gone = {r.key() for r in records if r.value() is None and b"/checkpoint/" in (r.key() or b"")}
+    assert {f"{row['job_id']}/checkpoint/{row['n']}/{row['id']}".encode() for row in pruned} == gone
+
+
+def test_the_events_are_there_as_they_were_sealed_and_nothing_that_lies_beside_them() -> None:
+    records = event_records(random.Random(1))
+    archive = an_archive(records)
+    name = next(archive.manifests(TOPICS.events, 0)).records
+    archive.store.create(name.replace("/0/", "/1/"), archive.store.read(name))
+    archive.store.create(f"{name.removesuffix('.parquet')}-stray.parquet", archive.store.read(name))
+    with asked(archive) as ask:
+        rows = ask('SELECT partition, "offset", key FROM events ORDER BY "offset"')
+        assert [(row["partition"], row["offset"], row["key"]) for row in rows] == [
+            (0, record.offset(), (record.key() or b"").hex()) for record in records
+        ]
+        (sealed,) = ask("FROM sealed")
+        assert (sealed["topic"], sealed["records"], sealed["next"]) == (TOPICS.events, 200, records[-1].offset() + 1)
+
+
+def test_a_new_column_is_null_where_a_file_is_older_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ledger.archive import parquet
+
+    archive = an_archive(event_records(random.Random(1)))
+    monkeypatch.setattr("ledger.archive.querying.SCHEMA", parquet.SCHEMA.append(parquet.pa.field("new", "int64")))
+    with asked(archive) as ask:
+        assert ask("SELECT count(*) AS n, count(new) AS filled FROM events") == [{"n": 200, "filled": 0}]
+
+
+def test_an_empty_archive_answers_with_nothing() -> None:
+    with asked(Archive(MemoryObjects())) as ask:
+        for view in ("events", "recovery", "attempts", "checkpoints", "sealed", "recovery_set_at(now())"):
+            assert ask(f"FROM {view}") == []
+
+
+def test_an_object_that_is_not_as_it_was_sealed_is_not_asked() -> None:
+    archive = an_archive(event_records(random.Random(1)))
+    store = archive.store
+    assert isinstance(store, MemoryObjects)
+    store.stored[next(archive.manifests(TOPICS.events, 0)).records] += b"x"
+    with pytest.raises(LedgerError, match="not what its manifest says"), asked(archive):
+        pass
+
+
+def test_what_the_archive_is_not_sure_of_is_refused() -> None:
+    records = [MemoryRecord(TOPICS.recovery, 0, 0, b"~noop", None, (), BEGIN_MS - 10_000_000)]
+    archive = an_archive(records)  # sealed hours after it was written
+    with asked(archive) as ask:
+        with pytest.raises(UsageError, match="only from 2023-11-14T21:14:20"):
+            ask("FROM recovery_set_at('2023-11-14T21:00:00Z')")
+        with pytest.raises(UsageError, match="still to come"):
+            ask("FROM entries_at('2100-01-01')")
+        assert ask("FROM recovery_set_at('2023-11-14T22:00:00Z')") == []
+
+
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queries]:
+    with opened(an_archive(event_records(random.Random(1))), TOPICS, LAG_S) as made:
+        yield made
+
+
+@pytest.mark.parametrize("sql", [
+    "FROM read_text('{secret}')", "FROM read_csv('{secret}')", "FROM '{secret}'", "FROM glob('/*')",
+    "COPY (SELECT 1) TO '{secret}.csv'", "ATTACH '{secret}.db'", "EXPORT DATABASE '{secret}.d'", "LOAD httpfs",
+    "INSTALL httpfs", "SET enable_external_access = true", "SET allowed_directories = ['/']", "RESET lock_configuration",
+    "FROM read_parquet('https://localhost:1/x.parquet')", "FROM secret", "SELECT getenv('HOME')",
+])  # fmt: skip
+def test_a_query_reads_and_writes_nothing_else(queries: Queries, tmp_path: Path, sql: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret")
+    with pytest.raises(UsageError):
+        list(queries.ask(sql.format(secret=secret)).rows)
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("sql", ["", "-- nothing", "SELEC 1", "FROM nowhere", "SELECT 1/'x'", "SELECT error('no')"])
+def test_bad_sql_is_wrong_usage_and_says_what_there_is(queries: Queries, sql: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        list(queries.ask(sql).rows)
+    assert "recovery_set_at(T)" in raised.value.hint
+
+
+def test_every_kind_of_value_has_a_plain_one(queries: Queries) -> None:
+    answer = queries.ask("""
+        SELECT 1 AS a, 2 AS a, 0::HUGEINT AS zero, 1.50::DECIMAL(9, 2) AS d, 'nan'::DOUBLE AS nan, '\\xFF'::BLOB AS b,
+            TIMESTAMPTZ '2026-01-01 00:00:00+01' AS t, DATE '2026-01-01' AS day, TIME '10:00:00' AS clock,
+            [1, NULL] AS l, {'x': {'y': 1.0}} AS s, MAP {'k': 1} AS m, '{"j": [1]}'::JSON AS j, NULL AS n, true AS yes,
+            '{"j": 1}' AS text, INTERVAL 1 DAY AS i""")
+    (row,) = answer.rows
+    assert list(row) == list(answer.columns)
+    assert json.loads(json.dumps(row)) == row | {"m": [["k", 1]]}
+    assert {name: value for name, value in row.items() if name != "i"} == {
+        "a": 1, "a_2": 2, "zero": 0, "d": 1.5, "nan": "nan", "b": "ff", "t": "2025-12-31T23:00:00.000000Z",
+        "day": "2026-01-01", "clock": "10:00:00", "l": [1, None], "s": {"x": {"y": 1.0}}, "m": [["k", 1]],
+        "j": {"j": [1]}, "n": None, "yes": True, "text": '{"j": 1}',
+    }  # fmt: skip
