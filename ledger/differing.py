@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ledger.core.fold import fold_job
 from ledger.core.recovery import RecoveryEntry, diff
 from ledger.core.registers import parse_key
+from ledger.core.table import RegisterTable
 from ledger.reading import HistoryRecord, Source, Tail, all_registers, history_record, jobs_in
 
 
@@ -25,7 +26,7 @@ class Changed:
 def changed(before: Source, after: Source, cut: Mapping[int, int]) -> list[Changed]:
     """By what the log said at both moments, by id. cut: partition of ledger.events -> the first offset that did not count
     at the earlier one."""
-    found = diff(_folded(before), _folded(after))
+    found = diff(folded(before, all_registers(before)), folded(after, all_registers(after)))
     records: dict[str, list[HistoryRecord]] = {one.job_id: [] for one in found}
     with Tail(after, [after.topics.events]) as tail:
         for batch in tail.to_end():
@@ -36,6 +37,7 @@ def changed(before: Source, after: Source, cut: Mapping[int, int]) -> list[Chang
     return [Changed(one.job_id, one.published, one.folded, tuple(records[one.job_id])) for one in found]
 
 
-def _folded(source: Source) -> dict[str, RecoveryEntry]:
-    entries = ((job.job_id, fold_job(job, source.keep)) for job, _ in jobs_in(source, all_registers(source)))
+def folded(source: Source, table: RegisterTable) -> dict[str, RecoveryEntry]:
+    """job id -> entry, of every job of a table that is not retired."""
+    entries = ((job.job_id, fold_job(job, source.keep)) for job, _ in jobs_in(source, table))
     return {job_id: entry for job_id, entry in entries if entry is not None}

@@ -4,8 +4,8 @@
     from ledger.spark import events
     events(spark, load_config()).where("fact = 'AttemptEnded'").groupBy("job_id").count()
 
-The same records as the views `events` and `recovery_records` of `jobledger archive query`. Each task fetches objects through
-the archive's own store, those alone that a manifest names, and checks them; so Spark needs no connector for S3.
+The same records as the views `events` and `recovery_records` of `jobledger archive query`. Each task fetches objects
+through the archive's own store, those alone that a manifest names, and checks them; so Spark needs no connector for S3.
 """
 
 from __future__ import annotations

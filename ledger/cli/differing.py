@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ledger.cli import opening
 from ledger.cli.options import World, bundle_verb
-from ledger.cli.output import Column, brief, utc
-from ledger.cli.reading import PANEL, entry_text
+from ledger.cli.output import Column, Printer, brief, utc
+from ledger.cli.reading import PANEL, differing_fields, entry_text
 from ledger.cli.showing import ID
 from ledger.errors import UsageError
 from ledger.plain import to_plain
@@ -29,6 +30,7 @@ CHANGES = [
     Column("SOURCE", "source", wide=True),
     Column("PARTITION", "partition", wide=True),
     Column("OFFSET", "offset", wide=True),
+    Column("DIFFERS", "differs", wide=True),
     Column("WHY", "why", brief),
 ]
 
@@ -44,13 +46,16 @@ def diff(world: World, from_: From, to: To = "0s") -> None:
         if any(cut[place] > end for place, end in until.items()):
             raise UsageError(f"--from {from_} is later than --to {to}.")
         found = changed(before, after, {partition: end for (topic, partition), end in cut.items() if topic == "events"})
-    if world.printer.for_people:
-        rows = [row for one in found for row in _for_people(one)]
-        world.printer.rows(rows, CHANGES, empty="nothing changed")
-    else:
-        world.printer.rows([to_plain(one) for one in found], [ID], empty="nothing changed")
+    show(world.printer, found, "nothing changed")
     world.printer.note(f"from {opening.vector(cut)}")
     world.printer.note(f"to {opening.vector(until)}")
+
+
+def show(printer: Printer, found: Sequence[Changed], empty: str, columns: Sequence[Column] = CHANGES) -> None:
+    if printer.for_people:
+        printer.rows([row for one in found for row in _for_people(one)], columns, empty=empty)
+    else:
+        printer.rows([to_plain(one) for one in found], [ID])
 
 
 def register(app: typer.Typer) -> None:
@@ -60,10 +65,9 @@ def register(app: typer.Typer) -> None:
 def _for_people(changed: Changed) -> list[dict[str, Any]]:
     """A line for each record that was written in between."""
     whole = to_plain(changed)
-    return [
-        {**record, **{name: whole[name] for name in ("job_id", "before", "after")}, "why": _why(record["fact"] or {})}
-        for record in whole["records"]
-    ]
+    told = {name: whole[name] for name in ("job_id", "before", "after")}
+    told["differs"] = differing_fields(whole["before"], whole["after"])
+    return [{**record, **told, "why": _why(record["fact"] or {})} for record in whole["records"]]
 
 
 def _why(fact: dict[str, Any]) -> str:

@@ -28,6 +28,11 @@ State = Annotated[
 ]  # fmt: skip
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then print each change as it comes.", show_default=False)]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Then print each record as it comes.", show_default=False)]
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option("--what-if", metavar="'drop EVENT'", help="As if this record had never been written: 'drop EVENT_ID' or "
+                 "'drop KEY@OFFSET'; may be given again.", show_default=False),
+]  # fmt: skip
 REJECTS = [
     Column("PLACE", "place"),
     Column("TIME", "time_ms", lambda time_ms: utc(time_ms / 1000) if time_ms else "-"),
@@ -123,14 +128,20 @@ def rejects(world: World) -> None:
 
 
 @bundle_verb
-def replay(world: World, as_of: AsOf = None) -> None:
+def replay(world: World, as_of: AsOf = None, what_if: WhatIf = None) -> None:
     """Fold the log anew and compare with what is published. Exit code 1: they differ.
 
     Jobs that the projector has not come to yet are waited for, half a minute at most; in the past nobody waits.
+    With --what-if the log is folded once more without some records, and compared with itself: what hangs on them?
     """
     from ledger.replaying import CATCH_UP_S
     from ledger.replaying import replay as fold_anew
 
+    if what_if:
+        from ledger.cli.what_if import show_without
+
+        show_without(world, what_if, as_of)
+        return
     with opening.source(world, "folding the log", as_of) as source:
         found = fold_anew(source, timeout_s=0.0 if as_of is not None or world.bundle is not None else CATCH_UP_S)
     _say_replay(world, found)
@@ -255,10 +266,14 @@ def _say_replay(world: World, found: Replay) -> None:
 
 def _difference_row(difference: Any) -> dict[str, Any]:
     row: dict[str, Any] = to_plain(difference)
-    published, folded = row["published"] or {}, row["folded"] or {}
+    return {**row, "differs": differing_fields(row["published"], row["folded"])}
+
+
+def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
+    """Of two entries; None: there is none."""
+    a, b = one or {}, other or {}
     stamps = ("as_of", "epoch", "due_at", "due", "stalls_at", "stalled")
-    differs = [key for key in published or folded if key not in stamps and published.get(key) != folded.get(key)]
-    return {**row, "differs": differs}
+    return [key for key in a or b if key not in stamps and a.get(key) != b.get(key)]
 
 
 def entry_text(entry: dict[str, Any] | None) -> str:

@@ -1,0 +1,30 @@
+"""`replay --what-if`: what would be different if some records had never been written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ledger.cli import opening
+from ledger.cli.differing import CHANGES, show
+from ledger.cli.options import World
+
+_TITLES = {"before": "AS IT IS", "after": "WITHOUT"}
+COLUMNS = [
+    replace(column, title=_TITLES.get(column.key, column.title), wide=column.wide and column.key != "differs")
+    for column in CHANGES
+]
+
+
+def show_without(world: World, what_if: Sequence[str], as_of: str | None) -> None:
+    """Raises: UsageError, NotFound: as `what_if.parse` and `what_if.without`."""
+    from ledger.what_if import parse, without
+
+    drops = [parse(text) for text in what_if]
+    with opening.source(world, "folding the log twice", as_of) as source:
+        found = without(source, drops)
+    show(world.printer, found.changed, "nothing would be different", COLUMNS)
+    for record in found.dropped:
+        world.printer.note(f"without events[{record.partition}]@{record.offset} {record.key}")
+    if as_of is None:
+        world.printer.note("what compaction has removed is not in the log; with --as-of 0s the archive is read too")
