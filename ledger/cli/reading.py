@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import explaining, given, opening, showing
+from ledger.cli import explaining, given, opening, showing, timelines
 from ledger.cli.jobs import Job
 from ledger.cli.opening import AsOf
 from ledger.cli.options import World, bundle_verb, verb
@@ -84,11 +84,19 @@ def show(world: World, job: Job, as_of: AsOf = None) -> None:
 
 
 @bundle_verb
-def history(world: World, job: Job, follow: Follow = False, as_of: AsOf = None) -> None:
-    """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive."""
+def history(
+    world: World, job: Job, follow: Follow = False, as_of: AsOf = None, timeline: timelines.File = None
+) -> None:
+    """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive.
+
+    With --timeline a picture instead: attempts, checkpoints, who led and who asked for what, on one time axis.
+    """
     from ledger.finding import resolve
     from ledger.reading import history as records_of
 
+    if timeline is not None:
+        timelines.draw(world, job, timeline, as_of, follow)
+        return
     if follow:
         _not_of_the_past(world, as_of, "--follow")
     with opening.source(world, as_of=as_of) as source:

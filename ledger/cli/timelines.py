@@ -1,0 +1,40 @@
+"""`history --timeline`: the life of a job as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ledger.cli import opening
+from ledger.cli.options import World
+from ledger.errors import ConfigError, UsageError
+
+File = Annotated[
+    Path | None,
+    typer.Option("--timeline", metavar="FILE", help="Draw it into this file, .svg or .html.", show_default=False),
+]
+
+
+def draw(world: World, job: str, path: Path, as_of: str | None, follow: bool) -> None:
+    """Raises: UsageError. ConfigError: the file can't be written. NotFound: there is no such job."""
+    from ledger import drawing
+    from ledger.core import moment
+    from ledger.finding import resolve
+    from ledger.timeline import timeline_of
+
+    if follow:
+        raise UsageError("--timeline and --follow don't go together: a picture does not change.")
+    kinds = {".svg": drawing.svg, ".html": drawing.html}
+    if path.suffix not in kinds:
+        raise UsageError(f"--timeline {path}: a file that ends in .svg or .html.")
+    with opening.source(world, as_of=as_of) as source:
+        now_s = source.clock.time()
+        moment_s = now_s if as_of is None else moment.parse(as_of, now_s).time_s
+        line = timeline_of(source, resolve(source, job, retired=True), moment_s)
+    try:
+        path.write_text(kinds[path.suffix](line), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"Can't write {path}: {error}") from error
+    world.printer.note(f"drawn: {path}")

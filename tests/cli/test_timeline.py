@@ -1,0 +1,166 @@
+"""`history --timeline`: a picture of what the records say, that any viewer can read and no job can break."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from ledger.adapters import cloudevents
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    RestorePoint,
+    Together,
+)
+from ledger.core.registers import Attempt, Checkpoint, Ended, Running
+from ledger.drawing import ROWS_MAX, RUNS_MAX, html, svg
+from ledger.timeline import Act, Mark, Reign, Run, Timeline, timeline_of
+from tests.cli.jobs_world import Shell
+
+SVG = "{http://www.w3.org/2000/svg}"
+NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m\ud800 ]]> \N{PILE OF POO}"
+
+
+def lived(shell: Shell) -> str:
+    """Two attempts, of which the second goes on from what the first left."""
+    job = shell.submit("etl")
+    shell.clock.advance(5.0)
+    shell.record(job, Attempt(1, 3), AttemptStarted("0" * 64))
+    shell.clock.advance(2.0)
+    shell.record(job, Running(1), AttemptRunning("pid 17"))
+    for id_ in (1, 2):
+        shell.clock.advance(10.0)
+        kind = CheckpointKind.SAVEPOINT if id_ == 2 else CheckpointKind.CHECKPOINT
+        shell.record(job, Checkpoint(1, id_), CheckpointCompleted(f"/chk-{id_}", kind=kind))
+    shell.clock.advance(5.0)
+    shell.record(job, Ended(1, "lost", "reconciler-3"), AttemptEnded("nobody knows"))
+    shell.record(job, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1\nTraceback\nBang"))
+    shell.clock.advance(1.0)
+    together = Together(reason="its region goes back together")
+    base = RestorePoint(1, 2, "/chk-2")
+    shell.record(job, Attempt(2, 3), AttemptStarted("0" * 64, base, failures=1, together=together))
+    shell.record(job, Attempt(2, 3), AttemptStarted("0" * 64, base, failures=1, together=together))
+    return job
+
+
+def test_a_life_is_told_by_its_records(shell: Shell) -> None:
+    job = lived(shell)
+    shell.clock.advance(20.0)
+    shell.good("suspend", job, "--reason", "a pause")
+    begin_s = shell.clock.time() - 53.0
+    line = timeline_of(shell.source(), job, shell.clock.time())
+    first, second = line.runs
+    assert (first.n, first.outcome, first.cause) == (1, "failed", "exit code 1\nTraceback\nBang")
+    assert (first.base, second.base, second.end_s) == (None, (1, 2), None)
+    times = [first.begin_s, first.running_s, first.end_s, second.begin_s, line.end_s]
+    assert [round((time or 0) - begin_s) for time in times] == [5, 7, 32, 33, 53]
+    assert "its region goes back together" in second.told and "from 1/2" in second.told
+    assert [(mark.n, mark.id, mark.savepoint) for mark in line.marks] == [(1, 1, False), (1, 2, True)]
+    assert [(act.what, act.reason) for act in line.acts] == [("submit", ""), ("admit", ""), ("suspend", "a pause")]
+    assert [(reign.role, reign.epoch) for reign in line.reigns] == [("projector", 1)]
+    assert (line.name, line.namespace) == ("etl", "default")
+
+
+def test_the_file_is_drawn_and_stands_alone(shell: Shell, tmp_path: Path) -> None:
+    job = lived(shell)
+    for name in ("life.svg", "life.html"):
+        told = shell.run("history", job, "--timeline", str(tmp_path / name))
+        assert (told.exit_code, told.stdout) == (0, "")
+        assert name in told.stderr
+    root = ET.fromstring((tmp_path / "life.svg").read_text())
+    titles = [title.text or "" for title in root.iter(f"{SVG}title")]
+    assert any(title.startswith("attempt 1: failed") and "Traceback" in title for title in titles)
+    assert any(title.startswith("savepoint 1/2") for title in titles)
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    assert {"attempt 1", "attempt 2", "failed: Bang", "projector", "epoch 1"} <= set(words)
+    page = (tmp_path / "life.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "<svg" in page
+    for drawn in (page, (tmp_path / "life.svg").read_text()):
+        assert "prefers-color-scheme:dark" in drawn
+        assert not re.search(r"<script|<link|@import|url\(|href|src=", drawn)
+        assert set(re.findall(r"https?://[^\"<> ]+", drawn)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_as_it_was(shell: Shell, tmp_path: Path) -> None:
+    job = lived(shell)
+    then = cloudevents.rfc3339(shell.clock.time() - 10.0)
+    told = shell.run("history", job, "--timeline", str(tmp_path / "then.svg"), "--as-of", then)
+    assert told.exit_code == 0 and "as of events[0]@" in told.stderr
+    drawn = (tmp_path / "then.svg").read_text()
+    assert "attempt 1: no end known" in drawn and "attempt 2" not in drawn
+    vector = told.stderr.partition("as of ")[2].split()[0]
+    shell.good("history", job, "--timeline", str(tmp_path / "again.svg"), "--as-of", vector)
+    assert "attempt 1: no end known" in (tmp_path / "again.svg").read_text()
+
+
+@pytest.mark.parametrize(("arguments", "code"), [
+    (("x", "--timeline", "a.png"), 2), (("x", "--timeline", "a.svg", "--follow"), 2), (("x", "--timeline", "a.svg"), 1),
+])  # fmt: skip
+def test_what_can_not_be_drawn(shell: Shell, arguments: tuple[str, ...], code: int) -> None:
+    assert shell.run("history", *arguments).exit_code == code
+
+
+def test_a_place_that_can_not_be_written_is_told(shell: Shell, tmp_path: Path) -> None:
+    told = shell.run("history", lived(shell), "--timeline", str(tmp_path / "nowhere" / "life.svg"))
+    assert told.exit_code == 2 and "Can't write" in told.stderr
+
+
+def made(runs: int, text: str = "why") -> Timeline:
+    """So many attempts, one a minute; the last has no end."""
+    found = tuple(
+        Run(n, 60.0 * n, 60.0 * n + 1, None if n == runs else 60.0 * n + 50, "" if n == runs else "failed", text,
+            (n - 1, 1) if n > 1 else None, (text,))
+        for n in range(1, runs + 1)
+    )  # fmt: skip
+    marks = tuple(Mark(run.n, i, run.begin_s + 10 * i, i == 3, text) for run in found for i in (1, 2, 3))
+    acts = tuple(Act(60.0 * n + 30, "retry", text, text) for n in range(0, runs, 7))
+    reigns = (Reign("projector", 1, 0.0, text, text), Reign("reconciler", 2, 0.0), Reign("reconciler", 3, 100.0))
+    end_s = 60.0 * runs + 60
+    return Timeline("job", text, text, text, found, marks, acts, reigns, 0.0, end_s, end_s)
+
+
+@pytest.mark.parametrize("runs", [0, 1, 2, 10, ROWS_MAX, ROWS_MAX + 1, 200, RUNS_MAX + 50])
+def test_any_number_of_attempts_fits_on_a_sheet(runs: int) -> None:
+    root = ET.fromstring(svg(made(runs)))
+    width, height = (float(side) for side in root.attrib["viewBox"].split()[2:])
+    assert (width, height < 1500) == (1200, True)
+    bars = [title for title in root.iter(f"{SVG}title") if re.match(r"attempt \d+: ", title.text or "")]
+    assert len(bars) == min(runs, RUNS_MAX)
+    for shape in root.iter():
+        for name, low, high in (("x", 0, 1200), ("x1", 0, 1200), ("x2", 0, 1200), ("y", 0, height), ("y2", 0, height)):
+            value = shape.attrib.get(name)
+            assert value is None or low <= float(value) <= high, shape.attrib
+
+
+def test_attempts_that_share_rows_do_not_lie_upon_each_other() -> None:
+    root = ET.fromstring(svg(made(300)))
+    rows: dict[str, float] = {}
+    for group in root.iter(f"{SVG}g"):
+        bars = [rect for rect in group.iter(f"{SVG}rect") if rect.attrib["class"].startswith("o-")]
+        if bars and (group.findtext(f"{SVG}title") or "").startswith("attempt"):
+            begin, y = float(bars[-1].attrib["x"]), bars[-1].attrib["y"]
+            assert begin >= rows.get(y, 0.0)
+            rows[y] = begin + float(bars[-1].attrib["width"])
+    assert len(rows) > 1
+
+
+def test_no_text_of_a_job_gets_out_of_its_place() -> None:
+    for drawn in (svg(made(3, NASTY)), html(made(3, NASTY))):
+        assert "<script" not in drawn and "\x00" not in drawn and "\x1b" not in drawn
+        drawn.encode()
+    root = ET.fromstring(svg(made(3, NASTY)))
+    assert any("<script>alert('x')</script> & \"quoted\"" in (title.text or "") for title in root.iter(f"{SVG}title"))
+
+
+@pytest.mark.parametrize(("begin_s", "end_s"), [(0, 0), (0, 1e-3), (-1e9, 1e9), (0, 1e18), (1.7e9, 1.7e9 + 3e8)])
+def test_any_span_of_time_has_an_axis(begin_s: float, end_s: float) -> None:
+    line = Timeline("job", "", "", "", (Run(1, begin_s, None, end_s, "finished"),), (), (), (), begin_s, end_s, end_s)
+    root = ET.fromstring(svg(line))
+    grid = [one for one in root.iter(f"{SVG}line") if one.attrib["class"] == "grid"]
+    assert 1 <= len(grid) <= 12
