@@ -68,7 +68,7 @@ class Queries:
         """The rows of the last statement. Raises: UsageError, also while rows are read: DuckDB did not take the query, or
         it failed. LedgerError: no room for what it takes."""
         with _told():
-            relation = self._database.sql(sql)
+            relation = self._database.cursor().sql(sql)  # of its own: an answer may be read beside another
             if relation is None:
                 raise UsageError("There is no query in that.", hint=f"There are {VIEWS}.")
             names, kinds = _once(relation.columns), [str(kind) for kind in relation.types]
@@ -149,7 +149,7 @@ _SHUT = ("SET enable_external_access = false", "SET lock_configuration = true")
 def _begun(folder: Path) -> tuple[str, ...]:
     """What is to be set first: times are told in UTC, and what is read after the door was shut are these two folders."""
     return (
-        "SET TimeZone = 'UTC'",
+        "SET GLOBAL TimeZone = 'UTC'",
         f"SET temp_directory = '{folder / 'spilled'}'",
         f"SET allowed_directories = ['{folder / 'events'}', '{folder / 'recovery'}']",
     )

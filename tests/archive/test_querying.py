@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ledger import past
@@ -260,10 +261,18 @@ def queries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queries]:
         yield made
 
 
+def test_an_answer_may_be_left_half_read(queries: Queries) -> None:
+    first = queries.ask("FROM range(100000)")
+    assert next(first.rows) == {"range": 0}
+    assert list(queries.ask("SELECT TIMESTAMPTZ '2026-01-01' AS t").rows) == [{"t": "2026-01-01T00:00:00.000000Z"}]
+    assert next(first.rows) == {"range": 1}
+
+
 @pytest.mark.parametrize("sql", [
     "FROM read_text('{secret}')", "FROM read_csv('{secret}')", "FROM '{secret}'", "FROM glob('/*')",
     "COPY (SELECT 1) TO '{secret}.csv'", "ATTACH '{secret}.db'", "EXPORT DATABASE '{secret}.d'", "LOAD httpfs",
     "INSTALL httpfs", "SET enable_external_access = true", "SET allowed_directories = ['/']", "RESET lock_configuration",
+    "SET threads = 2",
     "FROM read_parquet('https://localhost:1/x.parquet')", "FROM secret", "SELECT getenv('HOME')",
 ])  # fmt: skip
 def test_a_query_reads_and_writes_nothing_else(queries: Queries, tmp_path: Path, sql: str) -> None:
@@ -272,6 +281,12 @@ def test_a_query_reads_and_writes_nothing_else(queries: Queries, tmp_path: Path,
     with pytest.raises(UsageError):
         list(queries.ask(sql.format(secret=secret)).rows)
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_name_that_is_no_table_is_no_variable_of_the_program(queries: Queries, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.archive.querying.variable", pa.table({"a": [1]}), raising=False)
+    with pytest.raises(UsageError):
+        queries.ask("FROM variable")
 
 
 @pytest.mark.parametrize("sql", ["", "-- nothing", "SELEC 1", "FROM nowhere", "SELECT 1/'x'", "SELECT error('no')"])

@@ -18,9 +18,10 @@ from ledger.core.facts import (
     RestorePoint,
     Together,
 )
-from ledger.core.registers import Attempt, Checkpoint, Ended, Running
+from ledger.core.registers import Attempt, Checkpoint, Ended, Running, key_of
 from ledger.drawing import ROWS_MAX, RUNS_MAX, html, svg
-from ledger.timeline import Act, Mark, Reign, Run, Timeline, timeline_of
+from ledger.reading import history
+from ledger.timeline import Act, Mark, Reign, Run, Timeline, timeline, timeline_of
 from tests.cli.jobs_world import Shell
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,13 +46,16 @@ def lived(shell: Shell) -> str:
     together = Together(reason="its region goes back together")
     base = RestorePoint(1, 2, "/chk-2")
     shell.record(job, Attempt(2, 3), AttemptStarted("0" * 64, base, failures=1, together=together))
-    shell.record(job, Attempt(2, 3), AttemptStarted("0" * 64, base, failures=1, together=together))
+    shell.clock.advance(4.0)
+    shell.record(job, Attempt(2, 3), AttemptStarted("0" * 64, base, failures=1, together=together))  # sent again
     return job
 
 
 def test_a_life_is_told_by_its_records(shell: Shell) -> None:
     job = lived(shell)
-    shell.clock.advance(20.0)
+    pruned = key_of(job, Checkpoint(1, 1)).encode()
+    shell.raw(pruned, None, shell.source().partition_of(job))
+    shell.clock.advance(16.0)
     shell.good("suspend", job, "--reason", "a pause")
     begin_s = shell.clock.time() - 53.0
     line = timeline_of(shell.source(), job, shell.clock.time())
@@ -61,10 +65,21 @@ def test_a_life_is_told_by_its_records(shell: Shell) -> None:
     times = [first.begin_s, first.running_s, first.end_s, second.begin_s, line.end_s]
     assert [round((time or 0) - begin_s) for time in times] == [5, 7, 32, 33, 53]
     assert "its region goes back together" in second.told and "from 1/2" in second.told
-    assert [(mark.n, mark.id, mark.savepoint) for mark in line.marks] == [(1, 1, False), (1, 2, True)]
+    assert [(mark.id, mark.savepoint, mark.pruned) for mark in line.marks] == [(1, False, True), (2, True, False)]
     assert [(act.what, act.reason) for act in line.acts] == [("submit", ""), ("admit", ""), ("suspend", "a pause")]
     assert [(reign.role, reign.epoch) for reign in line.reigns] == [("projector", 1)]
     assert (line.name, line.namespace) == ("etl", "default")
+
+
+def test_of_those_who_led_only_these_are_told_that_led_then(shell: Shell) -> None:
+    records = list(history(shell.source(), lived(shell)))
+    begin_s, end_s = records[0].time_s, records[-1].time_s
+    claims = [
+        Reign("projector", 1, begin_s - 9), Reign("projector", 3, begin_s - 5), Reign("projector", 2, begin_s + 1),
+        Reign("reconciler", 7, begin_s + 2), Reign("reconciler", 8, end_s + 2),
+    ]  # fmt: skip
+    line = timeline("job", records, claims, end_s)
+    assert [(one.role, one.epoch) for one in line.reigns] == [("projector", 3), ("reconciler", 7)]
 
 
 def test_the_file_is_drawn_and_stands_alone(shell: Shell, tmp_path: Path) -> None:
@@ -89,7 +104,7 @@ def test_the_file_is_drawn_and_stands_alone(shell: Shell, tmp_path: Path) -> Non
 
 def test_as_it_was(shell: Shell, tmp_path: Path) -> None:
     job = lived(shell)
-    then = cloudevents.rfc3339(shell.clock.time() - 10.0)
+    then = cloudevents.rfc3339(shell.clock.time() - 14.0)
     told = shell.run("history", job, "--timeline", str(tmp_path / "then.svg"), "--as-of", then)
     assert told.exit_code == 0 and "as of events[0]@" in told.stderr
     drawn = (tmp_path / "then.svg").read_text()
