@@ -183,11 +183,22 @@ def archive(config: Config) -> Archive:
 
 
 @contextmanager
-def queries(config: Config) -> Iterator[Queries]:
-    """The archive, to be asked in SQL. Raises: as `archive`, and as `querying.opened`."""
+def queries(config: Config, bundled: Path | None = None) -> Iterator[Queries]:
+    """The archive, or a bundle, to be asked in SQL. Raises: as `archive` and `bundle`, and as `querying.opened`."""
     with _extra("duckdb"):
         from ledger.archive.querying import opened
-    with opened(archive(config), config.topics, _lag_s(config)) as made:
+    from ledger.archive.status import sure_from_s
+
+    if bundled is None:
+        lag_s = _lag_s(config)
+        asked = opened(archive(config), config.topics, lambda found: sure_from_s(found, lag_s[found[0].topic]))
+    else:
+        given = bundle(bundled)
+        sure = given.archived
+        asked = opened(
+            given.archive, given.about, lambda found: sure[found[0].topic, found[0].partition].sure_from_s
+        )
+    with asked as made:
         yield made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,12 +26,13 @@ import pyarrow.parquet as pq
 from ledger.archive import views
 from ledger.archive.archive import Archive
 from ledger.archive.parquet import SCHEMA
-from ledger.archive.status import sure_from_s
 from ledger.core.chain import Manifest
 from ledger.errors import LedgerError, UsageError
 from ledger.reading import Topics
 
 VIEWS = "events, recovery, attempts, checkpoints, recovery_records, sealed, recovery_set_at(T), entries_at(T)"
+#: The manifests of a partition -> the oldest moment (seconds since the epoch) of which it is sure to be all there.
+Sure = Callable[[Sequence[Manifest]], float]
 _FETCHERS = 8
 _BATCH_ROWS = 1000
 _TIME_MAX_S = 9e9  # the year 2255
@@ -77,8 +78,8 @@ class Queries:
 
 
 @contextmanager
-def opened(archive: Archive, topics: Topics, lag_s: Mapping[str, float]) -> Iterator[Queries]:
-    """lag_s: topic -> min.compaction.lag, which says of which moments the archive is sure.
+def opened(archive: Archive, topics: Topics, sure_from_s: Sure) -> Iterator[Queries]:
+    """topics: those of them that the archive has are asked for.
 
     Raises: LedgerError: an object is not what its manifest says. As the store."""
     with TemporaryDirectory(prefix="jobledger-query-") as temporary:
@@ -89,7 +90,7 @@ def opened(archive: Archive, topics: Topics, lag_s: Mapping[str, float]) -> Iter
                 if place == topic:
                     manifests = list(archive.manifests(topic, partition))
                     _fetch(archive, manifests, folder / name / f"partition={partition}")
-                    sealed.append(_sealed(manifests, lag_s[topic]))
+                    sealed.append(_sealed(manifests, sure_from_s(manifests)))
         sure_s = max((one.sure_from_s for one in sealed if one.topic == topics.recovery), default=0.0)
         with duckdb.connect(":memory:", config=_CLOSED) as database:
             made = views.all_of(str(folder / "events"), str(folder / "recovery"), _utc(sure_s))
@@ -103,11 +104,11 @@ def opened(archive: Archive, topics: Topics, lag_s: Mapping[str, float]) -> Iter
             yield Queries(database, sealed)
 
 
-def _sealed(manifests: Sequence[Manifest], lag_s: float) -> Sealed:
+def _sealed(manifests: Sequence[Manifest], sure_from_s: float) -> Sealed:
     last = manifests[-1]
     until_s = max(one.greatest_timestamp_ms for one in manifests) / 1000
     count = sum(one.count for one in manifests)
-    return Sealed(last.topic, last.partition, count, last.next, until_s, sure_from_s(manifests, lag_s))
+    return Sealed(last.topic, last.partition, count, last.next, until_s, sure_from_s)
 
 
 # -- the files ---------------------------------------------------------------------------------------------------------

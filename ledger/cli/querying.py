@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli.options import World, verb
+from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, Format, Printer, cell, to_json, utc
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Sql = Annotated[str, typer.Argument(metavar="SQL", help="In the SQL of DuckDB; -
 Output = Annotated[Form, typer.Option("--output", "-o", help="How the answer is printed.")]
 
 
-@verb
+@bundle_verb
 def query(world: World, sql: Sql, output: Output = Form.table) -> None:
     """Ask the archive in SQL: what was written, and what the leader had published at any moment.
 
@@ -38,7 +38,7 @@ def query(world: World, sql: Sql, output: Output = Form.table) -> None:
     from ledger import wiring
 
     text = sys.stdin.read() if sql == "-" else sql
-    with world.printer.progress("reading the archive"), wiring.queries(world.config) as opened:
+    with world.printer.progress("reading the archive"), wiring.queries(world.config, world.bundle) as opened:
         answer = opened.ask(text)
         if output is Form.csv:
             _csv(answer.columns, answer.rows)

@@ -31,7 +31,10 @@ def draw(world: World, job: str, path: Path, as_of: str | None, follow: bool) ->
         raise UsageError(f"--timeline {path}: a file that ends in .svg or .html.")
     with opening.source(world, as_of=as_of) as source:
         now_s = source.clock.time()
-        moment_s = now_s if as_of is None else moment.parse(as_of, now_s).time_s
+        if as_of is not None:
+            moment_s = moment.parse(as_of, now_s).time_s
+        else:
+            moment_s = now_s if world.bundle is None else None  # there it is as late as its last record
         line = timeline_of(source, resolve(source, job, retired=True), moment_s)
     try:
         path.write_text(kinds[path.suffix](line), encoding="utf-8")

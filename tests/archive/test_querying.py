@@ -24,6 +24,7 @@ from ledger.archive.archive import Archive
 from ledger.archive.decoding import decoded
 from ledger.archive.querying import Queries, opened
 from ledger.archive.segments import store_segment
+from ledger.archive.status import sure_from_s
 from ledger.core.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -48,7 +49,6 @@ from tests.archive.given import SPEC
 SEEDS = int(os.environ.get("REPETITIONS", "4"))
 TOPICS = Topics()
 BEGIN_MS = 1_700_000_000_000
-LAG_S = {TOPICS.events: 3600.0, TOPICS.recovery: 3600.0}
 PARTITIONS = 2
 Rows = list[dict[str, Any]]
 
@@ -125,7 +125,7 @@ def an_archive(*partitions: list[MemoryRecord], each: int = 23) -> Archive:
 
 @contextmanager
 def asked(archive: Archive) -> Iterator[Callable[[str], Rows]]:
-    with opened(archive, TOPICS, LAG_S) as queries:
+    with opened(archive, TOPICS, lambda found: sure_from_s(found, 3600.0)) as queries:
         yield lambda sql: list(queries.ask(sql).rows)
 
 
@@ -257,7 +257,7 @@ def test_what_the_archive_is_not_sure_of_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def queries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queries]:
-    with opened(an_archive(event_records(random.Random(1))), TOPICS, LAG_S) as made:
+    with opened(an_archive(event_records(random.Random(1))), TOPICS, lambda _: 0.0) as made:
         yield made
 
 

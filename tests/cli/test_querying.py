@@ -113,3 +113,20 @@ def test_without_duckdb_it_says_what_to_install(archived: Shell, monkeypatch: py
     told = archived.run("archive", "query", "FROM events")
     assert told.exit_code == 2
     assert "jobledger[duckdb]" in told.stderr
+
+
+def test_a_bundle_is_asked_in_the_same_way(archived: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    archived.good("audit", "bundle", "--to", str(archived.folder / "b.zip"), "--reason", "a look")
+    monkeypatch.delenv("LEDGER_ARCHIVE__ADAPTER")
+    given = ("--bundle", str(archived.folder / "b.zip"))
+    told = archived.good("archive", "query", "SELECT name FROM recovery_set_at(now())", "-o", "csv", *given)
+    assert told.split() == ["name", "second"]
+    archived.good("history", "first", "--timeline", str(archived.folder / "first.svg"), *given)
+    assert "suspend" in (archived.folder / "first.svg").read_text()
+    (changed,) = archived.json("replay", "--what-if", f"drop {suspension(archived, given)}", *given)
+    assert (changed["before"]["state"], changed["after"]["state"]) == ("SUSPENDED", "CREATED")
+
+
+def suspension(shell: Shell, given: tuple[str, ...]) -> str:
+    sql = "SELECT event_id FROM events WHERE fact = 'IntentDeclared'"
+    return shell.good("archive", "query", sql, "-o", "csv", *given).split()[1]
