@@ -33,6 +33,7 @@ from ledger.reading import Topics
 VIEWS = "events, recovery, attempts, checkpoints, recovery_records, sealed, recovery_set_at(T), entries_at(T)"
 #: The manifests of a partition -> the oldest moment (seconds since the epoch) of which it is sure to be all there.
 Sure = Callable[[Sequence[Manifest]], float]
+_ROOM = "Set TMPDIR to a disk with more room."
 _FETCHERS = 8
 _BATCH_ROWS = 1000
 _TIME_MAX_S = 9e9  # the year 2255
@@ -124,7 +125,11 @@ def _fetch(archive: Archive, manifests: Sequence[Manifest], folder: Path) -> Non
     folder.mkdir(exist_ok=True)
 
     def fetch(manifest: Manifest) -> None:
-        (folder / f"{manifest.sequence}.parquet").write_bytes(archive.data(manifest))
+        data = archive.data(manifest)
+        try:
+            (folder / f"{manifest.sequence}.parquet").write_bytes(data)
+        except OSError as error:
+            raise LedgerError(f"Can't keep {manifest.records} in {folder}: {error}", hint=_ROOM) from error
 
     with ThreadPoolExecutor(_FETCHERS) as pool:
         for _ in pool.map(fetch, manifests):
@@ -151,8 +156,8 @@ def _begun(folder: Path) -> tuple[str, ...]:
     """What is to be set first: times are told in UTC, and what is read after the door was shut are these two folders."""
     return (
         "SET GLOBAL TimeZone = 'UTC'",
-        f"SET temp_directory = '{folder / 'spilled'}'",
-        f"SET allowed_directories = ['{folder / 'events'}', '{folder / 'recovery'}']",
+        f"SET temp_directory = {views.text(str(folder / 'spilled'))}",
+        f"SET allowed_directories = [{', '.join(views.text(str(folder / name)) for name in ('events', 'recovery'))}]",
     )
 
 
@@ -167,8 +172,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        hint = "Ask for less at once, or set TMPDIR to a larger disk."
-        raise LedgerError(f"DuckDB has no room for this query: {error}", hint=hint) from error
+        raise LedgerError(f"DuckDB has no room for this query: {error}", hint=_ROOM) from error
     except (duckdb.Error, pa.ArrowException) as error:
         raise UsageError(f"DuckDB does not take this query: {error}", hint=f"There are {VIEWS}.") from error
 

@@ -19,7 +19,7 @@ def records(name: str, folder: str) -> str:
     return f"""
 CREATE VIEW {name} AS
 SELECT partition, * EXCLUDE (partition, body), body::JSON AS body
-FROM read_parquet({_text(folder)} || '/*/*.parquet',
+FROM read_parquet({text(folder)} || '/*/*.parquet',
      union_by_name = true, hive_partitioning = true, hive_types = {{'partition': INTEGER}})"""
 
 
@@ -129,7 +129,7 @@ FROM (
     FROM recovery WHERE effective AND seen <= T::TIMESTAMPTZ
 )
 WHERE nth = 1 AND NOT tombstone
-    AND (SELECT CASE WHEN T::TIMESTAMPTZ < TIMESTAMPTZ {_text(sure_from)} THEN error({_text(older)})
+    AND (SELECT CASE WHEN T::TIMESTAMPTZ < TIMESTAMPTZ {text(sure_from)} THEN error({text(older)})
                      WHEN T::TIMESTAMPTZ > now() THEN error('that moment is still to come')
                      ELSE true END)"""
 
@@ -148,5 +148,6 @@ def all_of(events: str, recovery: str, sure_from: str) -> Sequence[str]:
     )  # fmt: skip
 
 
-def _text(value: str) -> str:
+def text(value: str) -> str:
+    """A literal of SQL."""
     return "'" + value.replace("'", "''") + "'"

@@ -63,6 +63,11 @@ def test_all_is_kept_whoever_is_killed_and_what_is_altered_is_named(ledger: Fold
         assert subprocess.run(command, check=False, capture_output=True).returncode == code
     folder.run("audit prove", "nobody", expect=1)
 
+    told = folder.run("archive query", "SELECT job_id, n, outcome FROM attempts ORDER BY job_id", "-o", "csv")
+    assert told.stdout.split() == ["job_id,n,outcome", "first,1,finished", "second,1,finished"]
+    folder.run("history", "first", "--as-of", "0s", "--timeline", str(tmp_path / "first.svg"))
+    assert "attempt 1: finished" in (tmp_path / "first.svg").read_text()
+
     archive = wiring.archive(folder.config)
     manifest = next(m for m in archive.manifests(topic, record.partition()) if m.next > record.offset())
     path = folder.path / "archive" / manifest.records

@@ -244,6 +244,26 @@ def test_an_object_that_is_not_as_it_was_sealed_is_not_asked() -> None:
         pass
 
 
+def test_a_temporary_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / "it's é \""
+    odd.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(odd))
+    with asked(an_archive(event_records(random.Random(1)))) as ask:
+        assert ask("SELECT count(*) AS n FROM events") == [{"n": 200}]
+    assert list(odd.iterdir()) == []
+
+
+def test_a_disk_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    archive = an_archive(event_records(random.Random(1)))
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(LedgerError, match="No space left") as raised, asked(archive):
+        pass
+    assert "TMPDIR" in raised.value.hint
+
+
 def test_what_the_archive_is_not_sure_of_is_refused() -> None:
     records = [MemoryRecord(TOPICS.recovery, 0, 0, b"~noop", None, (), BEGIN_MS - 10_000_000)]
     archive = an_archive(records)  # sealed hours after it was written
