@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ledger.core.moment import Moment, Places
@@ -29,27 +29,40 @@ class Span(NamedTuple):
 class Sealed:
     """What an archive holds of one partition: all below `next`. records: reads it, from an offset up to another.
     sure_from_s: the oldest moment (seconds since the epoch) of which it is sure to hold everything. spans: one after the
-    other from offset 0 on, as many as are known; a moment is looked for only where one ends later."""
+    other from offset 0 on, as many as are known; a moment is looked for only where one ends later. snapshot: end -> the
+    newest of its snapshots that goes no further, as (next, reads it)."""
 
     next: int
     sure_from_s: float
     records: Callable[[int, int], Iterator[Record]]
     spans: Sequence[Span] = ()
+    snapshot: Callable[[int], tuple[int, Callable[[], Iterator[Record]]] | None] = lambda _end: None
+
+    def below(self, end: int, thin: bool) -> Iterator[Record]:
+        """Those at offsets below `end`; thin: without what is of no use to a fold, where a snapshot spares reading it."""
+        found = self.snapshot(end) if thin else None
+        if found is None:
+            return self.records(0, end)
+        return chain(found[1](), self.records(found[0], end))
 
 
 Archived = Mapping[TopicPartition, Sealed]
 
 
 class PastLog:
-    """An EventLog that ends at `cut`: partition -> the first offset that does not count any more. It can't be written."""
+    """An EventLog that ends at `cut`: partition -> the first offset that does not count any more. It can't be written.
+    thin: what is superseded may be missing, as after compaction: for whoever folds."""
 
-    def __init__(self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived) -> None:
-        self._log, self.cut, self._archived = log, cut, archived
+    def __init__(
+        self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived, thin: bool = False
+    ) -> None:
+        self._log, self.cut, self._archived, self._thin = log, cut, archived, thin
 
     def reader(self, topics: Sequence[str], partition: int | None = None) -> PastReader:
         live = self._log.reader(topics, partition)
         cut = {place: min(end, self.cut.get(place, end)) for place, end in live.high_watermarks().items()}
-        return PastReader(live, cut, {place: self._archived[place] for place in cut if place in self._archived})
+        archived = {place: self._archived[place] for place in cut if place in self._archived}
+        return PastReader(live, cut, archived, self._thin)
 
     def writer(self, transactional_id: str) -> Writer:  # noqa: ARG002
         raise UsageError("The past can't be written.")
@@ -61,11 +74,11 @@ class PastLog:
 class PastReader:
     """A Reader that ends: first what the archive has, then what the topic has beyond that."""
 
-    def __init__(self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived) -> None:
+    def __init__(self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived, thin: bool = False) -> None:
         self._live, self._cut = live, dict(cut)
         self._begin = {place: min(archived[place].next, end) if place in archived else 0 for place, end in cut.items()}
         self._position = dict.fromkeys(cut, 0)
-        self._old = [(place, archived[place].records(0, end)) for place, end in self._begin.items() if end > 0]
+        self._old = [(place, archived[place].below(end, thin)) for place, end in self._begin.items() if end > 0]
 
     def poll(self, records_max: int, timeout_s: float) -> Sequence[Record]:
         if self._old:
@@ -97,9 +110,11 @@ class PastReader:
         return self._begin[place] <= record.offset() < self._cut[place]
 
 
-def as_of(source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str, float]) -> tuple[Source, Places]:
+def as_of(
+    source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str, float], thin: bool = False
+) -> tuple[Source, Places]:
     """The ledger as it was at a moment, and the cut that this means: (which topic, partition) -> the first offset that does
-    not count. lag_s: topic -> min.compaction.lag, for which a topic is complete.
+    not count. lag_s: topic -> min.compaction.lag, for which a topic is complete. thin: as `PastLog`.
 
     Raises: NotFound: no such event or record. LedgerError: compaction may have removed what was there at that moment."""
     names = {"events": source.topics.events, "recovery": source.topics.recovery}
@@ -116,7 +131,7 @@ def as_of(source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str
     _must_be_whole(cut, time_s, archived, lag_s, source.clock.time())
     short = {topic: name for name, topic in names.items()}
     told = {(short[topic], partition): end for (topic, partition), end in cut.items()}
-    return replace(source, log=PastLog(log, cut, archived), clock=ThenClock(source.clock, time_s)), told
+    return replace(source, log=PastLog(log, cut, archived, thin), clock=ThenClock(source.clock, time_s)), told
 
 
 def _named(

@@ -233,11 +233,11 @@ def archive_progress(config: Config) -> list[Progress]:
     )  # fmt: skip
 
 
-def past(config: Config, source: Source, moment: Moment) -> tuple[Source, Places]:
+def past(config: Config, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Places]:
     """The ledger as it was at a moment. Raises: as `past.as_of`, and as `archive` if there is to be one."""
     from ledger.past import as_of
 
-    return as_of(source, moment, _archived(config), _lag_s(config))
+    return as_of(source, moment, _archived(config), _lag_s(config), thin)
 
 
 def _archived(config: Config) -> Archived:
@@ -254,8 +254,33 @@ def _archived(config: Config) -> Archived:
                 sure = sure_from_s(manifests, lag_s[topic])
                 spans = [Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
                 read = partial(kept.records, topic, partition)
-                archived[topic, partition] = Sealed(manifests[-1].next, sure, read, spans)
+                snapshot = partial(_snapshot, kept, topic, partition)
+                archived[topic, partition] = Sealed(manifests[-1].next, sure, read, spans, snapshot)
     return archived
+
+
+def _snapshot(
+    archive: Archive, topic: str, partition: int, end: int
+) -> tuple[int, Callable[[], Iterator[Record]]] | None:
+    from ledger.archive.snapshots import latest
+
+    found = latest(archive, topic, partition, end)
+    return None if found is None else (found.next, found.records)
+
+
+def snapshots(config: Config) -> Iterator[tuple[str, int, int]]:
+    """Makes one of each partition that the archive has; (topic, partition, next) of each. Raises: as `snapshots.make`."""
+    from ledger.adapters import avro
+    from ledger.archive import snapshots
+
+    kept, (_, decoded) = archive(config), archiving(config)
+    thin_recovery = partial(snapshots.thin_recovery, decode=avro.decode)
+    same_entries = partial(snapshots.same_entries, decode=avro.decode)
+    for topic, partition in kept.places():
+        recovery = topic == config.topics.recovery
+        thin, same = (thin_recovery, same_entries) if recovery else (snapshots.thin_events, snapshots.same_registers)
+        if made := snapshots.make(kept, topic, partition, thin, decoded, same):
+            yield topic, partition, made.next
 
 
 def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, jobs: Sequence[str], reason: str) -> int:

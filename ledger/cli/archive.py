@@ -32,6 +32,9 @@ PROGRESS = [
 ]
 
 
+SNAPSHOT = [Column("TOPIC", "topic"), Column("PARTITION", "partition"), Column("UP TO", "next")]
+
+
 @archive.command()
 @verb
 def status(world: World) -> None:
@@ -47,6 +50,20 @@ def status(world: World) -> None:
     rows: list[dict[str, Any]] = [to_plain(one) for one in found]
     world.printer.rows(rows, PROGRESS)
     say_headroom(world, found)
+
+
+@archive.command()
+@verb
+def snapshot(world: World) -> None:
+    """Keep what a fold of the archive needs, as it is now: so that --as-of reads from there and not from the beginning.
+
+    Each is compared with a fold of the whole archive when it is made. For cron; older ones stay, for older moments.
+    """
+    from ledger import wiring
+
+    with world.printer.progress("making snapshots"):
+        rows = [dict(zip(("topic", "partition", "next"), one, strict=True)) for one in wiring.snapshots(world.config)]
+    world.printer.rows(rows, SNAPSHOT, empty="the archive is empty")
 
 
 def say_headroom(world: World, found: Sequence[Progress]) -> None:

@@ -29,10 +29,11 @@ AsOf = Annotated[
 
 
 @contextmanager
-def source(world: World, what: str = READING, as_of: str | None = None) -> Iterator[Source]:
-    """The ledger, or the bundle, as it is; with as_of as it was, and which offsets that means is noted on stderr."""
+def source(world: World, what: str = READING, as_of: str | None = None, thin: bool = False) -> Iterator[Source]:
+    """The ledger, or the bundle, as it is; with as_of as it was, and which offsets that means is noted on stderr. thin: it
+    is only folded, so the past may come from a snapshot."""
     with world.printer.progress(what) as tell:
-        now, asked = _opened(world, _telling(tell))
+        now, asked = _opened(world, _telling(tell), thin)
         if as_of is None:
             yield now
             return
@@ -58,12 +59,14 @@ def archive(world: World) -> Archive:
     return wiring.archive(world.config) if world.bundle is None else wiring.bundle(world.bundle).archive
 
 
-def _opened(world: World, progressed: Progressed) -> tuple[Source, Callable[[Moment], tuple[Source, Places]]]:
+def _opened(
+    world: World, progressed: Progressed, thin: bool = False
+) -> tuple[Source, Callable[[Moment], tuple[Source, Places]]]:
     from ledger import wiring
 
     if world.bundle is None:
         now = wiring.source(world.config, progressed)
-        return now, partial(wiring.past, world.config, now)
+        return now, partial(wiring.past, world.config, now, thin=thin)
     opened = wiring.bundle(world.bundle, progressed)
     made = f"as of {opened.about.made_at} by {opened.about.made_by}: {opened.about.reason}"
     world.printer.note(f"a bundle of {', '.join(opened.about.jobs) or 'all jobs'} {made}")

@@ -49,7 +49,7 @@ def plan(world: World, as_of: AsOf = None) -> None:
     from ledger.planning import plan_then
 
     config = world.config
-    with opening.source(world, "planning", as_of) as source:
+    with opening.source(world, "planning", as_of, thin=True) as source:
         if as_of is not None or world.bundle is not None:
             found = plan_then(source, config.limits(), config.reconciler.starts_max)
         else:

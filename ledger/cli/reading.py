@@ -57,7 +57,7 @@ def list_(
         _not_of_the_past(world, as_of, "--watch")
         _watch(world, all_, states)
         return
-    with opening.source(world, as_of=as_of) as source:
+    with opening.source(world, as_of=as_of, thin=True) as source:
         view = published(source)
         retired = results(source, all_registers(source)) if all_ else {}
     rows = _rows(view.entries, retired, states)
@@ -71,7 +71,7 @@ def show(world: World, job: Job, as_of: AsOf = None) -> None:
     from ledger.finding import SEE_ALL, resolve
     from ledger.reading import recovery_set, registers_of, result_of
 
-    with opening.source(world, as_of=as_of) as source:
+    with opening.source(world, as_of=as_of, thin=True) as source:
         job_id = resolve(source, job, retired=True)
         entry = recovery_set(source).get(job_id)
         retired = None if entry is not None else result_of(registers_of(source, job_id).job())
@@ -150,7 +150,7 @@ def replay(world: World, as_of: AsOf = None, what_if: WhatIf = None) -> None:
 
         show_without(world, what_if, as_of)
         return
-    with opening.source(world, "folding the log", as_of) as source:
+    with opening.source(world, "folding the log", as_of, thin=True) as source:
         found = fold_anew(source, timeout_s=0.0 if as_of is not None or world.bundle is not None else CATCH_UP_S)
     _say_replay(world, found)
 

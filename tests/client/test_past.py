@@ -16,6 +16,7 @@ import structlog
 from ledger import past
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive import snapshots
 from ledger.archive.archive import Archive
 from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.archive.decoding import decoded
@@ -78,6 +79,21 @@ class Remembered(Operated):
             found[place] = past.Sealed(manifests[-1].next, sure, read, spans)
         return found
 
+    def snapshot(self) -> None:
+        """Of every partition, of what is sealed by now."""
+        for topic, partition in self.archive.places():
+            recovery = topic == RECOVERY
+            thin = partial(snapshots.thin_recovery, decode=avro.decode) if recovery else snapshots.thin_events
+            same = partial(snapshots.same_entries, decode=avro.decode) if recovery else snapshots.same_registers
+            snapshots.make(self.archive, topic, partition, thin, lambda r: decoded(r, avro, cloudevents), same)
+
+    def with_snapshots(self) -> dict[TopicPartition, past.Sealed]:
+        def snapshot(place: TopicPartition, end: int) -> Any:
+            found = snapshots.latest(self.archive, *place, end)
+            return found and (found.next, found.records)
+
+        return {place: replace(one, snapshot=partial(snapshot, place)) for place, one in self.archived().items()}
+
     def unpacked(self, place: TopicPartition, sealed: int, first: int, end: int) -> Iterator[Record]:
         """What the archive has, unpacked once: asked for a hundred times, small files would take their time."""
         if (place, sealed) not in self._unpacked:
@@ -123,6 +139,8 @@ def a_life(folder: Path, seed: int) -> tuple[Remembered, list[float]]:
         world.clock.advance(drawn.uniform(1.0, 30.0))
         if turn % 3 == 0:  # at most 90 s apart, and compaction spares what is younger than 100
             world.seal()
+        if turn % 20 == 0:
+            world.snapshot()
         if drawn.random() < 0.3:
             world.clean()
     world.seal()
@@ -195,6 +213,44 @@ def test_a_moment_is_looked_for_only_where_it_lies(tmp_path: Path) -> None:
     assert 0 < len(read) < total / 4
     first = min(sealed.spans[0].greatest_s for sealed in archived.values())
     assert all(at_s > first for _, at_s in read), "what lies before was not looked at"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_from_a_snapshot_it_is_the_same(tmp_path: Path, seed: int) -> None:
+    world, moments = a_life(tmp_path, seed)
+    archived, used = world.with_snapshots(), 0
+    for time_s in random.Random(seed).sample(moments, MOMENTS):
+        source, cut = past.as_of(world.source(), Moment(time_s=time_s), archived, LAG_S, thin=True)
+        assert folded_from(source) == refolded(world, time_s), f"seed {seed}, {vector(cut)}"
+        assert recovery_set(source) == republished(world, time_s), f"seed {seed}, {vector(cut)}"
+        used += any(archived[place].snapshot(end) for place, end in source.log.cut.items())  # type: ignore[attr-defined]
+    assert used > 0
+
+
+def test_a_snapshot_of_another_chain_or_a_later_one_is_not_taken(tmp_path: Path) -> None:
+    world, _ = a_life(tmp_path, 1)
+    place = (EVENTS, 0)
+    end = world.archive.head(*place).next
+    found = snapshots.latest(world.archive, *place, end)
+    assert found is not None and found.next <= end
+    earlier = snapshots.latest(world.archive, *place, found.next - 1)
+    assert earlier is not None and earlier.next < found.next
+    assert snapshots.latest(world.archive, *place, 1) is None
+    store = world.archive.store
+    name = found.name.rpartition("-")[0] + "-" + "0" * 16 + ".parquet"
+    data = store.read(found.name)
+    assert data is not None and store.create(name, data)
+    again = snapshots.latest(world.archive, *place, end)
+    assert again is not None and again.name == found.name
+
+
+def test_a_snapshot_that_would_not_stand_for_the_whole_is_not_made(tmp_path: Path) -> None:
+    world = Remembered(tmp_path)
+    partition = world.source().partition_of(world.started())
+    world.seal()
+    with pytest.raises(LedgerError, match="does not fold to what the archive folds to"):
+        snapshots.make(world.archive, EVENTS, partition, lambda _: [], lambda r: decoded(r, avro, cloudevents),
+                       snapshots.same_registers)  # fmt: skip
 
 
 def test_what_the_leader_had_published_then_is_compared_with_what_the_log_said_then(tmp_path: Path) -> None:
