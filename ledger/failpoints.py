@@ -34,6 +34,9 @@ NAMES = {
     "clean.unasked": "a job is over, nothing of its blobs is deleted yet",
     "clean.answered": "its blobs are deleted, and its facts still stand in the log",
     "retire.unwritten": "result and tombstones are about to be written",
+    "restore.writing": "a restore is about to hand over one more record",
+    "restore.written": "all records are acknowledged, and nothing was compared yet",
+    "restore.read": "what was restored is as it must be, and no role may start on it yet",
     "retire.written": "they are committed, and the reconciler has done nothing after that",
 }
 
