@@ -6,14 +6,16 @@ create it. Of two archivers at work the slower one finds its number taken, and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from hashlib import sha256
+from typing import Any
 
-from ledger.archive import parquet
+from ledger.archive import notes, parquet
 from ledger.archive.objects import ObjectStore
 from ledger.archive.segments import Segment, manifest_name, manifests_prefix
-from ledger.core.chain import Head, Manifest, decode, head_of
+from ledger.core import merkle
+from ledger.core.chain import NOTE, Head, Manifest, decode, head_of
 from ledger.errors import LedgerError
 from ledger.ports import MemoryRecord
 
@@ -56,13 +58,38 @@ class Archive:
             previous=head.sha256, missing=segment.next - segment.first - segment.count,
             written_by=self._written_by, written_at=self._now(), **asdict(segment),
         )  # fmt: skip
-        name = manifest_name(head.topic, head.partition, manifest.sequence)
-        if not self.store.create(name, manifest.encode()):
-            found = self._manifest(name)
-            if {**asdict(found), **asdict(segment)} != asdict(found) or found.previous != head.sha256:
-                raise Overtaken(f"{name} was sealed by {found.written_by or 'another archiver'}.")
-            manifest = found  # our own, whose answer was lost; or that of another who had stored the very same
+        while (found := self._seal(manifest)) is not None:
+            if {**asdict(found), **asdict(segment)} == asdict(found) and found.previous == manifest.previous:
+                return head_of(found)  # our own, whose answer was lost; or that of another who had stored the very same
+            beside = found.is_note and (found.topic_id, found.next) == (topic_id, manifest.first)
+            if not beside or found.previous != manifest.previous:
+                raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by "
+                                f"{found.written_by or 'another archiver'}.")  # fmt: skip
+            manifest = replace(manifest, sequence=found.sequence + 1, previous=found.sha256)
         return head_of(manifest)
+
+    def note(self, head: Head, kind: str, body: Mapping[str, Any], *, topic_id: str = "", next_: int | None = None) -> Head:
+        """Seals a note (`notes`) behind `head`; the new head. topic_id, next_: if the chain goes on with another topic, and
+        at a later offset.
+
+        Raises: Overtaken."""
+        name, digest = notes.store_note(self.store, head.topic, head.partition, kind, body)
+        end = head.next if next_ is None else next_
+        manifest = Manifest(
+            topic=head.topic, topic_id=topic_id or head.topic_id, partition=head.partition, sequence=head.sequence + 1,
+            previous=head.sha256, first=head.next, next=end, count=0, missing=end - head.next, root=merkle.root([]).hex(),
+            least_timestamp_ms=0, greatest_timestamp_ms=0, records=name, records_sha256=digest, leaves="",
+            leaves_sha256="", written_by=self._written_by, written_at=self._now(), format=NOTE,
+        )  # fmt: skip
+        found = self._seal(manifest)
+        if found is not None and (not found.is_note or found.records_sha256 != digest or found.previous != head.sha256):
+            raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by {found.written_by or 'another'}.")
+        return head_of(found or manifest)
+
+    def _seal(self, manifest: Manifest) -> Manifest | None:
+        """None: it is sealed. Else what was sealed in its place."""
+        name = manifest_name(manifest.topic, manifest.partition, manifest.sequence)
+        return None if self.store.create(name, manifest.encode()) else self._manifest(name)
 
     def records(self, topic: str, partition: int, first: int = 0, end: int | None = None) -> Iterator[MemoryRecord]:
         """Those at offsets from `first` up to, not including, `end`, in order.
@@ -77,6 +104,8 @@ class Archive:
 
     def segment(self, manifest: Manifest) -> list[MemoryRecord]:
         """The records that one manifest seals. Raises: as `records`."""
+        if manifest.is_note:
+            return []
         data = self.store.read(manifest.records)
         if data is None or sha256(data).hexdigest() != manifest.records_sha256:
             wrong = "is missing" if data is None else "is not what its manifest says"

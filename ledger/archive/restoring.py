@@ -15,13 +15,14 @@ from typing import Any, Protocol
 from ledger import failpoints
 from ledger.archive.archive import Archive
 from ledger.archive.layout import Names, Plan, lay_out, plan
-from ledger.core.chain import leaf_of
+from ledger.archive.notes import RESTORED
+from ledger.core.chain import Head, leaf_of
 from ledger.core.fold import RESTORE_POINTS, fold
 from ledger.core.published import Published, headers_of
 from ledger.core.recovery import Difference, diff
 from ledger.core.registers import Register
 from ledger.core.table import Held, RegisterTable
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, UsageError
 from ledger.ports import Clock, Codec, EventLog, MemoryRecord, Record, TopicPartition
 from ledger.reading import POLL_S, RECORDS_MAX
 
@@ -44,6 +45,8 @@ class RestoreTarget(Protocol):
 
     def flush(self) -> None:
         """Raises: as `write`."""
+
+    def topic_id(self, topic: str) -> str: ...
 
     def finish(self) -> None:
         """The topics get the settings that they must have, all at once: from then on they are a ledger's."""
@@ -90,11 +93,19 @@ class Restoring:
     keep: int = RESTORE_POINTS
     told: Callable[[str], object] = len
 
-    def run(self, archived: Names, restored: Names, partitions: int, before: int | None = None) -> Restored:
+    def run(
+        self, archived: Names, restored: Names, partitions: int, before: int | None = None, *, adopt: bool = False
+    ) -> Restored:
         """partitions: how many the topics are to have; before: how many they had (None: as many as the archive shows).
+        adopt: the archive goes on with the restored topics, and no more with those whose records it holds.
 
         Raises: UsageError, LedgerError: nothing is restored, or not all of it, and no role will start on that."""
         made = self._plan(archived, restored, partitions, before)
+        if adopt and (not made.exact or archived != restored):
+            raise UsageError(
+                f"The archive of {made.before} partitions of {archived.events} can't go on with {made.after} of "
+                f"{restored.events}.", hint="Leave out --adopt, and name another folder, or prefix, for a new archive.",
+            )  # fmt: skip
         begun = self.target.begin()
         if set(begun) != set(made.places()):
             raise LedgerError("The topics that are there have another number of partitions.", hint=BEGIN_ANEW)
@@ -109,10 +120,19 @@ class Restoring:
         jobs, differences = self._compare(table, restored_table)
         failpoints.hit("restore.read")
         if not differences:
+            for place, one in written.items() if adopt else ():
+                self._adopt(self.archive.head(*place), one.end)
             self.target.finish()
         found = [RestoredPartition(*place, one.end - one.filled, one.filled, begun[place], one.end, one.last_ms / 1000)
                  for place, one in written.items()]  # fmt: skip
         return Restored(tuple(found), made.exact, jobs, differences, dict(counts))
+
+    def _adopt(self, head: Head, end: int) -> None:
+        """A note in the chain: from here on it is of the restored topic. Repeated, it changes nothing."""
+        topic_id = self.target.topic_id(head.topic)
+        if head.sequence >= 0 and head.topic_id != topic_id:
+            body = {"from_topic_id": head.topic_id, "to_topic_id": topic_id, "sealed": head.next, "next": end}
+            self.archive.note(head, RESTORED, body, topic_id=topic_id, next_=end)
 
     def _plan(self, archived: Names, restored: Names, partitions: int, before: int | None) -> Plan:
         first = plan(self.archive, archived, restored, partitions, before, None)

@@ -63,7 +63,8 @@ def verify_partition(store: ObjectStore, topic: str, partition: int, anchors: Se
     reach = max((anchor.next for anchor in anchors if anchor.sequence < holding), default=0)
     named = {name for manifest in sealed for name in (manifest.records, manifest.leaves)}
     wanted = {manifest_name(topic, partition, sequence) for sequence in range(there)}
-    lying = [*store.names(f"records/{topic}/{partition}/"), *store.names(f"leaves/{topic}/{partition}/"), *names]
+    kinds = ("records", "leaves", "notes")
+    lying = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")] + names
     return Verdict(
         topic, partition, len(sealed), sum(manifest.count for manifest in sealed),
         sealed[-1].next if sealed else 0, max((anchor.next for anchor in anchors), default=0),
@@ -82,6 +83,11 @@ def _manifest(store: ObjectStore, name: str) -> Manifest | None:
 
 def _segment(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
     """What of the objects of one manifest is not as sealed."""
+    if manifest.is_note:
+        note = _read(store, manifest.records)
+        if note is None or sha256(note).hexdigest() != manifest.records_sha256:
+            yield Broken(manifest.sequence, manifest.first, f"{manifest.records} is missing or was altered")
+        return
     data, listed = _read(store, manifest.records), _read(store, manifest.leaves)
     altered = data is None or sha256(data).hexdigest() != manifest.records_sha256
     try:

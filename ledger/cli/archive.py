@@ -57,13 +57,17 @@ ArchivedPartitions = Annotated[
     int | None,
     typer.Option("--archived-partitions", metavar="N", min=1, help="How many the topics had; default: as it shows."),
 ]
+Adopt = Annotated[
+    bool,
+    typer.Option("--adopt", help="The old topics are gone for good: the archive goes on with these.", show_default=False),
+]
 
 
 @archive.command()
 @verb
 def restore(
     world: World, anchors: Anchors = None, unverified: Unverified = False, archived_prefix: ArchivedPrefix = None,
-    archived_partitions: ArchivedPartitions = None,
+    archived_partitions: ArchivedPartitions = None, adopt: Adopt = False,
 ) -> None:  # fmt: skip
     """Make both topics anew from the archive, on a cluster that has none or empty ones. Broken off, it goes on when it is
     run again; until it is done no role starts on them.
@@ -93,10 +97,12 @@ def restore(
                     f"{bad[0].broken[0].offset} on: {bad[0].broken[0].reason}. Nothing was restored.",
                     hint="See: jobledger audit verify",
                 )
-        done = restoring.run(archived, names, config.topic_settings().partitions, archived_partitions)
+        done = restoring.run(archived, names, config.topic_settings().partitions, archived_partitions, adopt=adopt)
     rows: list[dict[str, Any]] = [to_plain(one) for one in done.partitions]
     world.printer.rows(rows, RESTORED)
     _tell_restored(world, done)
+    if not adopt:
+        world.printer.note("the archive does not go on with these topics: name another folder, or prefix, for theirs")
     if done.differences:
         raise typer.Exit(1)
 

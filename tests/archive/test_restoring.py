@@ -12,9 +12,14 @@ import structlog
 from ledger.adapters import avro
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
+from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.memory.restoring import MemoryTarget
+from ledger.archive.archive import Archive
+from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.archive.layout import Names
 from ledger.archive.restoring import Restored, Restoring
+from ledger.archive.segments import store_segment
+from ledger.archive.verifying import verify
 from ledger.core.facts import AttemptEnded, AttemptStarted, JobResult
 from ledger.core.registers import Attempt, Result, partition_of
 from ledger.core.table import RegisterTable
@@ -23,6 +28,7 @@ from ledger.ports import Event, MemoryRecord
 from ledger.rejects import RejectsTopic
 from ledger.replaying import replay
 from ledger.roles.projector import Projector
+from tests.archive.given import read_out
 from tests.client.test_past import Remembered, live
 from tests.client.world import EVENTS, RECOVERY, REJECTS
 
@@ -71,10 +77,12 @@ class Emptied:
         self.log = MemoryLog({REJECTS: 1}, self.clock)
         self.restoring: set[str] = set()
 
-    def restore(self, target: MemoryTarget | None = None, archive: object = None) -> Restored:
+    def restore(
+        self, target: MemoryTarget | None = None, archive: Archive | None = None, adopt: bool = False
+    ) -> Restored:
         target = target or MemoryTarget(self.log, NAMES, self.partitions, self.restoring)
-        archive = archive or self.life.archive
-        return Restoring(archive, target, self.log, avro, self.clock).run(NAMES, NAMES, self.partitions)  # type: ignore[arg-type]
+        restoring = Restoring(archive or self.life.archive, target, self.log, avro, self.clock)
+        return restoring.run(NAMES, NAMES, self.partitions, adopt=adopt)
 
     def projector(self) -> Projector:
         parts = self.life.parts("projector", "p2", force=True, wrap=lambda _: self.log)
@@ -274,3 +282,82 @@ def test_an_archive_of_other_topics_is_told(life: Remembered) -> None:
     with pytest.raises(UsageError, match="more than 1"):
         restoring.run(NAMES, NAMES, 2, before=1)
     assert empty.restoring == set()
+
+
+def copied(life: Remembered) -> Archive:
+    store = MemoryObjects()
+    store.stored = dict(life.archive.store.stored)  # type: ignore[attr-defined]
+    return Archive(store, "restorer", lambda: "2026-01-01T00:00:00Z")
+
+
+def test_adopted_the_archive_goes_on_and_anchors_from_before_hold(life: Remembered) -> None:
+    empty, archive = Emptied(life, 2), copied(life)
+    anchors = [archive.head(*place) for place in archive.places()]
+    before = {place: list(archive.records(*place)) for place in archive.places()}
+    target = MemoryTarget(empty.log, NAMES, 2, empty.restoring)
+    told = empty.restore(target, archive, adopt=True)
+    stream = ReaderSegments(empty.log, archive, read_out)
+
+    def shapes() -> dict[tuple[str, int], PartitionShape]:
+        ends = empty.log.reader(NAMES).high_watermarks()
+        return {place: PartitionShape(target.topic_id(place[0]), 0, end) for place, end in ends.items()}
+
+    archiver = Archiver(archive, stream, shapes, empty.clock)
+    archiver.begin()
+    projector = empty.projector()
+    for _ in range(5):
+        projector.step()
+    while archiver.step():
+        pass
+    for place, records in before.items():
+        after = list(archive.records(*place))
+        assert after[: len(records)] == records
+        end = next(one.end for one in told.partitions if (one.topic, one.partition) == place)
+        there = [one for one in empty.log.records(*place) if one.offset() >= end]
+        assert after[len(records) :] == there
+    verdicts = verify(archive, anchors)
+    assert [one.broken for one in verdicts] == [()] * 4
+    assert all(one.proved == anchor.next for one, anchor in zip(verdicts, anchors, strict=True))
+    later = [archive.head(*place) for place in archive.places()]
+    assert all(one.proved == one.sealed for one in verify(archive, later))
+    with pytest.raises(LedgerError, match="made anew"):  # who still archives the old cluster is told
+        Archiver(archive, stream, life.shapes, empty.clock).begin()
+
+
+def test_adopting_twice_says_it_once(life: Remembered) -> None:
+    empty, archive = Emptied(life, 2), copied(life)
+
+    class Dies(MemoryTarget):
+        def finish(self) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        empty.restore(Dies(empty.log, NAMES, 2, empty.restoring), archive, adopt=True)
+    heads = [archive.head(*place) for place in archive.places()]
+    empty.restore(archive=archive, adopt=True)
+    assert [archive.head(*place) for place in archive.places()] == heads
+
+
+def test_other_partitions_are_not_adopted(life: Remembered) -> None:
+    empty = Emptied(life, 3)
+    with pytest.raises(UsageError, match="can't go on with 3"):
+        empty.restore(adopt=True)
+    assert empty.restoring == set()
+
+
+def test_a_note_beside_the_records_overtakes_nobody(life: Remembered) -> None:
+    archive = copied(life)
+    head = archive.head(EVENTS, 0)
+    record = MemoryRecord(EVENTS, 0, head.next, b"x", None)
+    archive.note(head, "other", {})
+    sealed = archive.seal(head, head.topic_id, store_segment(archive.store, head.next, [record], read_out))
+    assert (sealed.sequence, sealed.next) == (head.sequence + 2, head.next + 1)
+    assert verify(archive, [sealed])[0].broken == ()
+
+
+def test_a_note_that_was_altered_is_found(life: Remembered) -> None:
+    archive = copied(life)
+    head = archive.note(archive.head(EVENTS, 0), "other", {"says": "this"})
+    name = next(name for name in archive.store.names("notes/"))
+    archive.store.stored[name] = b"{}"  # type: ignore[attr-defined]
+    assert verify(archive, [head])[0].broken[0].sequence == head.sequence

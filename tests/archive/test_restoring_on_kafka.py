@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ledger import connect, wiring
+from ledger.adapters.kafka.cluster import Cluster
 from ledger.adapters.kafka.topics import check_topics, create_topics, require_topics
 from ledger.archive.archiving import Archiver, ReaderSegments
 from ledger.config import Config, load_config
@@ -36,6 +37,7 @@ from ledger.recorder import Recorder
 from ledger.replaying import replay
 from ledger.roles_main import run_projector
 from tests.servers import RunningBroker
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 PARTITIONS = 2
@@ -170,3 +172,31 @@ def test_killed_no_role_starts_on_it_and_the_next_one_goes_on(archived: Config, 
     assert check_topics(config.client(), config.topic_settings()) == []
     if "writing" not in point:  # what was handed over by then may have gone nowhere yet
         assert sum(row["resumed"] for row in json.loads(told.stdout)) > 0
+
+
+def test_a_cluster_that_lost_its_topics_goes_on_and_so_does_its_archive(archived: Config) -> None:
+    """The last one of this module: afterwards nothing is as it was."""
+    admin = Cluster(archived.client()).admin
+    before = raw(archived)
+    anchors = archived.dir / "before"
+    assert run(archived, "audit", "anchor", "--to", str(anchors)).returncode == 0
+    topics = [archived.topics.events, archived.topics.recovery]
+    for future in admin.delete_topics(topics, operation_timeout=30).values():
+        future.result(60)
+    until(lambda: not set(topics) & set(admin.list_topics(timeout=10).topics), "the topics are gone")
+    told = restore(archived, archived.topics.prefix, PARTITIONS, "--anchors", str(anchors), "--adopt")
+    assert told.returncode == 0, told.stderr
+    assert before <= raw(archived)
+    with projecting(archived):
+        connect(archived).declare("job-5", IntentKind.CANCEL, reason="enough")
+        assert replay(wiring.source(archived)).differences == ()
+    seal(archived)
+    assert before < archived_raw(archived)
+    checked = run(archived, "audit", "verify", "--anchors", str(anchors))
+    assert checked.returncode == 0, checked.stderr
+
+
+def archived_raw(config: Config) -> set[tuple]:
+    archive, topic = wiring.archive(config), config.topics.events
+    found = (record for p in range(PARTITIONS) for record in archive.records(topic, p))
+    return {(r.key(), r.value(), tuple(r.headers() or ()), r.timestamp()[1]) for r in found}

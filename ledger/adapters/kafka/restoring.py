@@ -97,6 +97,9 @@ class KafkaTarget:
         if self._trouble is not None:
             raise self._trouble
 
+    def topic_id(self, topic: str) -> str:
+        return self._cluster.shape([topic])[topic].id
+
     def finish(self) -> None:
         wanted = {spec.name: spec.config for spec in specs(self._settings)}
         self._alter(*(wanted[topic] for topic in self._topics), drop=_ONLY_THEN)

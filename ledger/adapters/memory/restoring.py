@@ -33,5 +33,8 @@ class MemoryTarget:
 
     def flush(self) -> None: ...
 
+    def topic_id(self, topic: str) -> str:
+        return f"restored {topic}"
+
     def finish(self) -> None:
         self.restoring.difference_update(self._topics)
