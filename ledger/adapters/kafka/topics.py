@@ -265,7 +265,7 @@ def _partitions(spec: TopicSpec, found: int) -> Problem:
     why = "the job id decides the partition, so with another count every job would be looked for in the wrong place"
     mend = (
         f"no command can: either set partitions = {found} in the configuration (if the topic was always so, and events "
-        f"and recovery have the same count), or bring the topics back from a copy of the brokers' data"
+        f"and recovery have the same count), or make the topics anew from the archive: jobledger archive restore"
     )
     return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
 
