@@ -37,6 +37,9 @@ NAMES = {
     "restore.writing": "a restore is about to hand over one more record",
     "restore.written": "all records are acknowledged, and nothing was compared yet",
     "restore.read": "what was restored is as it must be, and no role may start on it yet",
+    "compact.stored": "the objects of a day are stored joined, and no note says so",
+    "compact.noted": "a note says so, and what was joined still lies there",
+    "compact.deleted": "one more of what was joined is deleted",
     "retire.written": "they are committed, and the reconciler has done nothing after that",
 }
 

@@ -11,7 +11,8 @@ from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
 
-from ledger.archive import notes, parquet
+from ledger.archive import chains, notes, parquet
+from ledger.archive.chains import Chain, Joined
 from ledger.archive.objects import ObjectStore
 from ledger.archive.segments import Segment, manifest_name, manifests_prefix
 from ledger.core import merkle
@@ -29,6 +30,8 @@ class Archive:
 
     def __init__(self, store: ObjectStore, written_by: str = "", now: Callable[[], str] = str) -> None:
         self.store, self._written_by, self._now = store, written_by, now
+        self._chains: dict[tuple[str, int], Chain] = {}
+        self._opened: tuple[str, parquet.Opened] | None = None  # the joined object that was read last
 
     def places(self) -> list[tuple[str, int]]:
         """(topic, partition) of every chain, in order."""
@@ -42,7 +45,13 @@ class Archive:
 
     def manifests(self, topic: str, partition: int) -> Iterator[Manifest]:
         """In sequence. Raises: LedgerError at one that can't be read."""
-        return map(self._manifest, self.store.names(manifests_prefix(topic, partition)))
+        for sequence, manifest in enumerate(self.chain(topic, partition).manifests):
+            yield manifest or self._manifest(manifest_name(topic, partition, sequence))
+
+    def chain(self, topic: str, partition: int) -> Chain:
+        """As it lies there now."""
+        chain = self._chains[topic, partition] = chains.load(self.store, topic, partition)
+        return chain
 
     def seal(self, head: Head, topic_id: str, segment: Segment) -> Head:
         """Makes what was stored part of the archive; the new head. Sealing the same a second time changes nothing.
@@ -106,11 +115,31 @@ class Archive:
         """The records that one manifest seals. Raises: as `records`."""
         if manifest.is_note:
             return []
-        data = self.store.read(manifest.records)
+        place = manifest.topic, manifest.partition
+        joined = self._joined(manifest)
+        data = None if joined else self.store.read(manifest.records)
+        if data is None and joined is None and self.chain(*place):  # it may have been joined since the chain was read
+            joined = self._joined(manifest)
+        if joined is not None:
+            return self._open(joined).records(*place, manifest.first, manifest.next)
         if data is None or sha256(data).hexdigest() != manifest.records_sha256:
             wrong = "is missing" if data is None else "is not what its manifest says"
             raise LedgerError(f"{manifest.records} {wrong}.", hint="Run: jobledger audit verify")
         return parquet.read(data, manifest.topic, manifest.partition)
+
+    def _joined(self, manifest: Manifest) -> Joined | None:
+        chain = self._chains.get((manifest.topic, manifest.partition))
+        return chain.joined_of(manifest.sequence) if chain else None
+
+    def _open(self, joined: Joined) -> parquet.Opened:
+        """Those that follow are most likely asked for next."""
+        if self._opened is None or self._opened[0] != joined.records_sha256:
+            data = chains.read(self.store, joined.records)
+            if data is None or sha256(data).hexdigest() != joined.records_sha256:
+                wrong = "is missing" if data is None else "is not what the note about it says"
+                raise LedgerError(f"{joined.records} {wrong}.", hint="Run: jobledger audit verify")
+            self._opened = joined.records_sha256, parquet.Opened(data)
+        return self._opened[1]
 
     def _manifest(self, name: str) -> Manifest:
         try:

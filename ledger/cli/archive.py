@@ -1,4 +1,4 @@
-"""The verbs `archive status|restore`."""
+"""The verbs `archive status|compact|restore`."""
 
 from __future__ import annotations
 
@@ -57,6 +57,14 @@ ArchivedPartitions = Annotated[
     int | None,
     typer.Option("--archived-partitions", metavar="N", min=1, help="How many the topics had; default: as it shows."),
 ]
+COMPACTED = [
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition"),
+    Column("DAY", "day"),
+    Column("MANIFESTS", "manifests"),
+    Column("RECORDS", "records"),
+    Column("DROPPED", "removed"),
+]
 Adopt = Annotated[
     bool,
     typer.Option("--adopt", help="The old topics are gone for good: the archive goes on with these.", show_default=False),
@@ -105,6 +113,24 @@ def restore(
         world.printer.note("the archive does not go on with these topics: name another folder, or prefix, for theirs")
     if done.differences:
         raise typer.Exit(1)
+
+
+@archive.command()
+@verb
+def compact(world: World) -> None:
+    """Join the small objects of every day (UTC) that is over: three for each partition and day in place of three for each
+    batch. All that was sealed stays as it was sealed: anchors, proofs and `--as-of` hold.
+
+    Nothing is dropped before what takes its place was read back and a note in the chain names it. Killed, it is run again.
+    """
+    from ledger import wiring
+    from ledger.archive.joining import compact as compact_all
+    from ledger.plain import to_plain
+
+    with world.printer.progress("joining") as tell:
+        done = compact_all(wiring.archive(world.config), wiring.clock().time(), tell)
+    rows: list[dict[str, Any]] = [to_plain(one) for one in done]
+    world.printer.rows(rows, COMPACTED, empty="there is nothing to join")
 
 
 def _tell_restored(world: World, done: Restored) -> None:
