@@ -8,6 +8,7 @@ import random
 import runpy
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,7 @@ class Dying(MemoryObjects):
 def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
     _, whole, anchors = an_archive()
     wanted: dict[str, bytes] = {}
-    for at in range(0, 200, 1 if "REPETITIONS" in os.environ else 7):
+    for at in range(0, 200, 1 if "REPETITIONS" in os.environ else 8):
         store = Dying()
         store.stored, store.left = dict(whole.stored), at
         archive = Archive(store, "test", lambda: "2026-01-01T00:00:00Z")
@@ -253,6 +254,19 @@ def test_what_is_not_as_it_was_sealed_is_not_joined() -> None:
         compact(archive, LATER_S)
     assert manifest.records in store.stored
     assert verify(archive)[0].broken[0].sequence == 6
+
+
+def test_what_a_manifest_seals_and_its_object_does_not_hold_is_not_joined() -> None:
+    """Whoever wrote the manifest named an object of other records."""
+    archive, store, _ = an_archive()
+    manifest = list(archive.manifests(TOPIC, 0))[-1]
+    other = store.stored[next(archive.manifests(TOPIC, 1)).records]
+    store.stored[manifest.records] = other
+    name = f"manifests/{TOPIC}/0/{manifest.sequence:012}.json"
+    store.stored[name] = replace(manifest, records_sha256=sha256(other).hexdigest()).encode()
+    with pytest.raises(LedgerError, match="holds other records than were sealed"):
+        compact(archive, LATER_S)
+    assert manifest.records in store.stored
 
 
 def test_what_was_damaged_between_joining_and_clearing_keeps_what_it_was_made_of() -> None:
