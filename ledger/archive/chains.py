@@ -20,7 +20,7 @@ from ledger.archive.segments import manifest_name, manifests_prefix
 from ledger.core.chain import Manifest, decode
 from ledger.errors import LedgerError, UsageError
 
-BUNDLE = ".jsonl.gz"
+LINES = ".jsonl.gz"
 _TRIES = 3
 
 
@@ -63,7 +63,7 @@ def joined_prefix(topic: str, partition: int) -> str:
     return f"joined/{topic}/{partition}/"
 
 
-def bundle_of(manifests: Iterable[Manifest]) -> bytes:
+def lines_of(manifests: Iterable[Manifest]) -> bytes:
     """The same manifests give the same bytes. Any gunzip reads them."""
     return gzip.compress(b"".join(one.encode() + b"\n" for one in manifests), mtime=0)
 
@@ -85,15 +85,15 @@ def _load(store: ObjectStore, topic: str, partition: int, reach: int) -> tuple[C
     numbers = {int(stem) for name in listed if (stem := name.rpartition("/")[2].removesuffix(".json")).isdecimal()}
     found = {number: store.read(manifest_name(topic, partition, number)) for number in sorted(numbers)}
     singles = {number: _decoded(data) for number, data in found.items()}
-    bundles = {
+    listings = {
         name: data for name in store.names(joined_prefix(topic, partition))
-        if name.endswith(BUNDLE) and (data := store.read(name)) is not None
+        if name.endswith(LINES) and (data := store.read(name)) is not None
     }  # fmt: skip
-    inside = {name: _unbundled(data) for name, data in bundles.items()}
+    inside = {name: _unpacked(data) for name, data in listings.items()}
     said = _said(store, [*singles.values(), *(one for manifests in inside.values() for one in manifests)])
     joined: list[Joined] = []
     for one in sorted(said, key=lambda one: (one.first_sequence, -one.last_sequence)):
-        whole = one.manifests in bundles and sha256(bundles[one.manifests]).hexdigest() == one.manifests_sha256
+        whole = one.manifests in listings and sha256(listings[one.manifests]).hexdigest() == one.manifests_sha256
         fits = whole and len(inside[one.manifests]) == one.last_sequence - one.first_sequence + 1
         if fits and (not joined or one.first_sequence > joined[-1].last_sequence):
             joined.append(one)
@@ -138,7 +138,7 @@ def _decoded(data: bytes | None) -> Manifest | None:
         return None
 
 
-def _unbundled(data: bytes) -> list[Manifest | None]:
+def _unpacked(data: bytes) -> list[Manifest | None]:
     try:
         return [_decoded(line) for line in gzip.decompress(data).splitlines()]
     except (OSError, EOFError, zlib.error):

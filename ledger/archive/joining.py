@@ -128,14 +128,14 @@ class _Partition:
             leaves.append(pack(own))
         day, last = _day(run), run[-1]
         stem = f"{chains.joined_prefix(*self._place)}{day}/{run[0].sequence:012}-{last.sequence:012}"
-        wanted = {chains.BUNDLE: chains.bundle_of(run), ".parquet": parquet.join(tables), ".leaves": b"".join(leaves)}
+        wanted = {chains.LINES: chains.lines_of(run), ".parquet": parquet.join(tables), ".leaves": b"".join(leaves)}
         named = {}
         for suffix, data in wanted.items():
             named[suffix] = store_object(store, stem, last.sha256, suffix, data, data.__eq__)
             if store.read(named[suffix][0]) != data:
                 raise LedgerError(f"{named[suffix][0]} does not come back as it was stored.")
         return Joined(
-            run[0].sequence, last.sequence, day, last.sha256, *named[chains.BUNDLE], *named[".parquet"], *named[".leaves"]
+            run[0].sequence, last.sequence, day, last.sha256, *named[chains.LINES], *named[".parquet"], *named[".leaves"]
         )
 
     def _clear(self, chain: Chain) -> list[tuple[Joined, int]]:
