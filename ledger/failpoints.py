@@ -34,6 +34,12 @@ NAMES = {
     "clean.unasked": "a job is over, nothing of its blobs is deleted yet",
     "clean.answered": "its blobs are deleted, and its facts still stand in the log",
     "retire.unwritten": "result and tombstones are about to be written",
+    "restore.writing": "a restore is about to hand over one more record",
+    "restore.written": "all records are acknowledged, and nothing was compared yet",
+    "restore.read": "what was restored is as it must be, and no role may start on it yet",
+    "compact.stored": "the objects of a day are stored joined, and no note says so",
+    "compact.noted": "a note says so, and what was joined still lies there",
+    "compact.deleted": "one more of what was joined is deleted",
     "retire.written": "they are committed, and the reconciler has done nothing after that",
 }
 

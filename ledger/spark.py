@@ -19,10 +19,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ledger import wiring
-from ledger.archive.archive import Archive
+from ledger.archive.archive import Archive, File
 from ledger.archive.parquet import SCHEMA
 from ledger.config import Config
-from ledger.core.chain import decode
 
 SHAPE = (
     "partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
@@ -46,25 +45,25 @@ def recovery(spark: SparkSession, config: Config) -> DataFrame:
 
 def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
     archive = wiring.archive(config)
-    manifests = [
-        manifest.encode()
+    files = [
+        tuple(file)
         for place, partition in archive.places() if place == topic
-        for manifest in archive.manifests(topic, partition)
+        for file in archive.files(topic, partition)
     ]  # fmt: skip
-    slices = max(1, min(len(manifests), spark.sparkContext.defaultParallelism * 4))
-    rows = spark.sparkContext.parallelize(manifests, slices).mapPartitions(
+    slices = max(1, min(len(files), spark.sparkContext.defaultParallelism * 4))
+    rows = spark.sparkContext.parallelize(files, slices).mapPartitions(
         partial(_read, partial(wiring.archive, config))
     )
     return spark.createDataFrame(rows, SHAPE, verifySchema=False)
 
 
-def _read(opened: Callable[[], Archive], manifests: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
-    """One task: manifests to the records that they seal. As plain rows: batches of Arrow would ask for pandas."""
+def _read(opened: Callable[[], Archive], files: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[Any, ...]]:
+    """One task: files to the records in them. As plain rows: batches of Arrow would ask for pandas."""
     archive = opened()
-    for manifest in map(decode, manifests):
-        table = pq.read_table(pa.BufferReader(archive.data(manifest)))
+    for file in (File(*file) for file in files):
+        table = pq.read_table(pa.BufferReader(archive.file(file)))
         columns = [
             table.column(name).to_pylist() if name in table.schema.names else [None] * len(table)
             for name in SCHEMA.names
         ]
-        yield from ((manifest.partition, *row) for row in zip(*columns, strict=True))
+        yield from ((file.partition, *row) for row in zip(*columns, strict=True))

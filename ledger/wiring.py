@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ledger.archive.decoding import Decoded
     from ledger.archive.objects import ObjectStore
     from ledger.archive.querying import Queries
+    from ledger.archive.restoring import Restoring
     from ledger.archive.status import Progress
     from ledger.bundling import About, Bundle
     from ledger.core.moment import Moment, Places
@@ -231,6 +232,18 @@ def archive_progress(config: Config) -> list[Progress]:
         archive(config), archived_partitions(config), lambda begin: first_times(config.client(), begin), _lag_s(config),
         clock().time(),
     )  # fmt: skip
+
+
+def restoring(config: Config, told: Callable[[str], object]) -> Restoring:
+    """Raises: as `archive` and `event_log`."""
+    from ledger.adapters import avro
+    from ledger.adapters.kafka.restoring import KafkaTarget
+
+    kept, target = archive(config), KafkaTarget(config.client(), config.topic_settings())
+    from ledger.archive.restoring import Restoring
+
+    keep = config.projector.restore_points
+    return Restoring(kept, target, event_log(config), avro, clock(), keep=keep, told=told)
 
 
 def past(config: Config, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Places]:

@@ -6,15 +6,18 @@ create it. Of two archivers at work the slower one finds its number taken, and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from hashlib import sha256
+from typing import Any, NamedTuple
 
-from ledger.archive import parquet
+from ledger.archive import chains, notes, parquet
+from ledger.archive.chains import Chain, Joined
 from ledger.archive.objects import ObjectStore
 from ledger.archive.segments import Segment, manifest_name, manifests_prefix
-from ledger.core.chain import Head, Manifest, decode, head_of
-from ledger.errors import LedgerError
+from ledger.core import merkle
+from ledger.core.chain import NOTE, Head, Manifest, decode, head_of
+from ledger.errors import LedgerError, TemporaryError
 from ledger.ports import MemoryRecord
 
 
@@ -22,11 +25,22 @@ class Overtaken(LedgerError):
     """Another archiver has sealed this place: begin again from the head that is there now. Nothing is lost."""
 
 
+class File(NamedTuple):
+    """A Parquet file of one partition's records, and its SHA-256."""
+
+    topic: str
+    partition: int
+    name: str
+    sha256: str
+
+
 class Archive:
     """The chains of manifests in a store. written_by, now: who seals, and the time (RFC 3339) that a manifest tells."""
 
     def __init__(self, store: ObjectStore, written_by: str = "", now: Callable[[], str] = str) -> None:
         self.store, self._written_by, self._now = store, written_by, now
+        self._chains: dict[tuple[str, int], Chain] = {}
+        self._opened: tuple[str, parquet.Opened] | None = None  # the joined object that was read last
 
     def places(self) -> list[tuple[str, int]]:
         """(topic, partition) of every chain, in order."""
@@ -40,7 +54,13 @@ class Archive:
 
     def manifests(self, topic: str, partition: int) -> Iterator[Manifest]:
         """In sequence. Raises: LedgerError at one that can't be read."""
-        return map(self._manifest, self.store.names(manifests_prefix(topic, partition)))
+        for sequence, manifest in enumerate(self.chain(topic, partition).manifests):
+            yield manifest or self._manifest(manifest_name(topic, partition, sequence))
+
+    def chain(self, topic: str, partition: int) -> Chain:
+        """As it lies there now."""
+        chain = self._chains[topic, partition] = chains.load(self.store, topic, partition)
+        return chain
 
     def seal(self, head: Head, topic_id: str, segment: Segment) -> Head:
         """Makes what was stored part of the archive; the new head. Sealing the same a second time changes nothing.
@@ -56,13 +76,38 @@ class Archive:
             previous=head.sha256, missing=segment.next - segment.first - segment.count,
             written_by=self._written_by, written_at=self._now(), **asdict(segment),
         )  # fmt: skip
-        name = manifest_name(head.topic, head.partition, manifest.sequence)
-        if not self.store.create(name, manifest.encode()):
-            found = self._manifest(name)
-            if {**asdict(found), **asdict(segment)} != asdict(found) or found.previous != head.sha256:
-                raise Overtaken(f"{name} was sealed by {found.written_by or 'another archiver'}.")
-            manifest = found  # our own, whose answer was lost; or that of another who had stored the very same
+        while (found := self._seal(manifest)) is not None:
+            if {**asdict(found), **asdict(segment)} == asdict(found) and found.previous == manifest.previous:
+                return head_of(found)  # our own, whose answer was lost; or that of another who had stored the very same
+            beside = found.is_note and (found.topic_id, found.next) == (topic_id, manifest.first)
+            if not beside or found.previous != manifest.previous:
+                raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by "
+                                f"{found.written_by or 'another archiver'}.")  # fmt: skip
+            manifest = replace(manifest, sequence=found.sequence + 1, previous=found.sha256)
         return head_of(manifest)
+
+    def note(self, head: Head, kind: str, body: Mapping[str, Any], *, topic_id: str = "", next_: int | None = None) -> Head:
+        """Seals a note (`notes`) behind `head`; the new head. topic_id, next_: if the chain goes on with another topic, and
+        at a later offset.
+
+        Raises: Overtaken."""
+        name, digest = notes.store_note(self.store, head.topic, head.partition, kind, body)
+        end = head.next if next_ is None else next_
+        manifest = Manifest(
+            topic=head.topic, topic_id=topic_id or head.topic_id, partition=head.partition, sequence=head.sequence + 1,
+            previous=head.sha256, first=head.next, next=end, count=0, missing=end - head.next, root=merkle.root([]).hex(),
+            least_timestamp_ms=0, greatest_timestamp_ms=0, records=name, records_sha256=digest, leaves="",
+            leaves_sha256="", written_by=self._written_by, written_at=self._now(), format=NOTE,
+        )  # fmt: skip
+        found = self._seal(manifest)
+        if found is not None and (not found.is_note or found.records_sha256 != digest or found.previous != head.sha256):
+            raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by {found.written_by or 'another'}.")
+        return head_of(found or manifest)
+
+    def _seal(self, manifest: Manifest) -> Manifest | None:
+        """None: it is sealed. Else what was sealed in its place."""
+        name = manifest_name(manifest.topic, manifest.partition, manifest.sequence)
+        return None if self.store.create(name, manifest.encode()) else self._manifest(name)
 
     def records(self, topic: str, partition: int, first: int = 0, end: int | None = None) -> Iterator[MemoryRecord]:
         """Those at offsets from `first` up to, not including, `end`, in order.
@@ -77,15 +122,57 @@ class Archive:
 
     def segment(self, manifest: Manifest) -> list[MemoryRecord]:
         """The records that one manifest seals. Raises: as `records`."""
-        return parquet.read(self.data(manifest), manifest.topic, manifest.partition)
-
-    def data(self, manifest: Manifest) -> bytes:
-        """The object itself, as it was sealed. Raises: as `records`."""
-        data = self.store.read(manifest.records)
+        if manifest.is_note:
+            return []
+        place = manifest.topic, manifest.partition
+        joined = self._joined(manifest)
+        data = None if joined else self.store.read(manifest.records)
+        if data is None and joined is None and self.chain(*place):  # it may have been joined since the chain was read
+            joined = self._joined(manifest)
+        if joined is not None:
+            return self._open(joined).records(*place, manifest.first, manifest.next)
         if data is None or sha256(data).hexdigest() != manifest.records_sha256:
             wrong = "is missing" if data is None else "is not what its manifest says"
             raise LedgerError(f"{manifest.records} {wrong}.", hint="Run: jobledger audit verify")
+        return parquet.read(data, manifest.topic, manifest.partition)
+
+    def files(self, topic: str, partition: int) -> list[File]:
+        """The Parquet files that hold the records of a partition, each once, in order of their offsets.
+
+        Raises: LedgerError at a manifest that can't be read."""
+        chain, found = self.chain(topic, partition), dict[File, None]()
+        for sequence, manifest in enumerate(chain.manifests):
+            one = manifest or self._manifest(manifest_name(topic, partition, sequence))
+            joined = chain.joined_of(sequence)
+            if joined is not None:
+                found[File(topic, partition, joined.records, joined.records_sha256)] = None
+            elif not one.is_note:
+                found[File(topic, partition, one.records, one.records_sha256)] = None
+        return list(found)
+
+    def file(self, file: File) -> bytes:
+        """One of them, as it was sealed. Raises: LedgerError if it is not; TemporaryError if it was joined meanwhile."""
+        data = chains.read(self.store, file.name)
+        if data is None and file not in self.files(file.topic, file.partition):
+            raise TemporaryError(f"{file.name} was joined with others meanwhile.", hint="Ask again.")
+        if data is None or sha256(data).hexdigest() != file.sha256:
+            wrong = "is missing" if data is None else "is not what was sealed"
+            raise LedgerError(f"{file.name} {wrong}.", hint="Run: jobledger audit verify")
         return data
+
+    def _joined(self, manifest: Manifest) -> Joined | None:
+        chain = self._chains.get((manifest.topic, manifest.partition))
+        return chain.joined_of(manifest.sequence) if chain else None
+
+    def _open(self, joined: Joined) -> parquet.Opened:
+        """Those that follow are most likely asked for next."""
+        if self._opened is None or self._opened[0] != joined.records_sha256:
+            data = chains.read(self.store, joined.records)
+            if data is None or sha256(data).hexdigest() != joined.records_sha256:
+                wrong = "is missing" if data is None else "is not what the note about it says"
+                raise LedgerError(f"{joined.records} {wrong}.", hint="Run: jobledger audit verify")
+            self._opened = joined.records_sha256, parquet.Opened(data)
+        return self._opened[1]
 
     def _manifest(self, name: str) -> Manifest:
         try:

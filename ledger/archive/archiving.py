@@ -130,7 +130,8 @@ def _must_be_the_same(head: Head, shape: PartitionShape) -> None:
         raise LedgerError(
             f"{head.topic} was made anew: the archive holds the records of another topic of that name "
             f"(id {head.topic_id}, now {shape.topic_id}).",
-            hint="Name another folder, or prefix, for the archive of the new one.",
+            hint="Name another folder, or prefix, for the archive of the new one. If it was to be restored from this "
+            "archive: jobledger archive restore --adopt",
         )
     if shape.end < head.next:
         raise LedgerError(

@@ -1,4 +1,5 @@
-"""The port to what an archive lies in: objects that are created once, read whole, and never changed.
+"""The port to what an archive lies in: objects that are created once, read whole, never changed, and deleted
+only by who joins them.
 
 Adapters: `adapters/memory/objects`, `adapters/local/objects` (a folder), `adapters/s3/objects` (a bucket). One contract
 (tests/contract/test_objects.py).
@@ -25,6 +26,9 @@ class ObjectStore(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """None: there is none."""
+
+    def delete(self, name: str) -> None:
+        """Durably. One that is not there is deleted already."""
 
     def names(self, prefix: str) -> list[str]:
         """The names that begin with the prefix (empty, or parts with a `/` behind each), in order. All or an exception."""

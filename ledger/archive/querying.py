@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.archive import views
-from ledger.archive.archive import Archive
+from ledger.archive.archive import Archive, File
 from ledger.archive.parquet import SCHEMA
 from ledger.core.chain import Manifest
 from ledger.errors import LedgerError, UsageError
@@ -90,7 +90,7 @@ def opened(archive: Archive, topics: Topics, sure_from_s: Sure) -> Iterator[Quer
             for place, partition in archive.places():
                 if place == topic:
                     manifests = list(archive.manifests(topic, partition))
-                    _fetch(archive, manifests, folder / name / f"partition={partition}")
+                    _fetch(archive, archive.files(topic, partition), folder / name / f"partition={partition}")
                     sealed.append(_sealed(manifests, sure_from_s(manifests)))
         sure_s = max((one.sure_from_s for one in sealed if one.topic == topics.recovery), default=0.0)
         with duckdb.connect(":memory:", config=_CLOSED) as database:
@@ -121,18 +121,18 @@ def _empty(folder: Path) -> None:
     pq.write_table(SCHEMA.empty_table(), folder / "none.parquet")
 
 
-def _fetch(archive: Archive, manifests: Sequence[Manifest], folder: Path) -> None:
+def _fetch(archive: Archive, files: Sequence[File], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
-    def fetch(manifest: Manifest) -> None:
-        data = archive.data(manifest)
+    def fetch(number: int, file: File) -> None:
+        data = archive.file(file)
         try:
-            (folder / f"{manifest.sequence}.parquet").write_bytes(data)
+            (folder / f"{number}.parquet").write_bytes(data)
         except OSError as error:
-            raise LedgerError(f"Can't keep {manifest.records} in {folder}: {error}", hint=_ROOM) from error
+            raise LedgerError(f"Can't keep {file.name} in {folder}: {error}", hint=_ROOM) from error
 
     with ThreadPoolExecutor(_FETCHERS) as pool:
-        for _ in pool.map(fetch, manifests):
+        for _ in pool.map(fetch, range(len(files)), files):
             pass
 
 

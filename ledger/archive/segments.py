@@ -86,15 +86,15 @@ def store_segment(
             return False
 
     in_file, in_list = parquet.encode(records, decoded), pack(leaves)
-    records_name, records_sha256 = _store(store, f"records/{where}", root, ".parquet", in_file, same)
-    leaves_name, leaves_sha256 = _store(store, f"leaves/{where}", root, ".leaves", in_list, in_list.__eq__)
+    records_name, records_sha256 = store_object(store, f"records/{where}", root, ".parquet", in_file, same)
+    leaves_name, leaves_sha256 = store_object(store, f"leaves/{where}", root, ".leaves", in_list, in_list.__eq__)
     return Segment(
         first, next_, len(records), root, min(times), max(times), records_name, records_sha256, leaves_name,
         leaves_sha256,
     )  # fmt: skip
 
 
-def _store(
+def store_object(
     store: ObjectStore, stem: str, root: str, suffix: str, data: bytes, same: Callable[[bytes], bool]
 ) -> tuple[str, str]:
     """Name and digest of an object that holds the data. One of that name that holds something else, as a disk may do, is

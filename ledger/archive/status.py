@@ -53,7 +53,8 @@ def sure_from_s(manifests: Iterable[Manifest], lag_s: float) -> float:
     """The oldest moment, in seconds since the epoch, of which an archive is sure to hold everything: compaction spares what
     is younger than the lag, so what was sealed later than that may have had gaps already. lag_s: the topic's
     min.compaction.lag."""
-    late = [sealed - lag_s for one in manifests if (sealed := _time_s(one)) - one.least_timestamp_ms / 1000 > lag_s]
+    times = [(_time_s(one), one.least_timestamp_ms / 1000) for one in manifests if not one.is_note]
+    late = [sealed - lag_s for sealed, oldest in times if sealed - oldest > lag_s]
     return max(late, default=0.0)
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise, zip_longest
 
-from ledger.archive import parquet
+from ledger.archive import chains, parquet
 from ledger.archive.archive import Archive
+from ledger.archive.chains import Chain, Joined
 from ledger.archive.objects import ObjectStore
-from ledger.archive.segments import Leaf, leaves_of, manifest_name, manifests_prefix, unpack
+from ledger.archive.segments import Leaf, leaves_of, manifest_name, unpack
 from ledger.core import merkle
-from ledger.core.chain import Broken, Head, Manifest, broken_links, decode
-from ledger.errors import UsageError
+from ledger.core.chain import Broken, Head, Manifest, broken_links
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +51,47 @@ def verify(archive: Archive, anchors: Iterable[Head] = ()) -> list[Verdict]:
 
 
 def verify_partition(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head]) -> Verdict:
-    names = store.names(manifests_prefix(topic, partition))
-    numbers = [int(stem) for name in names if (stem := name.rpartition("/")[2].removesuffix(".json")).isdecimal()]
-    there = max([*numbers, *(anchor.sequence for anchor in anchors)], default=-1) + 1
-    manifests = [_manifest(store, manifest_name(topic, partition, sequence)) for sequence in range(there)]
+    """What is joined while we read moves: then it is read again."""
+    reach = max((anchor.sequence for anchor in anchors), default=-1) + 1
+    chain = chains.load(store, topic, partition, reach)
+    while True:
+        verdict = _verdict(store, topic, partition, anchors, chain)
+        if not verdict.broken or (again := chains.load(store, topic, partition, reach)).joined == chain.joined:
+            return verdict
+        chain = again
+
+
+def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], chain: Chain) -> Verdict:
+    manifests, there = chain.manifests, len(chain.manifests)
     links = broken_links(topic, partition, manifests, {anchor.sequence: anchor.sha256 for anchor in anchors})
     sealed = [manifest for manifest in manifests if manifest is not None]
-    altered = [one for manifest in sealed for one in _segment(store, manifest)]
+    altered = [one for manifest in sealed if not chain.joined_of(manifest.sequence) for one in _segment(store, manifest)]
+    for joined in chain.joined:
+        run = [manifest for manifest in sealed if joined.covers(manifest.sequence)]
+        altered += _joined(store, joined, run)
     # What hangs on a manifest that does not hold is proved by nobody, unless an anchor lies below it.
     holding = min((one.sequence for one in links), default=there)
     reach = max((anchor.next for anchor in anchors if anchor.sequence < holding), default=0)
     named = {name for manifest in sealed for name in (manifest.records, manifest.leaves)}
-    wanted = {manifest_name(topic, partition, sequence) for sequence in range(there)}
-    lying = [*store.names(f"records/{topic}/{partition}/"), *store.names(f"leaves/{topic}/{partition}/"), *names]
+    named |= {name for one in chain.joined for name in (one.manifests, one.records, one.leaves)}
+    named |= {manifest_name(topic, partition, sequence) for sequence in range(there)}
+    kinds = ("records", "leaves", "notes", "joined", "manifests")
+    lying = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")]
     return Verdict(
         topic, partition, len(sealed), sum(manifest.count for manifest in sealed),
         sealed[-1].next if sealed else 0, max((anchor.next for anchor in anchors), default=0),
         min([reach, *(one.offset for one in altered)]),
         tuple(sorted({*links, *altered}, key=lambda one: (one.offset, one.sequence))),
-        tuple(name for name in lying if name not in named and name not in wanted),
+        tuple(name for name in lying if name not in named),
     )  # fmt: skip
-
-
-def _manifest(store: ObjectStore, name: str) -> Manifest | None:
-    try:
-        return decode(store.read(name) or b"")
-    except ValueError:
-        return None
 
 
 def _segment(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
     """What of the objects of one manifest is not as sealed."""
-    data, listed = _read(store, manifest.records), _read(store, manifest.leaves)
+    if manifest.is_note:
+        yield from _note(store, manifest)
+        return
+    data, listed = chains.read(store, manifest.records), chains.read(store, manifest.leaves)
     altered = data is None or sha256(data).hexdigest() != manifest.records_sha256
     try:
         leaves = leaves_of(parquet.read(data or b"", manifest.topic, manifest.partition))
@@ -92,25 +101,53 @@ def _segment(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
         return
     sound = _root(leaves) == manifest.root and _in_order(leaves, manifest)
     if not sound:
-        yield _first_wrong(manifest, leaves, _trusted(listed, manifest))
+        yield _first_wrong(manifest, leaves, _trusted(listed, manifest.leaves_sha256), manifest.records)
     elif altered:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.records} was altered, beside its records")
     if listed is None or sha256(listed).hexdigest() != manifest.leaves_sha256:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} is missing or was altered")
 
 
-def _read(store: ObjectStore, name: str) -> bytes | None:
-    """The name comes from a manifest, which may be anybody's."""
+def _note(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
+    note = chains.read(store, manifest.records)
+    if note is None or sha256(note).hexdigest() != manifest.records_sha256:
+        yield Broken(manifest.sequence, manifest.first, f"{manifest.records} is missing or was altered")
+
+
+def _joined(store: ObjectStore, joined: Joined, run: Sequence[Manifest]) -> Iterator[Broken]:
+    """What of the objects of a joined run is not as its manifests seal it. run: those manifests that can be read."""
+    segments = [manifest for manifest in run if not manifest.is_note]
+    for manifest in run:
+        if manifest.is_note:
+            yield from _note(store, manifest)
+    if not segments:
+        return
+    first, (topic, partition) = segments[0], (run[0].topic, run[0].partition)
+    data, listed = chains.read(store, joined.records), chains.read(store, joined.leaves)
+    altered = data is None or sha256(data).hexdigest() != joined.records_sha256
+    sealed = _trusted(listed, joined.leaves_sha256)
+    if sealed is None:
+        yield Broken(first.sequence, first.first, f"{joined.leaves} is missing or was altered")
+    found: list[Broken] = []
     try:
-        return store.read(name)
-    except UsageError:
-        return None
+        opened = parquet.Opened(data or b"")
+        for manifest in segments:
+            leaves = leaves_of(opened.records(topic, partition, manifest.first, manifest.next))
+            if _root(leaves) != manifest.root or not _in_order(leaves, manifest):
+                own = None if sealed is None else [leaf for leaf in sealed if manifest.first <= leaf.offset < manifest.next]
+                found.append(_first_wrong(manifest, leaves, own, joined.records))
+    except ValueError as error:
+        why = "is missing" if data is None else f"can't be read: {error}"
+        found = [Broken(first.sequence, first.first, f"{joined.records} {why}")]
+    if altered and not found:
+        found = [Broken(first.sequence, first.first, f"{joined.records} was altered, beside its records")]
+    yield from found
 
 
-def _first_wrong(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] | None) -> Broken:
+def _first_wrong(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] | None, name: str) -> Broken:
     """The record at which what is there departs from what was sealed."""
     if sealed is None:
-        reason = f"{manifest.records} does not hold the records that were sealed; which of them, nobody can tell any more"
+        reason = f"{name} does not hold the records that were sealed; which of them, nobody can tell any more"
         return Broken(manifest.sequence, manifest.first, reason)
     for there, wanted in zip_longest(found, sealed):
         if wanted is None:
@@ -125,8 +162,8 @@ def _first_wrong(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Lea
     return Broken(manifest.sequence, manifest.first, "the records are as the leaves say, which the manifest denies")
 
 
-def _trusted(listed: bytes | None, manifest: Manifest) -> list[Leaf] | None:
-    return unpack(listed) if listed is not None and sha256(listed).hexdigest() == manifest.leaves_sha256 else None
+def _trusted(listed: bytes | None, digest: str) -> list[Leaf] | None:
+    return unpack(listed) if listed is not None and sha256(listed).hexdigest() == digest else None
 
 
 def _root(leaves: Sequence[Leaf]) -> str:

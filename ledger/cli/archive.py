@@ -1,17 +1,20 @@
-"""The verbs on the archive: `archive status`; `archive query` stands beside."""
+"""The verbs `archive status|snapshot|compact|restore`; `archive query` stands beside."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ledger.cli import querying
 from ledger.cli.options import World, verb
-from ledger.cli.output import Column, age
+from ledger.cli.output import Column, age, utc
+from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
+    from ledger.archive.restoring import Restored
     from ledger.archive.status import Progress
 
 archive = typer.Typer(help="What is kept when compaction has removed it from its topic.", no_args_is_help=True)
@@ -30,9 +33,116 @@ PROGRESS = [
     Column("OLDEST WAITING", "oldest_s", _age),
     Column("HEADROOM", "headroom_s", _age),
 ]
-
-
+RESTORED = [
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition"),
+    Column("RECORDS", "records"),
+    Column("FILLED", "filled"),
+    Column("RESUMED", "resumed"),
+    Column("END", "end"),
+    Column("LAST RECORD", "last_s", lambda seconds: utc(seconds) if seconds else "-"),
+]
+Anchors = Annotated[
+    Path | None,
+    typer.Option("--anchors", metavar="FILE", help="What `audit anchor --to` has kept: restore only what they prove."),
+]
+Unverified = Annotated[
+    bool,
+    typer.Option("--unverified", help="Do not read all of the archive before, as `audit verify` does.", show_default=False),
+]
+ArchivedPrefix = Annotated[
+    str | None,
+    typer.Option("--archived-prefix", metavar="PREFIX", help="Prefix of the topics in the archive; default: as it is now."),
+]
+ArchivedPartitions = Annotated[
+    int | None,
+    typer.Option("--archived-partitions", metavar="N", min=1, help="How many the topics had; default: as it shows."),
+]
 SNAPSHOT = [Column("TOPIC", "topic"), Column("PARTITION", "partition"), Column("UP TO", "next")]
+COMPACTED = [
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition"),
+    Column("DAY", "day"),
+    Column("MANIFESTS", "manifests"),
+    Column("RECORDS", "records"),
+    Column("DROPPED", "removed"),
+]
+Adopt = Annotated[
+    bool,
+    typer.Option("--adopt", help="The old topics are gone for good: the archive goes on with these.", show_default=False),
+]
+
+
+@archive.command()
+@verb
+def restore(
+    world: World, anchors: Anchors = None, unverified: Unverified = False, archived_prefix: ArchivedPrefix = None,
+    archived_partitions: ArchivedPartitions = None, adopt: Adopt = False,
+) -> None:  # fmt: skip
+    """Make both topics anew from the archive, on a cluster that has none or empty ones. Broken off, it goes on when it is
+    run again; until it is done no role starts on them.
+
+    Every record keeps its key, value, headers and append time. With as many partitions as before it keeps its offset too;
+    with another number (LEDGER_TOPICS__PARTITIONS) jobs move. Stop everything that writes before.
+    """
+    from ledger import wiring
+    from ledger.archive import anchors as kept
+    from ledger.archive.layout import Names
+    from ledger.archive.verifying import verify
+    from ledger.plain import to_plain
+
+    config = world.config
+    topics, prefix = config.topics, config.topics.prefix if archived_prefix is None else archived_prefix
+    names = Names(topics.events, topics.recovery)
+    archived = Names(*(prefix + name.removeprefix(topics.prefix) for name in names))
+    heads = [one for one in (kept.read(anchors) if anchors is not None else []) if one.topic in archived]
+    with world.printer.progress("restoring") as tell:
+        restoring = wiring.restoring(config, tell)
+        if not unverified:
+            tell("verifying the archive")
+            bad = [one for one in verify(restoring.archive, heads) if one.topic in archived and one.broken]
+            if bad:
+                raise LedgerError(
+                    f"{bad[0].topic}[{bad[0].partition}] is not in the archive as it was sealed, from offset "
+                    f"{bad[0].broken[0].offset} on: {bad[0].broken[0].reason}. Nothing was restored.",
+                    hint="See: jobledger audit verify",
+                )
+        done = restoring.run(archived, names, config.topic_settings().partitions, archived_partitions, adopt=adopt)
+    rows: list[dict[str, Any]] = [to_plain(one) for one in done.partitions]
+    world.printer.rows(rows, RESTORED)
+    _tell_restored(world, done)
+    if not adopt:
+        world.printer.note("the archive does not go on with these topics: name another folder, or prefix, for theirs")
+    if done.differences:
+        raise typer.Exit(1)
+
+
+@archive.command()
+@verb
+def compact(world: World) -> None:
+    """Join the small objects of every day (UTC) that is over: three for each partition and day in place of three for each
+    batch. All that was sealed stays as it was sealed: anchors, proofs and `--as-of` hold.
+
+    Nothing is dropped before what takes its place was read back and a note in the chain names it. Killed, it is run again.
+    """
+    from ledger import wiring
+    from ledger.archive.joining import compact as compact_all
+    from ledger.plain import to_plain
+
+    with world.printer.progress("joining") as tell:
+        done = compact_all(wiring.archive(world.config), wiring.clock().time(), tell)
+    rows: list[dict[str, Any]] = [to_plain(one) for one in done]
+    world.printer.rows(rows, COMPACTED, empty="there is nothing to join")
+
+
+def _tell_restored(world: World, done: Restored) -> None:
+    for one in done.differences[:10]:
+        world.printer.note(f"{one.job_id} folds to something else than in the archive: the restore is not finished")
+    if not done.differences:
+        world.printer.note(f"{done.jobs} jobs fold to the same as in the archive; the topics can be used")
+    if left := sum(done.left_out.values()):
+        world.printer.note(f"{left} records are in the archive only: claims, progress and no-ops of the old partitions, "
+                           f"and {done.left_out.get('foreign', 0)} that are of no job")  # fmt: skip
 
 
 @archive.command()

@@ -18,6 +18,9 @@ Reconcilers = Annotated[int, typer.Option("--reconcilers", min=0, max=9, metavar
 Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="Return once all is up; it runs on in the background.", show_default=False)
 ]
+BrokerOnly = Annotated[
+    bool, typer.Option("--broker-only", help="No roles, no topics: for `archive restore`.", show_default=False)
+]
 Jobs = Annotated[
     bool, typer.Option("--jobs", help="Stop the jobs too; the next `up` brings them back.", show_default=False)
 ]
@@ -27,7 +30,10 @@ Purge = Annotated[
 
 
 @verb
-def up(world: World, projectors: Projectors = 2, reconcilers: Reconcilers = 1, detach: Detach = False) -> None:
+def up(
+    world: World, projectors: Projectors = 2, reconcilers: Reconcilers = 1, detach: Detach = False,
+    broker_only: BrokerOnly = False,
+) -> None:  # fmt: skip
     """Start a ledger in --dir: a Kafka broker, projectors, a reconciler, a runner agent; and keep it running.
 
     Killing `up` stops nothing; `up` again adopts what runs; `jobledger down` stops it.
@@ -35,9 +41,10 @@ def up(world: World, projectors: Projectors = 2, reconcilers: Reconcilers = 1, d
     from ledger import wiring
     from ledger.adapters.embedded.up import Up, role_names
 
-    roles = role_names(projectors, reconcilers)
+    roles = [] if broker_only else role_names(projectors, reconcilers)
     if detach:
-        _detach(world, ["--projectors", str(projectors), "--reconcilers", str(reconcilers)])
+        many = ["--projectors", str(projectors), "--reconcilers", str(reconcilers)]
+        _detach(world, ["--broker-only"] if broker_only else many)
         return
     stopped = threading.Event()
     numbers: list[int] = []

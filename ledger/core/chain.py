@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ledger.core import merkle
 
 FORMAT = 1
+NOTE = 2  # a manifest that seals no record: `records` names what it says (ledger/archive/notes.py), `leaves` is empty
 _ABSENT = bytes(32)  # in the place of the hash of a key or value that is null
 
 
@@ -48,6 +49,7 @@ class Manifest:
     previous: SHA-256 (hex) of the manifest before it, "" for the first. root: of the tree over the leaves, hex. missing:
     how many offsets of the range hold no record (removed by the cleaner, or control records). Timestamps: the least and the
     greatest append time, milliseconds since the epoch. records, leaves: the objects that hold them, and their SHA-256.
+    format: FORMAT, or NOTE.
     """
 
     topic: str
@@ -78,6 +80,10 @@ class Manifest:
     def sha256(self) -> str:
         return sha256(self.encode()).hexdigest()
 
+    @property
+    def is_note(self) -> bool:
+        return self.format == NOTE
+
 
 def decode(data: bytes) -> Manifest:
     """Raises: ValueError if these are not the very bytes that `encode` gives."""
@@ -87,8 +93,10 @@ def decode(data: bytes) -> Manifest:
         if not isinstance(plain, dict) or {name: type(value) for name, value in plain.items()} != wanted:
             raise ValueError("not the fields of a manifest")
         made = Manifest(**plain)
-        if made.format != FORMAT:
-            raise ValueError(f"of format {made.format}, and this version knows {FORMAT} only")
+        if made.format not in (FORMAT, NOTE):
+            raise ValueError(f"of format {made.format}, and this version knows {FORMAT} and {NOTE} only")
+        if made.is_note and made.count:
+            raise ValueError("a note that seals records")
         if made.encode() != data:
             raise ValueError("not written canonically")
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
@@ -164,6 +172,7 @@ def _why_unfit(manifest: Manifest, below: Manifest | None, sequence: int) -> str
         return "" if (manifest.first, manifest.previous) == (0, "") else "it is the first, and does not begin at offset 0"
     if below is None or below.sha256 != manifest.previous:  # that one is blamed itself
         return ""
-    if manifest.first != below.next or manifest.topic_id != below.topic_id:
+    anew = manifest.topic_id != below.topic_id and not manifest.is_note  # a restored topic is another, and a note says so
+    if manifest.first != below.next or anew:
         return f"it does not go on where number {below.sequence} ends"
     return ""

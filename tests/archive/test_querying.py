@@ -240,7 +240,7 @@ def test_an_object_that_is_not_as_it_was_sealed_is_not_asked() -> None:
     store = archive.store
     assert isinstance(store, MemoryObjects)
     store.stored[next(archive.manifests(TOPICS.events, 0)).records] += b"x"
-    with pytest.raises(LedgerError, match="not what its manifest says"), asked(archive):
+    with pytest.raises(LedgerError, match="is not what was sealed"), asked(archive):
         pass
 
 

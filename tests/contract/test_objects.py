@@ -43,6 +43,22 @@ def test_what_is_there_is_never_changed(store: ObjectStore) -> None:
     assert store.read("one") == b"first"
 
 
+def test_what_is_deleted_is_gone_and_its_name_is_free(store: ObjectStore) -> None:
+    store.create("a/one", b"1")
+    store.create("a/two", b"2")
+    if isinstance(store, ZipObjects):
+        with pytest.raises(UsageError, match="never changed"):
+            store.delete("a/one")
+        return
+    for _ in range(2):
+        store.delete("a/one")
+    store.delete("a")
+    store.delete("never/there")
+    assert (store.read("a/one"), store.read("a/two"), store.names("")) == (None, b"2", ["a/two"])
+    assert store.create("a/one", b"again")
+    assert store.read("a/one") == b"again"
+
+
 def test_what_is_not_there_is_none(store: ObjectStore) -> None:
     store.create("a/b", b"")
     assert store.read("other") is None
@@ -69,7 +85,7 @@ def test_a_thousand_names_and_more_are_listed(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "..", "a/../b", ".hidden", "a/.b", "a b", "a\n", "é", "x" * 251])
 def test_what_is_no_name_is_refused(store: ObjectStore, name: str) -> None:
-    for call in (lambda: store.create(name, b""), lambda: store.read(name)):
+    for call in (lambda: store.create(name, b""), lambda: store.read(name), lambda: store.delete(name)):
         with pytest.raises(UsageError, match="Not the name"):
             call()
     assert store.names("") == []
@@ -104,7 +120,8 @@ def test_a_folder_that_is_not_mounted_is_no_empty_archive(tmp_path: Path) -> Non
     store = FolderObjects(tmp_path / "archive")
     store.create("one", b"1")
     (tmp_path / "archive" / MARKER).unlink()
-    for call in (lambda: store.create("two", b""), lambda: store.read("two"), lambda: store.names("")):
+    calls = (lambda: store.create("two", b""), lambda: store.read("two"), lambda: store.names(""))
+    for call in (*calls, lambda: store.delete("one")):
         with pytest.raises(Unreachable, match="is not there"):
             call()
 

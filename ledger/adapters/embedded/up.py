@@ -46,7 +46,8 @@ def role_names(projectors: int = 2, reconcilers: int = 1) -> list[str]:
 
 
 class Up:
-    """One embedded ledger. roles: what runs beside the broker. say: gets a line for each event. source: makes what reads
+    """One embedded ledger. roles: what runs beside the broker; with none there is a broker alone, whose topics are left as
+    they are, and no archiver. say: gets a line for each event. source: makes what reads
     the ledger, once the broker runs.
 
     `run` returns when `stopped` is set; nothing that it started stops by that.
@@ -65,7 +66,7 @@ class Up:
         self._clock = clock or SystemClock()
         self._folder = config.dir
         names = [BROKER, *(role_names() if roles is None else roles)]
-        if config.archive.adapter:
+        if config.archive.adapter and len(names) > 1:
             names.append(f"{ARCHIVER}-1")
         environment = _environment(config)
         self._keepers = {name: Keeper(program(self._folder, name, environment), self._clock, say) for name in names}
@@ -95,6 +96,9 @@ class Up:
         keeper = self._keepers[BROKER]
         keeper.begin()
         broker.ready(BROKER_READY_S, lambda: keeper.process.alive() and not self._stopped.is_set())
+        if len(self._keepers) == 1:
+            self._say(f"ready: broker {broker.bootstrap} alone, dir {self._folder}")
+            return
         client, settings = self._config.client(), self._config.topic_settings()
         if made := create_topics(client, settings):
             self._say(f"made topics {' '.join(made)}")

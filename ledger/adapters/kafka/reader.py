@@ -108,7 +108,7 @@ class KafkaReader:
             if offset > 0 and "delete" not in self._cluster.config(place[0]).get("cleanup.policy", ""):
                 raise LedgerError(
                     f"The records of {_name(place)} below offset {offset} were deleted: what is left is no ledger.",
-                    hint="Stop the ledger and bring the topic back from a copy of the brokers' data.",
+                    hint="Stop the ledger and bring both topics back from the archive: jobledger archive restore",
                 )
         return begins
 

@@ -21,6 +21,10 @@ from ledger.errors import ConfigError, Unreachable
 EVENTS, RECOVERY, REJECTS = "ledger.events", "ledger.recovery", "ledger.rejects"
 LEADERS = "ledger.leaders"
 CREATE = "jobledger topics create"
+#: What a topic is like while it is restored. No other topic is all of it: one made by hand keeps its records for a week.
+RESTORING = {
+    "message.timestamp.type": "CreateTime", "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
+}  # fmt: skip
 Client = Mapping[str, str | int]
 
 
@@ -155,8 +159,18 @@ def check_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 
             problems.append(_partitions(spec, shape.partitions))
         if shape.replicas < settings.replication_factor:
             problems.append(_replicas(spec, shape.replicas, settings.replication_factor, cluster.bootstrap))
-        problems += _settings(spec, cluster.config(spec.name), cluster.bootstrap)
+        found = cluster.config(spec.name)
+        if is_restoring(found):
+            why = "it was broken off or is under way, and what lies there is not whole"
+            problems.append(Problem(spec.name, "restore", "not done", "done", why, "jobledger archive restore"))
+        else:
+            problems += _settings(spec, found, cluster.bootstrap)
     return problems
+
+
+def is_restoring(config: Mapping[str, str]) -> bool:
+    """Whether a topic of these settings is being restored (decision 30)."""
+    return all(config.get(name) == value for name, value in RESTORING.items())
 
 
 def require_topics(client: Client, settings: TopicSettings) -> None:
@@ -251,7 +265,7 @@ def _partitions(spec: TopicSpec, found: int) -> Problem:
     why = "the job id decides the partition, so with another count every job would be looked for in the wrong place"
     mend = (
         f"no command can: either set partitions = {found} in the configuration (if the topic was always so, and events "
-        f"and recovery have the same count), or bring the topics back from a copy of the brokers' data"
+        f"and recovery have the same count), or make the topics anew from the archive: jobledger archive restore"
     )
     return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
 

@@ -51,6 +51,16 @@ class FolderObjects:
                 self._must_be_mounted()
                 return None
 
+    def delete(self, name: str) -> None:
+        path = self._root / check_name(name)
+        with self._told(f"delete {name}"):
+            self._must_be_mounted()
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return
+            sync_folder(path.parent)
+
     def names(self, prefix: str) -> list[str]:
         folder = self._root / check_prefix(prefix)
         with self._told(f"list {prefix or 'all'}"):

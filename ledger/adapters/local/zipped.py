@@ -50,6 +50,10 @@ class ZipObjects:
         except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
             raise LedgerError(f"{name} in {self._path} is damaged: {error}.") from error
 
+    def delete(self, name: str) -> None:
+        """Raises: UsageError: nothing is taken out of a bundle."""
+        raise UsageError(f"{check_name(name)} can't be deleted: {self._path} is a bundle, and never changed.")
+
     def names(self, prefix: str) -> list[str]:
         check_prefix(prefix)
         return sorted(name for name in self._names if name.startswith(prefix))

@@ -29,6 +29,12 @@ class MemoryObjects:
         self._must_be_up()
         return self.stored.get(name)
 
+    def delete(self, name: str) -> None:
+        check_name(name)
+        self._must_be_up()
+        with self._creating:
+            self.stored.pop(name, None)
+
     def names(self, prefix: str) -> list[str]:
         check_prefix(prefix)
         self._must_be_up()

@@ -52,6 +52,11 @@ class S3Objects:
                         raise
         raise AssertionError
 
+    def delete(self, name: str) -> None:
+        key = self._settings.prefix + check_name(name)
+        with told(f"delete {name}", self._where):
+            self._client.delete_object(Bucket=self._settings.bucket, Key=key)
+
     def names(self, prefix: str) -> list[str]:
         before = self._settings.prefix
         with told(f"list {prefix or 'all'}", self._where):

@@ -1,0 +1,370 @@
+"""Days that are over are joined, and nothing that was known of the archive before is known of it any less."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ledger.adapters import cloudevents
+from ledger.adapters.local.objects import FolderObjects
+from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive import parquet
+from ledger.archive.archive import Archive, File
+from ledger.archive.joining import OVER_AFTER_S, compact
+from ledger.archive.proving import prove
+from ledger.archive.segments import store_segment
+from ledger.archive.verifying import verify
+from ledger.cli import app
+from ledger.core.chain import Head, head_of
+from ledger.errors import LedgerError, TemporaryError
+from ledger.ports import MemoryRecord
+from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
+
+ROOT = Path(__file__).parents[2]
+
+DAY_MS = 86_400_000
+BEGIN_MS = 1_700_006_400_000 // DAY_MS * DAY_MS  # a midnight
+DAYS = 4
+PER_DAY = 40
+LATER_S = BEGIN_MS / 1000 + 10 * DAY_MS / 1000
+check = runpy.run_path(str(ROOT / "docs" / "check_proof.py"))["check"]
+
+
+def spread(partition: int) -> list[MemoryRecord]:
+    """Some days of records, forty a day."""
+    found = records(DAYS * PER_DAY, partition, partition)
+    step = DAY_MS // PER_DAY
+    return [replace(one, _timestamp_ms=BEGIN_MS + i * step) for i, one in enumerate(found)]
+
+
+def an_archive() -> tuple[Archive, MemoryObjects, list[Head]]:
+    """Two partitions, sealed ten records at a time; and every head that there ever was, as an anchor."""
+    store = MemoryObjects()
+    archive, anchors = Archive(store, "test", lambda: "2026-01-01T00:00:00Z"), []
+    for partition in (0, 1):
+        head, found = Head(TOPIC, partition), spread(partition)
+        for i in range(0, len(found), 10):
+            head = archive.seal(head, TOPIC_ID, store_segment(store, head.next, found[i : i + 10], read_out))
+            anchors.append(head)
+    return archive, store, anchors
+
+
+def id_of(record: MemoryRecord) -> str:
+    return cloudevents.parse(record.headers()).id
+
+
+def must_hold(archive: Archive, anchors: list[Head]) -> None:
+    """All is there, proved by every anchor that was taken before."""
+    fresh = Archive(archive.store)
+    for partition in (0, 1):
+        assert list(fresh.records(TOPIC, partition)) == spread(partition)
+        own = [anchor for anchor in anchors if anchor.partition == partition]
+        verdict = verify(fresh, own)[partition]
+        assert verdict.broken == ()
+        assert verdict.records == DAYS * PER_DAY
+        assert verdict.proved == verdict.anchored == own[-1].next
+        assert verify(fresh, own[:3])[partition].proved == own[2].next
+
+
+def test_a_day_is_one_object_and_all_that_was_known_of_it_holds() -> None:
+    archive, store, anchors = an_archive()
+    before = len(store.stored)
+    done = compact(archive, LATER_S)
+    assert [(one.partition, one.day) for one in done] == [(p, f"2023-11-{15 + day}") for p in (0, 1) for day in range(DAYS)]
+    assert {(one.manifests, one.records) for one in done} == {(4, PER_DAY)}
+    assert sum(one.removed for one in done) == before
+    assert len([name for name in store.stored if name.endswith(".parquet")]) == 2 * DAYS
+    assert not store.names("records/") and not store.names("leaves/")
+    must_hold(archive, anchors)
+    for verdict in verify(archive, anchors):
+        assert verdict.strays == ()
+    assert compact(archive, LATER_S) == []
+
+
+def test_a_part_of_it_is_read_as_before() -> None:
+    archive, _, _ = an_archive()
+    compact(archive, LATER_S)
+    wanted = [one for one in spread(1) if 33 <= one.offset() < 95]
+    assert list(archive.records(TOPIC, 1, 33, 95)) == wanted
+
+
+def test_the_files_that_a_query_reads_are_fewer_and_hold_the_same() -> None:
+    archive, store, _ = an_archive()
+    place = archive.places()[0]
+
+    def offsets(files: list[File]) -> list[int]:
+        return [record.offset() for file in files for record in parquet.read(archive.file(file), *place)]
+
+    before = archive.files(*place)
+    whole = offsets(before)
+    assert whole == [record.offset() for record in archive.records(*place)]
+    compact(archive, LATER_S)
+    after = archive.files(*place)
+    assert len(after) < len(before) and offsets(after) == whole
+    with pytest.raises(TemporaryError, match="was joined with others meanwhile"):
+        archive.file(before[0])
+    store.stored[after[0].name] += b"x"
+    with pytest.raises(LedgerError, match="is not what was sealed"):
+        archive.file(after[0])
+
+
+def test_proofs_are_found_and_hold_against_anchors_taken_before_and_after() -> None:
+    archive, _, anchors = an_archive()
+    compact(archive, LATER_S)
+    head = archive.head(TOPIC, 1)
+    for record in spread(1)[::17]:
+        proof = json.loads(json.dumps(prove(archive, id_of(record), id_of)))
+        assert check(proof, head.sha256)
+        for anchor in anchors:
+            assert check(proof, anchor.sha256) == (anchor.partition == 1 and anchor.next > record.offset())
+
+
+def test_a_day_that_is_not_over_waits() -> None:
+    archive, store, anchors = an_archive()
+    before = dict(store.stored)
+    assert compact(archive, BEGIN_MS / 1000 + OVER_AFTER_S) == []
+    assert store.stored == before
+    second_s = BEGIN_MS / 1000 + 2 * DAY_MS / 1000
+    assert {one.day for one in compact(archive, second_s + OVER_AFTER_S - 1)} == {"2023-11-15"}
+    assert {one.day for one in compact(archive, second_s + OVER_AFTER_S)} == {"2023-11-16"}
+    must_hold(archive, anchors)
+    assert {one.day for one in compact(archive, LATER_S)} == {"2023-11-17", "2023-11-18"}
+    must_hold(archive, anchors)
+
+
+def test_what_comes_later_is_sealed_behind_it_and_joined_in_its_time() -> None:
+    archive, _, anchors = an_archive()
+    compact(archive, LATER_S)
+    head = archive.head(TOPIC, 0)
+    for day in (11, 12):
+        for number in range(3):
+            record = MemoryRecord(TOPIC, 0, head.next, b"job/admitted", b"x", (), BEGIN_MS + day * DAY_MS + number)
+            head = archive.seal(head, TOPIC_ID, store_segment(archive.store, head.next, [record], read_out))
+    done = compact(archive, BEGIN_MS / 1000 + 20 * DAY_MS / 1000)
+    assert [(one.day, one.records) for one in done] == [("2023-11-26", 3), ("2023-11-27", 3)]
+    assert [one.offset() for one in archive.records(TOPIC, 0)][-6:] == list(range(head.next - 6, head.next))
+    assert verify(archive, [*anchors, head])[0].broken == ()
+    assert compact(archive, BEGIN_MS / 1000 + 30 * DAY_MS / 1000) == []
+
+
+class Dying(MemoryObjects):
+    """Killed before its n-th change."""
+
+    left = 10**9
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._live()
+        return super().create(name, data)
+
+    def delete(self, name: str) -> None:
+        self._live()
+        super().delete(name)
+
+    def _live(self) -> None:
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+
+
+def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
+    _, whole, anchors = an_archive()
+    wanted: dict[str, bytes] = {}
+    for at in range(0, 200, 1 if "REPETITIONS" in os.environ else 8):
+        store = Dying()
+        store.stored, store.left = dict(whole.stored), at
+        archive = Archive(store, "test", lambda: "2026-01-01T00:00:00Z")
+        try:
+            compact(archive, LATER_S)
+            wanted = dict(store.stored)
+            break
+        except KeyboardInterrupt:
+            store.left = 10**9
+        must_hold(archive, anchors)
+        compact(archive, LATER_S)
+        must_hold(archive, anchors)
+        assert not store.names("records/") and not store.names("leaves/")
+        assert [verdict.strays for verdict in verify(archive, anchors)] == [(), ()], at
+    assert wanted, "it was killed everywhere and never came to its end"
+
+
+class Between(MemoryObjects):
+    """Before each change another one has a turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other: Callable[[], object] = lambda: None
+        self._under_way = False
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._turn()
+        return super().create(name, data)
+
+    def delete(self, name: str) -> None:
+        self._turn()
+        super().delete(name)
+
+    def read(self, name: str) -> bytes | None:
+        if random.random() < 0.02:
+            self._turn()
+        return super().read(name)
+
+    def _turn(self) -> None:
+        if not self._under_way:
+            self._under_way = True
+            self.other()
+            self._under_way = False
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_at_once_and_an_archiver_beside_them(seed: int) -> None:
+    """The other one joins all there is in the middle of this one; an archiver seals, a reader reads."""
+    random.seed(seed)
+    _, whole, anchors = an_archive()
+    store = Between()
+    store.stored = dict(whole.stored)
+    archive, drawn = Archive(store, "one"), random.Random(seed)
+    head = archive.head(TOPIC, 0)
+
+    def other() -> None:
+        nonlocal head
+        match drawn.randrange(12):
+            case 0:
+                compact(Archive(store, "two"), LATER_S)
+            case 1:
+                record = MemoryRecord(TOPIC, 0, head.next, b"job/admitted", b"x", (), BEGIN_MS + 30 * DAY_MS)
+                head = archive.seal(head, TOPIC_ID, store_segment(store, head.next, [record], read_out))
+            case 2:
+                assert list(Archive(store).records(TOPIC, 1)) == spread(1)
+            case 3:
+                assert verify(Archive(store), anchors)[1].broken == ()
+
+    store.other = other
+    compact(archive, LATER_S)
+    store.other = lambda: None
+    compact(archive, LATER_S)
+    assert not [name for name in store.names("records/") if "/1/" in name]
+    found = list(Archive(store).records(TOPIC, 0))
+    assert found[: DAYS * PER_DAY] == spread(0)
+    assert found[-1].offset() == head.next - 1 or len(found) == DAYS * PER_DAY
+    verdicts = verify(archive, anchors)
+    assert [verdict.broken for verdict in verdicts] == [(), ()]
+
+
+def test_a_reader_in_the_middle_of_it_reads_on() -> None:
+    archive, _, _ = an_archive()
+    reading = archive.records(TOPIC, 0)
+    first = [next(reading) for _ in range(15)]
+    compact(Archive(archive.store, "two"), LATER_S)
+    assert [*first, *reading] == spread(0)
+
+
+def test_what_is_not_as_it_was_sealed_is_not_joined() -> None:
+    archive, store, _ = an_archive()
+    manifest = list(archive.manifests(TOPIC, 0))[6]
+    store.stored[manifest.records] = store.stored[manifest.records][:-1] + b"!"
+    with pytest.raises(LedgerError, match="not what its manifest says"):
+        compact(archive, LATER_S)
+    assert manifest.records in store.stored
+    assert verify(archive)[0].broken[0].sequence == 6
+
+
+def test_what_a_manifest_seals_and_its_object_does_not_hold_is_not_joined() -> None:
+    """Whoever wrote the manifest named an object of other records."""
+    archive, store, _ = an_archive()
+    manifest = list(archive.manifests(TOPIC, 0))[-1]
+    other = store.stored[next(archive.manifests(TOPIC, 1)).records]
+    store.stored[manifest.records] = other
+    name = f"manifests/{TOPIC}/0/{manifest.sequence:012}.json"
+    store.stored[name] = replace(manifest, records_sha256=sha256(other).hexdigest()).encode()
+    with pytest.raises(LedgerError, match="holds other records than were sealed"):
+        compact(archive, LATER_S)
+    assert manifest.records in store.stored
+
+
+def test_what_was_damaged_between_joining_and_clearing_keeps_what_it_was_made_of() -> None:
+    _, whole, _ = an_archive()
+    store = Dying()
+    store.stored, store.left = dict(whole.stored), 3 * DAYS + 2 * DAYS  # every object and note of a partition, no delete
+    with pytest.raises(KeyboardInterrupt):
+        compact(Archive(store), LATER_S)
+    store.left = 10**9
+    joined = next(name for name in store.stored if name.startswith("joined/") and name.endswith(".parquet"))
+    store.stored[joined] = b"damaged"
+    with pytest.raises(LedgerError, match="is missing, or not what the note about it says"):
+        compact(Archive(store), LATER_S)
+    assert len(store.names("records/")) == len([name for name in whole.stored if name.startswith("records/")])
+
+
+def damage_kinds(store: MemoryObjects) -> list[str]:
+    return [name for name in store.stored if name.startswith(("joined/", "notes/", "manifests/"))]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("REPETITIONS", "1"))))
+def test_whatever_is_altered_in_what_was_joined_is_found(seed: int) -> None:
+    archive, store, _ = an_archive()
+    compact(archive, LATER_S)
+    heads, drawn = [archive.head(TOPIC, p) for p in (0, 1)], random.Random(seed)
+    whole = dict(store.stored)
+    for name in damage_kinds(store):
+        for way in ("flip", "drop"):
+            store.stored = dict(whole)
+            if way == "drop":
+                del store.stored[name]
+            else:
+                data = bytearray(whole[name])
+                data[drawn.randrange(len(data))] ^= 1 << drawn.randrange(8)
+                store.stored[name] = bytes(data)
+            verdict = verify(Archive(store), heads)[int(name.split("/")[2])]
+            assert verdict.broken, f"{way} {name}, seed {seed}: not found"
+            assert verdict.proved <= verdict.broken[0].offset
+
+
+def test_a_record_that_was_altered_in_a_joined_object_is_named() -> None:
+    from ledger.archive import parquet
+
+    archive, store, _ = an_archive()
+    compact(archive, LATER_S)
+    head = archive.head(TOPIC, 0)
+    name = sorted(name for name in store.stored if name.startswith(f"joined/{TOPIC}/0/") and name.endswith(".parquet"))[1]
+    found = parquet.read(store.stored[name], TOPIC, 0)
+    old = found[13]
+    found[13] = replace(old, _value=b"forged")
+    store.stored[name] = parquet.encode(found, read_out)
+    broken = verify(archive, [head])[0].broken
+    assert [(one.offset, one.reason) for one in broken] == [(old.offset(), "the record was altered")]
+    del found[20]
+    store.stored[name] = parquet.encode(found, read_out)
+    assert verify(archive, [head])[0].broken[0].offset == old.offset()
+    with pytest.raises(LedgerError, match="not what the note about it says"):
+        list(Archive(store).records(TOPIC, 0))
+
+
+def test_heads_of_the_chain_before_are_still_those_of_its_manifests() -> None:
+    archive, _, anchors = an_archive()
+    compact(archive, LATER_S)
+    manifests = list(archive.manifests(TOPIC, 0))
+    assert [head_of(one) for one in manifests[: DAYS * 4]] == [one for one in anchors if one.partition == 0]
+    assert all(one.is_note for one in manifests[DAYS * 4 :])
+
+
+def test_the_verb_joins_what_lies_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, store, anchors = an_archive()
+    kept = FolderObjects(tmp_path / "archive")
+    for name, data in store.stored.items():
+        kept.create(name, data)
+    monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
+    for wanted in (2 * DAYS, 0):
+        told = CliRunner().invoke(app, ["archive", "compact", "--dir", str(tmp_path), "-o", "json"])
+        assert told.exit_code == 0, told.output
+        assert len(json.loads(told.stdout)) == wanted
+    must_hold(Archive(kept), anchors)
+    assert list(archive.records(TOPIC, 0)) == list(Archive(kept).records(TOPIC, 0))
