@@ -24,6 +24,7 @@ from ledger.core.plan import (
     Close,
     Confirm,
     Declare,
+    Dispose,
     GiveUp,
     Knowledge,
     Lose,
@@ -36,6 +37,7 @@ from ledger.core.plan import (
     StopStalled,
     Verify,
     Wait,
+    WantSavepoint,
 )
 from ledger.core.pools import Pools
 from ledger.core.published import Published
@@ -47,6 +49,7 @@ from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.reading import Source, Tail, jobs_in
 from ledger.recorded import RecordedBlobs, recorded_runners
 from ledger.roles.due import DueTimes
+from ledger.roles.savepoint_times import SavepointTimes
 from ledger.roles.stalls import StallTimes
 from ledger.tasks import Prepared, observe, perform
 
@@ -55,7 +58,8 @@ _STARTABLE = frozenset({"CREATED", "RESTARTING", "RUNNING"})
 _NAMES: Mapping[type[Action], str] = {
     Wait: "wait", Confirm: "wait", Verify: "wait", Stop: "stop", Settle: "settle", Start: "start",
     StartAgain: "start-again", StopStalled: "stop", AskSavepoint: "savepoint", Lose: "lose", GiveUp: "give-up",
-    Close: "close", Retire: "retire", Declare: "declare", Refuse: "quarantine",
+    Close: "close", Retire: "retire", Declare: "declare", Refuse: "quarantine", WantSavepoint: "savepoint",
+    Dispose: "dispose",
 }  # fmt: skip
 #: What a replacement puts on the job that is replaced, in the words of the verbs.
 _INTENTS = {IntentKind.SUSPEND: "suspend", IntentKind.RUN: "resume", IntentKind.CANCEL: "cancel"}
@@ -66,7 +70,7 @@ class Planned:
     """What is done first about one job.
 
     state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose,
-    give-up, close, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the one that
+    give-up, close, dispose, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the one that
     it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started. refused: those
     that were offered and do not verify. then: what follows if it goes well. deletes: what is deleted for good. pool: "" =
     not limited.
@@ -157,15 +161,18 @@ class _Read:
         self.entries: list[RecoveryEntry] = []
         self.new: list[str] = []
         self.unreadable = published.unreadable
-        due, stalls = DueTimes(), StallTimes()  # those of a leader that sees every job now for the first time
+        # Those of a leader that sees every job now for the first time.
+        clocks = DueTimes(), StallTimes(), SavepointTimes()
         now = source.clock.time(), source.clock.monotonic()
         for job, partition in jobs_in(source, table):
             if job.job_id in self.unreadable:
                 continue
             if (entry := fold_job(job, source.keep)) is not None:
                 before = published.entries.get(job.job_id)
-                entry = due.stamp(replace(entry, partition=partition), before, *now)
-                self.entries.append(stalls.stamp(entry, before, *now))
+                entry = replace(entry, partition=partition)
+                for times in clocks:
+                    entry = times.stamp(entry, before, *now)
+                self.entries.append(entry)
             elif job.specs and job.result is None:
                 self.new.append(job.job_id)
         self.entries.sort(key=lambda entry: entry.job_id)
@@ -196,9 +203,12 @@ class _Planner:
                 return self._checked(row, entry, base, entry.base is not None)
             case Retire(_, forced):
                 return replace(row, deletes=tuple(_deletes(entry, forced)))
+            case Dispose(_, points):
+                deletes = tuple(f"savepoint {point} at {point.location}" for point in points)
+                return replace(row, then=self._then(entry), deletes=deletes)
             case Declare(_, _, _, fact):
                 return replace(row, action=_INTENTS[fact.kind])
-            case Refuse():
+            case Refuse() | WantSavepoint():
                 return row
         return replace(row, then=self._then(entry))
 
@@ -208,6 +218,8 @@ class _Planner:
             why = "it is over; the projector removes what is left of it"
         elif entry.state is JobState.RUNNING:
             why = f"attempt {entry.attempt} runs"
+            if entry.savepoint_at is not None and not entry.savepoint_due:
+                why += f"; the next periodic savepoint is due in {max(0.0, entry.savepoint_at - self._now):.0f} s"
         else:
             why = entry.reason or f"it is {entry.state}"
         return self._row(entry, "nothing", entry.attempt, why)
@@ -248,6 +260,10 @@ class _Planner:
                 return f"attempt {n} runs without progress"
             case AskSavepoint(_, n, asks):
                 return f"a savepoint is wanted, and attempt {n} was not asked since this leader leads: {', '.join(asks)}"
+            case WantSavepoint(_, n) if entry.savepoint_policy is not None:
+                return f"attempt {n} is to make a savepoint every {entry.savepoint_policy.interval_s:g} s"
+            case Dispose():
+                return "given up: by a person, or for newer ones, as many as its policy keeps"
             case Settle(_, n):
                 return f"all that the runner knows of attempt {n} must be in the log before the next one begins"
             case Verify():
@@ -281,6 +297,8 @@ class _Planner:
                     return f"close attempt {n} as {outcome}, retire the job" if step else "retire the job"
                 case Lose(_, n) | GiveUp(_, n):
                     return f"give up attempt {n}, go on by its restart policy" if step else "go on by its restart policy"
+                case Dispose():
+                    return "retire the job" if entry.terminal else ""
                 case Retire():
                     return "retire the job" if step else ""
                 case _:

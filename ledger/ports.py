@@ -196,8 +196,8 @@ class ObservedAttempt(NamedTuple):
 
 class Kept(NamedTuple):
     """What a runner keeps of a job. age_s: since anything of it changed, by the runner's own clock. alive: attempts that
-    run or may run. checkpoints: those that `forget` leaves unless they were disposed of; no savepoints. rest: whether there
-    is anything beside checkpoints and savepoints. rest_size, checkpoint_size: in bytes."""
+    run or may run. checkpoints: those that `forget` leaves unless they were disposed of; no savepoints. savepoints: those.
+    rest: whether there is anything beside both. rest_size, checkpoint_size: in bytes."""
 
     job_id: str
     where: str
@@ -207,6 +207,7 @@ class Kept(NamedTuple):
     alive: tuple[int, ...] = ()
     checkpoints: tuple[RestorePoint, ...] = ()
     checkpoint_size: int = 0
+    savepoints: tuple[RestorePoint, ...] = ()
 
 
 class RunnerEvent(NamedTuple):
@@ -255,7 +256,8 @@ class Runner(Protocol):
     def verify(self, restore_point: RestorePoint) -> Verification: ...
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
-        """Deletes restore points of the job; those that are gone already are no error."""
+        """Deletes restore points of the job; those that are gone already are no error. After a fence for good it also says
+        that no other checkpoint of the job is kept, unless all of them are savepoints: those are disposed of one by one."""
 
     def forget(self, job_id: str) -> None:
         """Forgets the job, its fence included. Only after its `result` is committed."""
@@ -396,7 +398,7 @@ class RecoveryStream(Protocol):
 class Task:
     """One call to a runner or blob store on behalf of a job, to be performed out of the way of all others.
 
-    verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, forget (tasks.py says what each does and
+    verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, dispose, forget (tasks.py says what each does and
     answers).
     """
 

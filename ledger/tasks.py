@@ -100,6 +100,10 @@ def clean(task: Task, runner: Runner, blobs: BlobStore) -> Cleaned:
     return Cleaned((), blobs.delete_all(task.job_id))
 
 
+def dispose(task: Task, runner: Runner, _: BlobStore) -> None:
+    runner.dispose(task.job_id, task.restore_points)
+
+
 def forget(task: Task, runner: Runner, _: BlobStore) -> None:
     runner.forget(task.job_id)
 
@@ -130,7 +134,7 @@ Ask = Callable[
 
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
     "prepare": prepare, "verify": verify, "start": start, "fence": fence, "stop": stop,
-    "savepoint": savepoint, "acknowledge": acknowledge, "clean": clean, "forget": forget,
+    "savepoint": savepoint, "acknowledge": acknowledge, "clean": clean, "dispose": dispose, "forget": forget,
 }  # fmt: skip
 
 

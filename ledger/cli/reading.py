@@ -280,7 +280,7 @@ def _difference_row(difference: Any) -> dict[str, Any]:
 def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
     """Of two entries; None: there is none."""
     a, b = one or {}, other or {}
-    stamps = ("as_of", "epoch", "due_at", "due", "stalls_at", "stalled")
+    stamps = ("as_of", "epoch", "due_at", "due", "stalls_at", "stalled", "savepoint_at", "savepoint_due")
     return [key for key in a or b if key not in stamps and a.get(key) != b.get(key)]
 
 

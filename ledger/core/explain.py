@@ -23,6 +23,7 @@ from ledger.core.facts import (
     OnStall,
     RestorePoint,
     SavepointAsked,
+    SavepointDisposed,
 )  # fmt: skip
 from ledger.core.failures import Failure, last_failures
 from ledger.core.fold import RESTORE_POINTS, fold_job, open_asks
@@ -34,6 +35,7 @@ from ledger.core.registers import (
     Ask,
     Attempt,
     Checkpoint,
+    Disposed,
     Ended,
     Intent,
     Register,
@@ -200,7 +202,8 @@ def _origins(job: Job, entry: RecoveryEntry) -> Iterator[Origin]:
 _UNREADABLE = "its value can't be read, or is not the fact that it holds: it counts as absent"
 _KINDS: dict[type[Register], type] = {
     Spec: JobSubmitted, Admitted: JobAdmitted, Attempt: AttemptStarted, Running: AttemptRunning,
-    Checkpoint: CheckpointCompleted, Ended: AttemptEnded, Ask: SavepointAsked, Result: JobResult,
+    Checkpoint: CheckpointCompleted, Ended: AttemptEnded, Ask: SavepointAsked, Disposed: SavepointDisposed,
+    Result: JobResult,
 }  # fmt: skip
 
 
@@ -210,6 +213,11 @@ def _remarks(job: Job) -> Iterator[Remark]:
         name = register_name(register)
         if register in job.unreadable:
             yield Remark(name, _UNREADABLE, True, False)
+        elif isinstance(register, Disposed):
+            gone = register.n, register.id
+            left = Checkpoint(*gone) in job.names and job.result is None
+            told = "its files are to be deleted" if left else "its files are gone, or left to jobledger gc"
+            yield Remark(name, f"savepoint {gone[0]}/{gone[1]} is given up: nothing begins from it, {told}", False, True)
         elif job.result is not None and register != job.result:
             yield Remark(name, "the job is retired: it will be removed", True, True)
         elif job.result is None and (remark := _remark(job, register, name)):

@@ -149,6 +149,18 @@ class StallPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SavepointPolicy:
+    """How often what runs is asked for a savepoint, and how many of those are kept (`core.savepoints`).
+
+    interval_s: from the newest savepoint, or the start where there is none, to the next ask; 0 = never. keep_max: periodic
+    savepoints that are kept, beside those that a start may begin from; 0 = all, until somebody disposes of them.
+    """
+
+    interval_s: float = 0.0
+    keep_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Replacement:
     """How a job takes over from the one that it replaces.
 
@@ -185,6 +197,7 @@ class JobSubmitted:
     checkpoint_retention: CheckpointRetention = CheckpointRetention.DELETE
     stall_policy: StallPolicy = StallPolicy()
     replacement: Replacement = NO_REPLACEMENT
+    savepoint_policy: SavepointPolicy = SavepointPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +297,18 @@ class SavepointAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class SavepointDisposed:
+    """A savepoint is given up: nothing begins from it any more, and its files go. It says of the savepoint what must be
+    known once its own register is gone: `location`, `base` and `ask` are those of CheckpointCompleted."""
+
+    location: str
+    base: RestorePoint | None = None
+    ask: str | None = None
+    reason: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobResult:
     """What remains of a retired job."""
 
@@ -319,12 +344,12 @@ class Progress:
 
 Fact = (
     JobSubmitted | JobAdmitted | IntentDeclared | AttemptStarted | AttemptRunning
-    | CheckpointCompleted | AttemptEnded | SavepointAsked | JobResult
+    | CheckpointCompleted | AttemptEnded | SavepointAsked | SavepointDisposed | JobResult
 )  # fmt: skip
 
 #: What each register holds.
 FACT_OF: Mapping[type[r.Register], type[Fact]] = {
     r.Spec: JobSubmitted, r.Admitted: JobAdmitted, r.Intent: IntentDeclared, r.Attempt: AttemptStarted,
     r.Running: AttemptRunning, r.Checkpoint: CheckpointCompleted, r.Ended: AttemptEnded, r.Ask: SavepointAsked,
-    r.Result: JobResult,
+    r.Disposed: SavepointDisposed, r.Result: JobResult,
 }  # fmt: skip

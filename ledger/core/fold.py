@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ledger.core import restart
+from ledger.core import restart, savepoints
 from ledger.core.facts import (
     AttemptEnded,
     CheckpointCompleted,
@@ -25,21 +25,22 @@ from ledger.core.facts import (
     OnExhausted,
     RestartKind,
     RestorePoint,
-    SavepointAsked,
+    SavepointDisposed,
 )  # fmt: skip
 from ledger.core.job import TERMINAL_OUTCOMES, Job, Read
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.registers import (
     CHECKPOINT_ID_MAX,
     NUMBER_MAX,
-    Ask,
     Checkpoint,
+    Disposed,
     Ended,
     Register,
     Result,
     parse_register,
     register_name,
 )
+from ledger.core.savepoints import open_asks
 
 #: Restore points kept and offered, attempts kept as history, and registers that an entry lists.
 RESTORE_POINTS = 3
@@ -47,6 +48,8 @@ HISTORY = 10
 LISTED_MAX = 1000
 ASKS_MAX = 10
 
+#: What stays of a job that is retired. A savepoint that is given up then may still have to be deleted.
+LASTING = (Result, Disposed)
 _TERMINAL_STATE = {
     "finished": JobState.FINISHED, "canceled": JobState.CANCELED, "abandoned": JobState.FAILED,
 }  # fmt: skip
@@ -67,14 +70,18 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
     points = _first(offered(job), keep)
     if job.terminal_end is not None:
         state, reason = _TERMINAL_STATE[job.terminal_end[0].outcome], _cause(*job.terminal_end)
-        return _entry(job, spec, state, restore_points=points, reason=reason, registers=_left(job))
+        return _entry(
+            job, spec, state, restore_points=points, reason=reason, registers=_left(job), disposals=_disposals(job, keep)
+        )
 
     top, end, record = job.top, job.end(job.top), job.attempt(job.top)
     outcome = end[0].outcome if end else ""
     wants = job.intent[1] if job.intent else None
     retried = _retry_of_end(job) is not None
     policy = spec.restart_policy
-    policy_problem = restart.problem(policy) or restart.stall_problem(spec.stall_policy)
+    asking = spec.savepoint_policy
+    policy_problem = restart.problem(policy) or restart.stall_problem(spec.stall_policy) or savepoints.problem(asking)
+    periodic = asking.interval_s > 0 and top > 0 and not policy_problem
     failed = end[1] if end and outcome in ("failed", "lost") and not retried and not policy_problem else None
     past = restart.past(record if not retried else None)  # a retry forgives what failed before it
     verdict = restart.judge(policy, past, failed.ran_for_s if failed else None, job.job_id, top + 1)
@@ -90,6 +97,8 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
             failure_rate_interval_s=policy.failure_rate_interval_s if policy.kind is RestartKind.FAILURE_RATE else 0.0,
             stall_policy=spec.stall_policy if watched and state is JobState.RUNNING else None,
             asks=tuple(ask.uuid for ask in open_asks(job)[:ASKS_MAX]), consistency=_labels(job, points),
+            savepoint_policy=asking if periodic else None, next_ask=savepoints.next_ask(job) if periodic else "",
+            disposals=_disposals(job, keep),
         )  # fmt: skip
 
     if wants and wants.kind is IntentKind.CANCEL:
@@ -124,24 +133,14 @@ def offered(job: Job) -> Iterator[RestorePoint]:
     yield from _offer(job, retry.from_ if retry else "latest")
 
 
-def open_asks(job: Job) -> list[Ask]:
-    """Savepoints that are wanted and not there yet, by uuid."""
-    if not job.asks:
-        return []
-    points = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
-    facts = (fact for c in points if (fact := job.fact(c, CheckpointCompleted)) is not None)
-    spent = {fact.ask for fact in facts if fact.kind is CheckpointKind.SAVEPOINT}
-    wanted = [ask for ask in job.asks if ask.uuid not in spent and job.fact(ask, SavepointAsked) is not None]
-    return sorted(wanted, key=lambda ask: ask.uuid)
-
-
 def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = HISTORY) -> list[Register]:
     """Registers that no set of later facts could give effect again; the leader tombstones them.
 
-    Never the newest attempt record, a terminal end, a savepoint, or a restore point that is offered or would be.
+    Never the newest attempt record, a terminal end, a savepoint (it goes with its files, by the reconciler), that one is
+    given up, or a restore point that is offered or would be.
     """
     if job.result is not None:
-        return [register for register in job.names if not isinstance(register, Result)]
+        return [register for register in job.names if not isinstance(register, LASTING)]
     if job.spec is None:
         return []
     kept = _kept_restore_points(job, keep)
@@ -183,27 +182,27 @@ def _offer(job: Job, chosen: str) -> Iterator[RestorePoint]:
     elif chosen != "scratch":
         place = parse_register(f"checkpoint/{chosen}")
         point = job.restore_point(place) if isinstance(place, Checkpoint) else None
-        if point is not None:
+        if point is not None and job.disposal(*point.order) is None:
             yield from _downwards(job, point)
 
 
 def _downwards(job: Job, place: RestorePoint) -> Iterator[RestorePoint]:
     """From a restore point to those before it: the older ones of its attempt, then from that attempt's base on.
 
-    A base that does not lead to a lower attempt is nobody's word: there the way ends.
+    A base that does not lead to a lower attempt is nobody's word: there the way ends. What is given up is passed by.
     """
     while place.attempt > 0:
-        newest = None
-        own = [c for c in job.checkpoints.get(place.attempt, ()) if c.id <= place.id]
-        for register in sorted(own, reverse=True):
-            point = job.restore_point(register)
-            if point is not None:
-                newest = newest or register
-                yield point
-        fact = job.fact(newest, CheckpointCompleted) if newest else None
-        if fact is None or fact.base is None or fact.base.attempt >= place.attempt:
+        newest: CheckpointCompleted | SavepointDisposed | None = None
+        for id_ in job.places(place.attempt):
+            if id_ > place.id:
+                continue
+            fact, gone = job.checkpoint(place.attempt, id_), job.disposal(place.attempt, id_)
+            newest = newest or fact or gone
+            if fact is not None and gone is None:
+                yield RestorePoint(place.attempt, id_, fact.location, fact.size, fact.digest, fact.kind)
+        if newest is None or newest.base is None or newest.base.attempt >= place.attempt:
             return
-        place = fact.base
+        place = newest.base
     if place.attempt == 0:
         yield from _outside(job, place)
 
@@ -216,6 +215,12 @@ def _kept_restore_points(job: Job, keep: int) -> set[tuple[int, int]]:
     if job.checkpointed:
         ways.append(_downwards(job, _newest_of(job.checkpointed)))
     return {point.order for way in ways for point in _first(way, keep)}
+
+
+def _disposals(job: Job, keep: int) -> tuple[RestorePoint, ...]:
+    if not job.disposed and (job.spec is None or not job.spec.savepoint_policy.keep_max):
+        return ()
+    return savepoints.disposals(job, _kept_restore_points(job, keep))
 
 
 def _outside(job: Job, recorded: RestorePoint | None = None) -> Iterator[RestorePoint]:
@@ -295,8 +300,8 @@ def _cause(register: Ended, fact: AttemptEnded) -> str:
 
 
 def _left(job: Job) -> tuple[str, ...]:
-    """What is to be tombstoned with the result; never a result itself. What the bound cuts off, the projector takes."""
-    names = sorted(register_name(register) for register in job.names if not isinstance(register, Result))
+    """What is to be tombstoned with the result; never what lasts. What the bound cuts off, the projector takes."""
+    names = sorted(register_name(register) for register in job.names if not isinstance(register, LASTING))
     return tuple(names[:LISTED_MAX])
 
 

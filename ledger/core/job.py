@@ -21,6 +21,7 @@ from ledger.core.facts import (
     JobResult,
     JobSubmitted,
     RestorePoint,
+    SavepointDisposed,
 )  # fmt: skip
 from ledger.core.registers import (
     OUTCOMES,
@@ -29,6 +30,7 @@ from ledger.core.registers import (
     Ask,
     Attempt,
     Checkpoint,
+    Disposed,
     Ended,
     Intent,
     Register,
@@ -85,6 +87,7 @@ class Job:
         self.checkpoints: dict[int, list[Checkpoint]] = {}
         self.ends: dict[int, list[Ended]] = {}
         self.asks: list[Ask] = []
+        self.disposed: dict[tuple[int, int], list[Disposed]] = {}
         self.results: list[Result] = []
         for name in registers:
             register = parse_register(name)
@@ -106,6 +109,8 @@ class Job:
                     self.intents.append(register)
                 case Ask():
                     self.asks.append(register)
+                case Disposed(n, id_, _):
+                    self.disposed.setdefault((n, id_), []).append(register)
                 case Result():
                     self.results.append(register)
 
@@ -193,6 +198,20 @@ class Job:
             return None
         return RestorePoint(register.n, register.id, fact.location, fact.size, fact.digest, fact.kind)
 
+    def disposal(self, n: int, id_: int) -> SavepointDisposed | None:
+        """That a savepoint is given up; None: it is not. Of several that say so the highest uuid is shown."""
+        for register in sorted(self.disposed.get((n, id_), ()), reverse=True):
+            if (fact := self.fact(register, SavepointDisposed)) is not None:
+                return fact
+        return None
+
+    def places(self, n: int) -> list[int]:
+        """Ids of all checkpoints of attempt n that anything tells of, given up or not, newest first."""
+        ids = {c.id for c in self.checkpoints.get(n, ())}
+        if self.disposed:
+            ids |= {id_ for attempt, id_ in self.disposed if attempt == n}
+        return sorted(ids, reverse=True)
+
     @once
     def recorded(self) -> int:
         """The highest attempt that has a readable attempt record; 0 = none. This record is never pruned."""
@@ -200,11 +219,15 @@ class Job:
 
     @once
     def checkpointed(self) -> int:
-        """The highest attempt that has a readable checkpoint; 0 = none."""
-        return next((n for n in sorted(self.checkpoints, reverse=True) if self._has_checkpoint(n)), 0)
+        """The highest attempt that has a readable checkpoint, or one that is given up; 0 = none."""
+        attempts = {*self.checkpoints, *(n for n, _ in self.disposed)}
+        return next((n for n in sorted(attempts, reverse=True) if self._has_checkpoint(n)), 0)
 
     def _has_checkpoint(self, n: int) -> bool:
-        return any(self.fact(c, CheckpointCompleted) is not None for c in reversed(self.checkpoints.get(n, ())))
+        if any(self.fact(c, CheckpointCompleted) is not None for c in reversed(self.checkpoints.get(n, ()))):
+            return True
+        # One that is given up was there: what follows from that must not depend on whether its register is gone yet.
+        return any(place[0] == n and self.disposal(*place) is not None for place in self.disposed)
 
     def _strongest(self, ends: Collection[Ended]) -> tuple[Ended, AttemptEnded] | None:
         for register in _descending(ends, _end_order):

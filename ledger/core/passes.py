@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ledger.core import outside, regions
-from ledger.core.plan import NOTHING, Action, Knowledge, Start, Wait, decide
+from ledger.core.plan import NOTHING, Action, Dispose, Knowledge, Start, Wait, decide
 from ledger.core.pools import Pools, admit, holding
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.replacing import Side
@@ -122,6 +122,7 @@ def actions_of(
         return _no_room(new, old, held, pools)
 
     new_ones = [job_id for job_id, view in views.items() if view.entry.replaces is not None]
+    wanted = _spared(wanted, views, unread)
     wanted = weave(wanted, side, new_ones, unread, unreadable, no_room)
     entries = {action.job_id: views[action.job_id].entry for action in wanted}
     for action in wanted:
@@ -129,6 +130,37 @@ def actions_of(
             entries[action.job_id] = replace(entries[action.job_id], restore_points=action.inherited.points)
     put_off = {job_id for job_id in entries if views[job_id].put_off}
     return admit(wanted, entries, held, pools, starts_max, put_off, unread)
+
+
+def _spared(wanted: list[Action], views: Mapping[str, View], unread: str) -> list[Action]:
+    """Savepoints that other jobs began from, or may begin from, are not deleted: so all of them must be known."""
+    if not any(isinstance(action, Dispose) for action in wanted):
+        return wanted
+    needs: dict[str, set[str]] = {}
+    for job_id, view in views.items():
+        for location in needed(view.entry):
+            needs.setdefault(location, set()).add(job_id)
+    out: list[Action] = []
+    for action in wanted:
+        if not isinstance(action, Dispose):
+            out.append(action)
+            continue
+        users = {point: min(needs.get(point.location, set()) - {action.job_id}, default="") for point in action.points}
+        free = tuple(point for point, user in users.items() if not user)
+        if free and not unread:
+            out.append(Dispose(action.job_id, free))
+        elif views[action.job_id].entry.terminal:  # its retirement comes after that
+            point, user = next(iter(users.items()))
+            out.append(Wait(action.job_id, unread or f"{user} needs its savepoint {point}, which is given up"))
+    return out
+
+
+def needed(entry: RecoveryEntry) -> frozenset[str]:
+    """Locations of the restore points that a job which is not over began from, or may begin from."""
+    if entry.terminal or entry.retiring:
+        return frozenset()
+    points = (*entry.restore_points, *((entry.base,) if entry.base is not None else ()))
+    return frozenset(point.location for point in points)
 
 
 def _no_room(new: RecoveryEntry, old: Side, held: Mapping[str, int], pools: Pools) -> str:

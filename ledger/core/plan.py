@@ -49,6 +49,22 @@ class AskSavepoint(NamedTuple):
     asks: tuple[str, ...]
 
 
+class WantSavepoint(NamedTuple):
+    """Put a periodic ask on the log: from then on it is asked of what runs, as every other."""
+
+    job_id: str
+    n: int
+    ask: str
+    reason: str
+
+
+class Dispose(NamedTuple):
+    """Delete the files of savepoints that are given up, then remove their registers."""
+
+    job_id: str
+    points: tuple[RestorePoint, ...]
+
+
 class StopStalled(NamedTuple):
     """Attempt n runs without progress, by what is published: unless the runner knows of progress that is not in the log
     yet, order it to stop. Its end will be a failure, and count as one."""
@@ -152,8 +168,8 @@ class Refuse(NamedTuple):
 
 
 Action = (
-    Wait | Confirm | Stop | StopStalled | AskSavepoint | Settle | Verify | Start | StartAgain | Lose | GiveUp | Close
-    | Retire | Declare | Refuse
+    Wait | Confirm | Stop | StopStalled | AskSavepoint | WantSavepoint | Settle | Verify | Start | StartAgain | Lose
+    | GiveUp | Close | Dispose | Retire | Declare | Refuse
 )  # fmt: skip
 
 
@@ -196,7 +212,7 @@ def decide(
     running = frozenset(n for n in alive if n > covered)
     if entry.terminal:
         stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
-        return stops or (Retire(job_id, forced=silent),)
+        return stops or (not silent and _disposing(entry)) or (Retire(job_id, forced=silent),)
     if 0 < top <= covered and not entry.outcome:
         return (GiveUp(job_id, top),)
     match entry.state:
@@ -206,9 +222,11 @@ def decide(
             return _starting(entry, running, known, covered)
         case JobState.SUSPENDED | JobState.QUARANTINED:
             savepoint = entry.intent is not None and entry.intent.savepoint and entry.state is JobState.SUSPENDED
-            return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}", savepoint) for n in sorted(alive))
+            stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}", savepoint) for n in sorted(alive))
+            return stops or (() if silent else _disposing(entry))
         case JobState.RUNNING:
-            return _superseded(entry, alive, known) or _missing(entry, running, known) or _stalled(entry, known)
+            amiss = _superseded(entry, alive, known) or _missing(entry, running, known) or _stalled(entry, known)
+            return amiss or _periodic(entry) or _disposing(entry)
         case _:
             return (Wait(job_id, f"state {entry.state} is unknown to this version"),)
 
@@ -285,6 +303,18 @@ def _stalled(entry: RecoveryEntry, known: Knowledge) -> tuple[Action, ...]:
     if not known.confirmed:
         return (Confirm(entry.job_id, f"attempt {entry.attempt} makes no progress"),)
     return (StopStalled(entry.job_id, entry.attempt),)
+
+
+def _periodic(entry: RecoveryEntry) -> tuple[Action, ...]:
+    """What runs makes a savepoint now and then. Once the ask stands, another one comes next, and is not due."""
+    policy = entry.savepoint_policy
+    if policy is None or not entry.savepoint_due or not entry.next_ask:
+        return ()
+    return (WantSavepoint(entry.job_id, entry.attempt, entry.next_ask, f"every {policy.interval_s:g} s"),)
+
+
+def _disposing(entry: RecoveryEntry) -> tuple[Action, ...]:
+    return (Dispose(entry.job_id, entry.disposals),) if entry.disposals else ()
 
 
 def _settled(entry: RecoveryEntry, known: Knowledge, covered: int) -> bool:

@@ -17,6 +17,7 @@ from ledger.core.facts import (
     GraphRef,
     Replacement,
     RestorePoint,
+    SavepointPolicy,
     StallPolicy,
     Together,
 )
@@ -62,7 +63,7 @@ class WinningIntent:
 @dataclass(frozen=True, slots=True)
 class RecoveryEntry:
     """All that a reconciler must know of a job to act on it. Published = fold + {as_of, epoch, due_at, due, stalls_at,
-    stalled}.
+    stalled, savepoint_at, savepoint_due}.
 
     attempt: the highest attempt known (top), 0 = none. next_attempt: the one to start or to close, 0 = none.
     outcome, outcome_writer: the end of top that counts, "" = no end known.
@@ -82,6 +83,9 @@ class RecoveryEntry:
     next attempt begins from what that job has; begun: an attempt of it was recorded.
     consistency: the labels of restore_points, in their order, "" = none; () if none has one. together: what the record of
     top says of its region.
+    savepoint_policy: None = no periodic savepoints are wanted, or it never ran. next_ask: uuid of the periodic ask that
+    comes next, "" = none. savepoint_at: when that is due, in seconds since the epoch by the leader's clock; savepoint_due:
+    that time has come. disposals: savepoints that are given up and whose files are to be deleted; a bounded number of them.
     """
 
     job_id: str
@@ -129,6 +133,11 @@ class RecoveryEntry:
     begun: bool = False
     consistency: tuple[str, ...] = ()
     together: Together | None = None
+    savepoint_policy: SavepointPolicy | None = None
+    next_ask: str = ""
+    savepoint_at: float | None = None
+    savepoint_due: bool = False
+    disposals: tuple[RestorePoint, ...] = ()
 
     @property
     def checkpoints(self) -> tuple[RestorePoint, ...]:
@@ -153,6 +162,13 @@ class RecoveryEntry:
         """What `stalls_at` is stamped for, once: a new checkpoint begins anew."""
         newest = self.restore_points[0].order if self.restore_points else None
         return self.attempt, newest, self.stall_policy.stalled_after_s if self.stall_policy else 0.0
+
+    @property
+    def savepoint_key(self) -> tuple[str, int, float]:
+        """What `savepoint_at` is stamped for, once. Without a savepoint the time counts from the attempt's start."""
+        first = self.next_ask.startswith("periodic-0-0-")
+        interval_s = self.savepoint_policy.interval_s if self.savepoint_policy else 0.0
+        return self.next_ask, self.attempt if first else 0, interval_s
 
 
 def same_meaning(a: RecoveryEntry | None, b: RecoveryEntry | None) -> bool:
@@ -182,7 +198,9 @@ def diff(published: Mapping[str, RecoveryEntry], folded: Mapping[str, RecoveryEn
     """Jobs whose entries differ in meaning, by id. The stamps of the leader (due, stalled and when) are not the fold's."""
 
     def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
-        return entry and replace(entry, due_at=None, due=False, stalls_at=None, stalled=False)
+        return entry and replace(
+            entry, due_at=None, due=False, stalls_at=None, stalled=False, savepoint_at=None, savepoint_due=False
+        )
 
     return [
         Difference(job_id, published.get(job_id), folded.get(job_id))

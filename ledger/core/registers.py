@@ -91,6 +91,15 @@ class Ask(NamedTuple):
     word: str = "ask"
 
 
+class Disposed(NamedTuple):
+    """`disposed/<n>/<id>/<uuid>` holds SavepointDisposed: savepoint n/id is given up. uuid: of who did it, one each."""
+
+    n: int
+    id: int
+    uuid: str
+    word: str = "disposed"
+
+
 class Result(NamedTuple):
     """`result/<state>` holds JobResult."""
 
@@ -98,7 +107,7 @@ class Result(NamedTuple):
     word: str = "result"
 
 
-Register = Spec | Admitted | Intent | Attempt | Running | Checkpoint | Ended | Ask | Result
+Register = Spec | Admitted | Intent | Attempt | Running | Checkpoint | Ended | Ask | Disposed | Result
 
 
 def is_job_id(text: str) -> bool:
@@ -148,6 +157,9 @@ def _parse_register(name: str | bytes) -> Register | None:
             return Ended(k, outcome, writer)
         case ["ask", uuid] if _WORD.match(uuid):
             return Ask(uuid)
+        case ["disposed", n, id_, uuid] if (k := _number(n, 1, NUMBER_MAX)) and _WORD.match(uuid):
+            i = _number(id_, 0, CHECKPOINT_ID_MAX)
+            return None if i is None else Disposed(k, i, uuid)
         case ["result", state] if state in RESULT_STATES:
             return Result(state)
         case _:

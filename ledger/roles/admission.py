@@ -7,8 +7,9 @@ later argument (a judgement by age each time would kill a live job whose spec is
 from __future__ import annotations
 
 from ledger.core.facts import JobAdmitted, JobResult, JobSubmitted
+from ledger.core.fold import LASTING
 from ledger.core.job import Job
-from ledger.core.registers import Admitted, Register, Result, Spec, parse_register
+from ledger.core.registers import Admitted, Register, Spec, parse_register
 from ledger.core.table import Held, RegisterTable
 from ledger.ports import Clock, Codec, Event
 from ledger.roles.events import EventFactory
@@ -101,7 +102,7 @@ class Admission:
         self._results.pop(place, None)
         if job.result is None or self._result_retention_s is None:
             return
-        if all(isinstance(register, Result) for register in job.names):
+        if all(isinstance(register, LASTING) for register in job.names):
             fact = job.fact(job.result, JobResult)
             if fact is not None:
                 self._results[place] = fact.when + self._result_retention_s

@@ -21,6 +21,7 @@ from ledger.core.facts import (
     JobResult,
     RefusedRestorePoint,
     RestorePoint,
+    SavepointAsked,
     Together,
 )  # fmt: skip
 from ledger.core.plan import (
@@ -28,6 +29,7 @@ from ledger.core.plan import (
     AskSavepoint,
     Close,
     Declare,
+    Dispose,
     GiveUp,
     Inherited,
     Lose,
@@ -39,10 +41,11 @@ from ledger.core.plan import (
     Stop,
     StopStalled,
     Verify,
+    WantSavepoint,
 )  # fmt: skip
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.regions import label_of, points_from
-from ledger.core.registers import Attempt, Ended, Intent, Register, Result, parse_key, parse_register, partition_of
+from ledger.core.registers import Ask, Attempt, Checkpoint, Ended, Intent, Register, Result, parse_key, parse_register, partition_of
 from ledger.core.restart import FAILURE_TIMES_MAX
 from ledger.ports import Clock, Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
 from ledger.roles.events import EventFactory
@@ -112,6 +115,10 @@ class Flows:
                 return self._stop_stalled(entry, memory, n)
             case AskSavepoint(_, n, asks):
                 return self._ask_savepoint(entry, memory, n, asks)
+            case WantSavepoint():
+                return self._want_savepoint(entry, memory, action)
+            case Dispose(_, points):
+                return self._dispose(entry, memory, points)
             case Settle(_, n):
                 return self._settle(entry, memory, n)
             case Verify(_, n, points):
@@ -246,7 +253,28 @@ class Flows:
         outcome: TaskOutcome = yield self._task("savepoint", entry, n, asks=asks)
         log.info("savepoint_asked", job=entry.job_id, attempt=n, asks=asks, status=outcome.status, reason=outcome.reason)
         if outcome.status is not TaskStatus.UNREACHABLE:  # a runner that can't is not asked for ever
-            memory.asked.update((n, ask) for ask in asks)
+            memory.asked = {known for known in memory.asked if known[1] in entry.asks} | {(n, ask) for ask in asks}
+
+    def _want_savepoint(self, entry: RecoveryEntry, memory: Memory, order: WantSavepoint) -> Flow:
+        """The same order is the same register with the same value, whoever leads."""
+        log.info("savepoint_wanted", job=entry.job_id, attempt=order.n, ask=order.ask)
+        failpoints.hit("savepoint.unasked")
+        yield from self._write(entry, memory, (Ask(order.ask), SavepointAsked(order.reason, "the ledger")))
+        failpoints.hit("savepoint.asked")
+
+    def _dispose(self, entry: RecoveryEntry, memory: Memory, points: tuple[RestorePoint, ...]) -> Flow:
+        """That they are given up is in the log already: a flow that ends early is begun anew from that."""
+        outcome: TaskOutcome = yield self._task("dispose", entry, 0, restore_points=points)
+        memory.trouble = ""
+        if outcome.status is not TaskStatus.DONE:
+            memory.trouble = f"savepoint {points[0]} can't be deleted: {outcome.reason}"
+            log.warning("not_disposed", job=entry.job_id, status=outcome.status, reason=outcome.reason)
+            return
+        log.info("disposed", job=entry.job_id, savepoints=[str(point) for point in points])
+        failpoints.hit("dispose.deleted")
+        gone: list[tuple[Register, Any]] = [(Checkpoint(*point.order), None) for point in points]
+        yield from self._write(entry, memory, *gone)
+        failpoints.hit("dispose.written")
 
     def _stop_stalled(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
         """A fence takes nothing from what runs, and its answer holds what the runner could not send yet: after an outage

@@ -22,6 +22,7 @@ from ledger.roles.due import DueTimes
 from ledger.roles.events import EventFactory
 from ledger.roles.parts import Parts, ProjectorSettings, Told
 from ledger.roles.rejecting import RejectEvents
+from ledger.roles.savepoint_times import SavepointTimes
 from ledger.roles.stalls import StallTimes
 
 log = structlog.get_logger("projector")
@@ -52,7 +53,7 @@ class Term:
             self._topics.events, parts.codec, parts.clock, rejects, settings.collect_unadmitted_after_s,
             settings.result_retention_s, settings.record_bytes_max // 2,
         )  # fmt: skip
-        self._due, self._stalls = DueTimes(), StallTimes()
+        self._due, self._stalls, self._savepoints = DueTimes(), StallTimes(), SavepointTimes()
         self._written: dict[tuple[int, bytes], int] = {}
         self._progressed: dict[int, int] = {}
         self._rejected: set[tuple[int, int]] = set()
@@ -121,7 +122,7 @@ class Term:
     def publish(self, dirty: dict[str, int], foreign: Sequence[Foreign]) -> int:
         """Writes what the dirty jobs, the foreign records and the clock ask for. The number of events written."""
         now = self._clock.monotonic()
-        for job_id in (*self._due.passed(now), *self._stalls.passed(now)):
+        for job_id in (*self._due.passed(now), *self._stalls.passed(now), *self._savepoints.passed(now)):
             if (entry := self._current.get(job_id)) is not None:
                 dirty.setdefault(job_id, entry.partition)
         events = self._plan(dirty, foreign)
@@ -168,12 +169,14 @@ class Term:
         if entry is None:
             self._due.forget(job_id)
             self._stalls.forget(job_id)
+            self._savepoints.forget(job_id)
             if self._current.pop(job_id, None) is None and not overwritten:
                 return []
             return [self._factory.write(self._topics.recovery, partition, job_id, job_id, RecoveryEntry, None)]
         entry = replace(entry, partition=partition, as_of=self._position(partition), epoch=self.epoch)
         time_s, now = self._clock.time(), self._clock.monotonic()
-        entry = self._stalls.stamp(self._due.stamp(entry, before, time_s, now), before, time_s, now)
+        for times in (self._due, self._stalls, self._savepoints):
+            entry = times.stamp(entry, before, time_s, now)
         if same_meaning(entry, before) and not overwritten:
             return []
         if why := self._why_unpublishable(entry):

@@ -22,6 +22,7 @@ from ledger.core.facts import (
     JobSubmitted,
     RestorePoint,
     SavepointAsked,
+    SavepointDisposed,
 )
 from ledger.core.fold import RESTORE_POINTS, fold_job
 from ledger.core.job import Job
@@ -31,6 +32,7 @@ from ledger.core.registers import (
     Ask,
     Attempt,
     Checkpoint,
+    Disposed,
     Ended,
     Intent,
     Register,
@@ -53,6 +55,7 @@ KIND_OF: dict[type[Register], type[Fact]] = {
     Checkpoint: CheckpointCompleted,
     Ended: AttemptEnded,
     Ask: SavepointAsked,
+    Disposed: SavepointDisposed,
     Result: JobResult,
 }
 
@@ -102,6 +105,8 @@ def plain(register: Register) -> Fact:
             return AttemptEnded(f"why {outcome}")
         case Ask():
             return SavepointAsked()
+        case Disposed(n, id_, _):
+            return SavepointDisposed(f"chk-{n}/{id_}")
         case Result(state):
             return JobResult("etl", "prod", "subprocess", DIGEST, f"was {state}", 1.0, 2, {"team": "a"})
     raise AssertionError(f"say which intent {register} is")

@@ -37,6 +37,8 @@ from ledger.core.facts import (
     RestartPolicy,
     RestorePoint,
     SavepointAsked,
+    SavepointDisposed,
+    SavepointPolicy,
     StallPolicy,
     Together,
 )  # fmt: skip
@@ -51,6 +53,7 @@ _LABELS = {"team": "payments", "a": "", "größe": "✓"}
 _RULES = (FailureRule("config", 64, "", True), FailureRule("ünreachable", None, "timed? out ✓"))
 _TOGETHER = Together({"billing-1": 4, "orders-0": 1}, "2025-01-31T12:00", "attempt 3 of prod/billing failed")
 _STALLS = StallPolicy(30.5, 4, OnStall.RESTART)
+_SAVEPOINTS = SavepointPolicy(600.5, 3)
 _REPLACEMENT = Replacement("2/12", 5, "release 7 ✓")
 
 #: One of each class with every field set to something else than its default. What lies in golden/ was written from these.
@@ -59,7 +62,7 @@ FULL: tuple[Any, ...] = (
         "orders", "prod", "subprocess", _GRAPH,
         RestartPolicy(RestartKind.FAILURE_RATE, 5, 2.5, 30.0, 3.0, 0.25, 600.0, OnExhausted.FAIL, 4, 900.5, _RULES),
         3, -7, _LABELS, "eu", _OUTSIDE, "orders-0", CheckpointRetention.KEEP, _STALLS,
-        _REPLACEMENT,
+        _REPLACEMENT, _SAVEPOINTS,
     ),
     JobAdmitted(_DIGEST),
     IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops", True),
@@ -69,6 +72,7 @@ FULL: tuple[Any, ...] = (
     CheckpointCompleted("file:///c/chk-18", 4096, "sha256:11", _CHECKPOINT, CheckpointKind.SAVEPOINT, "ask-1", "2025-01-31T12:00"),
     AttemptEnded("exit status 3", 18, 3605.125),
     SavepointAsked("before the upgrade", "bob@ops"),
+    SavepointDisposed("s3://bucket/orders/sav-12", _CHECKPOINT, "ask-1", "the disk is full ✓", "dora@ops"),
     JobResult("orders", "prod", "subprocess", _DIGEST, "finished", 1738328400.0, 3, _LABELS, _CHECKPOINT),
     LeaderClaimed("projector", 7, "host-1:4711", "the lease of epoch 6 ended"),
     Progress(3, 9_007_199_254_740_993, 7),
@@ -80,6 +84,7 @@ FULL: tuple[Any, ...] = (
         1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True, ("ask-1", "ask-2"),
         _REPLACEMENT, True, True,
         ("2025-01-31T12:00", "", ""), _TOGETHER,
+        _SAVEPOINTS, "periodic-2-12-0", 1738325404.5, True, (_SAVEPOINT,),
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)

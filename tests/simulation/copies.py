@@ -144,5 +144,8 @@ def folded(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
 
 
 def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
-    bare = {"due_at": None, "due": False, "stalls_at": None, "stalled": False, "as_of": 0, "epoch": 0, "partition": 0}
+    bare = {
+        "due_at": None, "due": False, "stalls_at": None, "stalled": False, "savepoint_at": None, "savepoint_due": False,
+        "as_of": 0, "epoch": 0, "partition": 0,
+    }  # fmt: skip
     return entry and replace(entry, **bare)
