@@ -6,20 +6,29 @@ refused (`Refused`), or that nobody knows yet (`OutcomeUnknown`); to repeat any 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ledger import declaring, failpoints, replacing, savepoints
-from ledger.core.facts import Fact, IntentDeclared, IntentKind, JobSubmitted, RestorePoint, SavepointAsked
+from ledger import declaring, disposing, failpoints, replacing, savepoints
+from ledger.core.facts import (
+    Fact,
+    IntentDeclared,
+    IntentKind,
+    JobSubmitted,
+    RestorePoint,
+    SavepointAsked,
+    SavepointDisposed,
+)
 from ledger.core.garbage import GRACE_MIN_S
 from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
-from ledger.core.registers import Ask, Intent, Register, Spec
+from ledger.core.registers import Ask, Disposed, Intent, Register, Spec
+from ledger.disposing import Savepoint
 from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused
 from ledger.finding import SEE_ALL, resolve
-from ledger.ports import BlobStore
+from ledger.ports import BlobStore, Runner
 from ledger.reading import POLL_S, JobLog, Source, recovery_set, registers_of, result_of
 from ledger.recorder import Recorded
 from ledger.replacing import LATEST, Replaced
@@ -206,6 +215,55 @@ class Client:
                 f"Savepoint {ask.uuid} of {job_id} is asked for, but not there within {timeout_s:g} s.",
                 hint="A job makes one when it gets SIGUSR1, if it knows how. jobledger show tells when it is there.",
             )
+        return point
+
+    def savepoints(self, job_id: str, runners: Callable[[], Mapping[str, Runner]]) -> list[Savepoint]:
+        """The savepoints of a job, oldest first. runners: called if it is retired, when its runner alone knows.
+
+        Raises: NotFound; Unreachable: that runner does not answer."""
+        log = registers_of(self.source, job_id)
+        if not log.known:
+            raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+        asked = runners() if log.job().result is not None else {}
+        return disposing.listed(log, self.recovery_set(), asked, self.source.keep)
+
+    def dispose(
+        self, job_id: str, which: str, runners: Callable[[], Mapping[str, Runner]], *, reason: str,
+        timeout_s: float = ANSWER_S,
+    ) -> RestorePoint | None:  # fmt: skip
+        """Gives up a savepoint (ATTEMPT/ID, or its location), so that nothing begins from it any more, and waits until its
+        files are deleted. It; None if it was gone already.
+
+        That it is given up is recorded first. Then the reconciler deletes; of a job that is retired this call itself, and
+        if it can't, `jobledger gc`. Idempotent.
+        Raises: UsageError: there is no such savepoint; Refused: something that is not over needs it; NotFound;
+        OutcomeUnknown: given up, but not deleted in time; Unreachable."""
+        with Watch(self.source, job_id) as watch:
+            watch.read()
+            if not watch.log.known:
+                raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+            job, entries = watch.job(), self.recovery_set()
+            asked = runners() if job.result is not None else {}
+            one = disposing.find(job, disposing.listed(watch.log, entries, asked, self.source.keep), which)
+            if one is None:
+                return None
+            point = one.point
+            if job.disposal(*point.order) is None:
+                disposing.check_unneeded(job, one, entries, self.source.keep)
+                fact = SavepointDisposed(point.location, one.base, one.ask, reason, self._actor)
+                failpoints.hit("dispose.unrecorded")
+                with self._recorder() as recorder:
+                    recorder.record(job_id, Disposed(*point.order, self._new_id()), fact)
+            failpoints.hit("dispose.recorded")
+            done = watch.until(lambda: disposing.outcome(watch, point), timeout_s)
+            retired = result_of(watch.job())
+        if done is None:
+            raise OutcomeUnknown(
+                f"Savepoint {point} of {job_id} is given up, but not deleted within {timeout_s:g} s.",
+                hint="The reconciler deletes it once its runner answers and nothing needs it. jobledger explain tells.",
+            )
+        if retired is not None:
+            disposing.delete(runners(), retired.result.runner, job_id, point)
         return point
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Ended:

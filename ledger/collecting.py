@@ -185,6 +185,12 @@ def _listed(runners: Mapping[str, Runner], blobs: BlobStore) -> tuple[Things, di
                 size = kept.checkpoint_size
                 lying = Lying(Kind.CHECKPOINTS, name, kept.job_id, kept.where, size, kept.age_s, kept.alive, locations)
                 things[lying] = kept
+            for point in kept.savepoints:
+                at = (point.location,)
+                lying = Lying(
+                    Kind.SAVEPOINT, name, kept.job_id, point.location, point.size, kept.age_s, kept.alive, at
+                )  # fmt: skip
+                things[lying] = kept
     return things, silent
 
 
@@ -233,10 +239,13 @@ def _delete(
     runner, lying = runners[orphan.lying.holder], orphan.lying
     with suppress(TemporaryError, PermanentError):
         whole = lying.kind is Kind.CHECKPOINTS
+        saved = [point for point in thing.savepoints if lying.kind is Kind.SAVEPOINT and point.location == lying.where]
         if runner.fence(lying.job_id, NUMBER_MAX if whole else 0):
             return "its runner has facts of it that are not in the log yet"
         if whole:
             runner.dispose(lying.job_id, thing.checkpoints)
+        if saved:
+            runner.dispose(lying.job_id, saved)
         runner.forget(lying.job_id)
         return ""
     return "its runner does not let it go now"

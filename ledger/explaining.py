@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from ledger.core.explain import Explanation, Origin, explain
 from ledger.core.failures import Failure
 from ledger.core.recovery import RecoveryEntry
+from ledger.core.savepoints import parse
 from ledger.reading import HistoryRecord, Source
 from ledger.watching import Watch
 
@@ -32,7 +33,7 @@ class Evidence:
 class Explained:
     """published_state: what the recovery set says, "" = the job is not in it. as_of: below this offset of the partition all
     is published. end: offset after the job's last record; where as_of is smaller, the projector is behind. failures: what
-    last went wrong, newest first."""
+    last went wrong, newest first. periodic: how it comes to savepoints by itself, "" = it does not."""
 
     job_id: str
     state: str
@@ -49,6 +50,7 @@ class Explained:
     as_of: int
     end: int
     failures: tuple[Failure, ...]
+    periodic: str = ""
 
 
 def explained(source: Source, job_id: str) -> Explained:
@@ -63,7 +65,7 @@ def explained(source: Source, job_id: str) -> Explained:
         tuple(_evidence(name, holds) for name in told.because), told.waits_for, told.restore_points,
         tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in told.remarks),
         watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
-        _end(watch.log.history()), told.failures,
+        _end(watch.log.history()), told.failures, _periodic(watch.log.entry(), published),
     )  # fmt: skip
 
 
@@ -78,6 +80,19 @@ def _stalled_since(folded: RecoveryEntry | None, published: RecoveryEntry | None
     if folded is None or published is None or published.progress_key != folded.progress_key or not published.stalled:
         return ""
     return _utc(published.stalls_at or 0.0)
+
+
+def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> str:
+    """In words: by which policy, what stands, and when the next ask comes."""
+    if folded is None or folded.savepoint_policy is None:
+        return ""
+    policy = folded.savepoint_policy
+    told = f"every {policy.interval_s:g} s, " + (f"the newest {policy.keep_max} are kept" if policy.keep_max else "all kept")
+    if any(parse(ask) is not None for ask in folded.asks):
+        told += "; one is asked for and not there yet"
+    if published is None or published.savepoint_key != folded.savepoint_key or published.savepoint_at is None:
+        return told
+    return f"{told}; the next ask {'is due' if published.savepoint_due else f'at {_utc(published.savepoint_at)}'}"
 
 
 def _utc(time_s: float) -> str:

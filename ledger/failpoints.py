@@ -33,6 +33,8 @@ NAMES = {
     "replace.declared": "it is committed, and the reconciler has done nothing after that",
     "savepoint.unasked": "a periodic ask is about to be written",
     "savepoint.asked": "it is committed, and no runner was told of it",
+    "dispose.unrecorded": "nobody needs a savepoint, and it is about to be recorded that it is given up",
+    "dispose.recorded": "that is recorded, and nothing is deleted",
     "dispose.deleted": "the files of savepoints that are given up are deleted, and their registers still stand in the log",
     "dispose.written": "their registers are removed, and the reconciler has done nothing after that",
     "clean.unasked": "a job is over, nothing of its blobs is deleted yet",

@@ -70,8 +70,8 @@ class Planned:
     """What is done first about one job.
 
     state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose,
-    give-up, close, dispose, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the one that
-    it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started. refused: those
+    give-up, close, dispose, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the
+    one that it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started. refused: those
     that were offered and do not verify. then: what follows if it goes well. deletes: what is deleted for good. pool: "" =
     not limited.
     """
@@ -260,8 +260,8 @@ class _Planner:
                 return f"attempt {n} runs without progress"
             case AskSavepoint(_, n, asks):
                 return f"a savepoint is wanted, and attempt {n} was not asked since this leader leads: {', '.join(asks)}"
-            case WantSavepoint(_, n) if entry.savepoint_policy is not None:
-                return f"attempt {n} is to make a savepoint every {entry.savepoint_policy.interval_s:g} s"
+            case WantSavepoint(_, n, _, how_often):
+                return f"attempt {n} is to make a savepoint {how_often}"
             case Dispose():
                 return "given up: by a person, or for newer ones, as many as its policy keeps"
             case Settle(_, n):

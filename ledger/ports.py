@@ -398,8 +398,8 @@ class RecoveryStream(Protocol):
 class Task:
     """One call to a runner or blob store on behalf of a job, to be performed out of the way of all others.
 
-    verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, dispose, forget (tasks.py says what each does and
-    answers).
+    verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, dispose, forget (tasks.py says what each does
+    and answers).
     """
 
     verb: str

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from ledger.core.facts import CheckpointRetention, FailureRule, RestartPolicy, RestorePoint, StallPolicy
+    from ledger.core.facts import (
+        CheckpointRetention,
+        FailureRule,
+        RestartPolicy,
+        RestorePoint,
+        SavepointPolicy,
+        StallPolicy,
+    )
 
 RESTART_FORMS = (
     "none, fixed-delay[:ATTEMPTS[:DELAY]], exponential-delay[:ATTEMPTS[:DELAY[:DELAY_MAX]]] or "
@@ -123,6 +130,24 @@ def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_
     policy = StallPolicy(interval_s, 3 if stalled_after is None else stalled_after, OnStall(kind))
     if problem := restart.stall_problem(policy):
         raise UsageError(f"--checkpoint-interval, --stalled-after: {problem}.")
+    return policy
+
+
+def savepoint_policy(interval: str | None, keep: int | None) -> SavepointPolicy:
+    """Nobody asks where no interval is given."""
+    from ledger.core import savepoints
+    from ledger.core.facts import SavepointPolicy
+
+    if interval is None:
+        if keep is not None:
+            raise UsageError("--savepoint-keep needs --savepoint-interval: savepoints that people ask for are theirs.")
+        return SavepointPolicy()
+    interval_s = duration_s(interval, "--savepoint-interval")
+    if interval_s == 0:
+        raise UsageError("--savepoint-interval must be more than 0.")
+    policy = SavepointPolicy(interval_s, keep or 0)
+    if problem := savepoints.problem(policy):
+        raise UsageError(f"--savepoint-interval, --savepoint-keep: {problem}.")
     return policy
 
 

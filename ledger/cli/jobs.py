@@ -1,4 +1,5 @@
-"""The verbs that change jobs: submit, cancel, suspend, savepoint, resume, retry; and wait. `replace` has its own module."""
+"""The verbs that change jobs: submit, cancel, suspend, resume, retry; and wait. `replace` and `savepoint` have modules of
+their own."""
 
 from __future__ import annotations
 
@@ -81,6 +82,20 @@ OnStalled = Annotated[
     str | None,
     typer.Option("--on-stall", metavar="mark|restart", help="What follows then; a restart counts as a failure."),
 ]
+SavepointInterval = Annotated[
+    str | None,
+    typer.Option(
+        "--savepoint-interval", metavar="DURATION",
+        help="Ask it for a savepoint when the newest, or the start, is as long ago. 1s is the least.",
+    ),
+]  # fmt: skip
+SavepointKeep = Annotated[
+    int | None,
+    typer.Option(
+        "--savepoint-keep", metavar="N", min=1, show_default=False,
+        help="Delete such savepoints but the newest N, and what a start may begin from. Default: keep all.",
+    ),
+]  # fmt: skip
 Retention = Annotated[
     str,
     typer.Option(
@@ -121,7 +136,6 @@ WithSavepoint = Annotated[
         "--savepoint", help="Ask the job for a savepoint, and stop it once that is there.", show_default=False
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for it.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over or quarantined.", show_default=False)]
 
 
@@ -132,6 +146,7 @@ def submit(
     env: Env = None, from_: From = None, permanent_exit_code: PermanentExitCode = None,
     permanent_pattern: PermanentPattern = None, failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
+    savepoint_interval: SavepointInterval = None, savepoint_keep: SavepointKeep = None,
     checkpoint_retention: Retention = "delete", region: Region = None, wait: Wait = False,
 ) -> None:  # fmt: skip
     """Submit a job: a command, run by the agent of this host, and brought back until it is over.
@@ -155,6 +170,7 @@ def submit(
         restore_from=given.restore_point(from_),
         stall_policy=given.stall_policy(checkpoint_interval, stalled_after, on_stall),
         checkpoint_retention=given.checkpoint_retention(checkpoint_retention),
+        savepoint_policy=given.savepoint_policy(savepoint_interval, savepoint_keep),
     )  # fmt: skip
     blob = pack(command, graph or (), given.environment(env or ()))
     try:
@@ -193,17 +209,6 @@ def suspend(world: World, job: Job, reason: Reason, savepoint: WithSavepoint = F
 
 
 @verb
-def savepoint(world: World, job: Job, reason: Reason, timeout: Timeout = 120.0) -> None:
-    """Ask what runs of a job for a savepoint, and wait for it. It is kept, and `retry --from` takes it."""
-    why = given.reason(reason)
-    with opening.client(world) as (client, tell):
-        job_id = client.resolve(job, retired=True)
-        tell(f"waiting for the savepoint of {job_id}")
-        point = client.savepoint(job_id, reason=why, timeout_s=timeout)
-    showing.one_restore_point(world.printer, job_id, point)
-
-
-@verb
 def resume(world: World, job: Job, reason: Reason) -> None:
     """Bring back a suspended job, from its newest restore point."""
     from ledger.core.facts import IntentKind
@@ -222,7 +227,7 @@ def retry(world: World, job: Job, reason: Reason, from_: RetryFrom = "latest", f
 def register(app: typer.Typer) -> None:
     # Everything from the first word of the command on is the command's, its options too.
     app.command("submit", rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(submit)
-    for function in (wait, cancel, suspend, savepoint, resume, retry):
+    for function in (wait, cancel, suspend, resume, retry):
         app.command(function.__name__, rich_help_panel=PANEL)(function)
 
 

@@ -23,6 +23,8 @@ from ledger.cli.jobs import (
     PermanentLabel,
     PermanentPattern,
     Restart,
+    SavepointInterval,
+    SavepointKeep,
     StalledAfter,
 )
 from ledger.cli.options import World, verb
@@ -81,6 +83,7 @@ def replace(
     permanent_exit_code: PermanentExitCode = None, permanent_pattern: PermanentPattern = None,
     failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
+    savepoint_interval: SavepointInterval = None, savepoint_keep: SavepointKeep = None,
     wait: Wait = False,
 ) -> None:  # fmt: skip
     """Replace a job by a new one: stop it with a savepoint, go on from there, cancel it once the new one runs.
@@ -100,6 +103,8 @@ def replace(
     changes["name"] = None if name is None else given.name(name, "--name")
     changes["namespace"] = None if namespace is None else given.name(namespace, "--namespace")
     changes["stall_policy"] = given.stall_policy(*stalls) if any(value is not None for value in stalls) else None
+    periodic = savepoint_interval is not None or savepoint_keep is not None
+    changes["savepoint_policy"] = given.savepoint_policy(savepoint_interval, savepoint_keep) if periodic else None
     place = given.place_to_begin(from_)
     variables = given.environment(env or ())
     with opening.client(world, "submitting") as (client, tell), ExitStack() as stack:

@@ -29,6 +29,7 @@ JOBS = [
     Column("FAILURES", "failures", wide=True),
     Column("NEXT", "next", wide=True),
     Column("STALLS", "stalls", wide=True),
+    Column("SAVEPOINT", "savepoint", wide=True),
     Column("INTENT", "intent", wide=True),
     Column("LABELS", "labels", wide=True),
     Column("REPLACES", "replaces", wide=True),
@@ -94,6 +95,9 @@ def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO
             shown["waits"] = f"an operator: jobledger retry {row['job_id']}, or jobledger cancel {row['job_id']}"
             columns.append(Column("LOGS", "logs"))
             shown["logs"] = f"jobledger logs {row['job_id']}" if row.get("known") else None
+        if row.get("savepoint_at") is not None:
+            columns.append(Column("SAVEPOINTS", "periodic"))
+            shown["periodic"] = _periodic(row, shown["savepoint"])
         if row.get("together"):
             columns.append(Column("TOGETHER", "together", _together))
         printer.one(shown, [*columns, Column("REASON", "reason", _in_full)])
@@ -126,6 +130,14 @@ def job_change(
 def _columns(reasons: bool) -> list[Column]:
     reason = Column("REASON", "reason", lambda text: brief(text or ""))
     return [reason if reasons and column.key == "reason" else column for column in JOBS]
+
+
+def _periodic(row: dict[str, Any], at: str) -> str:
+    """How often, and when the next one is due."""
+    policy = row["savepoint_policy"]
+    keeps = f", keeps {policy['keep_max']}" if policy["keep_max"] else ""
+    asked = ", one is asked for" if any(ask.startswith("periodic-") for ask in row["asks"]) else ""
+    return f"every {policy['interval_s']:g} s{keeps}{asked}, the next {'is due' if at == 'due' else f'at {at}'}"
 
 
 def _together(record: dict[str, Any]) -> str:
@@ -175,10 +187,18 @@ def _for_people(row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> dic
         "restore": restore_text(points[0]) if points else None,
         "next": _next(row),
         "stalls": None if row.get("stalls_at") is None else utc(row["stalls_at"]),
+        "savepoint": _next_savepoint(row),
         "intent": row["intent"]["kind"] if row.get("intent") else None,
         "waits": waits.get(row["job_id"]),
         "age": None if made is None else age(time.time() - made),
     }
+
+
+def _next_savepoint(row: dict[str, Any]) -> str | None:
+    """When the next periodic savepoint is due."""
+    if row.get("savepoint_at") is None:
+        return None
+    return "due" if row.get("savepoint_due") else utc(row["savepoint_at"])
 
 
 def _next(row: dict[str, Any]) -> str | None:
@@ -201,7 +221,7 @@ def _record_for_people(row: dict[str, Any]) -> dict[str, Any]:
 
 _NOT_TELLING = (
     "graph", "restart_policy", "digest", "checkpoint_retention", "labels", "failure_times", "recorded_at", "stall_policy",
-    "replacement",
+    "replacement", "savepoint_policy",
 )  # fmt: skip
 
 

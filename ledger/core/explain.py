@@ -26,7 +26,7 @@ from ledger.core.facts import (
     SavepointDisposed,
 )  # fmt: skip
 from ledger.core.failures import Failure, last_failures
-from ledger.core.fold import RESTORE_POINTS, fold_job, open_asks
+from ledger.core.fold import RESTORE_POINTS, fold_job
 from ledger.core.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.regions import label_of
@@ -45,6 +45,7 @@ from ledger.core.registers import (
     register_name,
 )  # fmt: skip
 from ledger.core.replacing import is_stop
+from ledger.core.savepoints import open_asks
 
 #: The rules of the fold in their order; the first that applies decides.
 RULES = {

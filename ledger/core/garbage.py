@@ -32,6 +32,7 @@ class Kind(StrEnum):
     UNFINISHED = "unfinished-put"  # what a put has left that did not come to its end
     RUN_FOLDER = "run-folder"  # all that a runner keeps of a job, but for its checkpoints
     CHECKPOINTS = "checkpoints"  # savepoints are never among them
+    SAVEPOINT = "savepoint"  # one that was disposed of and is still there
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,17 @@ class Claims:
     """What the log says of one job, as far as it decides what may go.
 
     known: whether there is anything of it. why_unread: why nothing of it may be judged, "" = all can be read. graphs: uris
-    that a fold refers to now, or may yet. points: locations that an attempt may begin from, of any job. state: of its
-    result, "" = it has none. keeps: whether its result says that its checkpoints were kept.
+    that a fold refers to now, or may yet. points: locations that an attempt may begin from, of any job; begins: those that
+    are not only named by a result. disposed: locations of its savepoints that are given up. state: of its result, "" = it
+    has none. keeps: whether its result says that its checkpoints were kept.
     """
 
     known: bool = True
     why_unread: str = ""
     graphs: frozenset[str] = frozenset()
     points: frozenset[str] = frozenset()
+    begins: frozenset[str] = frozenset()
+    disposed: frozenset[str] = frozenset()
     state: str = ""
     keeps: bool = False
     name: str = ""
@@ -109,9 +113,10 @@ def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
         return Claims(why_unread="its admitted spec is not there")
     entries = [entry for entry in (published, folded) if entry is not None]
     points = [spec.restore_from for spec in specs if spec is not None]
-    points += [result.restore_point for result in results if result is not None]
     for entry in entries:
         points += [entry.base, *entry.restore_points]
+    begins = frozenset(point.location for point in points if point is not None)
+    points += [result.restore_point for result in results if result is not None]
     graphs = {entry.graph.uri for entry in entries if entry.graph is not None}
     state = ""
     named: JobResult | JobSubmitted | None = next((result for result in results if result is not None), None)
@@ -125,6 +130,8 @@ def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
     return Claims(
         graphs=frozenset(graphs),
         points=frozenset(point.location for point in points if point is not None),
+        begins=begins,
+        disposed=frozenset(gone.location for place in job.disposed if (gone := job.disposal(*place)) is not None),
         state=state,
         keeps=any(result is not None and result.restore_point is not None for result in results),
         name=named.name if named else "",
@@ -141,6 +148,7 @@ def judge(
     Order: the log is read after the things were listed. What is referred to is then either seen, or its reference is
     younger than the listing."""
     points = frozenset[str]().union(*(claim.points for claim in claims.values()))
+    begins = frozenset[str]().union(*(claim.begins for claim in claims.values()))
     orphans: list[Orphan] = []
     spared: list[Spared] = []
     young = 0
@@ -148,7 +156,7 @@ def judge(
         claim = claims.get(one.job_id, UNKNOWN_JOB)
         if claim.why_unread:
             spared.append(Spared(one, claim.why_unread))
-        elif not (why := _why_garbage(one, claim, points, read_to)):
+        elif not (why := _why_garbage(one, claim, begins if one.kind is Kind.SAVEPOINT else points, read_to)):
             continue
         elif one.age_s < max(grace_s, GRACE_MIN_S):
             young += 1
@@ -171,6 +179,10 @@ def _why_garbage(one: Lying, claim: Claims, points: frozenset[str], read_to: Cal
             return ""  # what is alive is a stray: to be stopped with a record, by the reconciler
         case Kind.CHECKPOINTS if one.alive or not claim.state or claim.keeps or points.intersection(one.locations):
             return ""
+        case Kind.SAVEPOINT if one.where not in claim.disposed or not claim.state or points.intersection(one.locations):
+            return ""  # as long as the job is not retired, the reconciler deletes it
+        case Kind.SAVEPOINT:
+            return f"it was disposed of, the job is {claim.state} and retired, and no job begins from it"
     if claim.state:
         why = f"the job is {claim.state} and retired"
         return why + (", keeps no checkpoint, and no job begins from these" if one.kind is Kind.CHECKPOINTS else "")

@@ -38,7 +38,7 @@ class Periodic(NamedTuple):
 
     def wait_s(self, policy: SavepointPolicy) -> float:
         """From the savepoint, or the ask before, until it is due."""
-        return min(policy.interval_s * 2**self.tries, SECONDS_MAX)
+        return min(policy.interval_s * (1 << self.tries), SECONDS_MAX)
 
 
 def parse(uuid: str | None) -> Periodic | None:

@@ -45,7 +45,18 @@ from ledger.core.plan import (
 )  # fmt: skip
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.regions import label_of, points_from
-from ledger.core.registers import Ask, Attempt, Checkpoint, Ended, Intent, Register, Result, parse_key, parse_register, partition_of
+from ledger.core.registers import (
+    Ask,
+    Attempt,
+    Checkpoint,
+    Ended,
+    Intent,
+    Register,
+    Result,
+    parse_key,
+    parse_register,
+    partition_of,
+)
 from ledger.core.restart import FAILURE_TIMES_MAX
 from ledger.ports import Clock, Event, RunnerEvent, StartAnswer, Task, TaskOutcome, TaskStatus
 from ledger.roles.events import EventFactory

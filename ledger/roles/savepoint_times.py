@@ -20,10 +20,10 @@ class _Waiting(NamedTuple):
 class SavepointTimes:
     """Stamps `savepoint_at` and `savepoint_due` on entries of jobs that want periodic savepoints.
 
-    `savepoint_at` is stamped once per savepoint_key (the ask that comes next, by which savepoint it follows), and taken over
-    by the next leader, so that none begins to count anew. `savepoint_due` is set when it passes, or once this leader itself
-    has waited for as long, whichever is first (a clock that is wrong can't put it off), and never unset for that key: once
-    asked, or once another savepoint is there, another ask comes next.
+    `savepoint_at` is stamped once per savepoint_key (the ask that comes next, by which savepoint it follows), and taken
+    over by the next leader, so that none begins to count anew. `savepoint_due` is set when it passes, or once this leader
+    itself has waited for as long, whichever is first (a clock that is wrong can't put it off), and never unset for that
+    key: once asked, or once another savepoint is there, another ask comes next.
     """
 
     def __init__(self) -> None:

@@ -181,10 +181,11 @@ class MemoryRunner:
         for job_id in sorted({*self._jobs, *(location.split("/")[2] for location in self.stored)}):
             job = self._jobs.get(job_id)
             alive = tuple(n for n, attempt in sorted(job.attempts.items()) if not attempt.outcome) if job else ()
-            points = tuple(_points(job_id, self.stored))
+            points = tuple(_points(job_id, self.stored, "chk", CheckpointKind.CHECKPOINT))
+            saved = tuple(_points(job_id, self.stored, "sav", CheckpointKind.SAVEPOINT))
             size = sum(self.stored[point.location] for point in points)
             age_s = self._clock.time() - self._changed_at.get(job_id, 0.0)
-            found.append(Kept(job_id, _folder(job_id), age_s, job is not None, 0, alive, points, size))
+            found.append(Kept(job_id, _folder(job_id), age_s, job is not None, 0, alive, points, size, saved))
         return found
 
     # -- the engine's side -------------------------------------------------------------------------------------------
@@ -277,10 +278,10 @@ class MemoryRunner:
             raise Unreachable("the runner in memory does not answer")
 
 
-def _points(job_id: str, stored: Mapping[str, int]) -> Iterator[RestorePoint]:
+def _points(job_id: str, stored: Mapping[str, int], word: str, kind: CheckpointKind) -> Iterator[RestorePoint]:
     for location, size in sorted(stored.items()):
-        if found := re.fullmatch(rf"{re.escape(_folder(job_id))}(\d+)/chk-(\d+)", location):
-            yield RestorePoint(int(found[1]), int(found[2]), location, size)
+        if found := re.fullmatch(rf"{re.escape(_folder(job_id))}(\d+)/{word}-(\d+)", location):
+            yield RestorePoint(int(found[1]), int(found[2]), location, size, kind=kind)
 
 
 def _folder(job_id: str) -> str:

@@ -98,7 +98,8 @@ def event_from_json(value: Mapping[str, Any]) -> RunnerEvent:
 
 
 def kept_to_json(kept: Kept) -> dict[str, Any]:
-    return kept._asdict() | {"checkpoints": [point_to_json(point) for point in kept.checkpoints]}
+    points = {"checkpoints": kept.checkpoints, "savepoints": kept.savepoints}
+    return kept._asdict() | {name: [point_to_json(point) for point in found] for name, found in points.items()}
 
 
 def kept_from_json(value: Mapping[str, Any]) -> Kept:
@@ -107,5 +108,5 @@ def kept_from_json(value: Mapping[str, Any]) -> Kept:
     return Kept(
         value["job_id"], shown(value["where"]), float(value["age_s"]), value["rest"], int(value["rest_size"]),
         tuple(number_from_json(n) for n in value["alive"]), tuple(points_from_json(value["checkpoints"])),
-        int(value["checkpoint_size"]),
+        int(value["checkpoint_size"]), tuple(points_from_json(value.get("savepoints", []))),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.files import create_once
 from ledger.adapters.runners.subprocess.tidying import delete_job
-from ledger.core.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
 from ledger.core.registers import NUMBER_MAX, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
 from ledger.ports import BlobStore, Clock, Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
@@ -203,8 +203,10 @@ class Agent:
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         """Only what lies in the job's own checkpoint folders: others do not belong to it."""
+        one_by_one = bool(restore_points) and all(p.kind is CheckpointKind.SAVEPOINT for p in restore_points)
         with self._jobs.locked(job_id) as job, answering(job_id):
-            job.note_disposal()
+            if not one_by_one:
+                job.note_disposal()
             for point in restore_points:
                 path = restore.path_of(point)
                 own = job.run_folder(point.attempt) / "checkpoints"

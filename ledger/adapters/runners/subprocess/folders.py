@@ -19,6 +19,8 @@ from ledger.adapters.runners.subprocess.supervisor.files import create_once, rea
 from ledger.core.facts import CheckpointKind, RestorePoint
 
 MARKER = "started"
+ANSWERED = ".answered"
+ANSWERED_MAX = 100  # asks that are remembered after they were answered
 
 
 class Phase(Enum):
@@ -82,9 +84,14 @@ class Attempt:
     def ask(self, ask: str) -> None:
         """Asks the job for a savepoint, once per ask: asks/<number>-<ask>.ask, see `supervisor.main`."""
         folder = self.folder / "asks"
-        names = [path.name for path in folder.iterdir()]
-        if not any(name.partition("-")[2].removesuffix(".answered") == f"{ask}.ask" for name in names):
-            create_once(str(folder / f"{len(names):09d}-{ask}.ask"), b"")
+        names = sorted(path.name for path in folder.iterdir() if path.name[:9].isdigit())
+        if any(name.partition("-")[2].removesuffix(ANSWERED) == f"{ask}.ask" for name in names):
+            return
+        number = 1 + int(names[-1].partition("-")[0]) if names else 0
+        create_once(str(folder / f"{number:09d}-{ask}.ask"), b"")
+        # A job that is asked for years leaves no more of it than a repeated call could still be about.
+        for name in [name for name in names if name.endswith(ANSWERED)][:-ANSWERED_MAX]:
+            (folder / name).unlink(missing_ok=True)
 
     def mark(self) -> bool:
         """Creates the marker; False if this attempt has been started before."""

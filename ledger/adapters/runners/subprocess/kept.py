@@ -26,7 +26,8 @@ def kept_in(folder: Path, alive: Mapping[str, Sequence[int]], now: float) -> Ite
 
 def _kept(folder: Path, alive: tuple[int, ...], now: float) -> Kept:
     points: list[RestorePoint] = []
-    point_size = rest_size = files = saved = 0
+    saved: list[RestorePoint] = []
+    point_size = rest_size = files = 0
     newest = _changed(folder)
     for parent, folders, names in os.walk(folder):
         path = Path(parent)
@@ -42,13 +43,18 @@ def _kept(folder: Path, alive: tuple[int, ...], now: float) -> Kept:
                 files += 1  # something that the job was about to complete
                 rest_size += _size(path / name)
             elif name.startswith("sav-"):
-                saved += 1
+                saved.append(_savepoint(n, found[0], path / name))
             else:
                 points.append(RestorePoint(n, found[0], str(path / name), kind=CheckpointKind.CHECKPOINT))
                 point_size += _size(path / name)
         folders.clear()
     rest = files > 0 or not (points or saved)
-    return Kept(folder.name, str(folder), max(0.0, now - newest), rest, rest_size, alive, tuple(points), point_size)
+    age_s = max(0.0, now - newest)
+    return Kept(folder.name, str(folder), age_s, rest, rest_size, alive, tuple(points), point_size, tuple(saved))
+
+
+def _savepoint(n: int, number: int, path: Path) -> RestorePoint:
+    return RestorePoint(n, number, str(path), _size(path), kind=CheckpointKind.SAVEPOINT)
 
 
 def _attempt_of(folder: Path, path: Path) -> int | None:
