@@ -48,7 +48,8 @@ def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str,
         )
     if from_ not in ("latest", "scratch"):
         registers = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
-        known = [str(point) for register in sorted(registers) if (point := job.restore_point(register)) is not None]
+        points = [point for register in sorted(registers) if (point := job.restore_point(register)) is not None]
+        known = [str(point) for point in points if job.disposal(*point.order) is None]
         if from_ not in known:
             hint = f"It has: {', '.join(known) or 'none'}. Or say latest or scratch."
             raise UsageError(f"{entry.job_id} has no restore point {from_}.", hint=hint)

@@ -28,8 +28,8 @@ OFFERED, KEPT, GIVEN_UP = "offered", "kept", "given up"
 class Savepoint:
     """One that there is. state: offered (the next start may begin from it), kept, or given up (its files are to go).
     periodic: the ledger asked for it by the job's policy. made_at: seconds since the epoch, None = nobody knows any more.
-    base, ask: as in CheckpointCompleted. needed_by: jobs that are not over and began, or may begin, from it; its own only if
-    the attempt that began from it is not over."""
+    base, ask: as in CheckpointCompleted. needed_by: jobs that are not over and began, or may begin, from it; its own if the
+    attempt that began from it is not over."""
 
     point: RestorePoint
     state: str

@@ -87,7 +87,8 @@ def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> 
     if folded is None or folded.savepoint_policy is None:
         return ""
     policy = folded.savepoint_policy
-    told = f"every {policy.interval_s:g} s, " + (f"the newest {policy.keep_max} are kept" if policy.keep_max else "all kept")
+    kept = f"the newest {policy.keep_max} are kept" if policy.keep_max else "all are kept"
+    told = f"every {policy.interval_s:g} s, {kept}"
     if any(parse(ask) is not None for ask in folded.asks):
         told += "; one is asked for and not there yet"
     if published is None or published.savepoint_key != folded.savepoint_key or published.savepoint_at is None:

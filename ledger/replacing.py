@@ -96,7 +96,8 @@ def spec_of(job: Job, spec: JobSubmitted, from_: str, reason: str) -> JobSubmitt
 
 def _point(job: Job, from_: str) -> RestorePoint:
     registers = sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints)
-    points = [point for register in registers if (point := job.restore_point(register)) is not None]
+    known = [point for register in registers if (point := job.restore_point(register)) is not None]
+    points = [point for point in known if job.disposal(*point.order) is None]
     for point in points:
         if from_ in (str(point), point.location):
             return replace(point, attempt=0, id=0)

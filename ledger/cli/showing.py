@@ -89,7 +89,7 @@ def jobs(
 def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> None:
     """waits: as in `jobs`."""
     if printer.for_people:
-        columns = [Column(c.title, c.key, c.shown) for c in JOBS if c.key != "reason"]
+        columns = [Column(c.title, c.key, c.shown) for c in JOBS if c.key not in ("reason", "savepoint")]
         shown = _for_people(row, waits)
         if row["state"] == "QUARANTINED":
             shown["waits"] = f"an operator: jobledger retry {row['job_id']}, or jobledger cancel {row['job_id']}"

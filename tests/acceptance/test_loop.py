@@ -8,6 +8,7 @@ import signal
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -17,7 +18,7 @@ from ledger.adapters import avro
 from ledger.core.facts import AttemptEnded, CheckpointKind, JobSubmitted, RestartKind, RestartPolicy
 from ledger.core.recovery import JobState
 from ledger.core.registers import Spec, key_of, partition_of
-from tests.acceptance.folder import Folder
+from tests.acceptance.folder import TICKER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
@@ -186,6 +187,35 @@ def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
     folder.until(lambda: (e := folder.entry("quits")) and e.attempt == 2 and e.state is JobState.QUARANTINED, "again")
     folder.run("cancel", "quits", "--reason", "no use")
     folder.until(lambda: not state(folder, "quits"), "retired")
+
+
+def test_savepoints_come_by_themselves_and_go_when_they_are_disposed_of(shared_ledger: Folder) -> None:
+    """Also those of a job that is over; and no more are kept than was said."""
+    folder = shared_ledger
+    often = ("--savepoint-interval", "2s", "--savepoint-keep", "2")
+    folder.submit("saver", PYTHON, "-c", TICKER, str(folder.enough), options=often)
+
+    def listed(state: str = "") -> list[dict[str, Any]]:
+        rows = json.loads(folder.run("savepoint list", "saver", "-o", "json").stdout)
+        return [row for row in rows if not state or row["state"] == state]
+
+    first = folder.until(listed, "a savepoint that nobody asked for by hand")[0]
+    assert first["periodic"]
+    folder.until(lambda: not Path(first["location"]).exists(), "two newer ones have taken its place")
+    by_hand = json.loads(folder.run("savepoint", "saver", "--reason", "upgrade", "-o", "json").stdout)
+    assert Path(by_hand["location"]).exists()
+    folder.run("savepoint dispose", "saver", by_hand["restore"], "--reason", "it was not needed")
+    assert not Path(by_hand["location"]).exists()
+    assert by_hand["restore"] not in [row["savepoint"] for row in listed()]
+    folder.run("savepoint dispose", "saver", by_hand["restore"], "--reason", "again")
+    folder.run("cancel", "saver", "--reason", "seen")
+    folder.until(lambda: not state(folder, "saver"), "retired")
+
+    left = listed()
+    assert len(left) >= 2 and all(Path(row["location"]).exists() for row in left), "its savepoints outlive it"
+    folder.run("savepoint dispose", "saver", left[0]["location"], "--reason", "the disk is full")
+    assert [row["savepoint"] for row in listed()] == [row["savepoint"] for row in left[1:]]
+    assert not Path(left[0]["location"]).exists()
 
 
 def test_the_same_job_twice_is_one_job(shared_ledger: Folder, tmp_path: Path) -> None:

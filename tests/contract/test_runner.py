@@ -439,6 +439,31 @@ def test_what_is_kept_of_a_job_is_listed_until_it_is_disposed_of_and_forgotten(w
     assert [(kept.rest, kept.checkpoints) for kept in world.runner.kept()] == [(False, ())], "savepoints stay"
 
 
+def test_savepoints_are_listed_and_disposed_of_one_by_one_and_nothing_goes_with_them(world: World) -> None:
+    """While it runs, and once it is over and forgotten; its checkpoints were not disposed of."""
+    start(world)
+    first, chk = world.checkpoint(J, 1, 1, "sav"), world.checkpoint(J, 1, 2)
+    second = world.checkpoint(J, 1, 3, "sav")
+    assert [(point.location, point.order, point.kind) for point in world.runner.kept()[0].savepoints] == [
+        (point.location, point.order, CheckpointKind.SAVEPOINT) for point in (first, second)
+    ]
+    world.runner.dispose(J, [first])
+    assert world.runner.verify(first) is Verification.INVALID and world.runner.verify(second) is Verification.VALID
+    world.exit(J, 1, 0)
+    ended(world)
+    world.runner.acknowledge(J, [event.key for event in world.runner.fence(J, NUMBER_MAX)])
+    world.runner.dispose(J, [first])
+    world.runner.forget(J)
+    (kept,) = world.runner.kept()
+    assert [point.location for point in kept.savepoints] == [second.location]
+    assert [point.location for point in kept.checkpoints] == [chk.location]
+    world.runner.dispose(J, kept.savepoints)
+    world.runner.forget(J)
+    (kept,) = world.runner.kept()
+    assert kept.savepoints == () and [point.location for point in kept.checkpoints] == [chk.location]
+    assert world.runner.observe() == []
+
+
 def test_a_fence_of_a_job_that_never_ran_is_kept_and_can_be_forgotten(world: World) -> None:
     world.runner.fence(J, 3)
     (kept,) = world.runner.kept()

@@ -109,8 +109,11 @@ def test_asks_that_are_spent_are_pruned_and_nothing_changes():
     assert fold_job(given(*RUNS, *names, facts=facts)) == fold_job(given(*RUNS, *left, facts=facts))
 
 
-@pytest.mark.parametrize("text", ["", None, "u", "periodic-", "periodic-1-2", "periodic-01-2-3", "periodic-1-2-99", "x-1-2-3",
-                                  f"periodic-{2**53 + 1}-1-0", f"periodic-1-{2**63}-0"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    ["", None, "u", "periodic-", "periodic-1-2", "periodic-01-2-3", "periodic-1-2-99", "x-1-2-3",
+     f"periodic-{2**53 + 1}-1-0", f"periodic-1-{2**63}-0"],
+)  # fmt: skip
 def test_what_is_no_name_of_a_periodic_ask(text):
     assert parse(text) is None
 
@@ -121,8 +124,11 @@ def test_names_are_read_as_they_are_written(attempt, id_, tries):
     assert parse(ask.uuid) == ask and len(ask.uuid) <= 64
 
 
-@pytest.mark.parametrize("policy", [SavepointPolicy(0.5), SavepointPolicy(-1.0), SavepointPolicy(float("nan")),
-                                    SavepointPolicy(float("inf")), SavepointPolicy(60.0, -1), SavepointPolicy(0.0, 10**9)])  # fmt: skip
+@pytest.mark.parametrize(
+    "policy",
+    [SavepointPolicy(0.5), SavepointPolicy(-1.0), SavepointPolicy(float("nan")), SavepointPolicy(float("inf")),
+     SavepointPolicy(60.0, -1), SavepointPolicy(0.0, 10**9)],
+)  # fmt: skip
 def test_a_policy_that_nobody_can_follow_quarantines(policy):
     assert savepoints.problem(policy)
     got = entry(policy=policy)

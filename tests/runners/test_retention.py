@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.adapters.runners.subprocess.folders import ANSWERED, ANSWERED_MAX, Attempt
 from ledger.adapters.runners.subprocess.retention import Chain, Place, subsumed
 from ledger.adapters.runners.subprocess.tidying import Past
 from ledger.core.facts import CheckpointKind, RestorePoint
@@ -93,6 +94,24 @@ def test_deleting_twice_deletes_no_more_and_the_newest_of_the_top_always_stays(a
     assert {(top, i) for i in sorted(attempts[top].checkpoints)[-3:]} & gone == set()
     assert all(attempts[n].checkpoints[i] is CHK for n, i in gone)
     assert {a.base for n, a in attempts.items() if n == top or not a.over} & gone == set()
+
+
+def test_asks_that_were_answered_long_ago_are_forgotten(tmp_path: Path) -> None:
+    """A job that is asked for years leaves no more of it than a repeated question could be about."""
+    attempt = Attempt(J, 1, tmp_path)
+    asks = tmp_path / "asks"
+    asks.mkdir()
+    for i in range(3 * ANSWERED_MAX):
+        attempt.ask(f"ask-{i}")
+        attempt.ask(f"ask-{i}")
+        (only,) = asks.glob("*.ask")
+        only.rename(f"{only}{ANSWERED}")
+        attempt.ask(f"ask-{i}")
+        assert not list(asks.glob("*.ask")), "it was answered"
+    assert len(list(asks.iterdir())) <= ANSWERED_MAX + 1
+    for ask in ("new-1", "new-2"):
+        attempt.ask(ask)
+    assert [path.name.partition("-")[2] for path in sorted(asks.glob("*.ask"))] == ["new-1.ask", "new-2.ask"], "in order"
 
 
 def test_files_are_deleted_only_after_newer_ones_are_acknowledged(host: Host) -> None:

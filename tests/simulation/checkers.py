@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -385,3 +385,30 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
         if one is not other and (one.namespace, one.region) == (other.namespace, other.region)
         and (n := failed.get(other.job_id, 0)) and n >= (one.together.beside.get(other.job_id, 0) if one.together else 0)
     ]  # fmt: skip
+
+
+# -- I15: savepoints ---------------------------------------------------------------------------------------------------
+
+
+def savepoints_as_wanted(
+    events: Sequence[Copied], jobs: Mapping[str, RecoveryEntry], saved: Set[str], given_up: Set[str], stored: Set[str]
+) -> Findings:
+    """I15: once all is quiet, no savepoint is gone that nobody gave up and no policy wanted gone, and each that was given up
+    is gone, unless something needs it or its job was over by then (that is the collector's); and of each job one periodic
+    ask is open at most."""
+    keeps = {}
+    for record in events:
+        if (parsed := parse_key(record.key)) is not None and isinstance(parsed[1], Spec) and record.value is not None:
+            if isinstance(spec := avro.read(parsed[1], record.value), JobSubmitted):
+                keeps[parsed[0]] = spec.savepoint_policy.keep_max
+    found: Findings = []
+    for location in sorted(saved - stored - given_up):
+        if not keeps.get(location.split("/")[2]):
+            found.append(f"I15 nobody gave up {location}, and it is gone")
+    needs = {point.location for entry in jobs.values() for point in (*entry.restore_points, entry.base) if point is not None}
+    for job_id, entry in jobs.items():
+        left = [point.location for point in entry.disposals if point.location not in needs and point.location in stored]
+        found += [f"I15 {location} is given up, and is still there" for location in left]
+        periodic = [ask for ask in entry.asks if ask.startswith("periodic-")]
+        found += [f"I15 {job_id} has the periodic asks {periodic} open"] if len(periodic) > 1 else []
+    return found

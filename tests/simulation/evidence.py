@@ -15,7 +15,7 @@ from tests.simulation.copies import Copied, Leased, Ran, Taken, Told
 
 class Evidence:
     """copies: every committed record that there ever was, by topic. stale: batches of writers that were fenced, or never
-    heard an answer."""
+    heard an answer. saved: where savepoints were made, given_up: those of them that somebody gave up."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -24,6 +24,8 @@ class Evidence:
         self.leases: list[Leased] = []
         self.taken: list[Taken] = []
         self.stale: list[list[Event]] = []
+        self.saved: set[str] = set()
+        self.given_up: set[str] = set()
         self.copies: dict[str, list[Copied]] = {}
         self._holds: dict[tuple[str, str], float] = {}
 
@@ -78,7 +80,13 @@ class LoggedRunner(MemoryRunner):
         self, job_id: str, n: int, id_: int, *, size: int = 1, kind=CheckpointKind.CHECKPOINT, consistency: str = ""
     ) -> RestorePoint:
         self._evidence.ran.append(Ran("checkpoint", job_id, n, self._time.time(), (n, id_)))
-        return super().checkpoint(job_id, n, id_, size=size, kind=kind, consistency=consistency)
+        point = super().checkpoint(job_id, n, id_, size=size, kind=kind, consistency=consistency)
+        if kind is CheckpointKind.SAVEPOINT:
+            self._evidence.saved.add(point.location)
+        return point
+
+    def knows(self, job_id: str, n: int) -> bool:
+        return job_id in self._jobs and n in self._jobs[job_id].attempts
 
     def end(
         self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0, exit_code=None

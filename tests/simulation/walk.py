@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.adapters.memory.log import NoAnswer
-from ledger.core.facts import IntentKind
+from ledger.core.facts import CheckpointKind, IntentKind
 from ledger.outside import NO_GRAPH
 from ledger.ports import Event
 from tests.simulation.baton import Actor
@@ -48,7 +48,8 @@ class Walk:
         slots = random.Random(f"{seed} slots").choice([None, None, 2, 3])
         # A region that no pool can hold would wait for ever.
         region = random.Random(f"{seed} region").choice([None, "r", "r"]) if slots is None else None
-        self.world = World(self._pauses, slots, region)
+        self.saving = random.Random(f"{seed} savepoints")
+        self.world = World(self._pauses, slots, region, self.saving.random() < 0.5)
         self.replacing = random.Random(f"{seed} replacing")
         self.replace_rate = self.replacing.choice([0.0, 0.5])
         self.happened: dict[str, int] = {}
@@ -198,13 +199,27 @@ class Walk:
                 runner.end(job_id, n, "finished")
             elif what < 0.7:
                 id_ = (attempt.newest or 0) + 1
-                runner.checkpoint(job_id, n, id_, consistency=f"{id_ // 2}" if id_ % 2 == 0 else "")
+                if self.world.saving and self.saving.random() < (0.9 if attempt.asks else 0.4):
+                    self._count("savepoint")
+                    runner.checkpoint(job_id, n, id_, kind=CheckpointKind.SAVEPOINT)
+                else:
+                    runner.checkpoint(job_id, n, id_, consistency=f"{id_ // 2}" if id_ % 2 == 0 else "")
             else:
                 runner.kill(job_id, n)
         runner.up = up
 
+    def _dispose(self) -> None:
+        """Somebody gives up a savepoint that is not the newest that its job has to begin from."""
+        if found := self.world.disposable():
+            self._count("dispose")
+            event = self.world.disposal(self.saving.choice(found))
+            self.world.send(event)
+            self.sent.append(event)
+
     def _client(self) -> None:
         world, rng = self.world, self.rng
+        if world.saving and self.saving.random() < 0.3:
+            self._dispose()
         if len(self.jobs) < JOBS_MAX and (not self.jobs or rng.random() < 0.5):
             job_id = f"job-{len(self.jobs) + 1}"
             self.jobs[job_id] = 0

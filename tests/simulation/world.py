@@ -27,12 +27,15 @@ from ledger.core.facts import (
     Replacement,
     RestartKind,
     RestartPolicy,
+    RestorePoint,
+    SavepointDisposed,
+    SavepointPolicy,
     StallPolicy,
 )
 from ledger.core.pools import Pool, Pools
 from ledger.core.published import Published
 from ledger.core.recovery import JobState
-from ledger.core.registers import Intent, Register, Spec, key_of, partition_of
+from ledger.core.registers import Disposed, Intent, Register, Spec, key_of, partition_of
 from ledger.ports import Event, Task
 from ledger.rejects import RejectsTopic
 from ledger.roles.parts import Parts, ProjectorSettings, Topics
@@ -49,6 +52,8 @@ from tests.simulation.sweeping import Hurried, PointedBlobs
 EVENTS, RECOVERY, REJECTS = "ledger.events", "ledger.recovery", "ledger.rejects"
 TOPICS = (EVENTS, RECOVERY, REJECTS)
 PARTITIONS = 2
+#: (interval, how many are kept) of the savepoints of jobs, by their number.
+SAVES = ((0.0, 0), (1.0, 0), (2.0, 1), (1.5, 2))
 ROLES = ("projector", "reconciler")
 DELETE_RETENTION_S = 120.0
 TRANSACTION_S = 12.0  # the longest that anybody's transaction stays open
@@ -69,12 +74,13 @@ class Instance:
 
 class World:
     """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool that all jobs share;
-    None: there is none. region: of some of the jobs, None = of none."""
+    None: there is none. region: of some of the jobs, None = of none. saving: some jobs want periodic savepoints."""
 
     def __init__(
-        self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None, region: str | None = None
-    ) -> None:
-        self.slots, self.region = slots, region
+        self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None, region: str | None = None,
+        saving: bool = False,
+    ) -> None:  # fmt: skip
+        self.slots, self.region, self.saving = slots, region, saving
         self.clock = ManualClock()
         self.stage = Stage(pauses)
         self.log = MemoryLog(
@@ -198,17 +204,32 @@ class World:
         after_rev: int = 0,
     ) -> JobSubmitted:  # fmt: skip
         """varied: by its number a job has a failure rate, or is watched for progress: with a budget, since once all faults
-        have stopped nobody makes checkpoints either, and it must come to rest."""
+        have stopped nobody makes checkpoints either, and it must come to rest. So it may want savepoints now and then, and
+        have all of them kept, or some."""
         policy, stalls = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max, 1.0), StallPolicy()
         if varied and job_id.endswith(("3", "6", "9")):
             policy = replace(policy, kind=RestartKind.FAILURE_RATE, failures_per_interval=5, failure_rate_interval_s=20.0)
         elif varied and job_id.endswith(("2", "5", "8")):
             policy, stalls = replace(policy, attempts_max=attempts_max or 3), StallPolicy(1.0, 2, OnStall.RESTART)
+        saves = SavepointPolicy(*SAVES[int(job_id[-1]) % len(SAVES)]) if varied and self.saving else SavepointPolicy()
         region = self.region if varied and job_id.endswith(("1", "2", "3", "4", "7")) else None
         return JobSubmitted(
             job_id, "default", "memory", graph, policy, region=region, stall_policy=stalls, replaces=replaces,
-            replacement=Replacement(after_rev=after_rev),
+            replacement=Replacement(after_rev=after_rev), savepoint_policy=saves,
         )  # fmt: skip
+
+    def disposable(self) -> list[RestorePoint]:
+        """Savepoints that are there, but for the newest checkpoint of each job; by where they lie."""
+        newest = {run.job_id: run.place for run in self.evidence.ran if run.kind == "checkpoint" and run.place is not None}
+        points = [(kept.job_id, point) for kept in self.runner.kept() for point in kept.savepoints] if self.runner.up else []
+        return [point for job_id, point in points if point.order != newest[job_id] and point.order < newest[job_id]]
+
+    def disposal(self, point: RestorePoint) -> Event:
+        job_id = point.location.split("/")[2]
+        base = self.runner.attempt(job_id, point.attempt).base if self.runner.knows(job_id, point.attempt) else None
+        fact = SavepointDisposed(point.location, base)
+        self.evidence.given_up.add(point.location)
+        return self.event(job_id, Disposed(*point.order, f"u{next(self._ids)}"), fact)
 
     def intent(self, job_id: str, rev: int, kind: IntentKind, attempt: int = 0) -> Event:
         return self.event(job_id, Intent(rev, f"u{next(self._ids)}"), IntentDeclared(kind, attempt))
@@ -307,7 +328,8 @@ class World:
             found += [] if len(leading) == 1 else [f"leaders of role {role}: {leading}"]
         alive = set(self.runner.alive())
         full = self.slots is not None and len(alive) >= self.slots
-        jobs = copies.folded(events)
+        jobs, e = copies.folded(events), self.evidence
+        found += checkers.savepoints_as_wanted(events, jobs, e.saved, e.given_up, self.runner.stored.keys())
         links = checkers.links(events, jobs)
         for job_id, entry in jobs.items():
             found += checkers.held_for_nothing(entry, jobs, full)
