@@ -24,9 +24,10 @@ from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.writer import KafkaWriter
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.log import EndOfTransaction, MemoryLog, MemoryReader, MemoryWriter, NoAnswer
-from ledger.core import garbage, passes, plan
+from ledger.core import fold, garbage, passes, plan
 from ledger.core.published import Published, epoch_of
 from ledger.core.registers import parse_claim
+from ledger.disposing import savepoints as saved
 from ledger.errors import Fenced
 from ledger.ports import Event, EventLog, Leadership, MemoryRecord, Writer
 from ledger.roles.flows import Flows
@@ -345,6 +346,24 @@ def start_holds_nothing(p: Patches) -> None:
     """A start that is under way has no slots yet: only what the runner says to be alive has."""
     plain = passes.holding
     p.set(passes, "holding", lambda entry, alive, before, starting: plain(entry, alive, before))
+
+
+@mutant
+def savepoints_are_pruned(p: Patches) -> None:
+    """Savepoints are what checkpoints are: what no start may begin from goes, whoever asked for it."""
+
+    def disposals(job: Any, keep: int) -> Any:
+        kept = fold._kept_restore_points(job, keep)
+        points = [point for point, _ in saved(job)]
+        return tuple(point for point in points if point.order not in kept)
+
+    p.set(fold, "_disposals", disposals)
+
+
+@mutant
+def given_up_is_never_deleted(p: Patches) -> None:
+    """The reconciler passes savepoints by that somebody gave up."""
+    p.set(plan, "_disposing", lambda entry: ())
 
 
 # -- collecting garbage ------------------------------------------------------------------------------------------------

@@ -84,9 +84,10 @@ def order_free(events: Sequence[Copied], rng: random.Random, samples: int = 5) -
 
 def _live(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
     """Without what is retiring: something may be left beside a `result`, which the leader then removes. And of what is over
-    without the list of its registers: what was pruned may lie in the log once more, and is removed with the rest."""
+    without the list of its registers: what was pruned may lie in the log once more, and is removed with the rest. So is a
+    savepoint that was deleted."""
     entries = folded(records).items()
-    return {job_id: replace(entry, registers=()) for job_id, entry in entries if not entry.retiring}
+    return {job_id: replace(entry, registers=(), disposals=()) for job_id, entry in entries if not entry.retiring}
 
 
 # -- I4: what is over stays over ---------------------------------------------------------------------------------------

@@ -193,9 +193,10 @@ class Walk:
             job_id, n = rng.choice(alive)
             attempt = runner.attempt(job_id, n)
             what = rng.random()
+            lives_on = self.world.saving and self.saving.random() < 0.8  # long enough to have more than a start may need
             if attempt.starting:
                 runner.finish_starts()
-            elif attempt.order or what < 0.25:
+            elif attempt.order or (what < 0.25 and not lives_on):
                 runner.end(job_id, n, "finished")
             elif what < 0.7:
                 id_ = (attempt.newest or 0) + 1
