@@ -71,9 +71,9 @@ class Planned:
 
     state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose,
     give-up, close, dispose, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the
-    one that it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started. refused:
-    those that were offered and do not verify. then: what follows if it goes well. deletes: what is deleted for good. pool:
-    "" = not limited.
+    one that it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started.
+    refused: those that were offered and do not verify. then: what follows if it goes well. deletes: what is deleted for
+    good. pool: "" = not limited.
     """
 
     job_id: str
