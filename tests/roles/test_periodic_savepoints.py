@@ -1,4 +1,4 @@
-"""Periodic savepoints: the leader is the clock, the reconciler asks, and neither forgets nor doubles when it is replaced."""
+"""Periodic savepoints: the leader is the clock, the reconciler asks, and neither forgets nor doubles when replaced."""
 
 from __future__ import annotations
 
@@ -267,7 +267,8 @@ def test_those_that_are_kept_outlive_the_job_whatever_becomes_of_its_checkpoints
 
 
 def given_up(cluster: Cluster, id_: int = 1, n: int = 1) -> None:
-    cluster.record("job", Disposed(n, id_, "u"), SavepointDisposed(f"/memory/job/{n}/sav-{id_}", reason="full", actor="ann"))
+    fact = SavepointDisposed(f"/memory/job/{n}/sav-{id_}", reason="full", actor="ann")
+    cluster.record("job", Disposed(n, id_, "u"), fact)
 
 
 @pytest.mark.parametrize("ends", ["", "finished", "suspended"])

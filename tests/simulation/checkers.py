@@ -394,19 +394,20 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
 def savepoints_as_wanted(
     events: Sequence[Copied], jobs: Mapping[str, RecoveryEntry], saved: Set[str], given_up: Set[str], stored: Set[str]
 ) -> Findings:
-    """I15: once all is quiet, no savepoint is gone that nobody gave up and no policy wanted gone, and each that was given up
-    is gone, unless something needs it or its job was over by then (that is the collector's); and of each job one periodic
-    ask is open at most."""
+    """I15: once all is quiet, no savepoint is gone that nobody gave up and no policy wanted gone; each that was given up is
+    gone, unless something needs it or its job was over by then (that is the collector's); and of each job one periodic ask
+    is open at most."""
     keeps = {}
     for record in events:
-        if (parsed := parse_key(record.key)) is not None and isinstance(parsed[1], Spec) and record.value is not None:
-            if isinstance(spec := avro.read(parsed[1], record.value), JobSubmitted):
-                keeps[parsed[0]] = spec.savepoint_policy.keep_max
+        match parse_key(record.key) if record.value is not None else None:
+            case (job_id, Spec() as register) if isinstance(spec := avro.read(register, record.value), JobSubmitted):
+                keeps[job_id] = spec.savepoint_policy.keep_max
     found: Findings = []
     for location in sorted(saved - stored - given_up):
         if not keeps.get(location.split("/")[2]):
             found.append(f"I15 nobody gave up {location}, and it is gone")
-    needs = {point.location for entry in jobs.values() for point in (*entry.restore_points, entry.base) if point is not None}
+    points = [point for entry in jobs.values() for point in (*entry.restore_points, entry.base)]
+    needs = {point.location for point in points if point is not None}
     for job_id, entry in jobs.items():
         left = [point.location for point in entry.disposals if point.location not in needs and point.location in stored]
         found += [f"I15 {location} is given up, and is still there" for location in left]

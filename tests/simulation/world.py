@@ -221,8 +221,8 @@ class World:
     def disposable(self) -> list[RestorePoint]:
         """Savepoints that are there, but for the newest checkpoint of each job; by where they lie."""
         newest = {run.job_id: run.place for run in self.evidence.ran if run.kind == "checkpoint" and run.place is not None}
-        points = [(kept.job_id, point) for kept in self.runner.kept() for point in kept.savepoints] if self.runner.up else []
-        return [point for job_id, point in points if point.order != newest[job_id] and point.order < newest[job_id]]
+        kept = self.runner.kept() if self.runner.up else []
+        return [point for one in kept for point in one.savepoints if point.order < newest[one.job_id]]
 
     def disposal(self, point: RestorePoint) -> Event:
         job_id = point.location.split("/")[2]
