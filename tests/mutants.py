@@ -363,7 +363,7 @@ def savepoints_are_pruned(p: Patches) -> None:
 @mutant
 def given_up_is_never_deleted(p: Patches) -> None:
     """The reconciler passes savepoints by that somebody gave up."""
-    p.set(plan, "_disposing", lambda entry: ())
+    p.set(passes, "_disposing", lambda views, observed, found: [])
 
 
 # -- collecting garbage ------------------------------------------------------------------------------------------------

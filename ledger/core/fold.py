@@ -67,7 +67,7 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
     spec = job.spec
     if spec is None:
         return None
-    points = _first(offered(job), keep)
+    points = _first(job, _way(job), keep)
     if job.terminal_end is not None:
         state, reason = _TERMINAL_STATE[job.terminal_end[0].outcome], _cause(*job.terminal_end)
         return _entry(
@@ -127,10 +127,9 @@ def offered(job: Job) -> Iterator[RestorePoint]:
 
     Begins with the checkpoints of the highest attempt that has a record or a checkpoint, else with the base of its
     record, and goes down from base to base; the oldest end is the spec's restore_from. A retry that still counts may
-    name another place to begin.
+    name another place to begin. What is given up is not among them.
     """
-    retry = _retry_of_end(job)
-    yield from _offer(job, retry.from_ if retry else "latest")
+    return (point for point in _way(job) if job.disposal(*point.order) is None)
 
 
 def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = HISTORY) -> list[Register]:
@@ -168,8 +167,14 @@ def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = HISTORY) -> li
 # -- restore points --------------------------------------------------------------------------------------------------
 
 
+def _way(job: Job) -> Iterator[RestorePoint]:
+    """The way that the next start goes down; what is given up has its place on it still."""
+    retry = _retry_of_end(job)
+    return _offer(job, retry.from_ if retry else "latest")
+
+
 def _offer(job: Job, chosen: str) -> Iterator[RestorePoint]:
-    """What is offered to a start that asks for `chosen`: "latest", "scratch" or "<attempt>/<id>"."""
+    """The way of a start that asks for `chosen`: "latest", "scratch" or "<attempt>/<id>"."""
     if chosen == "latest":
         highest = max(job.recorded, job.checkpointed)
         record = job.attempt(highest)
@@ -189,7 +194,7 @@ def _offer(job: Job, chosen: str) -> Iterator[RestorePoint]:
 def _downwards(job: Job, place: RestorePoint) -> Iterator[RestorePoint]:
     """From a restore point to those before it: the older ones of its attempt, then from that attempt's base on.
 
-    A base that does not lead to a lower attempt is nobody's word: there the way ends. What is given up is passed by.
+    A base that does not lead to a lower attempt is nobody's word: there the way ends.
     """
     while place.attempt > 0:
         newest: CheckpointCompleted | SavepointDisposed | None = None
@@ -198,8 +203,10 @@ def _downwards(job: Job, place: RestorePoint) -> Iterator[RestorePoint]:
                 continue
             fact, gone = job.checkpoint(place.attempt, id_), job.disposal(place.attempt, id_)
             newest = newest or fact or gone
-            if fact is not None and gone is None:
+            if fact is not None:
                 yield RestorePoint(place.attempt, id_, fact.location, fact.size, fact.digest, fact.kind)
+            elif gone is not None:
+                yield RestorePoint(place.attempt, id_, gone.location, kind=CheckpointKind.SAVEPOINT)
         if newest is None or newest.base is None or newest.base.attempt >= place.attempt:
             return
         place = newest.base
@@ -214,7 +221,7 @@ def _kept_restore_points(job: Job, keep: int) -> set[tuple[int, int]]:
         ways.append(_offer(job, pending.from_))
     if job.checkpointed:
         ways.append(_downwards(job, _newest_of(job.checkpointed)))
-    return {point.order for way in ways for point in _first(way, keep)}
+    return {point.order for way in ways for point in _first(job, way, keep)}
 
 
 def _disposals(job: Job, keep: int) -> tuple[RestorePoint, ...]:
@@ -244,8 +251,10 @@ def _labels(job: Job, points: tuple[RestorePoint, ...]) -> tuple[str, ...]:
     return labels if any(labels) else ()
 
 
-def _first(points: Iterator[RestorePoint], keep: int) -> tuple[RestorePoint, ...]:
-    return tuple(islice(points, keep))
+def _first(job: Job, way: Iterator[RestorePoint], keep: int) -> tuple[RestorePoint, ...]:
+    """What is given up has a place among the first, and nothing from further down takes it: that may be pruned, and then a
+    copy of it that comes late would be offered."""
+    return tuple(point for point in islice(way, keep) if job.disposal(*point.order) is None)
 
 
 def _restore_from_named(job: Job) -> bool:

@@ -129,7 +129,19 @@ def actions_of(
         if isinstance(action, Start) and action.inherited is not None:  # they count for its place in a pool's queue
             entries[action.job_id] = replace(entries[action.job_id], restore_points=action.inherited.points)
     put_off = {job_id for job_id in entries if views[job_id].put_off}
-    return admit(wanted, entries, held, pools, starts_max, put_off, unread)
+    found = admit(wanted, entries, held, pools, starts_max, put_off, unread)
+    return [*found, *_spared(_disposing(views, observed, found), views, unread)]
+
+
+def _disposing(views: Mapping[str, View], observed: Observed, found: list[Action]) -> list[Action]:
+    """Of jobs about which nothing is done now, whatever they wait for."""
+    acted = {action.job_id for action in found if not isinstance(action, Wait)}
+    return [
+        Dispose(job_id, view.entry.disposals)
+        for job_id, view in views.items()
+        if view.entry.disposals and view.idle and not view.waits_for and job_id not in acted
+        and not view.entry.terminal and observed.alive(view.entry.runner, job_id) is not None
+    ]  # fmt: skip
 
 
 def _spared(wanted: list[Action], views: Mapping[str, View], unread: str) -> list[Action]:

@@ -59,7 +59,8 @@ class WantSavepoint(NamedTuple):
 
 
 class Dispose(NamedTuple):
-    """Delete the files of savepoints that are given up, then remove their registers."""
+    """Delete the files of savepoints that are given up, then remove their registers. Before a job is retired; else whenever
+    nothing else is done about it (`passes`)."""
 
     job_id: str
     points: tuple[RestorePoint, ...]
@@ -212,7 +213,9 @@ def decide(
     running = frozenset(n for n in alive if n > covered)
     if entry.terminal:
         stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
-        return stops or (not silent and _disposing(entry)) or (Retire(job_id, forced=silent),)
+        if entry.disposals and not silent:
+            return stops or (Dispose(job_id, entry.disposals),)
+        return stops or (Retire(job_id, forced=silent),)
     if 0 < top <= covered and not entry.outcome:
         return (GiveUp(job_id, top),)
     match entry.state:
@@ -222,11 +225,10 @@ def decide(
             return _starting(entry, running, known, covered)
         case JobState.SUSPENDED | JobState.QUARANTINED:
             savepoint = entry.intent is not None and entry.intent.savepoint and entry.state is JobState.SUSPENDED
-            stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}", savepoint) for n in sorted(alive))
-            return stops or (() if silent else _disposing(entry))
+            return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}", savepoint) for n in sorted(alive))
         case JobState.RUNNING:
             amiss = _superseded(entry, alive, known) or _missing(entry, running, known) or _stalled(entry, known)
-            return amiss or _periodic(entry) or _disposing(entry)
+            return amiss or _periodic(entry)
         case _:
             return (Wait(job_id, f"state {entry.state} is unknown to this version"),)
 
@@ -311,10 +313,6 @@ def _periodic(entry: RecoveryEntry) -> tuple[Action, ...]:
     if policy is None or not entry.savepoint_due or not entry.next_ask:
         return ()
     return (WantSavepoint(entry.job_id, entry.attempt, entry.next_ask, f"every {policy.interval_s:g} s"),)
-
-
-def _disposing(entry: RecoveryEntry) -> tuple[Action, ...]:
-    return (Dispose(entry.job_id, entry.disposals),) if entry.disposals else ()
 
 
 def _settled(entry: RecoveryEntry, known: Knowledge, covered: int) -> bool:

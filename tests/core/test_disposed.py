@@ -15,7 +15,7 @@ from ledger.core.facts import CheckpointCompleted, CheckpointKind, RestorePoint,
 from ledger.core.fold import fold_job, prunable
 from ledger.core.job import Job
 from ledger.core.passes import Observed, View, actions_of
-from ledger.core.plan import Dispose, Retire, Stop, Wait, decide
+from ledger.core.plan import AskSavepoint, Dispose, Retire, Stop, Wait, decide
 from ledger.core.pools import NO_POOLS
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Disposed, parse_register, register_name
@@ -54,6 +54,12 @@ def test_once_its_register_is_gone_nothing_is_left_to_do_and_nothing_else_has_ch
     before = entry("attempt/1/1", "disposed/1/8/u", facts=FACTS)
     after = entry("attempt/1/1", "disposed/1/8/u", facts={k: v for k, v in FACTS.items() if k != "checkpoint/1/8"})
     assert after == replace(before, disposals=())
+
+
+def test_nothing_from_further_down_takes_its_place():
+    """What is further down may be pruned already, and a copy of it may come again."""
+    facts = FACTS | {"checkpoint/1/6": checkpoint("1/6")}
+    assert offers("attempt/1/1", "disposed/1/8/u", facts=facts) == offers("attempt/1/1", "disposed/1/8/u", facts=FACTS)
 
 
 def test_the_way_down_leads_past_it():
@@ -154,6 +160,9 @@ def test_law_the_order_of_deletions_makes_no_difference(found: dict, rng: Random
         assert not set(going) & set(folded(left).restore_points), "nothing that is offered goes"
         for one in rng.sample(going, rng.randint(1, len(going))):
             left.pop(f"checkpoint/{one}".encode())
+        if rng.random() < 0.5:
+            for register in prunable(Job("job-1", left, read)):
+                left.pop(register_name(register).encode())
         assert replace(folded(left), disposals=()) == replace(first, disposals=())
     again = left | {name: fact for name, fact in found.items() if rng.random() < 0.5}
     assert replace(folded(again), disposals=()) == replace(first, disposals=())
@@ -169,15 +178,12 @@ BASIC = RecoveryEntry("job", "n", "d", "memory", JobState.RUNNING, "0" * 64, att
 @pytest.mark.parametrize(
     ("entry", "alive", "actions"),
     [
-        (BASIC, {1}, (Dispose("job", (P, Q)),)),
-        (replace(BASIC, state=JobState.SUSPENDED, outcome="stopped"), set(), (Dispose("job", (P, Q)),)),
-        (replace(BASIC, state=JobState.QUARANTINED, outcome="failed"), set(), (Dispose("job", (P, Q)),)),
         (replace(BASIC, state=JobState.FINISHED, outcome="finished"), set(), (Dispose("job", (P, Q)),)),
         (replace(BASIC, state=JobState.FINISHED, outcome="finished", disposals=()), set(), (Retire("job"),)),
-        (replace(BASIC, state=JobState.SUSPENDED), {1}, (Stop("job", 1, "stopped", "the job is SUSPENDED"),)),
+        (replace(BASIC, state=JobState.FINISHED), {1}, (Stop("job", 1, "stopped", "the job is FINISHED"),)),
     ],
 )  # fmt: skip
-def test_it_goes_when_nothing_else_is_to_be_done(entry, alive, actions):
+def test_a_job_that_is_over_is_retired_after_that(entry, alive, actions):
     assert decide(entry, frozenset(alive)) == actions
 
 
@@ -193,6 +199,22 @@ def actions(*entries: RecoveryEntry, unread: str = "") -> list:
 
 def kinds(found: Iterable, job_id: str = "job") -> list:
     return [action for action in found if action.job_id == job_id]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [BASIC, replace(BASIC, state=JobState.SUSPENDED, outcome="stopped"),
+     replace(BASIC, state=JobState.QUARANTINED, outcome="failed"),
+     replace(BASIC, state=JobState.RESTARTING, outcome="failed", outcome_writer="agent-a", next_attempt=2)],
+)  # fmt: skip
+def test_it_goes_when_nothing_else_is_done_whatever_the_job_waits_for(entry):
+    found = [action for action in kinds(actions(entry)) if not isinstance(action, Wait)]
+    assert found == [Dispose("job", (P, Q))]
+
+
+def test_a_pass_that_does_something_else_leaves_it_to_a_later_one():
+    entry = replace(BASIC, asks=("u",))
+    assert [type(action) for action in kinds(actions(entry))] == [AskSavepoint]
 
 
 def test_what_another_job_needs_stays():
