@@ -14,16 +14,19 @@ from ledger.adapters import avro, cloudevents
 from ledger.core.facts import (
     AttemptEnded,
     AttemptStarted,
+    CheckpointKind,
     CheckpointRetention,
     IntentKind,
     OnStall,
     RestorePoint,
     SavepointAsked,
+    SavepointDisposed,
+    SavepointPolicy,
     StallPolicy,
 )  # fmt: skip
 from ledger.core.plan import Action
 from ledger.core.pools import NO_POOLS, Pool, Pools
-from ledger.core.registers import Ask, Attempt, Ended
+from ledger.core.registers import Ask, Attempt, Disposed, Ended
 from ledger.errors import Unreachable
 from ledger.planning import Plan, Planned, PoolUse, plan
 from ledger.reading import Source
@@ -160,6 +163,36 @@ def test_a_savepoint_that_is_wanted_would_be_asked_for_by_a_new_leader(cluster: 
     assert (cluster.row().action, cluster.row().attempt) == ("savepoint", 1)
     come_back(cluster)
     assert cluster.runner.attempt("job", 1).asks == ["u"]
+
+
+def test_a_periodic_savepoint_that_is_due_would_be_asked_for(cluster: Planning) -> None:
+    cluster.job("job", replace(SPEC, savepoint_policy=SavepointPolicy(600.0)))
+    cluster.go()
+    assert cluster.row().action == "nothing"
+    assert cluster.row().why == "attempt 1 runs; the next periodic savepoint is due in 595 s"
+    leave(cluster)
+    cluster.clock.advance(600.0)
+    cluster.go(4)
+    assert (cluster.row().action, cluster.row().why) == ("savepoint", "attempt 1 is to make a savepoint every 600 s")
+    come_back(cluster)
+    assert cluster.runner.attempt("job", 1).asks == ["periodic-0-0-0"]
+
+
+def test_a_savepoint_that_is_given_up_would_be_deleted(cluster: Planning) -> None:
+    cluster.job("job")
+    cluster.go()
+    point = cluster.runner.checkpoint("job", 1, 1, kind=CheckpointKind.SAVEPOINT)
+    cluster.go()
+    leave(cluster)
+    cluster.record("job", Disposed(1, 1, "u"), SavepointDisposed(point.location))
+    cluster.go(4)
+    row = cluster.row()
+    assert (row.action, row.deletes) == ("dispose", ("savepoint 1/1 at /memory/job/1/sav-1",))
+    cluster.runner.end("job", 1)
+    cluster.go(4)
+    assert (cluster.row().action, cluster.row().then) == ("dispose", "retire the job")
+    come_back(cluster)
+    assert cluster.runner.stored == {}
 
 
 def test_what_is_marked_as_stalled_would_be_stopped_where_its_spec_says_so(cluster: Planning) -> None:

@@ -16,6 +16,7 @@ from ledger.core.facts import (
     JobAdmitted,
     JobResult,
     LeaderClaimed,
+    SavepointDisposed,
 )  # fmt: skip
 from ledger.core.recovery import JobState
 from ledger.core.registers import (
@@ -23,6 +24,7 @@ from ledger.core.registers import (
     Admitted,
     Attempt,
     Checkpoint,
+    Disposed,
     Ended,
     Intent,
     Result,
@@ -336,6 +338,20 @@ def test_results_expire_where_a_retention_is_set() -> None:
     world.clock.advance(200)
     run(projector)
     assert b"job-1/result/FINISHED" not in world.values()
+
+
+def test_what_is_given_up_stays_with_the_result_and_expires_with_it() -> None:
+    world = World(ProjectorSettings(commit_interval_s=0.0, result_retention_s=1000))
+    projector = world.projector()
+    world.record("job-1", Result("FINISHED"), JobResult("n", "d", "m", "0" * 64, "", world.clock.time(), 1))
+    world.record("job-1", Disposed(1, 3, "u"), SavepointDisposed("/x/sav-3"))
+    world.record("job-1", Running(1), AttemptRunning("17"))
+    run(projector)
+    run(projector)
+    assert world.values().keys() == {b"job-1/result/FINISHED", b"job-1/disposed/1/3/u"} and world.entry("job-1") is None
+    world.clock.advance(1100)
+    run(projector)
+    assert world.values() == {}
 
 
 def test_a_standby_that_slept_reads_everything_anew() -> None:
