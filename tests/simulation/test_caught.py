@@ -33,7 +33,7 @@ CAUGHT = {
     "no-settling": ("an_attempt_ends_and_its_agent_is_mute", "I12"),
 }
 #: Seen by chance, also or only: guard -> a seed where the walk finds it, at the time of writing; else it searches on.
-BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 11, "read-committed-end": 87, "start-holds-nothing": 5,
+BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 11, "read-committed-end": 90, "start-holds-nothing": 5,
              "gc-reads-before-it-lists": 6, "gc-finds-nothing": 6, "savepoints-are-pruned": 34,
              "given-up-is-never-deleted": 10}  # fmt: skip
 ELSEWHERE = {"lease-from-suspension"}  # not on memory adapters: below
