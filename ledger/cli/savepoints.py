@@ -17,6 +17,19 @@ from ledger.cli.options import World, verb
 from ledger.cli.output import Column, Format, utc
 
 ASK = "ask"
+# It goes without its name too: its variables are those of the verb that it has always been.
+AskReason = Annotated[
+    str,
+    typer.Option(
+        "--reason", envvar="LEDGER_SAVEPOINT_REASON", metavar="TEXT", help="Why; it stands in the history for ever."
+    ),
+]
+AskTimeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", envvar="LEDGER_SAVEPOINT_TIMEOUT", metavar="SECONDS", min=0, help="How long to wait for it."
+    ),
+]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for it.")]
 Which = Annotated[str, typer.Argument(metavar="SAVEPOINT", help="ATTEMPT/ID as in savepoint list, or its location.")]
 LIST = [
@@ -53,7 +66,7 @@ savepoint = typer.Typer(
 
 
 @verb
-def ask(world: World, job: Job, reason: Reason, timeout: Timeout = 120.0) -> None:
+def ask(world: World, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) -> None:
     """Ask what runs of a job for a savepoint, and wait for it. It is kept, and `retry --from` takes it."""
     why = given.reason(reason)
     with opening.client(world) as (client, tell):
@@ -103,8 +116,7 @@ def dispose(world: World, job: Job, which: Which, reason: Reason, timeout: Timeo
 
 
 def register(app: typer.Typer) -> None:
-    # It goes without its name too; its variables are those of the verb that it has always been.
-    savepoint.command(ASK, context_settings={"auto_envvar_prefix": "LEDGER_SAVEPOINT"})(ask)
+    savepoint.command(ASK)(ask)
     savepoint.command("list")(list_)
     savepoint.command("dispose")(dispose)
     app.add_typer(savepoint, name="savepoint", rich_help_panel=PANEL)
