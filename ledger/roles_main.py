@@ -102,6 +102,7 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
     from ledger.adapters.spark.segments import SparkSegments
     from ledger.adapters.spark.session import start_session
     from ledger.archive.archiving import Archiver
+    from ledger.archive.joining import compact
 
     require_topics(config.client(), config.topic_settings())
     archive = wiring.archive(config)
@@ -112,7 +113,11 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
             spark, _java_client(config), folder / "checkpoints", partial(wiring.archiving, config),
             config.archive.interval_s,
         )  # fmt: skip
-        Archiver(archive, stream, partial(wiring.archived_partitions, config), wiring.clock()).run(stop.is_set)
+        every_s = config.archive.compact_interval_s
+        beside = None if every_s is None else lambda: compact(archive, wiring.clock().time())
+        Archiver(
+            archive, stream, partial(wiring.archived_partitions, config), wiring.clock(), beside, every_s or 0.0
+        ).run(stop.is_set)
     finally:
         spark.stop()
 

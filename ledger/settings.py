@@ -218,6 +218,9 @@ class Archive(Bucket):
     interval_s: float = Field(default=10.0, gt=0, le=3600)
     """The least seconds between two batches. Each makes three objects for each partition in which something was written, so
     a longer one makes fewer and larger; and what is written since the last is not archived yet."""
+    compact_interval_s: float | None = Field(default=None, gt=0)
+    """Seconds between two times at which the archiver joins the days that are over. None: it never does, and needs no
+    right to delete objects; `jobledger archive compact` does it when it is called."""
     headroom_min: float = Field(default=0.5, ge=0, le=1)
     """The least headroom that is no reason to worry, as a part of the topic's min.compaction.lag: with less left
     `archive status` and `topics check` say so loudly, and with none they fail."""

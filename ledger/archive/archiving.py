@@ -62,13 +62,16 @@ class SegmentStream(Protocol):
 
 
 class Archiver:
-    """One archiver. shapes: asks for all partitions that are to be archived."""
+    """One archiver. shapes: asks for all partitions that are to be archived. beside, beside_every_s: what else it does, now
+    and then, while all is well; what goes wrong there is told, and keeps nothing from being archived."""
 
     def __init__(
         self, archive: Archive, stream: SegmentStream, shapes: Callable[[], Mapping[TopicPartition, PartitionShape]],
-        clock: Clock,
+        clock: Clock, beside: Callable[[], object] | None = None, beside_every_s: float = 3600.0,
     ) -> None:  # fmt: skip
         self._archive, self._stream, self._shapes, self._clock = archive, stream, shapes, clock
+        self._do_beside, self._beside_every_s = beside, beside_every_s
+        self._beside_at = clock.monotonic()
         self._topic_ids: dict[TopicPartition, str] = {}
         self.heads: dict[TopicPartition, Head] = {}
 
@@ -84,6 +87,7 @@ class Archiver:
                         self.begin()
                     self.step()
                     failures = 0
+                    self._beside()
                 except Overtaken as error:
                     log.info("overtaken", why=str(error))
                     self.heads = {}
@@ -121,6 +125,15 @@ class Archiver:
         if count:
             log.info("sealed", records=count)
         return count
+
+    def _beside(self) -> None:
+        if self._do_beside is None or self._clock.monotonic() < self._beside_at:
+            return
+        try:
+            self._do_beside()
+        except LedgerError as error:
+            log.warning("not_compacted", why=str(error))
+        self._beside_at = self._clock.monotonic() + self._beside_every_s
 
 
 def _must_be_the_same(head: Head, shape: PartitionShape) -> None:

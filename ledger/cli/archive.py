@@ -44,7 +44,7 @@ RESTORED = [
 ]
 Anchors = Annotated[
     Path | None,
-    typer.Option("--anchors", metavar="FILE", help="What `audit anchor --to` has kept: restore only what they prove."),
+    typer.Option("--anchors", metavar="FILE", help="What `audit anchor --to` has kept, to prove what is restored."),
 ]
 Unverified = Annotated[
     bool,

@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 
 from ledger.adapters import cloudevents
 from ledger.adapters.local.objects import FolderObjects
+from ledger.adapters.memory.clock import ManualClock
+from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive import parquet
 from ledger.archive.archive import Archive, File
+from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.archive.joining import OVER_AFTER_S, compact
 from ledger.archive.proving import prove
 from ledger.archive.segments import store_segment
@@ -26,7 +29,7 @@ from ledger.archive.verifying import verify
 from ledger.cli import app
 from ledger.core.chain import Head, head_of
 from ledger.errors import LedgerError, TemporaryError
-from ledger.ports import MemoryRecord
+from ledger.ports import Event, MemoryRecord
 from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
 
 ROOT = Path(__file__).parents[2]
@@ -368,3 +371,31 @@ def test_the_verb_joins_what_lies_in_a_folder(tmp_path: Path, monkeypatch: pytes
         assert len(json.loads(told.stdout)) == wanted
     must_hold(Archive(kept), anchors)
     assert list(archive.records(TOPIC, 0)) == list(Archive(kept).records(TOPIC, 0))
+
+
+def test_an_archiver_that_is_told_to_does_it_beside_its_work() -> None:
+    """It goes on sealing behind the notes; and where joining fails it archives all the same."""
+    archive, store, anchors = an_archive()
+    clock, log = ManualClock(), MemoryLog({TOPIC: 2}, ManualClock())
+    log.append([Event(TOPIC, p, b"~noop", None) for p in (0, 1) for _ in range(anchors[-1].next + 300)])
+    shapes = {place: PartitionShape(TOPIC_ID, 0, end) for place, end in log.reader([TOPIC]).high_watermarks().items()}
+    stream, calls = ReaderSegments(log, archive, read_out, 50), []
+
+    def beside() -> None:
+        calls.append(clock.monotonic())
+        if len(calls) == 1:
+            raise LedgerError("no day is like another")
+        compact(archive, LATER_S)
+
+    def stopped() -> bool:
+        clock.advance(1.0)
+        return clock.monotonic() > 400.0
+
+    Archiver(archive, stream, lambda: shapes, clock, beside, 7.0).run(stopped)
+    assert len(calls) > 3
+    assert len(store.names("joined/")) == 2 * DAYS * 3
+    for p in (0, 1):
+        found = list(Archive(store).records(TOPIC, p))
+        assert found[: DAYS * PER_DAY] == spread(p)
+        assert found[-1].offset() == shapes[TOPIC, p].end - 1
+        assert verify(archive, anchors)[p].broken == ()
