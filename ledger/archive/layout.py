@@ -75,10 +75,23 @@ def plan(
     shown = 1 + max(partition for _, partition in places)
     if before is not None and before < shown:
         raise UsageError(f"The archive holds {shown} partitions, which is more than {before}.")
-    made = Plan(archived, restored, before or shown, after)
+    made = Plan(archived, restored, before or _before(archive, archived.events, shown, after), after)
     if not made.exact or published is None:
         return made
     return Plan(archived, restored, made.before, after, _ends(archive, archived.events, made.before, published))
+
+
+def _before(archive: Archive, events: str, shown: int, after: int) -> int:
+    """How many partitions there were: as many as the archive shows, or more, if the last ones were never written to; then
+    the settings may know. But only if every job lies where it belongs by that number: the other one is safe."""
+    if shown >= after:
+        return shown
+    found: Counter[int] = Counter()
+    for p in range(shown):
+        heads = {(record.key() or b"").partition(b"/")[0] for record in archive.records(events, p)}
+        for job_id in filter(is_job_id, (head.decode("ascii", "replace") for head in heads)):
+            found.update(count for count in (shown, after) if partition_of(job_id, count) == p)
+    return after if found[after] >= found[shown] else shown
 
 
 def _ends(archive: Archive, events: str, partitions: int, published: Published) -> dict[int, int]:

@@ -21,7 +21,7 @@ from ledger.core.fold import RESTORE_POINTS, fold
 from ledger.core.published import Published, headers_of
 from ledger.core.recovery import Difference, diff
 from ledger.core.registers import Register
-from ledger.core.table import Held, RegisterTable
+from ledger.core.table import ELSEWHERE, Held, RegisterTable
 from ledger.errors import LedgerError, UsageError
 from ledger.ports import Clock, Codec, EventLog, MemoryRecord, Record, TopicPartition
 from ledger.reading import POLL_S, RECORDS_MAX
@@ -150,9 +150,12 @@ class Restoring:
         written = {place: _Written() for place in made.places()}
         table, left_out = RegisterTable(made.before), Counter[str]()
 
+        elsewhere: set[bytes] = set()
+
         def archived(record: Record) -> None:
             if record.topic() == made.archived.events:
-                table.apply([record], tell_touched=False)
+                _, foreign = table.apply([record], tell_touched=False)
+                elsewhere.update((r.key() or b"").partition(b"/")[0] for r, why in foreign if why.startswith(ELSEWHERE))
 
         for count, (record, filled) in enumerate(lay_out(self.archive, made, archived, left_out), start=1):
             place = record.topic(), record.partition()
@@ -171,6 +174,11 @@ class Restoring:
                 raise LedgerError(f"{place[0]}[{place[1]}] holds more than the archive.", hint=BEGIN_ANEW)
             if one.end == begun[place]:
                 _must_be_ours(place, one, there)
+        if len(elsewhere) > len(table):  # a stray is rare; with most of them it is us who count the partitions wrongly
+            raise LedgerError(
+                f"{made.archived.events} had not {made.before} partitions: by that, {len(elsewhere)} jobs lie astray.",
+                hint=f"--archived-partitions says how many it had. {BEGIN_ANEW}",
+            )
         self.target.flush()
         failpoints.hit("restore.written")
         return written, table, left_out

@@ -17,6 +17,7 @@ _BEYOND_MAGIC = b"\xc3\x02"  # two comparisons are cheaper than cutting out a pr
 KNOWN_MAX = 1 << 18
 _CONFLUENT = b"\x00"
 _NOOP = NOOP_KEY.encode()
+ELSEWHERE = "registers of this job belong in partition"  # what the reason begins with, where a record lies in another
 
 
 #: A register's raw value and the offset that it came from. A plain tuple: to give the two names costs a tenth of reading.
@@ -113,7 +114,7 @@ class RegisterTable:
             self._known.clear()
         self._known[name] = name
         wanted = partition_of(text, self.partitions)
-        return "" if wanted == partition else f"registers of this job belong in partition {wanted}"
+        return "" if wanted == partition else f"{ELSEWHERE} {wanted}"
 
 
 def _framing(value: bytes) -> str:

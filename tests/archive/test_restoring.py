@@ -273,6 +273,31 @@ def test_what_does_not_hold_what_was_written_is_never_finished(life: Remembered)
     assert empty.restoring == set(NAMES)
 
 
+def test_partitions_that_were_never_written_to_are_counted_all_the_same(life: Remembered, tmp_path: Path) -> None:
+    """The archive shows one partition, the settings say that there were two; and that is what fits."""
+    world = Remembered(tmp_path)
+    for n in range(5):
+        world.started(f"job-{n}")
+    world.seal()
+    archive, empty = world.archive, Emptied(world, 2)
+    for name in [name for name in archive.store.names("") if "/1/" in name]:
+        archive.store.delete(name)
+    assert len(archive.places()) == 2
+    told = empty.restore(archive=archive)
+    assert told.exact
+    assert {one.partition for one in told.partitions if one.end} == {0}
+    more = Emptied(life, 3)
+    assert not more.restore().exact  # here what the archive shows fits better
+
+
+def test_who_says_a_wrong_number_of_partitions_is_told(life: Remembered) -> None:
+    empty = Emptied(life, 5)
+    target = MemoryTarget(empty.log, NAMES, 5, empty.restoring)
+    with pytest.raises(LedgerError, match="had not 5 partitions"):
+        Restoring(life.archive, target, empty.log, avro, empty.clock).run(NAMES, NAMES, 5, before=5)
+    assert empty.restoring == set(NAMES)
+
+
 def test_an_archive_of_other_topics_is_told(life: Remembered) -> None:
     empty = Emptied(life, 2)
     target = MemoryTarget(empty.log, NAMES, 2, empty.restoring)
