@@ -370,15 +370,19 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
 
 def regions_went_back(events: Sequence[Copied]) -> Findings:
     """I14: once all is quiet, nothing that runs began beside an attempt of another member that failed and was followed by
-    one that runs: with that it should have gone back."""
+    one that runs: with that it should have gone back. Jobs that replace one another are of no region meanwhile (decision
+    22), so of those that ever were such nothing is said."""
+    paired: set[str] = set()
     ends: dict[tuple[str, int], list[str]] = defaultdict(list)
     for record in events:
         match parse_key(record.key) if record.value is not None else None:
             case (job_id, Ended(n, outcome, _)):
                 ends[job_id, n].append(outcome)
+            case (job_id, Spec() as register) if isinstance(spec := avro.read(register, record.value), JobSubmitted):
+                paired |= {job_id, spec.replaces} if spec.replaces else set()
     stopped = OUTCOMES.index("stopped")  # the weakest that is no failure
     failed = {job: n for job, n in sorted(ends) if max(map(OUTCOMES.index, ends[job, n])) < stopped}
-    running = [e for e in folded(events).values() if e.region and e.state is JobState.RUNNING]
+    running = [e for e in folded(events).values() if e.region and e.state is JobState.RUNNING and e.job_id not in paired]
     return [
         f"I14 {one.job_id}/{one.attempt} began beside {other.job_id}/{n}, which failed"
         for one in running
