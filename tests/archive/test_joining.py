@@ -24,12 +24,14 @@ from ledger.archive.archive import Archive, File
 from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.archive.joining import OVER_AFTER_S, compact
 from ledger.archive.proving import prove
+from ledger.archive.querying import opened
 from ledger.archive.segments import store_segment
 from ledger.archive.verifying import verify
 from ledger.cli import app
 from ledger.core.chain import Head, head_of
 from ledger.errors import LedgerError, TemporaryError
 from ledger.ports import Event, MemoryRecord
+from ledger.roles.parts import Topics
 from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
 
 ROOT = Path(__file__).parents[2]
@@ -399,3 +401,12 @@ def test_an_archiver_that_is_told_to_does_it_beside_its_work() -> None:
         assert found[: DAYS * PER_DAY] == spread(p)
         assert found[-1].offset() == shapes[TOPIC, p].end - 1
         assert verify(archive, anchors)[p].broken == ()
+
+
+def test_queries_see_what_was_joined_once() -> None:
+    archive, _, _ = an_archive()
+    compact(archive, BEGIN_MS / 1000 + 3 * DAY_MS / 1000)  # two days are joined, two are not
+    with opened(archive, Topics(TOPIC, "ledger.recovery", "ledger.rejects"), lambda _: 0.0) as queries:
+        answer = queries.ask('SELECT partition, count(*) a, count(DISTINCT "offset") b FROM events GROUP BY 1 ORDER BY 1')
+        found = [tuple(row.values()) for row in answer.rows]
+    assert found == [(p, DAYS * PER_DAY, DAYS * PER_DAY) for p in (0, 1)]
