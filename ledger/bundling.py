@@ -1,7 +1,7 @@
 """A bundle: the ledger up to a moment in one file, whole or of some jobs, that every reading verb opens without servers.
 
 It is a zip that holds an archive (the same objects, with a chain of its own) and `bundle.json`, which says what it is.
-Decision 35.
+Decision 32.
 """
 
 from __future__ import annotations
