@@ -1,0 +1,224 @@
+"""Watches ledger.events with Faust and writes what its rules find to ledger.audit.findings.
+
+    AUDIT_BOOTSTRAP_SERVERS=HOST:PORT python -m consumers.audit topics     # once: makes its two topics
+    AUDIT_BOOTSTRAP_SERVERS=HOST:PORT python -m consumers.audit            # until SIGTERM
+
+It reads from the beginning at every start, as nothing is ever acknowledged to Kafka, and holds what the rules remember in bounded
+memory; there is no table. A finding is JSON under its id, so that one that is written again replaces itself. A record that can't
+be read goes as it is to ledger.audit.rejects, and http://127.0.0.1:<web_port>/ready answers 503 until somebody has looked at it
+and its place stands in `accepted`. docs/CONSUMERS.md, docs/decisions/0033.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import faust
+from aiokafka import AIOKafkaConsumer
+from faust.topics import Topic
+from faust.transport.drivers import aiokafka as driver
+
+from consumers import keys, topics
+from consumers.rules import Finding, Rules, Seen
+from consumers.settings import BadSetting, Settings, load
+
+SERIALIZER = "jobledger-avro"
+TICK_S = 0.5
+QUIET_TICKS = 3  # a record may be on its way between Kafka's client and the agent for a moment
+REJECTS_SHOWN = 20
+
+
+class Unreadable(NamedTuple):
+    """Stands for a value that could not be decoded, in its place in the stream."""
+
+    error: str
+
+
+class AuditTopic(Topic):
+    """A topic that does not lose what it can't decode: it hands it on, in order, for the agent to reject."""
+
+    async def on_decode_error(self, exc: Exception, message: Any) -> None:
+        event = self._create_event(message.key, Unreadable(str(exc)[:500]), message.headers, message=message)
+        await self.queue.put(event)
+
+
+class ReadCommitted(driver.AIOKafkaConsumerThread):
+    """Faust reads what was never committed unless it writes in transactions itself, and has no setting for it: then aborted
+    records of a reconciler would be found to be facts."""
+
+    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # read when it starts
+        return consumer
+
+
+class Consumer(driver.Consumer):
+    def _new_consumer_thread(self) -> ReadCommitted:
+        return ReadCommitted(self, loop=self.loop, beacon=self.beacon)
+
+
+class Transport(driver.Transport):
+    Consumer = Consumer
+
+
+class Audit:
+    """The application and what it knows. settings: as loaded."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.rules = settings, Rules(settings.rules)
+        self.places: dict[int, int] = {}  # partition -> offset that was judged last
+        self.rejected: dict[str, str] = {}
+        self.found: dict[str, int] = {}
+        self.busy, self.quiet, self.caught_up = False, 0, False
+        self.app = app = faust.App(
+            settings.name, broker=[f"kafka://{server}" for server in settings.bootstrap_servers.split(",")],
+            topic_disable_leader=True, topic_allow_declare=False, topic_replication_factor=settings.replication_factor,
+            store="memory://", Topic=AuditTopic, key_serializer="raw", value_serializer="raw", producer_acks=-1,
+            consumer_auto_offset_reset="earliest", web_host="127.0.0.1", web_bind="127.0.0.1", web_port=settings.web_port,
+            web_tables_enabled=False, autodiscover=False,
+        )  # fmt: skip
+        app.transport = Transport(app.conf.broker_consumer, app)
+        # acks=False: nothing is ever acknowledged, so every start, and every rebalance, begins at the beginning.
+        self.events = app.topic(
+            settings.events, key_type=bytes, key_serializer="raw", value_serializer=SERIALIZER, allow_empty=True, acks=False
+        )
+        self.findings = app.topic(settings.findings, key_serializer="raw", value_serializer="raw")
+        self.rejects = app.topic(settings.rejects, key_serializer="raw", value_serializer="raw")
+        self.agent = app.agent(self.events, name="audit")(self.watch)
+        app.timer(TICK_S)(self.tick)
+        app.page("/ready")(self.ready)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def watch(self, stream: Any) -> None:
+        async for event in stream.events():
+            self.busy = True
+            await self.judge(event)
+            self.busy = False
+
+    async def judge(self, event: Any) -> None:
+        message = event.message
+        if message.offset <= self.places.get(message.partition, -1):
+            return  # after a rebalance it reads from the beginning
+        headers = _headers(message.headers)
+        key, why = _read(message.key, event.value)
+        if why:
+            await self.reject(message, why)
+        if key is not None:
+            fields = event.value["fields"] if isinstance(event.value, dict) and not why else None
+            seen = Seen(
+                message.topic, message.partition, message.offset, message.timestamp, key, message.key, message.value, fields,
+                headers,
+            )  # fmt: skip
+            await self.tell(self.rules.judge(seen, time.time()))
+        self.places[message.partition] = message.offset
+
+    async def tell(self, found: list[Finding]) -> None:
+        """Returns once Kafka has acknowledged them. One that is lost with this process is found again by the next."""
+        for one in found:
+            self.found[one.rule] = self.found.get(one.rule, 0) + 1
+            value = json.dumps(asdict(one), sort_keys=True, ensure_ascii=False).encode()
+            await self._send(self.findings, one.id.encode(), value, [("content-type", b"application/json")])
+
+    async def reject(self, message: Any, why: str) -> None:
+        """The record as it is: its value, and its headers behind those that say where it was and what is wrong with it."""
+        place = f"{message.topic}[{message.partition}]@{message.offset}"
+        self.rejected[place] = why
+        said = {
+            "audit_topic": message.topic, "audit_partition": str(message.partition), "audit_offset": str(message.offset),
+            "audit_time_ms": str(round(message.timestamp * 1000)), "audit_error": why,
+        }  # fmt: skip
+        headers = [(name, text.encode()) for name, text in said.items()]
+        if message.key is not None:
+            headers.append(("audit_key", message.key))
+        await self._send(self.rejects, place.encode(), message.value, headers + _pairs(message.headers))
+
+    async def _send(self, topic: Any, key: bytes, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
+        await (await topic.send(key=key, value=value, headers=headers))
+
+    # -- time and readiness --------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        self.quiet = self.quiet + 1 if not self.busy and await self._at_the_end() else 0
+        if self.quiet >= QUIET_TICKS:
+            self.caught_up = True
+            await self.tell(self.rules.tick(time.time()))
+
+    async def _at_the_end(self) -> bool:
+        consumer = self.app.consumer
+        places = [place for place in consumer.assignment() if place.topic == self.settings.events]
+        for place in places:
+            end, position = consumer.highwater(place), await consumer.position(place)
+            if end is None or position is None or position < end:
+                return False
+        return bool(places)
+
+    def problems(self) -> list[str]:
+        """Why it is not ready; [] if it is."""
+        unseen = [place for place in self.rejected if place not in self.settings.accepted]
+        found = [] if self.caught_up else ["not everything has been read yet"]
+        if unseen:
+            shown = "; ".join(f"{place}: {self.rejected[place]}" for place in unseen[:REJECTS_SHOWN])
+            found.append(
+                f"{len(unseen)} records could not be read: {shown}. They are in {self.settings.rejects}: find out who wrote them, "
+                f"then put their places into AUDIT_ACCEPTED and start again"
+            )
+        return found
+
+    async def ready(self, page: Any, _request: Any) -> Any:
+        problems = self.problems()
+        told = {
+            "ready": not problems, "problems": problems, "judged": {str(p): offset for p, offset in self.places.items()},
+            "found": self.found, "rejected": len(self.rejected), "forgotten": dict(self.rules.forgotten),
+        }  # fmt: skip
+        return page.json(told, status=503 if problems else 200)
+
+
+def _read(raw: bytes | None, value: Any) -> tuple[keys.Key | None, str]:
+    """The key, and why the record can't be read, "" if it can."""
+    key = keys.parse(raw)
+    if key is None:
+        return None, "the key is not of the grammar"
+    if isinstance(value, Unreadable):
+        return key, value.error
+    if value is not None and key.job and value["fact"] != keys.FACTS[key.register]:
+        return key, f"{key.register} holds a {value['fact']}"
+    return key, ""
+
+
+def _pairs(headers: Any) -> list[tuple[str, bytes | None]]:
+    return list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
+
+
+def _headers(headers: Any) -> dict[str, str]:
+    return {name: (value or b"").decode(errors="replace") for name, value in reversed(_pairs(headers))}
+
+
+def main(arguments: list[str]) -> int:
+    """Exit 2: the settings or the topics are not as they must be; stderr says what to do."""
+    if arguments not in ([], ["topics"]):
+        print("usage: python -m consumers.audit [topics]", file=sys.stderr)
+        return 2
+    try:
+        settings = load(os.environ)
+        if arguments:
+            print("made: " + (", ".join(topics.create(settings)) or "nothing, both are there"))
+            return 0
+        topics.require(settings)
+    except BadSetting as error:
+        print(error, file=sys.stderr)
+        return 2
+    asyncio.set_event_loop(loop := asyncio.new_event_loop())
+    faust.Worker(Audit(settings).app, loglevel="warning", loop=loop, redirect_stdouts=False).execute_from_commandline()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

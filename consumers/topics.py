@@ -1,0 +1,49 @@
+"""The topics of the audit consumer: made by a command of its own, never by the way."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from consumers.settings import BadSetting, Settings
+
+TIMEOUT_S = 30.0
+COMMAND = "python -m consumers.audit topics"
+_COMMON = {"message.timestamp.type": "LogAppendTime"}
+
+
+def create(settings: Settings) -> list[str]:
+    """Makes those that are missing; their names. A finding's key is its id, a reject's its place, so compaction keeps each once.
+
+    Raises: BadSetting if Kafka does not let us, or does not answer."""
+    config = {**_COMMON, "cleanup.policy": "compact", "min.insync.replicas": str(min(2, settings.replication_factor))}
+    new = [NewTopic(name, 1, settings.replication_factor, config=config) for name in (settings.findings, settings.rejects)]
+    made = []
+    client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})  # kept: its end aborts what it was asked
+    for name, future in client.create_topics(new, operation_timeout=TIMEOUT_S).items():
+        try:
+            future.result(TIMEOUT_S)
+            made.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BadSetting(
+                    f"{name} can't be made at {settings.bootstrap_servers}: {error.args[0].str()}. "
+                    f"AUDIT_REPLICATION_FACTOR is {settings.replication_factor}."
+                ) from error
+    return made
+
+
+def require(settings: Settings) -> None:
+    """Raises: BadSetting that says which topic is missing, and what to do."""
+    try:
+        there = AdminClient({"bootstrap.servers": settings.bootstrap_servers}).list_topics(timeout=TIMEOUT_S).topics
+    except KafkaException as error:
+        raise BadSetting(
+            f"No answer from Kafka at {settings.bootstrap_servers}: {error.args[0].str()}. Is AUDIT_BOOTSTRAP_SERVERS right?"
+        ) from error
+    if settings.events not in there:
+        raise BadSetting(
+            f"There is no topic {settings.events} at {settings.bootstrap_servers}. Set AUDIT_PREFIX to the ledger's prefix."
+        )
+    if missing := [name for name in (settings.findings, settings.rejects) if name not in there]:
+        raise BadSetting(f"There is no topic {' and no topic '.join(missing)}. Make them: {COMMAND}")
