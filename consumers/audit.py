@@ -93,7 +93,12 @@ class Audit:
         self.rejects = app.topic(settings.rejects, key_serializer="raw", value_serializer="raw")
         self.agent = app.agent(self.events, name="audit")(self.watch)
         app.timer(TICK_S)(self.tick)
-        app.page("/ready")(self.ready)
+
+        async def ready(page: Any, _request: Any) -> Any:  # Faust makes a method of its own class of it
+            told, problems = self.state(), self.problems()
+            return page.json({"ready": not problems, "problems": problems, **told}, status=503 if problems else 200)
+
+        app.page("/ready")(ready)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -172,13 +177,12 @@ class Audit:
             )
         return found
 
-    async def ready(self, page: Any, _request: Any) -> Any:
-        problems = self.problems()
-        told = {
-            "ready": not problems, "problems": problems, "judged": {str(p): offset for p, offset in self.places.items()},
-            "found": self.found, "rejected": len(self.rejected), "forgotten": dict(self.rules.forgotten),
+    def state(self) -> dict[str, Any]:
+        """For people: what was judged and found, and what the rules could not remember."""
+        return {
+            "judged": {str(p): offset for p, offset in self.places.items()}, "found": self.found,
+            "rejected": len(self.rejected), "forgotten": dict(self.rules.forgotten),
         }  # fmt: skip
-        return page.json(told, status=503 if problems else 200)
 
 
 def _read(raw: bytes | None, value: Any) -> tuple[keys.Key | None, str]:

@@ -1,0 +1,168 @@
+"""The audit consumer as a process of its own, on a real broker: it finds what is wrong, exactly that, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer as Client
+
+from tests.consumers.running import Audit
+from tests.protocol import page
+from tests.protocol.producer import Producer, Written, encode
+from tests.servers import create_topic
+from tests.waiting import until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+PATIENCE_S = 150.0
+
+SPEC = encode("job_submitted", json.loads(page.BLOCKS["json", "job_submitted"]))
+CHECKPOINT = page.value("checkpoint_completed")
+RUNNING = page.value("attempt_running")
+ATTEMPT = {"digest": "0" * 64}
+RESULT = {
+    "name": "etl", "namespace": "default", "runner": "subprocess", "digest": "0" * 64, "reason": "", "when": 0.0, "attempts": 1
+}  # fmt: skip
+
+
+def intent(reason: str) -> bytes:
+    return encode("intent_declared", {"kind": "SUSPEND", "attempt": 1, "reason": reason, "actor": "alice"})
+
+
+class History:
+    """What producers wrote, right and wrong. expected: (rule, job) of each finding that there must be."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.bootstrap, self.topic = bootstrap, f"{prefix}ledger.events"
+        create_topic(bootstrap, self.topic, 4, {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"})
+        self.producer = Producer(bootstrap, prefix)
+        self.expected: Counter[tuple[str, str]] = Counter()
+        self.garbage = 0
+
+    def other(self, event: Written, **headers: str | None) -> Written:
+        """The same event with other headers; None: without."""
+        kept = [(name, value) for name, value in event.headers if name not in headers]
+        return event._replace(headers=kept + [(n, v.encode()) for n, v in headers.items() if v is not None])
+
+    def sound(self) -> list[Written]:
+        """A job as it should be, with its tombstones, and all of it sent again."""
+        write, job = self.producer.write, "sound"
+        events = [
+            write(job, f"spec/{'0' * 64}", "JobSubmitted", SPEC), write(job, "running/1", "AttemptRunning", RUNNING),
+            write(job, "checkpoint/1/7", "CheckpointCompleted", CHECKPOINT),
+            write(job, "intent/1/u", "IntentDeclared", intent("maintenance")),
+            write(job, "running/1", "AttemptRunning", None), write(job, "checkpoint/1/7", "CheckpointCompleted", None),
+        ]  # fmt: skip
+        for event in events[:4]:
+            self.producer.send(event)
+        return events
+
+    def violations(self) -> None:
+        """Each rule is broken once."""
+        write, build, send, expected = self.producer.write, self.producer.build, self.producer.send, self.expected
+        write("retired", "result/FINISHED", "JobResult", encode("job_result", RESULT))
+        write("retired", "running/1", "AttemptRunning", None)
+        late = write("retired", "checkpoint/1/7", "CheckpointCompleted", CHECKPOINT)
+        send(late)
+        expected["result", "retired"] += 1
+        send(write("silent", "intent/1/u", "IntentDeclared", intent(" ")))
+        expected["reason", "silent"] += 1
+        for n in (1, 2, 3):
+            write("restless", f"attempt/{n}/1", "AttemptStarted", encode("attempt_started", ATTEMPT))
+        expected["restarts", "restless"] += 1
+        stranger = self.other(build("guest", "running/1", "AttemptRunning", RUNNING), ledger_actor="mallory@elsewhere")
+        send(stranger)
+        send(stranger)
+        expected["actor", "guest"] += 1
+        first = write("again", "running/1", "AttemptRunning", RUNNING)
+        used = {"ce_sequence": dict(first.headers)["ce_sequence"].decode()}
+        send(self.other(build("again", "running/2", "AttemptRunning", RUNNING), ce_id=str(uuid.uuid4()), **used))
+        expected["sequence", "again"] += 2  # there twice, and the number that it should have had is missing
+        write("again", "running/3", "AttemptRunning", RUNNING)
+        send(self.other(build("twofold", "running/1", "AttemptRunning", RUNNING), ce_id="one-id"))
+        send(self.other(build("twofold", "running/2", "AttemptRunning", RUNNING), ce_id="one-id"))
+        expected["identity", "twofold"] += 1
+        send(self.other(build("nobody", "running/1", "AttemptRunning", RUNNING), ce_source=None))
+        expected["headers", "nobody"] += 1
+        # Its number is missing for the rest.
+        write("nobody", "running/2", "AttemptRunning", RUNNING)
+        expected["sequence", "nobody"] += 1
+
+    def aborted(self) -> None:
+        """A change without a reason that was never committed."""
+        client = Client({"bootstrap.servers": self.bootstrap, "transactional.id": f"{self.topic}-aborted"})
+        client.init_transactions(30)
+        client.begin_transaction()
+        client.produce(self.topic, intent(""), b"never/intent/1/u", 0, headers=[("ce_id", b"never")])
+        client.flush(30)
+        client.abort_transaction(30)
+
+    def spoil(self, key: bytes | None, value: bytes) -> None:
+        self.producer.send(Written(0, key, value, [("ce_id", str(uuid.uuid4()).encode())]))  # type: ignore[arg-type]
+        self.garbage += 1
+
+
+@pytest.fixture
+def history(bootstrap: str, prefix: str) -> History:
+    return History(bootstrap, prefix)
+
+
+@pytest.fixture
+def audit(history: History, bootstrap: str, prefix: str, tmp_path: Path) -> Iterator[Audit]:
+    rules = {"AUDIT_ACTORS": "zoë@*", "AUDIT_RESTARTS_MAX": "3", "AUDIT_GAP_GRACE_S": "1"}
+    made = Audit(bootstrap, prefix, tmp_path, **rules)
+    yield made
+    made.kill()
+
+
+def findings(audit: Audit) -> dict[bytes, bytes]:
+    """As a reader has them who keys by id."""
+    return {message.key(): message.value() for message in audit.topic("findings")}
+
+
+def rows(audit: Audit) -> list[dict[str, Any]]:
+    return [json.loads(value) for value in findings(audit).values()]
+
+
+def told(audit: Audit) -> Counter[tuple[str, str]]:
+    return Counter((row["rule"], row["job"]) for row in rows(audit))
+
+
+def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(history: History, audit: Audit) -> None:
+    assert audit.run().returncode == 2, "its topics are made by nobody else"
+    made = audit.run("topics")
+    assert made.returncode == 0, made.stderr
+    history.sound()
+    history.violations()
+    history.aborted()
+    audit.start()
+    until(lambda: audit.ready()[0] == 200, "it is ready", PATIENCE_S, story=audit.story)
+    until(lambda: told(audit) == history.expected, "all is found", PATIENCE_S, story=lambda: f"{told(audit)} {audit.story()}")
+    before = findings(audit)
+
+    history.spoil(b"garbled/running/1", b"\xc3\x01garbage")
+    history.spoil(b"no key at all", RUNNING)
+    history.spoil(None, b"")
+    history.spoil(b"wrong/running/1", CHECKPOINT)
+    until(lambda: audit.ready()[0] == 503, "it is not ready", PATIENCE_S, story=audit.story)
+    until(lambda: audit.ready()[1].get("rejected") == history.garbage, "all is rejected", PATIENCE_S, story=audit.story)
+    rejects = {message.key(): message for message in audit.topic("rejects")}
+    assert sorted(message.value() for message in rejects.values()) == sorted([b"\xc3\x01garbage", RUNNING, b"", CHECKPOINT])
+    for place, message in rejects.items():
+        said = dict(message.headers())
+        assert place.decode() == f"{said['audit_topic'].decode()}[{int(said['audit_partition'])}]@{int(said['audit_offset'])}"
+        assert said["audit_error"] and said["ce_id"], "why, and what the record said itself"
+
+    audit.kill()
+    audit.settings["AUDIT_ACCEPTED"] = ",".join(place.decode() for place in rejects)
+    audit.start()
+    until(lambda: audit.ready()[0] == 200, "it is ready again, once somebody has looked", PATIENCE_S, story=audit.story)
+    again = {key: value for key, value in findings(audit).items() if json.loads(value)["job"] not in ("garbled", "wrong")}
+    assert again == before, "no second finding, and none that differs"
+    assert {message.key() for message in audit.topic("rejects")} == set(rejects)
+    assert audit.stop() == 0
