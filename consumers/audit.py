@@ -16,16 +16,15 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import faust
-from aiokafka import AIOKafkaConsumer
-from faust.topics import Topic
-from faust.transport.drivers import aiokafka as driver
 
 from consumers import keys, topics
+from consumers.reading import ODD_HEADERS, KeepingTopic, Transport, Unreadable
 from consumers.rules import Finding, Rules, Seen
 from consumers.settings import BadSetting, Settings, load
 
@@ -33,39 +32,6 @@ SERIALIZER = "jobledger-avro"
 TICK_S = 0.5
 QUIET_TICKS = 3  # a record may be on its way between Kafka's client and the agent for a moment
 REJECTS_SHOWN = 20
-
-
-class Unreadable(NamedTuple):
-    """Stands for a value that could not be decoded, in its place in the stream."""
-
-    error: str
-
-
-class AuditTopic(Topic):
-    """A topic that does not lose what it can't decode: it hands it on, in order, for the agent to reject."""
-
-    async def on_decode_error(self, exc: Exception, message: Any) -> None:
-        event = self._create_event(message.key, Unreadable(str(exc)[:500]), message.headers, message=message)
-        await self.queue.put(event)
-
-
-class ReadCommitted(driver.AIOKafkaConsumerThread):
-    """Faust reads what was never committed unless it writes in transactions itself, and has no setting for it: then aborted
-    records of a reconciler would be found to be facts."""
-
-    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
-        consumer = super()._create_worker_consumer(transport)
-        consumer._isolation_level = "read_committed"  # read when it starts
-        return consumer
-
-
-class Consumer(driver.Consumer):
-    def _new_consumer_thread(self) -> ReadCommitted:
-        return ReadCommitted(self, loop=self.loop, beacon=self.beacon)
-
-
-class Transport(driver.Transport):
-    Consumer = Consumer
 
 
 class Audit:
@@ -77,15 +43,17 @@ class Audit:
         self.rejected: dict[str, str] = {}
         self.found: dict[str, int] = {}
         self.busy, self.quiet, self.caught_up = False, 0, False
+        # A group of its own for each process: one that was killed would keep its partitions for a minute. Groups without a member
+        # and without an offset are gone by themselves.
         self.app = app = faust.App(
-            settings.name, broker=[f"kafka://{server}" for server in settings.bootstrap_servers.split(",")],
+            f"{settings.name}-{uuid.uuid4()}", broker=[f"kafka://{server}" for server in settings.bootstrap_servers.split(",")],
             topic_disable_leader=True, topic_allow_declare=False, topic_replication_factor=settings.replication_factor,
-            store="memory://", Topic=AuditTopic, key_serializer="raw", value_serializer="raw", producer_acks=-1,
+            store="memory://", Topic=KeepingTopic, key_serializer="raw", value_serializer="raw", producer_acks=-1,
             consumer_auto_offset_reset="earliest", web_host="127.0.0.1", web_bind="127.0.0.1", web_port=settings.web_port,
             web_tables_enabled=False, autodiscover=False,
         )  # fmt: skip
         app.transport = Transport(app.conf.broker_consumer, app)
-        # acks=False: nothing is ever acknowledged, so every start, and every rebalance, begins at the beginning.
+        # acks=False: nothing is ever acknowledged, so that every rebalance begins at the beginning too.
         self.events = app.topic(
             settings.events, key_type=bytes, key_serializer="raw", value_serializer=SERIALIZER, allow_empty=True, acks=False
         )
@@ -114,6 +82,7 @@ class Audit:
             return  # after a rebalance it reads from the beginning
         headers = _headers(message.headers)
         key, why = _read(message.key, event.value)
+        why = why or ("a header's name is no UTF-8" if ODD_HEADERS in headers else "")
         if why:
             await self.reject(message, why)
         if key is not None:

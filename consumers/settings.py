@@ -21,9 +21,9 @@ class BadSetting(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """bootstrap_servers: of Kafka. prefix: of the ledger's topics. name: of this consumer's group. replication_factor: of the
-    topics that `topics` makes. web_port: of the readiness page, on loopback only; 0: any. accepted: rejects that somebody has
-    looked at (`ledger.events[0]@17`), which no longer fail readiness."""
+    """bootstrap_servers: of Kafka. prefix: of the ledger's topics. name: what the names of this consumer's groups begin with.
+    replication_factor: of the topics that `topics` makes. web_port: of the readiness page, on loopback only. accepted: rejects
+    that somebody has looked at (`ledger.events[0]@17`), which no longer fail readiness."""
 
     bootstrap_servers: str
     rules: Rules
@@ -93,7 +93,7 @@ _OWN: Mapping[str, Callable[[Any], Any]] = {
     "prefix": _text(r"[A-Za-z0-9._-]{0,180}"),
     "name": _text(r"[A-Za-z0-9._-]{1,200}"),
     "replication_factor": _whole(1, 32),
-    "web_port": _whole(0, 65_535),
+    "web_port": _whole(1, 65_535),
     "accepted": _places,
 }
 _OF_RULES: Mapping[str, Callable[[Any], Any]] = {

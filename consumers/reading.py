@@ -1,0 +1,114 @@
+"""How Faust must read a log for an audit: committed records only, none lost, each in its place, whatever its bytes are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import confluent_kafka
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import ConsumerRecord
+from faust.topics import Topic
+from faust.transport.drivers import aiokafka as driver
+
+#: The one header of a record whose own can't be read.
+ODD_HEADERS = "audit_unreadable_headers"
+PATIENCE_S = 30.0
+
+
+class Unreadable(NamedTuple):
+    """Stands for a value that could not be decoded, in its place in the stream."""
+
+    error: str
+
+
+class KeepingTopic(Topic):
+    """Faust acknowledges what it can't decode and ends the agent. This hands it to the agent, in its place, to be rejected."""
+
+    async def on_decode_error(self, exc: Exception, message: Any) -> None:
+        event = self._create_event(message.key, Unreadable(str(exc)[:500]), message.headers, message=message)
+        await self.queue.put(event)
+
+    async def on_key_decode_error(self, exc: Exception, message: Any) -> None:
+        await self.on_decode_error(exc, message)
+
+    async def on_value_decode_error(self, exc: Exception, message: Any) -> None:
+        await self.on_decode_error(exc, message)
+
+
+class ReaderThread(driver.AIOKafkaConsumerThread):
+    """Two things for which there is no setting:
+
+    Faust reads what was never committed, unless it writes in transactions itself: aborted records would be taken for facts.
+    And aiokafka can't get past a record with a header whose name is no UTF-8: it raises at each try, and what lay before it in
+    the same answer is gone. So anybody could blind an audit with one record. Here such a record is fetched by librdkafka, which
+    gives its key and value, and takes its place.
+    """
+
+    _one_by_one = False
+
+    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # read when it starts
+        return consumer
+
+    async def _fetch_records(
+        self, consumer: AIOKafkaConsumer, active_partitions: Any, timeout: float | None = None, max_records: int | None = None
+    ) -> Any:
+        limit = 1 if self._one_by_one else max_records
+        try:
+            return await super()._fetch_records(consumer, active_partitions, timeout=timeout, max_records=limit)
+        except UnicodeDecodeError:
+            place, offset = _broken(consumer)
+            if not self._one_by_one:
+                # What was read before it of this answer is lost, but no position has moved: again, with nothing before it.
+                self._one_by_one = True
+                consumer._fetcher._records.pop(place, None)
+                return {}
+        record = await asyncio.to_thread(_by_librdkafka, consumer._client._bootstrap_servers, place, offset)
+        consumer.seek(place, record.offset + 1)
+        self._one_by_one = False
+        return {place: [record]}
+
+
+class Consumer(driver.Consumer):
+    def _new_consumer_thread(self) -> ReaderThread:
+        return ReaderThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class Transport(driver.Transport):
+    Consumer = Consumer
+
+
+def _broken(consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
+    """The partition whose iterator has just raised, and the offset at or beyond which the record lies that made it."""
+    for place, result in consumer._fetcher._records.items():
+        records = getattr(result, "_partition_records", None)
+        iterator = getattr(records, "_records_iterator", None)
+        if iterator is not None and iterator.gi_frame is None:
+            return place, records.next_fetch_offset
+    raise RuntimeError("a header could not be decoded, and nobody knows whose")
+
+
+def _by_librdkafka(servers: Any, place: TopicPartition, offset: int) -> ConsumerRecord[bytes, bytes]:
+    """The first record at or beyond the offset; its headers are not looked at, as librdkafka's client would crash.
+
+    Raises: TimeoutError."""
+    settings = {
+        "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
+        "group.id": "audit", "enable.auto.commit": False, "isolation.level": "read_committed",
+    }  # fmt: skip
+    reader = confluent_kafka.Consumer(settings)
+    try:
+        reader.assign([confluent_kafka.TopicPartition(place.topic, place.partition, offset)])
+        message = reader.poll(PATIENCE_S)
+        if message is None or message.error() is not None:
+            raise TimeoutError(f"{place.topic}[{place.partition}]@{offset}: {message and message.error()}")
+        kind, time_ms = message.timestamp()
+        key, value = message.key(), message.value()
+        return ConsumerRecord(
+            place.topic, place.partition, message.offset(), time_ms, 1 if kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME else 0,
+            key, value, None, len(key or b""), len(value or b""), ((ODD_HEADERS, b"1"),),
+        )  # fmt: skip
+    finally:
+        reader.close()
