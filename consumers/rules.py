@@ -4,8 +4,8 @@ Feed every record of the topic to `Rules.judge`, each partition in the order of 
 once there is nothing more to read. The same records give findings with the same ids, whoever reads them and how often: all
 that an id is made of stands in the records.
 
-Memory is bounded. What is remembered is in tables of `memory_max` entries each (event ids, sources, retired jobs, jobs with
-recent attempts); of a full table the oldest entry is forgotten. `Rules.forgotten` counts these: where it is not zero, a resend
+Memory is bounded. What is remembered is in tables of `memory_max` entries each (event ids, sources, those of them of which a
+number is missing, retired jobs, jobs with recent attempts); of a full table the oldest entry is forgotten. `Rules.forgotten` counts these: where it is not zero, a resend
 of something very old may be told, and a late record of a job that was retired long ago may not.
 """
 
@@ -137,8 +137,8 @@ class _Table(Generic[K, V]):
     def drop(self, key: K) -> None:
         self._entries.pop(key, None)
 
-    def values(self) -> Iterator[V]:
-        return iter(self._entries.values())
+    def items(self) -> list[tuple[K, V]]:
+        return list(self._entries.items())
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -156,7 +156,7 @@ class Rules:
         self._lines: _Table[tuple[bytes, int], _Line] = _Table("sources", limit, forgotten)
         self._retired: _Table[bytes, str] = _Table("retired jobs", limit, forgotten)
         self._attempts: _Table[bytes, list[tuple[int, float]]] = _Table("attempts", limit, forgotten)
-        self._open: dict[tuple[bytes, int], _Line] = {}  # lines that wait for a number
+        self._waiting: _Table[tuple[bytes, int], _Line] = _Table("gaps", limit, forgotten)  # for a number that is missing
 
     def judge(self, seen: Seen, now_s: float) -> list[Finding]:
         """now_s: the time at which it is read. Idempotent: a record at or below an offset that was judged says nothing new,
@@ -255,11 +255,11 @@ class Rules:
             line.floor = line.runs.pop(0).last
         self._lines.put(key, line)
         if any(not run.settled for run in line.runs):
-            self._open[key] = line
+            self._waiting.put(key, line)
 
     def _settle(self, reached_s: float, now_s: float, partition: int | None = None) -> Iterator[Finding]:
         """Tells of the numbers that had time enough to come. Those settled stay known: they may come later still."""
-        for key, line in list(self._open.items()):
+        for key, line in self._waiting.items():
             if partition is not None and key[1] != partition:
                 continue
             for run in line.runs:
@@ -269,7 +269,7 @@ class Rules:
                 if run.before_s is not None and now_s - run.before_s <= self._settings.gap_window_s:
                     yield _gap(run)
             if all(run.settled for run in line.runs):
-                del self._open[key]
+                self._waiting.drop(key)
 
 
 def _gap(run: _Run) -> Finding:

@@ -48,7 +48,7 @@ class Settings:
 
 def _whole(least: int, most: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
-        number = int(value) if isinstance(value, str) else value
+        number = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
         if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
             raise ValueError(f"a whole number from {least} to {most}")
         return number
@@ -57,9 +57,10 @@ def _whole(least: int, most: int) -> Callable[[Any], int]:
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError("seconds")
-    number = float(value)
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
     if not math.isfinite(number) or number <= 0:
         raise ValueError("seconds above 0")
     return number

@@ -28,7 +28,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"AUDIT_RESTARTS_MAX": "many"}, "restarts_max"),
+        ({"AUDIT_RESTARTS_MAX": "many"}, "a whole number from 2 to 1000"),
         ({"AUDIT_RESTARTS_MAX": "1"}, "a whole number from 2 to 1000"),
         ({"AUDIT_RESTARTS_WINDOW_S": "nan"}, "seconds above 0"),
         ({"AUDIT_GAP_GRACE_S": "-1"}, "seconds above 0"),
