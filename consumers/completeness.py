@@ -1,0 +1,173 @@
+"""Proves that an archive is complete, with nothing of the ledger's code: a Kafka client, a Parquet reader, a list of ids.
+
+    python -m consumers.completeness ACKNOWLEDGED ARCHIVE [BOOTSTRAP [PREFIX]]
+
+ACKNOWLEDGED: a file with the id (ce_id) of every event that Kafka has acknowledged, one a line. ARCHIVE: the folder of the
+archive. It counts each id in what the manifests name. With BOOTSTRAP it reads ledger.events too, and every record of the log
+must be in the archive at its own place; an id that the log itself holds twice (a resend) is there twice then.
+
+Exit 0: everything is there exactly once. 1: it is not; stdout lists the ids and places. 2: something can't be read.
+Memory: some 200 bytes a record.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+TIMEOUT_S = 60.0
+LISTED_MAX = 1000
+
+
+class Unreadable(Exception):
+    """What can't be read, and where it is."""
+
+
+class Place(NamedTuple):
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"[{self.partition}]@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of ids and places: what is not there, what is there more often than it should be, and (in places) what the log does not
+    hold where the archive does, or holds as another event."""
+
+    acknowledged: int
+    in_log: int | None
+    in_archive: int
+    resent: int
+    missing: tuple[str, ...]
+    doubled: tuple[str, ...]
+    differing: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        return not (self.missing or self.doubled or self.differing)
+
+
+def compare(
+    acknowledged: Sequence[str], archived: Sequence[tuple[Place, str]], logged: Mapping[Place, str] | None = None
+) -> Report:
+    """archived: every record that a manifest names. logged: all of the log as it is now, None: unknown.
+
+    Without the log an id has to be there exactly once; with it, as often as there, and once if compaction has taken it."""
+    known = Counter(logged.values()) if logged is not None else Counter[str]()
+    found = Counter(event for _, event in archived)
+    places = Counter(place for place, _ in archived)
+    said = dict(archived)
+    wanted = {event: max(1, known[event]) for event in acknowledged}
+    missing = [f"event {event}" for event, count in wanted.items() if found[event] < count]
+    doubled = [f"event {event}" for event, count in wanted.items() if found[event] > count]
+    doubled += [f"place {place}" for place, count in places.items() if count > 1]
+    differing = []
+    if logged is not None:
+        missing += [f"place {place}" for place in logged if place not in places]
+        differing = [f"place {place}" for place, event in logged.items() if place in said and said[place] != event]
+    twice = Counter(acknowledged)
+    doubled += [f"event {event}, acknowledged {count} times" for event, count in twice.items() if count > 1]
+    return Report(
+        len(wanted), None if logged is None else len(logged), len(archived), sum(count - 1 for count in known.values()),
+        tuple(missing), tuple(doubled), tuple(differing),
+    )  # fmt: skip
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_archive(folder: Path, topic: str) -> Iterator[tuple[Place, str]]:
+    """Place and event id of every record that is sealed. An object that no manifest names is none of the archive's.
+
+    Raises: Unreadable."""
+    chains = folder / "manifests" / topic
+    if not chains.is_dir():
+        raise Unreadable(f"{chains} is no folder: is {folder} the archive, and {topic} the topic? Has anything been sealed?")
+    for path in sorted(chains.glob("*/*.json")):
+        try:
+            manifest = json.loads(path.read_bytes())
+            records = folder / manifest["records"]
+            table = pq.ParquetFile(records).read(columns=["offset", "headers"])
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise Unreadable(f"{path} or what it names: {error}. Run: jobledger audit verify") from error
+        partition = int(path.parent.name)
+        for row in table.to_pylist():
+            event = next((h["value"] for h in row["headers"] or () if h["name"] == "ce_id"), b"")
+            yield Place(partition, row["offset"]), (event or b"").decode(errors="replace")
+
+
+def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
+    """Place -> event id of every committed record, up to the end that there is when it begins. Raises: Unreadable."""
+    setup = {"bootstrap.servers": bootstrap, "group.id": "completeness", "enable.auto.commit": False}
+    consumer = Consumer({**setup, "isolation.level": "read_committed"})
+    try:
+        partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions]
+        if not places:
+            raise Unreadable(f"There is no topic {topic} at {bootstrap}.")
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), TIMEOUT_S)[1] for p in partitions}
+        consumer.assign(places)
+        found: dict[Place, str] = {}
+        last = time.monotonic()
+        while any(at.offset < ends[at.partition] for at in consumer.position(places) if ends[at.partition]):
+            messages = consumer.consume(10_000, 1.0)
+            for message in messages:
+                if message.error() is not None:
+                    raise Unreadable(f"{topic} at {bootstrap}: {message.error()}")
+                headers = dict(reversed(message.headers() or ()))
+                event = (headers.get("ce_id") or b"").decode(errors="replace")
+                found[Place(message.partition(), message.offset())] = event
+            last = time.monotonic() if messages else last
+            if time.monotonic() - last > TIMEOUT_S:
+                raise Unreadable(f"{topic} at {bootstrap}: nothing came for {TIMEOUT_S:.0f} s, and the end is not reached.")
+        return found
+    except KafkaException as error:
+        raise Unreadable(f"{topic} at {bootstrap}: {error}") from error
+    finally:
+        consumer.close()
+
+
+def main(arguments: list[str]) -> int:
+    if not 2 <= len(arguments) <= 4:
+        print("usage: python -m consumers.completeness ACKNOWLEDGED ARCHIVE [BOOTSTRAP [PREFIX]]", file=sys.stderr)
+        return 2
+    ids, folder, bootstrap, prefix = [*arguments, *["", ""][len(arguments) - 2 :]]
+    topic = f"{prefix}ledger.events"
+    try:
+        acknowledged = Path(ids).read_text(encoding="utf-8").split()
+        logged = read_log(bootstrap, topic) if bootstrap else None
+        report = compare(acknowledged, list(read_archive(Path(folder), topic)), logged)
+    except (Unreadable, OSError, UnicodeDecodeError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    tell(report)
+    return 0 if report.complete else 1
+
+
+def tell(report: Report) -> None:
+    print(f"acknowledged: {report.acknowledged} events")
+    if report.in_log is not None:
+        print(f"in the log:     {report.in_log} records, {report.resent} of them resends")
+    print(f"in the archive: {report.in_archive} records")
+    for name, found in (("missing", report.missing), ("doubled", report.doubled), ("differing", report.differing)):
+        print(f"{name}: {len(found)}")
+        for one in found[:LISTED_MAX]:
+            print(f"  {one}")
+        if len(found) > LISTED_MAX:
+            print(f"  and {len(found) - LISTED_MAX} more")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
