@@ -3,10 +3,10 @@
     AUDIT_BOOTSTRAP_SERVERS=HOST:PORT python -m consumers.audit topics     # once: makes its two topics
     AUDIT_BOOTSTRAP_SERVERS=HOST:PORT python -m consumers.audit            # until SIGTERM
 
-It reads from the beginning at every start, as nothing is ever acknowledged to Kafka, and holds what the rules remember in bounded
-memory; there is no table. A finding is JSON under its id, so that one that is written again replaces itself. A record that can't
-be read goes as it is to ledger.audit.rejects, and http://127.0.0.1:<web_port>/ready answers 503 until somebody has looked at it
-and its place stands in `accepted`. docs/CONSUMERS.md, docs/decisions/0033.
+It reads from the beginning at every start, as nothing is ever acknowledged to Kafka, and holds what the rules remember in
+bounded memory; there is no table. A finding is JSON under its id, so that one that is written again replaces itself. A
+record that can't be read goes as it is to ledger.audit.rejects, and http://127.0.0.1:<web_port>/ready answers 503 until
+somebody has looked at it and its place stands in `accepted`. docs/CONSUMERS.md, docs/decisions/0033.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class Audit:
         self.rejected: dict[str, str] = {}
         self.found: dict[str, int] = {}
         self.busy, self.quiet, self.caught_up = False, 0, False
-        # A group of its own for each process: one that was killed would keep its partitions for a minute. Groups without a member
-        # and without an offset are gone by themselves.
+        # A group of its own for each process: one that was killed would keep its partitions for a minute. Groups without a
+        # member and without an offset are gone by themselves.
+        servers = [f"kafka://{server}" for server in settings.bootstrap_servers.split(",")]
         self.app = app = faust.App(
-            f"{settings.name}-{uuid.uuid4()}", broker=[f"kafka://{server}" for server in settings.bootstrap_servers.split(",")],
+            f"{settings.name}-{uuid.uuid4()}", broker=servers,
             topic_disable_leader=True, topic_allow_declare=False, topic_replication_factor=settings.replication_factor,
             store="memory://", Topic=KeepingTopic, key_serializer="raw", value_serializer="raw", producer_acks=-1,
             consumer_auto_offset_reset="earliest", web_host="127.0.0.1", web_bind="127.0.0.1", web_port=settings.web_port,
@@ -87,10 +88,8 @@ class Audit:
             await self.reject(message, why)
         if key is not None:
             fields = event.value["fields"] if isinstance(event.value, dict) and not why else None
-            seen = Seen(
-                message.topic, message.partition, message.offset, message.timestamp, key, message.key, message.value, fields,
-                headers,
-            )  # fmt: skip
+            place = message.topic, message.partition, message.offset
+            seen = Seen(*place, message.timestamp, key, message.key, message.value, fields, headers)
             await self.tell(self.rules.judge(seen, time.time()))
         self.places[message.partition] = message.offset
 
@@ -141,8 +140,8 @@ class Audit:
         if unseen:
             shown = "; ".join(f"{place}: {self.rejected[place]}" for place in unseen[:REJECTS_SHOWN])
             found.append(
-                f"{len(unseen)} records could not be read: {shown}. They are in {self.settings.rejects}: find out who wrote them, "
-                f"then put their places into AUDIT_ACCEPTED and start again"
+                f"{len(unseen)} records could not be read: {shown}. They are in {self.settings.rejects}: find out who "
+                f"wrote them, then put their places into AUDIT_ACCEPTED and start again"
             )
         return found
 

@@ -3,11 +3,11 @@
     python -m consumers.completeness ACKNOWLEDGED ARCHIVE [BOOTSTRAP [PREFIX]]
 
 ACKNOWLEDGED: a file with the id (ce_id) of every event that Kafka has acknowledged, one a line. ARCHIVE: the folder of the
-archive. It counts each id in what the manifests name. With BOOTSTRAP it reads ledger.events too, and every record of the log
-must be in the archive at its own place; an id that the log itself holds twice (a resend) is there twice then.
+archive. It counts each id in what the manifests name. With BOOTSTRAP it reads ledger.events too, and every record of the
+log must be in the archive at its own place; an id that the log itself holds twice (a resend) is there twice then.
 
-Exit 0: everything is there exactly once. 1: it is not; stdout lists the ids and places. 2: something can't be read.
-Memory: some 200 bytes a record.
+Exit 0: everything is there exactly once. 1: it is not; stdout lists the ids and places. 2: something can't be read. Memory:
+some 200 bytes a record.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 TIMEOUT_S = 60.0
 LISTED_MAX = 1000
+#: Stands for the id of a record of the log whose headers this client can't read; ids are no single characters.
+UNKNOWN = "?"
 
 
 class Unreadable(Exception):
@@ -43,8 +46,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of ids and places: what is not there, what is there more often than it should be, and (in places) what the log does not
-    hold where the archive does, or holds as another event."""
+    """Of ids and places: what is not there, what is there more often than it should be, and (in places) what the log does
+    not hold where the archive does, or holds as another event."""
 
     acknowledged: int
     in_log: int | None
@@ -76,7 +79,7 @@ def compare(
     differing = []
     if logged is not None:
         missing += [f"place {place}" for place in logged if place not in places]
-        differing = [f"place {place}" for place, event in logged.items() if place in said and said[place] != event]
+        differing = [f"place {place}" for place, event in logged.items() if said.get(place, event) != event != UNKNOWN]
     twice = Counter(acknowledged)
     doubled += [f"event {event}, acknowledged {count} times" for event, count in twice.items() if count > 1]
     return Report(
@@ -94,7 +97,7 @@ def read_archive(folder: Path, topic: str) -> Iterator[tuple[Place, str]]:
     Raises: Unreadable."""
     chains = folder / "manifests" / topic
     if not chains.is_dir():
-        raise Unreadable(f"{chains} is no folder: is {folder} the archive, and {topic} the topic? Has anything been sealed?")
+        raise Unreadable(f"{chains} is no folder. Is {folder} the archive, {topic} the topic, and anything sealed?")
     for path in sorted(chains.glob("*/*.json")):
         try:
             manifest = json.loads(path.read_bytes())
@@ -126,9 +129,7 @@ def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
             for message in messages:
                 if message.error() is not None:
                     raise Unreadable(f"{topic} at {bootstrap}: {message.error()}")
-                headers = dict(reversed(message.headers() or ()))
-                event = (headers.get("ce_id") or b"").decode(errors="replace")
-                found[Place(message.partition(), message.offset())] = event
+                found[Place(message.partition() or 0, message.offset() or 0)] = _event(message)
             last = time.monotonic() if messages else last
             if time.monotonic() - last > TIMEOUT_S:
                 raise Unreadable(f"{topic} at {bootstrap}: nothing came for {TIMEOUT_S:.0f} s, and the end is not reached.")
@@ -137,6 +138,14 @@ def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
         raise Unreadable(f"{topic} at {bootstrap}: {error}") from error
     finally:
         consumer.close()
+
+
+def _event(message: Message) -> str:
+    try:  # `message.headers()` itself crashes in hot code, if a header's name is no UTF-8
+        headers: Sequence[tuple[str, bytes | None]] = methodcaller("headers")(message) or ()
+    except UnicodeDecodeError:
+        return UNKNOWN
+    return next(((value or b"").decode(errors="replace") for name, value in headers if name == "ce_id"), "")
 
 
 def main(arguments: list[str]) -> int:

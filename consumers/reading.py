@@ -23,7 +23,8 @@ class Unreadable(NamedTuple):
 
 
 class KeepingTopic(Topic):
-    """Faust acknowledges what it can't decode and ends the agent. This hands it to the agent, in its place, to be rejected."""
+    """Faust acknowledges what it can't decode and ends the agent. This hands it to the agent, in its place, to be
+    rejected."""
 
     async def on_decode_error(self, exc: Exception, message: Any) -> None:
         event = self._create_event(message.key, Unreadable(str(exc)[:500]), message.headers, message=message)
@@ -40,9 +41,9 @@ class ReaderThread(driver.AIOKafkaConsumerThread):
     """Two things for which there is no setting:
 
     Faust reads what was never committed, unless it writes in transactions itself: aborted records would be taken for facts.
-    And aiokafka can't get past a record with a header whose name is no UTF-8: it raises at each try, and what lay before it in
-    the same answer is gone. So anybody could blind an audit with one record. Here such a record is fetched by librdkafka, which
-    gives its key and value, and takes its place.
+    And aiokafka can't get past a record with a header whose name is no UTF-8: it raises at each try, and what lay before it
+    in the same answer is gone. So anybody could blind an audit with one record. Here such a record is fetched by
+    librdkafka, which gives its key and value, and takes its place.
     """
 
     _one_by_one = False
@@ -53,8 +54,9 @@ class ReaderThread(driver.AIOKafkaConsumerThread):
         return consumer
 
     async def _fetch_records(
-        self, consumer: AIOKafkaConsumer, active_partitions: Any, timeout: float | None = None, max_records: int | None = None
-    ) -> Any:
+        self, consumer: AIOKafkaConsumer, active_partitions: Any, timeout: float | None = None,
+        max_records: int | None = None,
+    ) -> Any:  # fmt: skip
         limit = 1 if self._one_by_one else max_records
         try:
             return await super()._fetch_records(consumer, active_partitions, timeout=timeout, max_records=limit)
@@ -85,7 +87,7 @@ def _broken(consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
     for place, result in consumer._fetcher._records.items():
         records = getattr(result, "_partition_records", None)
         iterator = getattr(records, "_records_iterator", None)
-        if iterator is not None and iterator.gi_frame is None:
+        if records is not None and iterator is not None and iterator.gi_frame is None:
             return place, records.next_fetch_offset
     raise RuntimeError("a header could not be decoded, and nobody knows whose")
 
@@ -106,9 +108,10 @@ def _by_librdkafka(servers: Any, place: TopicPartition, offset: int) -> Consumer
             raise TimeoutError(f"{place.topic}[{place.partition}]@{offset}: {message and message.error()}")
         kind, time_ms = message.timestamp()
         key, value = message.key(), message.value()
+        by_broker = int(kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME)
         return ConsumerRecord(
-            place.topic, place.partition, message.offset(), time_ms, 1 if kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME else 0,
-            key, value, None, len(key or b""), len(value or b""), ((ODD_HEADERS, b"1"),),
+            place.topic, place.partition, message.offset(), time_ms, by_broker, value, None, len(key or b""),
+            len(value or b""), ((ODD_HEADERS, b"1"),),
         )  # fmt: skip
     finally:
         reader.close()

@@ -1,12 +1,13 @@
 """What an auditor wants to be told of `ledger.events`. Pure, and standard library only: no clock, no I/O.
 
-Feed every record of the topic to `Rules.judge`, each partition in the order of its offsets, and call `Rules.tick` now and then
-once there is nothing more to read. The same records give findings with the same ids, whoever reads them and how often: all
-that an id is made of stands in the records.
+Feed every record of the topic to `Rules.judge`, each partition in the order of its offsets, and call `Rules.tick` now and
+then once there is nothing more to read. The same records give findings with the same ids, whoever reads them and how often:
+all that an id is made of stands in the records.
 
-Memory is bounded. What is remembered is in tables of `memory_max` entries each (event ids, sources, those of them of which a
-number is missing, retired jobs, jobs with recent attempts); of a full table the oldest entry is forgotten. `Rules.forgotten` counts these: where it is not zero, a resend
-of something very old may be told, and a late record of a job that was retired long ago may not.
+Memory is bounded. What is remembered is in tables of `memory_max` entries each (event ids, sources, those of them of which
+a number is missing, retired jobs, jobs with recent attempts); of a full table the oldest entry is forgotten.
+`Rules.forgotten` counts these: where it is not zero, a resend of something very old may be told, and a late record of a job
+that was retired long ago may not.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ RULES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """actors: patterns (`*@host`) of who may write; empty: anybody. restarts_max attempts of one job within restarts_window_s
-    are a finding. gap_grace_s: how long a missing number may still come. gap_window_s: the topic's min.compaction.lag: of
-    what is older, nobody can tell whether it is missing or was compacted away. memory_max: entries of each table."""
+    """actors: patterns (`*@host`) of who may write; empty: anybody. restarts_max attempts of one job within
+    restarts_window_s are a finding. gap_grace_s: how long a missing number may still come. gap_window_s: the topic's
+    min.compaction.lag: of what is older, nobody can tell whether it is missing or was compacted away. memory_max: entries
+    of each table."""
 
     actors: tuple[str, ...] = ()
     restarts_max: int = 5
@@ -55,8 +57,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One record. time_s: append time, seconds since the epoch. fields: what the value says, None: a tombstone, or nobody can
-    read it. value: the raw bytes. headers: of several of one name the first."""
+    """One record. time_s: append time, seconds since the epoch. fields: what the value says, None: a tombstone, or nobody
+    can read it. value: the raw bytes. headers: of several of one name the first."""
 
     topic: str
     partition: int
@@ -179,7 +181,8 @@ class Rules:
                 return found
             self._ids.put(_digest(seen.event), content)
             if before is not None:
-                found.append(_finding(seen, "identity", "the event id was used before, for another key or value", seen.place))
+                what = "the event id was used before, for another key or value"
+                found.append(_finding(seen, "identity", what, seen.place))
         found += self._headers(seen)
         found += self._actor(seen)
         found += self._number(seen, known)
@@ -188,8 +191,8 @@ class Rules:
         return found + list(self._restarts(seen))
 
     def tick(self, now_s: float) -> list[Finding]:
-        """What the passing of time shows, once all is read: numbers that have not come. now_s: by the same kind of clock as the
-        append times."""
+        """What the passing of time shows, once all is read: numbers that have not come. now_s: by the same kind of clock as
+        the append times."""
         return list(self._settle(now_s, now_s))
 
     # -- the rules -----------------------------------------------------------------------------------------------------
@@ -222,8 +225,8 @@ class Rules:
             yield _finding(seen, "reason", f"{seen.fields.get('kind', 'a change')} without a reason")
 
     def _restarts(self, seen: Seen) -> Iterator[Finding]:
-        """Each attempt that is one too many is a finding of its own: the id of one that stands for the whole burst would depend
-        on which of its records are still there."""
+        """Each attempt that is one too many is a finding of its own: the id of one that stands for the whole burst would
+        depend on which of its records are still there."""
         if seen.key.register != "attempt" or seen.value is None:
             return
         job, limit = _digest(seen.key.job), self._settings.restarts_max
@@ -242,7 +245,8 @@ class Rules:
         key = _digest(source), seen.partition
         line = self._lines.get(key)
         if line is None:
-            # The first record of a source that is not its number 1: what was before it is known only where the topic begins.
+            # The first record of a source that is not its number 1: what was before it is known only where the topic
+            # begins.
             line = _Line(high_s=None if self.forgotten["sources"] else partition.begin_s)
         if number > line.high:
             if number > line.high + 1:
@@ -276,7 +280,8 @@ def _gap(run: _Run) -> Finding:
     source = run.shown_by.headers["ce_source"]
     numbers = f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}"
     what = f"number {numbers} of {source[:_SHOWN_CHARS]} is missing in partition {run.shown_by.partition}"
-    return _finding(run.shown_by, "sequence", what, f"{source} {run.shown_by.partition} {run.first} {run.last}", whose=False)
+    detail = f"{source} {run.shown_by.partition} {run.first} {run.last}"
+    return _finding(run.shown_by, "sequence", what, detail, whose=False)
 
 
 def _fill(line: _Line, number: int) -> bool:

@@ -1,4 +1,5 @@
-"""Settings of the audit consumer: from the environment (AUDIT_<NAME>), else a TOML file (AUDIT_CONFIG), else the default."""
+"""Settings of the audit consumer: from the environment (AUDIT_<NAME>), else a TOML file (AUDIT_CONFIG), else the
+default."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ class BadSetting(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """bootstrap_servers: of Kafka. prefix: of the ledger's topics. name: what the names of this consumer's groups begin with.
-    replication_factor: of the topics that `topics` makes. web_port: of the readiness page, on loopback only. accepted: rejects
-    that somebody has looked at (`ledger.events[0]@17`), which no longer fail readiness."""
+    """bootstrap_servers: of Kafka. prefix: of the ledger's topics. name: what the names of this consumer's groups begin
+    with. replication_factor: of the topics that `topics` makes. web_port: of the readiness page, on loopback only.
+    accepted: rejects that somebody has looked at (`ledger.events[0]@17`), which no longer fail readiness."""
 
     bootstrap_servers: str
     rules: Rules
@@ -127,7 +128,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         except (ValueError, OverflowError) as error:
             raise BadSetting(f"{where}: {str(value)[:100]!r} is not allowed. Write {error}.") from error
     if "bootstrap_servers" not in read:
-        raise BadSetting("bootstrap_servers is nowhere set. Set AUDIT_BOOTSTRAP_SERVERS=HOST:PORT, or name it in AUDIT_CONFIG.")
+        raise BadSetting("bootstrap_servers is nowhere set. Set AUDIT_BOOTSTRAP_SERVERS=HOST:PORT.")
     rules = Rules(**{name: read.pop(name) for name in _OF_RULES if name in read})
     return Settings(rules=rules, **read)
 

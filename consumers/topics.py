@@ -13,7 +13,8 @@ _COMMON = {"message.timestamp.type": "LogAppendTime"}
 
 
 def create(settings: Settings) -> list[str]:
-    """Makes those that are missing; their names. A finding's key is its id, a reject's its place, so compaction keeps each once.
+    """Makes those that are missing; their names. A finding's key is its id, a reject's its place, so compaction keeps each
+    once.
 
     Raises: BadSetting if Kafka does not let us, or does not answer."""
     config = {**_COMMON, "cleanup.policy": "compact", "min.insync.replicas": str(min(2, settings.replication_factor))}
@@ -39,7 +40,8 @@ def require(settings: Settings) -> None:
         there = AdminClient({"bootstrap.servers": settings.bootstrap_servers}).list_topics(timeout=TIMEOUT_S).topics
     except KafkaException as error:
         raise BadSetting(
-            f"No answer from Kafka at {settings.bootstrap_servers}: {error.args[0].str()}. Is AUDIT_BOOTSTRAP_SERVERS right?"
+            f"No answer from Kafka at {settings.bootstrap_servers}: {error.args[0].str()}. "
+            f"Is AUDIT_BOOTSTRAP_SERVERS right?"
         ) from error
     if settings.events not in there:
         raise BadSetting(

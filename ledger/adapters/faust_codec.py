@@ -1,7 +1,7 @@
 """The values of the ledger's topics for Faust: `serializer="jobledger-avro"` once jobledger[audit] is installed.
 
-Registered by the entry point group `faust.codecs` (pyproject.toml). To read only: what Faust writes for None is no tombstone,
-and facts are written by a Recorder or by the protocol.
+Registered by the entry point group `faust.codecs` (pyproject.toml). To read only: what Faust writes for None is no
+tombstone, and facts are written by a Recorder or by the protocol.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ class AvroCodec(Codec):
             raise ValueError(f"more bytes behind the {schema.fact}")
         return {"fact": schema.fact, "fields": fields}
 
-    def _dumps(self, value: Any) -> bytes:
+    def _dumps(self, _: Any) -> bytes:
         raise TypeError("Faust only reads the ledger's topics. Write facts with ledger.Recorder, or by docs/PROTOCOL.md.")

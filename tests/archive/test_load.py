@@ -1,4 +1,5 @@
-"""Under load, archiver, broker and disks are taken away at random: at the end every acknowledged event is in the archive, once.
+"""Under load, archiver, broker and disks are taken away at random: at the end every acknowledged event is in the archive,
+once.
 
     make setup && EVENTS=200000 .venv/bin/python -m pytest tests/archive/test_load.py -s --timeout 3600
 
@@ -33,8 +34,8 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pyte
 
 EVENTS = int(os.environ.get("EVENTS", "5000"))
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-#: So that the short run lasts long enough to be harmed.
-EVENTS_PER_S = 400.0 if EVENTS <= 20_000 else 0.0
+#: So that there is something to harm for some time: four minutes of a long run.
+EVENTS_PER_S = max(400.0, EVENTS / 240)
 HARMS = max(4, EVENTS // 20_000)
 DISK_MB = 384
 PATIENCE_S = 300.0

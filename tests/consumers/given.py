@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from consumers.keys import parse
@@ -19,13 +20,14 @@ class Records:
         self.offset, self.numbers = -1, dict[str, int]()
 
     def __call__(
-        self, key: str, fields: Mapping[str, Any] | None = None, *, value: bytes | None = b"v", after_s: float | None = None,
-        source: str = "/s", partition: int = 0, number: int | None = None, **headers: str,
+        self, key: str, fields: Mapping[str, Any] | None = None, *, value: bytes | None = b"v",
+        after_s: float | None = None, source: str = "/s", partition: int = 0, number: int | None = None, **headers: str,
     ) -> Seen:  # fmt: skip
         self.offset += 1
         if number is None:
             self.numbers[source] = number = self.numbers.get(source, 0) + 1
-        said = {"ce_id": f"event-{self.offset}", "ce_source": source, "ce_sequence": str(number), "ledger_actor": "alice@host"}
+        said = {"ce_id": f"event-{self.offset}", "ce_source": source, "ce_sequence": str(number)}
+        said |= {"ledger_actor": "alice@host"}
         parsed = parse(key.encode())
         assert parsed is not None, key
         time_s = BEGIN_S + (self.offset if after_s is None else after_s)
@@ -35,10 +37,7 @@ class Records:
     def again(self, seen: Seen) -> Seen:
         """The same event, sent again."""
         self.offset += 1
-        return Seen(
-            seen.topic, seen.partition, self.offset, BEGIN_S + self.offset, seen.key, seen.raw_key, seen.value, seen.fields,
-            seen.headers,
-        )  # fmt: skip
+        return replace(seen, offset=self.offset, time_s=BEGIN_S + self.offset)
 
 
 def judged(history: list[Seen], settings: Settings = SETTINGS, now_s: float = BEGIN_S + 3600) -> list[Finding]:

@@ -27,7 +27,8 @@ CHECKPOINT = page.value("checkpoint_completed")
 RUNNING = page.value("attempt_running")
 ATTEMPT = {"digest": "0" * 64}
 RESULT = {
-    "name": "etl", "namespace": "default", "runner": "subprocess", "digest": "0" * 64, "reason": "", "when": 0.0, "attempts": 1
+    "name": "etl", "namespace": "default", "runner": "subprocess", "digest": "0" * 64, "reason": "", "when": 0.0,
+    "attempts": 1,
 }  # fmt: skip
 
 
@@ -143,7 +144,8 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
     history.aborted()
     audit.start()
     until(lambda: audit.ready()[0] == 200, "it is ready", PATIENCE_S, story=audit.story)
-    until(lambda: told(audit) == history.expected, "all is found", PATIENCE_S, story=lambda: f"{told(audit)} {audit.story()}")
+    story = lambda: f"{told(audit)} {audit.story()}"  # noqa: E731
+    until(lambda: told(audit) == history.expected, "all is found", PATIENCE_S, story=story)
     before = findings(audit)
 
     history.spoil(b"garbled/running/1", b"\xc3\x01garbage")
@@ -156,7 +158,8 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
     assert sorted(message.value() for message in rejects.values()) == sorted([b"\xc3\x01garbage", RUNNING, b"", CHECKPOINT])
     for place, message in rejects.items():
         said = dict(message.headers())
-        assert place.decode() == f"{said['audit_topic'].decode()}[{int(said['audit_partition'])}]@{int(said['audit_offset'])}"
+        topic, partition, offset = (said[f"audit_{name}"].decode() for name in ("topic", "partition", "offset"))
+        assert place.decode() == f"{topic}[{partition}]@{offset}"
         assert said["audit_error"] and said["ce_id"], "why, and what the record said itself"
 
     audit.kill()

@@ -29,8 +29,10 @@ def test_what_a_key_says() -> None:
 
 
 PARTS = st.sampled_from([
-    "j", "", ".", "..", "a b", "x" * 129, "spec", "0" * 64, "admitted", "intent", "attempt", "running", "checkpoint", "ended",
-    "ask", "result", "0", "1", "01", "9007199254740992", "9007199254740993", "9223372036854775807", "9223372036854775808",
+    "j", "", ".", "..", "a b", "x" * 129, "spec", "0" * 64, "admitted", "intent", "attempt", "running", "checkpoint",
+    "ended",
+    "ask", "result", "0", "1", "01", "9007199254740992", "9007199254740993", "9223372036854775807",
+    "9223372036854775808",
     "finished", "failed-permanent", "FINISHED", "agent-1", "~claim", "é",
 ])  # fmt: skip
 
@@ -43,4 +45,4 @@ def test_it_agrees_with_the_ledger(key: str) -> None:
 
 def test_the_facts_are_those_of_the_registers() -> None:
     named = {kind.__name__.lower(): fact.__name__ for kind, fact in facts.FACT_OF.items()}
-    assert FACTS == named
+    assert named == FACTS

@@ -20,7 +20,8 @@ def test_defaults() -> None:
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     path = tmp_path / "audit.toml"
     path.write_text('actors = ["alice@*", "bob@*"]\nrestarts_max = 7\nprefix = "eu."\n')
-    settings = load({**KAFKA, "AUDIT_CONFIG": str(path), "AUDIT_RESTARTS_MAX": "9", "AUDIT_ACCEPTED": "eu.ledger.events[0]@17"})
+    given = {"AUDIT_CONFIG": str(path), "AUDIT_RESTARTS_MAX": "9", "AUDIT_ACCEPTED": "eu.ledger.events[0]@17"}
+    settings = load({**KAFKA, **given})
     assert (settings.rules.restarts_max, settings.rules.actors) == (9, ("alice@*", "bob@*"))
     assert (settings.rejects, settings.accepted) == ("eu.ledger.audit.rejects", ("eu.ledger.events[0]@17",))
 
@@ -48,7 +49,10 @@ def test_what_is_refused(given: dict[str, str], said: str) -> None:
     assert name in str(refused.value).upper() or f"AUDIT_{str(refused.value).split()[0].upper()}" == name, "it says where"
 
 
-@pytest.mark.parametrize("text", ["restarts_max = true", "actors = 'a'\n[x]\n", "restarts_window_s = [1]", "actors = [1]", "= 1"])
+WRONG = ["restarts_max = true", "actors = 'a'\n[x]\n", "restarts_window_s = [1]", "actors = [1]", "= 1"]
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_what_is_refused_in_a_file(text: str, tmp_path: Path) -> None:
     path = tmp_path / "audit.toml"
     path.write_text(text)
