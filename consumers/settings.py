@@ -108,6 +108,9 @@ _OF_RULES: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
+KNOWN = frozenset({**_OWN, **_OF_RULES})
+
+
 def load(environ: Mapping[str, str]) -> Settings:
     """Raises: BadSetting."""
     given: dict[str, tuple[Any, str]] = {}

@@ -1,7 +1,7 @@
 """Under load, archiver, broker and disks are taken away at random: at the end every acknowledged event is in the archive,
 once.
 
-    make setup && EVENTS=200000 .venv/bin/python -m pytest tests/archive/test_load.py -s --timeout 3600
+    EVENTS=200000 .venv/bin/python -m pytest tests/archive/test_load.py -s --timeout 3600
 
 SEED=… repeats a run's harms: kinds, order, and after how many events. What it meets then is up to the machine.
 """
@@ -25,6 +25,7 @@ from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.kafka.topics import create_topics
 from ledger.adapters.local.objects import MARKER
 from ledger.config import Config, load_config
+from tests.consumers.running import SHOWN
 from tests.docs.pages import ROOT
 from tests.servers import RunningBroker, die_with_parent
 from tests.small_disks import fill, make_room, small_disk
@@ -85,6 +86,12 @@ class Stage:
                 [sys.executable, "-m", *command], cwd=ROOT, env=self.environment, stdout=log, stderr=log,
                 preexec_fn=die_with_parent, start_new_session=True,
             )  # fmt: skip
+
+    def count_all(self, acknowledged: Path) -> subprocess.CompletedProcess[str]:
+        """The command that docs/CONSUMERS.md shows, with files and a broker that are there."""
+        ((_, _, module, *shown),) = SHOWN["completeness"]
+        assert shown == ["ACKNOWLEDGED", "ARCHIVE", "localhost:9092"]
+        return self.run(module, str(acknowledged), str(self.archive), self.broker.bootstrap)
 
     def story(self) -> str:
         return self.log.read_text(errors="replace")[-5000:] if self.log.exists() else ""
@@ -195,12 +202,12 @@ def test_every_acknowledged_event_is_archived_once_whatever_is_taken_away(stage:
     assert stage.run("ledger", "audit", "anchor", "--to", str(anchors)).returncode == 0
     verified = stage.run("ledger", "audit", "verify", "--anchors", str(anchors))
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    counted = stage.run("consumers.completeness", str(stage.acknowledged), str(stage.archive), stage.broker.bootstrap)
+    counted = stage.count_all(stage.acknowledged)
     print(counted.stdout)
     assert counted.returncode == 0, counted.stdout + counted.stderr
     assert f"acknowledged: {EVENTS} events" in counted.stdout
 
     lost = tmp_path / "one-more"
     lost.write_text(stage.acknowledged.read_text() + "an-event-that-nobody-archived\n")
-    told = stage.run("consumers.completeness", str(lost), str(stage.archive), stage.broker.bootstrap)
+    told = stage.count_all(lost)
     assert told.returncode == 1 and "event an-event-that-nobody-archived" in told.stdout

@@ -17,10 +17,17 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
+from tests.docs.pages import blocks
 from tests.protocol import page
 from tests.servers import die_with_parent
 
-MODULE = ["-m", "consumers.audit"]
+_PAGE = (page.ROOT / "docs" / "CONSUMERS.md").read_text()
+#: What the page shows: name of the block -> its lines that start something, as words.
+SHOWN = {
+    block.info.removeprefix("sh "): [line.split() for line in block.lines if line.startswith("python ")]
+    for block in blocks(_PAGE)
+}
+MAKE_TOPICS, RUN = SHOWN["audit"]
 
 
 def free_port() -> int:
@@ -40,17 +47,17 @@ class Audit:
         }  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        """To its end."""
+    def run(self, command: list[str] = RUN, **settings: str) -> subprocess.CompletedProcess[str]:
+        """As the page shows it, to its end."""
         return subprocess.run(
-            [sys.executable, *MODULE, *arguments], cwd=page.ROOT, env=self._environment(settings), capture_output=True,
+            [sys.executable, *command[1:]], cwd=page.ROOT, env=self._environment(settings), capture_output=True,
             text=True, timeout=120, check=False,
         )  # fmt: skip
 
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *MODULE], cwd=page.ROOT, env=self._environment({}), stdout=log, stderr=log,
+                [sys.executable, *RUN[1:]], cwd=page.ROOT, env=self._environment({}), stdout=log, stderr=log,
                 preexec_fn=die_with_parent,
             )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The counter that proves an archive complete finds what is missing, doubled or other, and reads what manifests name alone."""
+"""The counter of an archive finds what is missing, doubled or other, and reads what manifests name alone."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_object_that_no_manifest_names_does_not_count(tmp_path: Path, ids: li
 
 
 def test_what_can_not_be_read_is_said(tmp_path: Path, ids: list[str]) -> None:
-    with pytest.raises(Unreadable, match="Is .* the archive"):
+    with pytest.raises(Unreadable, match=r"Is .* the archive"):
         list(read_archive(tmp_path, TOPIC))
     next((tmp_path / "archive" / "records").rglob("*.parquet")).write_bytes(b"PAR1")
     told = counted(tmp_path, ids)
