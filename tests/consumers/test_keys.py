@@ -25,6 +25,8 @@ def test_what_a_key_says() -> None:
     assert parse(b"j/attempt/3/9") == Key("j", "attempt", 3)
     assert parse(b"j/admitted") == Key("j", "admitted")
     assert parse(b"~noop") == Key("", "~noop")
+    assert parse(b"j/checkpoint/1/9223372036854775807") == Key("j", "checkpoint", 1)
+    assert parse(b"j/checkpoint/1/9223372036854775808") is None
     assert parse(None) is None and parse(b"\xff/admitted") is None
 
 

@@ -66,6 +66,9 @@ TABLE: list[tuple[str, Build, list[str]]] = [
     ("one that is there twice", numbers(1, 2, 2), ["sequence"]),
     ("two sources", lambda r: [r("j/running/1", source="/a"), r("j/running/2", source="/b")], []),
     ("two partitions", lambda r: [r("j/running/1", number=1), r("k/running/1", number=1, partition=1)], []),
+    ("one that comes later than a record of another partition",
+     lambda r: [r("j/running/1", number=1), r("j/running/2", number=3),
+                r("k/running/1", partition=1, source="/k", after_s=100), r("j/running/3", number=2, after_s=3)], []),
     ("sent again", lambda r: [(first := r("j/running/1")), r("j/running/2"), r.again(first)], []),
     ("an id for something else", lambda r: [r("j/running/1", ce_id="x"), r("j/running/2", ce_id="x")], ["identity"]),
     ("an id for another value",
@@ -135,6 +138,18 @@ def test_lines_that_wait_for_a_number_are_bounded_too() -> None:
     for n in range(500):
         rules.judge(records("j/running/1", source=f"/s/{n}", number=5, after_s=0), BEGIN_S)
     assert len(rules._waiting) == 100 and rules.forgotten["gaps"] == 400
+
+
+def test_a_source_that_was_forgotten_begins_anew() -> None:
+    rules, records = Rules(replace(SETTINGS, memory_max=1)), Records()
+    for source in ("/a", "/b", "/a"):
+        assert rules.judge(records("j/running/1", source=source), BEGIN_S) == []
+    assert rules.tick(BEGIN_S + 100) == []
+
+
+def test_a_record_without_an_id_that_is_delivered_again_is_told_once() -> None:
+    rules, history = Rules(SETTINGS), [Records()("j/running/1", ce_id="")]
+    assert [one.rule for one in all_of(rules, history * 2, BEGIN_S)] == ["headers"]
 
 
 def test_runs_of_missing_numbers_are_bounded() -> None:
