@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Any
 
 import faust
@@ -32,6 +33,7 @@ SERIALIZER = "jobledger-avro"
 TICK_S = 0.5
 QUIET_TICKS = 3  # a record may be on its way between Kafka's client and the agent for a moment
 REJECTS_SHOWN = 20
+VALUE_BYTES_MAX = 1 << 20
 
 
 class Audit:
@@ -50,6 +52,7 @@ class Audit:
             f"{settings.name}-{uuid.uuid4()}", broker=servers,
             topic_disable_leader=True, topic_allow_declare=False, topic_replication_factor=settings.replication_factor,
             store="memory://", Topic=KeepingTopic, key_serializer="raw", value_serializer="raw", producer_acks=-1,
+            producer_max_request_size=topics.RECORD_BYTES_MAX,
             consumer_auto_offset_reset="earliest", web_host="127.0.0.1", web_bind="127.0.0.1", web_port=settings.web_port,
             web_tables_enabled=False, autodiscover=False,
         )  # fmt: skip
@@ -72,9 +75,14 @@ class Audit:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def watch(self, stream: Any) -> None:
+        """Ends the process if anything goes wrong: Faust would begin a new agent, at the next record."""
         async for event in stream.events():
             self.busy = True
-            await self.judge(event)
+            try:
+                await self.judge(event)
+            except Exception as error:
+                await self.app.crash(error)
+                raise
             self.busy = False
 
     async def judge(self, event: Any) -> None:
@@ -101,17 +109,23 @@ class Audit:
             await self._send(self.findings, one.id.encode(), value, [("content-type", b"application/json")])
 
     async def reject(self, message: Any, why: str) -> None:
-        """The record as it is: its value, and its headers behind those that say where it was and what is wrong with it."""
+        """The record as it is: its value, and its headers behind those that say where it was and what is wrong with it. Of
+        one that is larger than the ledger takes by default, what has room, and its digest."""
         place = f"{message.topic}[{message.partition}]@{message.offset}"
         self.rejected[place] = why
         said = {
             "audit_topic": message.topic, "audit_partition": str(message.partition), "audit_offset": str(message.offset),
             "audit_time_ms": str(round(message.timestamp * 1000)), "audit_error": why,
+            "audit_size": str(len(message.value or b"")), "audit_sha256": sha256(message.value or b"").hexdigest(),
         }  # fmt: skip
         headers = [(name, text.encode()) for name, text in said.items()]
         if message.key is not None:
             headers.append(("audit_key", message.key))
-        await self._send(self.rejects, place.encode(), message.value, headers + _pairs(message.headers))
+        kept, room = _pairs(message.headers), topics.RECORD_BYTES_MAX - VALUE_BYTES_MAX - (64 << 10)
+        while kept and sum(len(name) * 4 + len(value or b"") + 20 for name, value in headers + kept) > room:
+            kept.pop()
+        value = None if message.value is None else message.value[:VALUE_BYTES_MAX]
+        await self._send(self.rejects, place.encode(), value, headers + kept)
 
     async def _send(self, topic: Any, key: bytes, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
         await (await topic.send(key=key, value=value, headers=headers))

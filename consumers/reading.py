@@ -110,7 +110,7 @@ def _by_librdkafka(servers: Any, place: TopicPartition, offset: int) -> Consumer
         key, value = message.key(), message.value()
         by_broker = int(kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME)
         return ConsumerRecord(
-            place.topic, place.partition, message.offset(), time_ms, by_broker, value, None, len(key or b""),
+            place.topic, place.partition, message.offset(), time_ms, by_broker, key, value, None, len(key or b""),
             len(value or b""), ((ODD_HEADERS, b"1"),),
         )  # fmt: skip
     finally:

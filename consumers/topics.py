@@ -9,7 +9,9 @@ from consumers.settings import BadSetting, Settings
 
 TIMEOUT_S = 30.0
 COMMAND = "python -m consumers.audit topics"
-_COMMON = {"message.timestamp.type": "LogAppendTime"}
+#: Of a record of these topics. A reject holds a whole record of the ledger (1 MiB), and says more about it.
+RECORD_BYTES_MAX = 2 << 20
+_COMMON = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(RECORD_BYTES_MAX)}
 
 
 def create(settings: Settings) -> list[str]:
@@ -17,7 +19,8 @@ def create(settings: Settings) -> list[str]:
     once.
 
     Raises: BadSetting if Kafka does not let us, or does not answer."""
-    config = {**_COMMON, "cleanup.policy": "compact", "min.insync.replicas": str(min(2, settings.replication_factor))}
+    in_sync = str(min(2, settings.replication_factor))
+    config = {**_COMMON, "cleanup.policy": "compact", "min.insync.replicas": in_sync}
     new = [NewTopic(name, 1, settings.replication_factor, config=config) for name in (settings.findings, settings.rejects)]
     made = []
     client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})  # kept: its end aborts what it was asked

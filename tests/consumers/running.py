@@ -68,6 +68,11 @@ class Audit:
             self._process.wait(20)
             self._process = None
 
+    def wait(self, timeout_s: float = 120.0) -> int:
+        """Until it has ended by itself; the exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
     def stop(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; the exit code."""
         assert self._process is not None
