@@ -12,18 +12,16 @@ that was retired long ago may not.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from hashlib import sha256
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from consumers.keys import Key
+from consumers.memory import Table, digest
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 #: Runs of missing numbers that are kept for one source in one partition; older ones are not waited for any more.
 GAPS_MAX = 100
 _SHOWN_CHARS = 200
@@ -119,33 +117,6 @@ class _Partition:
     begin_s: float | None
 
 
-class _Table(Generic[K, V]):
-    """Remembers the newest `limit` entries; `forgotten` counts the others."""
-
-    def __init__(self, name: str, limit: int, forgotten: Counter[str]) -> None:
-        self._name, self._limit, self._forgotten = name, limit, forgotten
-        self._entries: OrderedDict[K, V] = OrderedDict()
-
-    def get(self, key: K) -> V | None:
-        return self._entries.get(key)
-
-    def put(self, key: K, value: V) -> None:
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._limit:
-            self._entries.popitem(last=False)
-            self._forgotten[self._name] += 1
-
-    def drop(self, key: K) -> None:
-        self._entries.pop(key, None)
-
-    def items(self) -> list[tuple[K, V]]:
-        return list(self._entries.items())
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-
 class Rules:
     """The state of all rules for one topic."""
 
@@ -154,11 +125,11 @@ class Rules:
         self.forgotten: Counter[str] = Counter()
         limit, forgotten = settings.memory_max, self.forgotten
         self._partitions: dict[int, _Partition] = {}
-        self._ids: _Table[bytes, bytes] = _Table("event ids", limit, forgotten)
-        self._lines: _Table[tuple[bytes, int], _Line] = _Table("sources", limit, forgotten)
-        self._retired: _Table[bytes, str] = _Table("retired jobs", limit, forgotten)
-        self._attempts: _Table[bytes, list[tuple[int, float]]] = _Table("attempts", limit, forgotten)
-        self._waiting: _Table[tuple[bytes, int], _Line] = _Table("gaps", limit, forgotten)  # for a number that is missing
+        self._ids: Table[bytes, bytes] = Table("event ids", limit, forgotten)
+        self._lines: Table[tuple[bytes, int], _Line] = Table("sources", limit, forgotten)
+        self._retired: Table[bytes, str] = Table("retired jobs", limit, forgotten)
+        self._attempts: Table[bytes, list[tuple[int, float]]] = Table("attempts", limit, forgotten)
+        self._waiting: Table[tuple[bytes, int], _Line] = Table("gaps", limit, forgotten)  # for a number that is missing
 
     def judge(self, seen: Seen, now_s: float) -> list[Finding]:
         """now_s: the time at which it is read. Idempotent: a record at or below an offset that was judged says nothing new,
@@ -176,10 +147,10 @@ class Rules:
         if not seen.key.job:
             return found + list(self._number(seen, known))
         if seen.event:
-            before, content = self._ids.get(_digest(seen.event)), _digest(seen.raw_key, seen.value)
+            before, content = self._ids.get(digest(seen.event)), digest(seen.raw_key, seen.value)
             if before == content:
                 return found
-            self._ids.put(_digest(seen.event), content)
+            self._ids.put(digest(seen.event), content)
             if before is not None:
                 what = "the event id was used before, for another key or value"
                 found.append(_finding(seen, "identity", what, seen.place))
@@ -211,7 +182,7 @@ class Rules:
             yield _finding(seen, "actor", f"written by {actor[:_SHOWN_CHARS] or 'nobody'}, who is not on the list")
 
     def _result(self, seen: Seen) -> Iterator[Finding]:
-        job = _digest(seen.key.job)
+        job = digest(seen.key.job)
         if seen.key.register == "result":
             if seen.value is None:
                 self._retired.drop(job)
@@ -229,7 +200,7 @@ class Rules:
         depend on which of its records are still there."""
         if seen.key.register != "attempt" or seen.value is None:
             return
-        job, limit = _digest(seen.key.job), self._settings.restarts_max
+        job, limit = digest(seen.key.job), self._settings.restarts_max
         recent = self._attempts.get(job) or []
         if any(n == seen.key.n for n, _ in recent):
             return  # another leader's record of the same attempt
@@ -242,7 +213,7 @@ class Rules:
         source, number = seen.headers.get("ce_source", ""), _sequence(seen)
         if not source or number is None:
             return
-        key = _digest(source), seen.partition
+        key = digest(source), seen.partition
         line = self._lines.get(key)
         if line is None:
             # The first record of a source that is not its number 1: what was before it is known only where the topic
@@ -300,20 +271,10 @@ def _finding(seen: Seen, rule: str, what: str, detail: str = "", whose: bool = T
     """detail: what tells it from other findings of this rule on the same event. whose: whether it is about this event."""
     about = [seen.key.job, seen.event or seen.place] if whose else []
     time = datetime.fromtimestamp(seen.time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    made = _digest(rule, *about, detail).hex()
+    made = digest(rule, *about, detail).hex()
     return Finding(made, rule, seen.key.job, seen.event, seen.place, time, what)
 
 
 def _sequence(seen: Seen) -> int | None:
     text = seen.headers.get("ce_sequence", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) else None
-
-
-def _digest(*parts: str | bytes | None) -> bytes:
-    """16 bytes, of parts that can't run into each other."""
-    hashed = sha256()
-    for part in parts:
-        data = b"" if part is None else part.encode() if isinstance(part, str) else part
-        hashed.update(b"-" if part is None else b"%d:" % len(data))
-        hashed.update(data)
-    return hashed.digest()[:16]
