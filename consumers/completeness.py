@@ -101,6 +101,8 @@ def read_archive(folder: Path, topic: str) -> Iterator[tuple[Place, str]]:
     for path in sorted(chains.glob("*/*.json")):
         try:
             manifest = json.loads(path.read_bytes())
+            if manifest["format"] != 1:
+                raise ValueError("days of this archive were joined, which this program can't read")
             records = folder / manifest["records"]
             table = pq.ParquetFile(records).read(columns=["offset", "headers"])
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:

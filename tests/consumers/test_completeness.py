@@ -78,6 +78,12 @@ def test_an_object_that_no_manifest_names_does_not_count(tmp_path: Path, ids: li
     assert len(list(read_archive(tmp_path / "archive", TOPIC))) == len(ids)
 
 
+def test_joined_days_are_refused_rather_than_counted_wrongly(tmp_path: Path, ids: list[str]) -> None:
+    (tmp_path / "archive" / "manifests" / TOPIC / "0" / "000000000099.json").write_text('{"format": 2}')
+    told = counted(tmp_path, ids)
+    assert told.returncode == 2 and "days of this archive were joined" in told.stderr
+
+
 def test_what_can_not_be_read_is_said(tmp_path: Path, ids: list[str]) -> None:
     with pytest.raises(Unreadable, match=r"Is .* the archive"):
         list(read_archive(tmp_path, TOPIC))
