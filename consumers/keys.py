@@ -21,6 +21,7 @@ _REGISTERS = {
         "checkpoint": rf"{_N}/(?:0|[1-9][0-9]{{0,18}})",
         "ended": rf"{_N}/(?:lost|failed|failed-permanent|stopped|abandoned|canceled|finished)/{_WORD}",
         "ask": _WORD,
+        "disposed": rf"{_N}/(?:0|[1-9][0-9]{{0,18}})/{_WORD}",
         "result": r"FAILED|CANCELED|FINISHED",
     }.items()
 }
@@ -28,7 +29,7 @@ _REGISTERS = {
 FACTS: Mapping[str, str] = {
     "spec": "JobSubmitted", "admitted": "JobAdmitted", "intent": "IntentDeclared", "attempt": "AttemptStarted",
     "running": "AttemptRunning", "checkpoint": "CheckpointCompleted", "ended": "AttemptEnded", "ask": "SavepointAsked",
-    "result": "JobResult",
+    "disposed": "SavepointDisposed", "result": "JobResult",
 }  # fmt: skip
 
 
@@ -56,6 +57,6 @@ def parse(key: bytes | None) -> Key | None:
     match = pattern.fullmatch(rest)
     if match is None or any(int(number) > NUMBER_MAX for number in match.groups()):
         return None
-    if name == "checkpoint" and int(rest.partition("/")[2]) > CHECKPOINT_MAX:
+    if name in ("checkpoint", "disposed") and int(rest.split("/")[1]) > CHECKPOINT_MAX:
         return None
     return Key(job, name, int(match[1]) if match.groups() else 0)

@@ -27,13 +27,14 @@ def test_what_a_key_says() -> None:
     assert parse(b"~noop") == Key("", "~noop")
     assert parse(b"j/checkpoint/1/9223372036854775807") == Key("j", "checkpoint", 1)
     assert parse(b"j/checkpoint/1/9223372036854775808") is None
+    assert parse(b"j/disposed/1/7/u") == Key("j", "disposed", 1) and parse(b"j/disposed/1/7") is None
     assert parse(None) is None and parse(b"\xff/admitted") is None
 
 
 PARTS = st.sampled_from([
     "j", "", ".", "..", "a b", "x" * 129, "spec", "0" * 64, "admitted", "intent", "attempt", "running", "checkpoint",
     "ended",
-    "ask", "result", "0", "1", "01", "9007199254740992", "9007199254740993", "9223372036854775807",
+    "ask", "disposed", "result", "0", "1", "01", "9007199254740992", "9007199254740993", "9223372036854775807",
     "9223372036854775808",
     "finished", "failed-permanent", "FINISHED", "agent-1", "~claim", "é",
 ])  # fmt: skip
