@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
-from tests.acceptance.folder import JOBLEDGER
+from ledger import wiring
+from ledger.adapters.local.zipped import ZipObjects
+from ledger.config import Config
+from ledger.core.moment import Moment
 
 VARIABLE = "BUNDLES"
+EVERYTHING = Moment(time_s=9e9)
 
 
-def keep(number: str, reason: str, environment: Mapping[str, str]) -> None:
-    """number: of the incident. environment: names the ledger. Does nothing unless it is asked to."""
+def keep(number: str, reason: str, config: Config) -> None:
+    """number: of the incident. Does nothing unless it is asked to."""
     if not (folder := os.environ.get(VARIABLE)):
         return
     file = Path(folder) / f"{number}.zip"
     file.unlink(missing_ok=True)
-    command = [JOBLEDGER, "audit", "bundle", "--to", str(file), "--reason", reason]
-    subprocess.run(command, check=True, env={**os.environ, **environment}, timeout=120)
+    then, cut = wiring.past(config, wiring.source(config), EVERYTHING)
+    with closing(ZipObjects(file, new=True)) as store:
+        wiring.make_bundle(config, store, then, cut, (), reason)

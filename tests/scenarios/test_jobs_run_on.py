@@ -168,7 +168,8 @@ def test_incident_000_only_the_running_job_comes_back(
     graphs = {}
     for name, command in submitted.items():
         running.submit(name, command)
-        graphs[name] = recovery_set(running.source)[name].graph
+        entry = running.until(lambda name=name: recovery_set(running.source).get(name), f"{name} is published")
+        graphs[name] = entry.graph
     blobs = wiring.blobs(running.config)
     running.until(lambda: "canceled" in alive(running.config, ["canceled"]), "the second one runs")
     running.client.declare("canceled", IntentKind.CANCEL, reason="it is enough")
@@ -285,7 +286,7 @@ def test_all_five_members_are_replaced_and_every_job_runs_on(
     times = sorted({one.time_s for one in copies.effective(recovery) if one.time_s > began})
     pause_s = max(later - before for before, later in pairwise([began, *times, time.time()]))
     assert pause_s <= SESSION_S, "a leader writes at least twice a second"
-    keep("002", "members of the ensemble were replaced, one by one", running.environment)
+    keep("002", "members of the ensemble were replaced, one by one", running.config)
     with capsys.disabled():
         print(f"\nfive members replaced in {time.time() - began:.0f} s: {len(short.acknowledged)} jobs submitted and run, "
               f"0 of {len(JOBS)} interrupted, the leader silent for {pause_s:.1f} s at most, epochs {running.epochs()}, "

@@ -91,4 +91,4 @@ def test_incident_001_a_new_leader_knows_every_job(folder: Folder) -> None:
     for job_id, entry in to_be_recovered(folder).items():
         assert entry.base is not None and entry.base.attempt == 1, f"{job_id} begins from a checkpoint"
     folder.run("replay")
-    keep("001", "both leaders died, then the host", {"LEDGER_DIR": str(folder.path)})
+    keep("001", "both leaders died, then the host", folder.config)

@@ -211,7 +211,7 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
     folder.run("retry", "checkpoint-gone", "--from", "scratch", "--reason", "mended")
     folder.until(lambda: (e := folder.entry("checkpoint-gone")) and e.attempt > told["checkpoint-gone"].attempt,
                  "the graph was kept", PATIENCE_S)  # fmt: skip
-    keep("003", "one bad job graph ended every leader", {"LEDGER_DIR": str(folder.path)})
+    keep("003", "one bad job graph ended every leader", folder.config)
     with capsys.disabled():
         print(f"\nincident 003: {len(POISONS)} poisons among {len(GOOD)} jobs: {len(QUARANTINED)} quarantined, "
               f"{len(WAITING)} waiting, {len(REJECTED)} rejected, 0 good jobs disturbed, pids and epochs of the "

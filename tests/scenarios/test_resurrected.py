@@ -140,4 +140,4 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     folder.until(lambda: "anew" in folder.running(), "the new job has the slot", PATIENCE_S)
     assert f"begins at {entry.base.id}" in folder.until(lambda: folder.run("logs", "anew").stdout, "it says where it began")
     folder.run("replay")
-    keep("000", "a job that was over came back, and a live one starved", {"LEDGER_DIR": str(folder.path)})
+    keep("000", "a job that was over came back, and a live one starved", folder.config)

@@ -149,4 +149,4 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
     told = folder.job("orders").together
     assert told is not None and told.consistency == "two" and told.beside == {"prices": 3}
     folder.run("replay")
-    keep("004", "what restarts when what dies", {"LEDGER_DIR": str(folder.path)})
+    keep("004", "what restarts when what dies", folder.config)
