@@ -25,7 +25,9 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 
 
 def test_the_pages_are_there() -> None:
-    wanted = {"ARCHITECTURE", "CRITIQUES", "FAILURES", "GLOSSARY", "GUARANTEES", "PROTOCOL", "RECORDER", "RUNBOOK"}
+    wanted = {
+        "ARCHITECTURE", "CRITIQUES", "FAILURES", "GLOSSARY", "GUARANTEES", "INCIDENTS", "PROTOCOL", "RECORDER", "RUNBOOK",
+    }  # fmt: skip
     assert {page.stem for page in (ROOT / "docs").glob("*.md")} >= wanted
     linked = (ROOT / "README.md").read_text()
     assert [name for name in sorted(wanted) if f"(docs/{name}.md)" not in linked] == []

@@ -1,0 +1,68 @@
+"""docs/INCIDENTS.md: every command on it is run on the bundles that lie beside it, and says what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from ledger.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "INCIDENTS.md"
+INCIDENTS = ("000", "001", "002", "003", "004")
+
+
+class Shown(NamedTuple):
+    """A command and the lines shown below it; `…` stands for lines that are left out. exit_code: what the page says."""
+
+    command: str
+    lines: tuple[str, ...]
+    exit_code: int
+
+
+def shown(page: str) -> Iterator[Shown]:
+    for block in re.findall(r"^```console\n(.*?)^```", page, re.M | re.S):
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, *lines = part.rstrip().splitlines()
+            code = re.search(r"  # exit code ([0-9])\Z", command)
+            yield Shown(command.partition("  #")[0], tuple(lines), int(code[1]) if code else 0)
+
+
+def squeezed(line: str) -> str:
+    """Columns may be wider here than on the page."""
+    return " ".join(line.split())
+
+
+COMMANDS = list(shown(PAGE.read_text()))
+
+
+@pytest.mark.parametrize("one", COMMANDS, ids=lambda one: one.command[:60])
+def test_what_the_page_shows_is_what_is_said(one: Shown, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(one.command)
+    assert program == "jobledger"
+    told = CliRunner().invoke(app, arguments, env={"COLUMNS": "300", "LEDGER_DIR": str(tmp_path)}, prog_name="jobledger")
+    assert told.exit_code == one.exit_code, told.output
+    left = iter([squeezed(line) for line in told.output.splitlines()])
+    for line in one.lines:
+        if line.strip() != "…":
+            assert any(squeezed(line) in said for said in left), f"not said, or not in this order: {line}\n{told.output}"
+
+
+def test_each_incident_has_a_bundle_and_is_looked_into() -> None:
+    for number in INCIDENTS:
+        file = f"docs/incidents/{number}.zip"
+        assert (ROOT / file).is_file()
+        verbs = {one.command.split()[1] for one in COMMANDS if file in one.command}
+        assert len(verbs) >= 3, number
+
+
+def test_bundles_stay_small() -> None:
+    assert sum(file.stat().st_size for file in (ROOT / "docs" / "incidents").glob("*.zip")) < 8 << 20
