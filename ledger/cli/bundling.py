@@ -37,12 +37,14 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
     """Put the ledger up to a moment into one file, with what the archive still has, for whoever looks into it elsewhere.
 
     Every verb that takes --as-of opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed.
-    What jobs are given in it (commands, environment, labels) is readable to whoever has the file; secrets of the
-    configuration are masked.
+    Of jobs that are named there is a picture in it besides (timelines/JOB.html). What jobs are given in it (commands,
+    environment, labels) is readable to whoever has the file; secrets of the configuration are masked.
     """
     from ledger import wiring
     from ledger.adapters.local.zipped import ZipObjects
+    from ledger.drawing import html
     from ledger.finding import resolve
+    from ledger.timeline import timeline_of
 
     part = to.with_name(f"{to.name}.{os.getpid()}.part")
     try:
@@ -50,6 +52,8 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
             then, cut = at("--as-of", EVERYTHING if as_of is None else as_of)
             jobs = [resolve(then, one, retired=True) for one in job or ()]
             records = wiring.make_bundle(world.config, store, then, cut, jobs, reason)
+            for job_id in jobs:
+                store.create(f"timelines/{job_id}.html", html(timeline_of(then, job_id)).encode())
         size, digest = part.stat().st_size, _digest(part)
         _name(part, to)
     finally:

@@ -68,6 +68,7 @@ def test_it_holds_the_jobs_that_are_named_and_no_others(shell: Shell, tmp_path: 
     assert shell.run("replay", "--bundle", file).exit_code == 0
     assert shell.run("history", other, "--bundle", file).exit_code == 1
     with zipfile.ZipFile(file) as zipped:
+        assert zipped.read(f"timelines/{wanted}.html").startswith(b"<!DOCTYPE html>")
         assert other.encode() not in b"".join(map(zipped.read, zipped.namelist()))
 
 
