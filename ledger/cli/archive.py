@@ -75,12 +75,62 @@ Adopt = Annotated[
 
 @archive.command()
 @verb
+def status(world: World) -> None:
+    """How far the archive is, and how long until compaction may take what it has not got. Exit 1 if that time is over.
+
+    SEALED UP TO may stay below END by what no record is in: the ends of transactions.
+    """
+    from ledger import wiring
+    from ledger.plain import to_plain
+
+    with world.printer.progress("looking at the archive"):
+        found = wiring.archive_progress(world.config)
+    rows: list[dict[str, Any]] = [to_plain(one) for one in found]
+    world.printer.rows(rows, PROGRESS)
+    say_headroom(world, found)
+
+
+@archive.command()
+@verb
+def snapshot(world: World) -> None:
+    """Keep what a fold of the archive needs, as it is now: so that --as-of reads from there and not from the beginning.
+
+    Each is compared with a fold of the whole archive when it is made. For cron; older ones stay, for older moments.
+    """
+    from ledger import wiring
+
+    with world.printer.progress("making snapshots"):
+        rows = [dict(zip(("topic", "partition", "next"), one, strict=True)) for one in wiring.snapshots(world.config)]
+    world.printer.rows(rows, SNAPSHOT, empty="the archive is empty")
+
+
+@archive.command()
+@verb
+def compact(world: World) -> None:
+    """Join the small objects of every day (UTC) that is over.
+
+    Three for each partition and day in place of three for each batch. All that was sealed stays as it was sealed: anchors,
+    proofs and `--as-of` hold. Nothing is dropped before what takes its place was read back and a note in the chain names it. Killed, it is run again.
+    """
+    from ledger import wiring
+    from ledger.archive.joining import compact as compact_all
+    from ledger.plain import to_plain
+
+    with world.printer.progress("joining") as tell:
+        done = compact_all(wiring.archive(world.config), wiring.clock().time(), tell)
+    rows: list[dict[str, Any]] = [to_plain(one) for one in done]
+    world.printer.rows(rows, COMPACTED, empty="there is nothing to join")
+
+
+@archive.command()
+@verb
 def restore(
     world: World, anchors: Anchors = None, unverified: Unverified = False, archived_prefix: ArchivedPrefix = None,
     archived_partitions: ArchivedPartitions = None, adopt: Adopt = False,
 ) -> None:  # fmt: skip
-    """Make both topics anew from the archive, on a cluster that has none or empty ones. Broken off, it goes on when it is
-    run again; until it is done no role starts on them.
+    """Make both topics anew from the archive, on a cluster that has none or empty ones.
+
+    Broken off, it goes on when it is run again; until it is done no role starts on them.
 
     Every record keeps its key, value, headers and append time. With as many partitions as before it keeps its offset too;
     with another number (LEDGER_TOPICS__PARTITIONS) jobs move. Stop everything that writes before.
@@ -117,24 +167,6 @@ def restore(
         raise typer.Exit(1)
 
 
-@archive.command()
-@verb
-def compact(world: World) -> None:
-    """Join the small objects of every day (UTC) that is over: three for each partition and day in place of three for each
-    batch. All that was sealed stays as it was sealed: anchors, proofs and `--as-of` hold.
-
-    Nothing is dropped before what takes its place was read back and a note in the chain names it. Killed, it is run again.
-    """
-    from ledger import wiring
-    from ledger.archive.joining import compact as compact_all
-    from ledger.plain import to_plain
-
-    with world.printer.progress("joining") as tell:
-        done = compact_all(wiring.archive(world.config), wiring.clock().time(), tell)
-    rows: list[dict[str, Any]] = [to_plain(one) for one in done]
-    world.printer.rows(rows, COMPACTED, empty="there is nothing to join")
-
-
 def _tell_restored(world: World, done: Restored) -> None:
     for one in done.differences[:10]:
         world.printer.note(f"{one.job_id} folds to something else than in the archive: the restore is not finished")
@@ -143,37 +175,6 @@ def _tell_restored(world: World, done: Restored) -> None:
     if left := sum(done.left_out.values()):
         world.printer.note(f"{left} records are in the archive only: claims, progress and no-ops of the old partitions, "
                            f"and {done.left_out.get('foreign', 0)} that are of no job")  # fmt: skip
-
-
-@archive.command()
-@verb
-def status(world: World) -> None:
-    """How far the archive is, and how long until compaction may take what it has not got. Exit 1 if that time is over.
-
-    SEALED UP TO may stay below END by what no record is in: the ends of transactions.
-    """
-    from ledger import wiring
-    from ledger.plain import to_plain
-
-    with world.printer.progress("looking at the archive"):
-        found = wiring.archive_progress(world.config)
-    rows: list[dict[str, Any]] = [to_plain(one) for one in found]
-    world.printer.rows(rows, PROGRESS)
-    say_headroom(world, found)
-
-
-@archive.command()
-@verb
-def snapshot(world: World) -> None:
-    """Keep what a fold of the archive needs, as it is now: so that --as-of reads from there and not from the beginning.
-
-    Each is compared with a fold of the whole archive when it is made. For cron; older ones stay, for older moments.
-    """
-    from ledger import wiring
-
-    with world.printer.progress("making snapshots"):
-        rows = [dict(zip(("topic", "partition", "next"), one, strict=True)) for one in wiring.snapshots(world.config)]
-    world.printer.rows(rows, SNAPSHOT, empty="the archive is empty")
 
 
 def say_headroom(world: World, found: Sequence[Progress]) -> None:
