@@ -110,7 +110,8 @@ def compact(world: World) -> None:
     """Join the small objects of every day (UTC) that is over.
 
     Three for each partition and day in place of three for each batch. All that was sealed stays as it was sealed: anchors,
-    proofs and `--as-of` hold. Nothing is dropped before what takes its place was read back and a note in the chain names it. Killed, it is run again.
+    proofs and `--as-of` hold. Nothing is dropped before what takes its place was read back and a note in the chain names
+    it. Killed, it is run again.
     """
     from ledger import wiring
     from ledger.archive.joining import compact as compact_all
