@@ -128,7 +128,7 @@ def pruning_takes_the_base(m: MonkeyPatch) -> None:
     """Kept are the newest on the lineage alone."""
     m.setattr(
         core, "_kept_restore_points",
-        lambda job, keep: {p.order for p in core._first(_by_lineage(job), keep)},
+        lambda job, keep: {p.order for p in core._first(job, _by_lineage(job), keep)},
     )  # fmt: skip
 
 
