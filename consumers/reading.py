@@ -105,7 +105,8 @@ def _by_librdkafka(servers: Any, place: TopicPartition, offset: int) -> Consumer
         reader.assign([confluent_kafka.TopicPartition(place.topic, place.partition, offset)])
         message = reader.poll(PATIENCE_S)
         if message is None or message.error() is not None:
-            raise TimeoutError(f"{place.topic}[{place.partition}]@{offset}: {message and message.error()}")
+            why = "nothing came" if message is None else message.error()  # one with a null value is falsy
+            raise TimeoutError(f"{place.topic}[{place.partition}]@{offset}: {why}")
         kind, time_ms = message.timestamp()
         key, value = message.key(), message.value()
         by_broker = int(kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME)

@@ -1,7 +1,7 @@
 """The process from which Spark forks its Python workers (`spark.python.daemon.module`), with all they need imported.
 
 Else each of them imports it for itself, and does more at every task: Spark puts its own jar and zips on Python's path,
-and a worker reads the names in them anew, a quarter of a second each time (decision 34).
+and a worker reads the names in them anew, which is most of what a task costs (decision 34).
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import replace
 from typing import NamedTuple
 
 from ledger.core.recovery import RecoveryEntry
+from ledger.roles.alarms import Alarms
 
 
 class _Waiting(NamedTuple):
@@ -21,7 +21,7 @@ class DueTimes:
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
-        self._heap: list[tuple[float, str]] = []
+        self._alarms = Alarms()
 
     def stamp(self, entry: RecoveryEntry, before: RecoveryEntry | None, time_s: float, now: float) -> RecoveryEntry:
         """time_s: seconds since the epoch. now: monotonic seconds. before: the last effective entry of the job."""
@@ -44,7 +44,7 @@ class DueTimes:
         else:
             self._waiting[entry.job_id] = waiting
             wake = min(waiting.first_seen + entry.restart_delay_s, now + due_at - time_s)
-            heapq.heappush(self._heap, (wake, entry.job_id))
+            self._alarms.set(wake, entry.job_id)
         return replace(entry, due_at=due_at, due=bool(due))
 
     def forget(self, job_id: str) -> None:
@@ -52,9 +52,4 @@ class DueTimes:
 
     def passed(self, now: float) -> list[str]:
         """Jobs to look at again, because their time may have come."""
-        out = []
-        while self._heap and self._heap[0][0] <= now:
-            _, job_id = heapq.heappop(self._heap)
-            if job_id in self._waiting:
-                out.append(job_id)
-        return out
+        return self._alarms.passed(now, self._waiting)

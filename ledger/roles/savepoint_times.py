@@ -4,12 +4,12 @@ Source: docs/decisions/0027."""
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import replace
 from typing import NamedTuple
 
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.savepoints import parse
+from ledger.roles.alarms import Alarms
 
 
 class _Waiting(NamedTuple):
@@ -28,7 +28,7 @@ class SavepointTimes:
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
-        self._heap: list[tuple[float, str]] = []
+        self._alarms = Alarms()
 
     def stamp(self, entry: RecoveryEntry, before: RecoveryEntry | None, time_s: float, now: float) -> RecoveryEntry:
         """time_s: seconds since the epoch. now: monotonic seconds. before: the last effective entry of the job."""
@@ -50,7 +50,7 @@ class SavepointTimes:
             self._waiting.pop(entry.job_id, None)
         else:
             if self._waiting.get(entry.job_id) != waiting:
-                heapq.heappush(self._heap, (min(waited_at, now + savepoint_at - time_s), entry.job_id))
+                self._alarms.set(min(waited_at, now + savepoint_at - time_s), entry.job_id)
             self._waiting[entry.job_id] = waiting
         return replace(entry, savepoint_at=savepoint_at, savepoint_due=bool(due))
 
@@ -59,9 +59,4 @@ class SavepointTimes:
 
     def passed(self, now: float) -> list[str]:
         """Jobs to look at again, because their time may have come."""
-        out = []
-        while self._heap and self._heap[0][0] <= now:
-            _, job_id = heapq.heappop(self._heap)
-            if job_id in self._waiting:
-                out.append(job_id)
-        return out
+        return self._alarms.passed(now, self._waiting)

@@ -237,7 +237,7 @@ def test_a_snapshot_of_another_chain_or_a_later_one_is_not_taken(tmp_path: Path)
     assert earlier is not None and earlier.next < found.next
     assert snapshots.latest(world.archive, *place, 1) is None
     store = world.archive.store
-    name = found.name.rpartition("-")[0] + "-" + "0" * 16 + ".parquet"
+    name = found.name.rpartition("-")[0] + "-" + "f" * 16 + ".parquet"
     data = store.read(found.name)
     assert data is not None and store.create(name, data)
     again = snapshots.latest(world.archive, *place, end)

@@ -88,7 +88,7 @@ def test_law_due_exactly_an_interval_after_the_newest_savepoint(steps: list[tupl
             ask = f"periodic-{1 if newest else 0}-{newest}-0"
             entry = times.stamp(replace(RUNNING, next_ask=ask), entry, 1000.0 + now, now)
         assert entry.savepoint_due is (now - since >= POLICY.interval_s)
-        assert len(times._heap) <= len(steps) + 1
+        assert len(times._alarms) <= len(steps) + 1
 
 
 # -- with the roles ----------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def spark_connector(progress: Progress = print) -> list[Path]:
     """The jars of Spark's Kafka connector, of the PySpark that is installed, for `spark.jars`; those that PySpark ships
     itself are left out. The first call lets Spark resolve them into its own Ivy folder, the others touch no network.
 
-    Not `spark.jars.packages`: what is named there is Python's path too, in every worker, which reads the 34,000 names in
+    Not `spark.jars.packages`: what is named there is Python's path too, in every worker, which reads all the names in
     these jars anew for each task (decision 34). Idempotent.
     Raises: ConfigError without Java or PySpark, or if the download fails."""
     version = _pyspark_version()
