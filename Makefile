@@ -13,7 +13,7 @@ INSTALLED := .venv/installed
 WORKERS ?= 2
 # A deadline that passed may be the machine's doing: such a test is tried once more, and the report says so. A wrong
 # value is never tried again.
-PATIENT := --reruns 1 --only-rerun 'not within' --only-rerun 'Timeout .>'
+PATIENT := --reruns 1 --only-rerun 'not within' --only-rerun 'Timeout .>' --only-rerun 'timed out after'
 FAST := not kafka and not spark and not acceptance and not slow
 
 .PHONY: help setup demo check lint types test simulate fuzz acceptance bench clean

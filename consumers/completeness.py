@@ -2,9 +2,10 @@
 
     python -m consumers.completeness ACKNOWLEDGED ARCHIVE [BOOTSTRAP [PREFIX]]
 
-ACKNOWLEDGED: a file with the id (ce_id) of every event that Kafka has acknowledged, one a line. ARCHIVE: the folder of the
-archive. It counts each id in what the manifests name. With BOOTSTRAP it reads ledger.events too, and every record of the
-log must be in the archive at its own place; an id that the log itself holds twice (a resend) is there twice then.
+ACKNOWLEDGED: a file with the id (ce_id) of every event that Kafka has acknowledged, one a line. ARCHIVE: its folder or
+bucket (consumers/sealed.py). It counts each id in what the manifests name. With BOOTSTRAP it reads ledger.events too, and
+every record of the log must be in the archive at its own place; an id that the log itself holds twice (a resend) is there
+twice then.
 
 Exit 0: everything is there exactly once. 1: it is not; stdout lists the ids and places. 2: something can't be read. Memory:
 some 200 bytes a record.
@@ -12,7 +13,6 @@ some 200 bytes a record.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
@@ -26,14 +26,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
+from consumers.sealed import Objects, Unreadable, files
+
 TIMEOUT_S = 60.0
 LISTED_MAX = 1000
 #: Stands for the id of a record of the log whose headers this client can't read; ids are no single characters.
 UNKNOWN = "?"
-
-
-class Unreadable(Exception):
-    """What can't be read, and where it is."""
 
 
 class Place(NamedTuple):
@@ -46,8 +44,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of ids and places: what is not there, what is there more often than it should be, and (in places) what the log does
-    not hold where the archive does, or holds as another event."""
+    """Of ids and places: what is not there, what is there more often than it should be, and (in places) what the log holds
+    as another event. What the archive has and the log has not is no finding: compaction took it, or it came later."""
 
     acknowledged: int
     in_log: int | None
@@ -91,26 +89,19 @@ def compare(
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_archive(folder: Path, topic: str) -> Iterator[tuple[Place, str]]:
+def read_archive(where: str, topic: str) -> Iterator[tuple[Place, str]]:
     """Place and event id of every record that is sealed. An object that no manifest names is none of the archive's.
 
     Raises: Unreadable."""
-    chains = folder / "manifests" / topic
-    if not chains.is_dir():
-        raise Unreadable(f"{chains} is no folder. Is {folder} the archive, {topic} the topic, and anything sealed?")
-    for path in sorted(chains.glob("*/*.json")):
+    objects = Objects(where)
+    for file in files(objects, topic):
         try:
-            manifest = json.loads(path.read_bytes())
-            if manifest["format"] != 1:
-                raise ValueError("days of this archive were joined, which this program can't read")
-            records = folder / manifest["records"]
-            table = pq.ParquetFile(records).read(columns=["offset", "headers"])
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            raise Unreadable(f"{path} or what it names: {error}. Run: jobledger audit verify") from error
-        partition = int(path.parent.name)
+            table = pq.ParquetFile(pa.BufferReader(objects.file(file))).read(columns=["offset", "headers"])
+        except pa.ArrowException as error:
+            raise Unreadable(f"{file.name} in {where}: {error}. Run: jobledger audit verify") from error
         for row in table.to_pylist():
             event = next((h["value"] for h in row["headers"] or () if h["name"] == "ce_id"), b"")
-            yield Place(partition, row["offset"]), (event or b"").decode(errors="replace")
+            yield Place(file.partition, row["offset"]), (event or b"").decode(errors="replace")
 
 
 def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
@@ -154,12 +145,12 @@ def main(arguments: list[str]) -> int:
     if not 2 <= len(arguments) <= 4:
         print("usage: python -m consumers.completeness ACKNOWLEDGED ARCHIVE [BOOTSTRAP [PREFIX]]", file=sys.stderr)
         return 2
-    ids, folder, bootstrap, prefix = [*arguments, *["", ""][len(arguments) - 2 :]]
+    ids, where, bootstrap, prefix = [*arguments, *["", ""][len(arguments) - 2 :]]
     topic = f"{prefix}ledger.events"
     try:
         acknowledged = Path(ids).read_text(encoding="utf-8").split()
         logged = read_log(bootstrap, topic) if bootstrap else None
-        report = compare(acknowledged, list(read_archive(Path(folder), topic)), logged)
+        report = compare(acknowledged, list(read_archive(where, topic)), logged)
     except (Unreadable, OSError, UnicodeDecodeError) as error:
         print(error, file=sys.stderr)
         return 2

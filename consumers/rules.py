@@ -7,7 +7,7 @@ all that an id is made of stands in the records.
 Memory is bounded. What is remembered is in tables of `memory_max` entries each (event ids, sources, those of them of which
 a number is missing, retired jobs, jobs with recent attempts); of a full table the oldest entry is forgotten.
 `Rules.forgotten` counts these: where it is not zero, a resend of something very old may be told, and a late record of a job
-that was retired long ago may not.
+that was retired long ago, or a number that is missing, may not.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Rules:
         known.offset = seen.offset
         found = list(self._settle(seen.time_s, now_s, seen.partition))
         if not seen.key.job:
-            return found + list(self._number(seen, known))
+            return found + list(self._number(seen, known, now_s))
         if seen.event:
             before, content = self._ids.get(digest(seen.event)), digest(seen.raw_key, seen.value)
             if before == content:
@@ -156,7 +156,7 @@ class Rules:
                 found.append(_finding(seen, "identity", what, seen.place))
         found += self._headers(seen)
         found += self._actor(seen)
-        found += self._number(seen, known)
+        found += self._number(seen, known, now_s)
         found += self._result(seen)
         found += self._reason(seen)
         return found + list(self._restarts(seen))
@@ -209,7 +209,7 @@ class Rules:
         if len(recent) == limit and (took_s := seen.time_s - recent[0][1]) <= self._settings.restarts_window_s:
             yield _finding(seen, "restarts", f"attempt {seen.key.n} is the {limit}th within {took_s:.0f} s")
 
-    def _number(self, seen: Seen, partition: _Partition) -> Iterator[Finding]:
+    def _number(self, seen: Seen, partition: _Partition, now_s: float) -> Iterator[Finding]:
         source, number = seen.headers.get("ce_source", ""), _sequence(seen)
         if not source or number is None:
             return
@@ -227,7 +227,10 @@ class Rules:
             detail = f"{source} {number}"
             yield _finding(seen, "sequence", f"number {number} of {source[:_SHOWN_CHARS]} is there again", detail)
         if len(line.runs) > GAPS_MAX:
-            line.floor = line.runs.pop(0).last
+            oldest = line.runs.pop(0)
+            line.floor = oldest.last
+            if not oldest.settled and self._is_young(oldest, now_s):  # it might have been told
+                self.forgotten["gaps"] += 1
         self._lines.put(key, line)
         if any(not run.settled for run in line.runs):
             self._waiting.put(key, line)
@@ -241,10 +244,14 @@ class Rules:
                 if run.settled or reached_s < run.shown_by.time_s + self._settings.gap_grace_s:
                     continue
                 run.settled = True
-                if run.before_s is not None and now_s - run.before_s <= self._settings.gap_window_s:
+                if self._is_young(run, now_s):
                     yield _gap(run)
             if all(run.settled for run in line.runs):
                 self._waiting.drop(key)
+
+    def _is_young(self, run: _Run, now_s: float) -> bool:
+        """Whether compaction can't have taken those numbers."""
+        return run.before_s is not None and now_s - run.before_s <= self._settings.gap_window_s
 
 
 def _gap(run: _Run) -> Finding:

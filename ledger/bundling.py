@@ -7,33 +7,46 @@ Decision 32.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from ledger.archive.archive import Archive
+from ledger.archive.carrying import Carried, name_of
 from ledger.archive.decoding import Decoded
+from ledger.archive.gone import redacted_before, taken_of
+from ledger.archive.notes import REWRITTEN
 from ledger.archive.objects import ObjectStore
-from ledger.archive.segments import runs, store_segment
+from ledger.archive.segments import Leaf, leaves_of, runs, store_segment
 from ledger.core.moment import Moment, Places, parse, vector
-from ledger.errors import UsageError
-from ledger.past import Archived, PastLog, Sealed, as_of
-from ledger.ports import EventLog, Marks, Reader, Record, TopicPartition, Writer
+from ledger.core.pools import Pool, Pools
+from ledger.errors import LedgerError, UsageError
+from ledger.left_out import Expired, LeftOut, Taken
+from ledger.moments import as_of
+from ledger.past import Archived, PastLog, Sealed, left_out_between
+from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
 from ledger.reading import Source, Tail
 
 ABOUT = "bundle.json"
 FORMAT = 1
 TOPIC_ID = "bundle"
+_TIME_MAX_S = 9e9  # the year 2255
+#: Asks what proves records of a place, of which these are the leaves; None: nothing does.
+Carrying = Callable[[TopicPartition, Sequence[Leaf]], Carried | None]
+_NEVER_MS = 10**15
 RESERVED = b"~"  # keys of the ledger's own; no job id begins so
 
 
 @dataclass(frozen=True, slots=True)
 class About:
     """What a bundle says of itself. made_at: RFC 3339. jobs: ids, empty = all. cut: as --as-of takes it. partitions: of
-    either topic. sure_from_s: `topic[partition]` -> the oldest moment (seconds since the epoch) of which it holds all.
-    config: the settings, without secrets. versions: name -> version, of what made it. format: of this file."""
+    either topic. sure_from_s: `topic[partition]` -> the oldest moment (seconds since the epoch) of which it holds all, but
+    for what had expired: expired: `topic[partition]` -> that, as `_plain` has it; where nothing had, and in older bundles,
+    it is not in the file. config: the settings, without secrets. versions: name -> version, of what made it. format: of
+    this file."""
 
     made_at: str
     made_by: str
@@ -48,6 +61,7 @@ class About:
     sure_from_s: Mapping[str, float]
     config: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    expired: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     format: int = FORMAT
 
     @property
@@ -55,8 +69,38 @@ class About:
         """Seconds since the epoch: `15m` of a bundle is that long before it was made. Raises: ValueError."""
         return datetime.fromisoformat(self.made_at).timestamp()
 
+    def reaching(self) -> dict[TopicPartition, int]:
+        """The offset of the last record in each partition of which the file must hold some. Raises: ValueError."""
+        topics = {"events": self.events, "recovery": self.recovery}
+        cut = (parse(self.cut, self.made_at_s).last or {}) if not self.jobs else {}
+        return {
+            (topics[short], partition): last for (short, partition), last in cut.items()
+            if last >= 0 and f"{short}[{partition}]" not in self.expired
+        }  # fmt: skip
+
+    def limits(self) -> Pools | None:
+        """The pools of the settings that it holds; None: it tells of none. Raises: UsageError if they can't be read."""
+        try:
+            given = self.config.get("pools")
+            return None if given is None else Pools(
+                Pool(name, pool["slots"], frozenset(pool["namespaces"]), frozenset(pool["runners"]))
+                for name, pool in given.items()
+            )  # fmt: skip
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"The pools in this bundle can't be read: {error!r}.") from error
+
+    @property
+    def starts_max(self) -> int | None:
+        """Of the settings that it holds: how many starts a pass may have; None: it does not tell."""
+        section = self.config.get("reconciler")
+        found = section.get("starts_max") if isinstance(section, Mapping) else None
+        return found if isinstance(found, int) else None
+
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
+        plain = asdict(self)
+        if not self.expired:
+            del plain["expired"]  # so that older programs go on reading it
+        return json.dumps(plain, indent=1, sort_keys=True).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +116,40 @@ class Why:
 
 def write(
     store: ObjectStore, then: Source, cut: Places, jobs: Collection[str], why: Why, decoded: Callable[[Record], Decoded],
-    archived: Archived, lag_s: Mapping[str, float], now_s: float,
+    archived: Archived, lag_s: Mapping[str, float], now_s: float, carried: Carrying = lambda _place, _leaves: None,
 ) -> int:  # fmt: skip
-    """Puts the ledger as it was (`past.as_of` gives `then` and `cut`) into an empty store; the number of records.
-    archived, lag_s: as `past.as_of` takes them. now_s: seconds since the epoch.
+    """Puts the ledger as it was (`moments.as_of` gives `then` and `cut`) into an empty store; the number of records.
+    archived, lag_s: as `moments.as_of` takes them. now_s: seconds since the epoch. carried: what proves records by the
+    chain of the ledger's archive.
 
     Raises: as reading; LedgerError."""
     archive = Archive(store, why.made_by, lambda: why.made_at)
     topics = {"events": then.topics.events, "recovery": then.topics.recovery}
-    written, sure = 0, {}
+    written, sure, expired = 0, {}, {}
+    hidden, holes = _hidden(then, cut), getattr(then.log, "holes", ())
     for (short, partition), _ in sorted(cut.items()):
         place = topics[short], partition
-        seen = _Seen(archived.get(place), now_s - lag_s[place[0]])
-        head = archive.head(*place)
+        seen = _Seen(archived.get(place), now_s - lag_s[place[0]], place in holes)
+        head, leaves = archive.head(*place), list[Leaf]()
         for run in runs(_wanted(seen.of(_records(then, *place)), set(jobs))):
-            head = archive.seal(head, TOPIC_ID, store_segment(store, head.next, run, decoded))
+            segment = store_segment(store, head.next, run, decoded)
+            head = archive.seal(head, TOPIC_ID, segment)
+            if (said := redacted_before(segment, run, why.made_by, why.made_at)) is not None:
+                head = archive.note(head, REWRITTEN, said)
             written += len(run)
-        sure[f"{short}[{partition}]"] = seen.sure_from_s
+            leaves += leaves_of(run)
+        if (proofs := carried(place, leaves)) is not None:
+            store.create(name_of(*place), proofs.encode())
+        name = f"{short}[{partition}]"
+        sure[name] = seen.sure_from_s
+        known = [*(archived[place].expired if place in archived else ()), *hidden.get(place, ())]
+        if of_place := [plain for one in known if (plain := _plain(one, set(jobs))) is not None]:
+            expired[name] = of_place
     about = About(
         why.made_at, why.made_by, why.reason, tuple(jobs), topics["events"], topics["recovery"], then.topics.rejects,
         keep=then.keep,
         partitions={short: then.log.partitions(topic) for short, topic in topics.items()}, cut=vector(cut),
-        sure_from_s=sure, config=why.config, versions=why.versions,
+        sure_from_s=sure, config=why.config, versions=why.versions, expired=expired,
     )  # fmt: skip
     store.create(ABOUT, about.encode())
     return written
@@ -102,19 +158,54 @@ def write(
 @dataclass
 class _Seen:
     """The oldest moment of which a partition is known to be whole, once all its records went by. Of what compaction may
-    have removed beyond the archive nobody knows."""
+    have removed beyond the archive nobody knows. hole: something is known to be lacking there."""
 
     sealed: Sealed | None
     by_topic_s: float
+    hole: bool = False
     sure_from_s: float = 0.0
 
     def of(self, records: Iterator[Record]) -> Iterator[Record]:
         begin = self.sealed.next if self.sealed else 0
         self.sure_from_s = self.sealed.sure_from_s if self.sealed else self.by_topic_s
+        if self.hole:
+            self.sure_from_s = max(self.sure_from_s, self.by_topic_s)
         for record in records:
             if record.offset() >= begin and record.timestamp()[1] / 1000 < self.by_topic_s:
                 self.sure_from_s = max(self.sure_from_s, self.by_topic_s)
             yield record
+
+
+def _hidden(then: Source, cut: Places) -> dict[TopicPartition, list[Expired]]:
+    """Who is left out of the moment that a bundle is made of: nothing of theirs is in it, so it can't tell of them at any
+    moment."""
+    found: dict[TopicPartition, list[Expired]] = {}
+    left_out = getattr(then.log, "left_out", LeftOut())
+    for job_id, (namespace, _) in left_out.jobs.items():
+        partition = then.partition_of(job_id)
+        end = cut.get(("events", partition), 0) + 1
+        taken = [Taken(job_id, -1, _NEVER_MS, end)]
+        one = Expired(namespace, left_out.namespaces[namespace], end, taken)
+        found.setdefault((then.topics.events, partition), []).append(one)
+    return found
+
+
+def _plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:
+    """Fields as those of Expired; of its jobs those that are asked for (none named: all), id -> [first, since_ms, below].
+    None: it is of none of them."""
+    plain = expired._asdict()
+    if expired.jobs is not None:
+        taken = {job_id: numbers for job_id, *numbers in expired.jobs if not jobs or job_id in jobs}
+        if not taken:
+            return None
+        plain["jobs"] = taken
+    return plain
+
+
+def _expired(plain: Mapping[str, Any]) -> Expired:
+    """`_plain` backwards. Raises: AttributeError, KeyError, TypeError, ValueError if it is nothing of that kind."""
+    jobs = None if plain["jobs"] is None else taken_of(plain["jobs"])
+    return Expired(str(plain["namespace"]), float(plain["until_s"]), int(plain["below"]), jobs, int(plain["records"]))
 
 
 def _records(source: Source, topic: str, partition: int) -> Iterator[Record]:
@@ -145,8 +236,26 @@ class Bundle:
     archived: Archived
 
     def as_of(self, moment: Moment) -> tuple[Source, Places]:
-        """Raises: as `past.as_of`."""
-        return as_of(self.source, moment, self.archived, {self.about.events: 0.0, self.about.recovery: 0.0})
+        """Raises: as `moments.as_of`."""
+        nothing_s = {self.about.events: 0.0, self.about.recovery: 0.0}
+        return as_of(self.source, moment, self.archived, nothing_s, refusal=_refusal)
+
+
+def _refusal(place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerError:
+    name = f"{place[0]}[{place[1]}]"
+    if sealed is None or sealed.next < end:
+        ends = 0 if sealed is None else sealed.next
+        return LedgerError(f"This bundle holds {name} up to offset {ends}, and not what came later.",
+                           hint="Ask for an earlier moment.")  # fmt: skip
+    sure = f"only from {_utc(sealed.sure_from_s)} on" if sealed.sure_from_s < _TIME_MAX_S else "at no moment"
+    return LedgerError(
+        f"This bundle is sure to hold all of {name} {sure}: when it was made, some of what was there before may have been "
+        f"compacted away already.", hint="Ask for a later moment.",
+    )  # fmt: skip
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bundle:
@@ -159,10 +268,14 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
     for (short, partition), last in cut.items():
         place = topics[short], partition
         sure_from_s = about.sure_from_s.get(f"{short}[{partition}]", float("inf"))
-        archived[place] = Sealed(last + 1, sure_from_s, partial(archive.records, *place))
+        gone = [_expired(plain) for plain in about.expired.get(f"{short}[{partition}]", ())]
+        archived[place] = Sealed(last + 1, sure_from_s, partial(archive.records, *place), expired=gone)
         ends[place] = last + 1
     counts = {topics[short]: number for short, number in about.partitions.items()}
-    return Bundle(about, archive, source(PastLog(Ended(ends, counts), {}, archived), about), archived)
+    log = PastLog(Ended(ends, counts), {}, archived)
+    made = source(log, about)
+    left_out = left_out_between(made, ends, ends, archived)
+    return Bundle(about, archive, replace(made, log=log.leaving_out(left_out)), archived)
 
 
 def decode(data: bytes | None) -> About:
@@ -177,6 +290,8 @@ def decode(data: bytes | None) -> About:
         values["jobs"] = tuple(values["jobs"])
         about = About(**values)
         parse(about.cut, about.made_at_s)
+        for found in about.expired.values():
+            deque(map(_expired, found), maxlen=0)
         if set(about.partitions) != {"events", "recovery"}:
             raise ValueError("partitions of events and recovery are missing")
         return about
@@ -190,7 +305,7 @@ class Ended:
     def __init__(self, ends: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> None:
         self._ends, self._counts = ends, counts
 
-    def reader(self, topics: Sequence[str], partition: int | None = None) -> Reader:
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> Reader:  # noqa: ARG002
         if unknown := [topic for topic in topics if topic not in self._counts]:
             raise UsageError(f"A bundle holds no {unknown[0]}.")
         return _EndedReader({p: e for p, e in self._ends.items() if p[0] in topics and partition in (None, p[1])})

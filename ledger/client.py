@@ -59,13 +59,16 @@ class Ended:
 
 class Client:
     """recorder: makes a recorder that is open within `with`; called only where something is written.
-    digest: of a spec. actor: who asks, for audit. new_id: ids of jobs and intents.
+    digest: of a spec. actor: who asks, for audit. new_id: ids of jobs and intents. held_by: asks which pin
+    holds a job, "" = none.
     """
 
     def __init__(
         self, source: Source, recorder: Callable[[], AbstractContextManager[Records]], blobs: BlobStore, *,
         digest: Callable[[JobSubmitted], str], new_id: Callable[[], str], actor: str,
+        held_by: Callable[[str], str] = lambda _: "",
     ) -> None:  # fmt: skip
+        self._held_by = held_by
         self.source, self._recorder, self._blobs = source, recorder, blobs
         self._digest, self._new_id, self._actor = digest, new_id, actor
 
@@ -236,8 +239,8 @@ class Client:
 
         That it is given up is recorded first. Then the reconciler deletes; of a job that is retired this call itself, and
         if it can't, `jobledger gc`. Idempotent.
-        Raises: UsageError: there is no such savepoint; Refused: something that is not over needs it; NotFound;
-        OutcomeUnknown: given up, but not deleted in time; Unreachable."""
+        Raises: UsageError: there is no such savepoint; Refused: something that is not over needs it, or a pin holds it;
+        NotFound; OutcomeUnknown: given up, but not deleted in time; Unreachable."""
         with Watch(self.source, job_id) as watch:
             watch.read()
             if not watch.log.known:
@@ -247,6 +250,8 @@ class Client:
             one = disposing.find(job, disposing.listed(watch.log, entries, asked, self.source.keep), which)
             if one is None:
                 return None
+            if pin := self._held_by(job_id):
+                raise Refused(f"The pin {pin} holds {job_id} and its savepoints.", hint="See: jobledger audit pins")
             point = one.point
             if job.disposal(*point.order) is None:
                 disposing.check_unneeded(job, one, entries, self.source.keep)

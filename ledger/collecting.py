@@ -28,6 +28,8 @@ from ledger.plain import to_plain
 from ledger.ports import BlobStore, Kept, Runner, StoredBlob
 from ledger.reading import Source, Tail, jobs_in
 
+#: Asks which jobs are held, and by which pin. Raises: LedgerError if nobody knows.
+Held = Callable[[], Mapping[str, str]]
 BLOBS = "blobs"
 GRACE_S = 86_400.0
 
@@ -41,9 +43,9 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """orphans: by job. spared: what can't be judged. young: how many are too young. silent: runner -> why it gave no list.
-    as_of: topic -> partition -> offset; everything below it was read. deleted, left: of the orphans; both empty where
-    nothing was to be deleted."""
+    """orphans: by job. spared: what can't be judged, or is pinned. young: how many are too young. silent: runner -> why it
+    gave no list. as_of: topic -> partition -> offset; everything below it was read. deleted, left: of the orphans; both
+    empty where nothing was to be deleted."""
 
     orphans: tuple[Orphan, ...]
     spared: tuple[Spared, ...]
@@ -80,37 +82,39 @@ class Evidence:
 
 
 def look(
-    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float = GRACE_S
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float = GRACE_S, held: Held = dict
 ) -> Found:
-    """What is garbage now. Changes nothing.
+    """What is garbage now. Changes nothing. held: asked for the jobs that pins hold, each with its pin.
 
-    Raises: UsageError: a grace below the least; Unreachable: Kafka or the blob store does not answer. A runner that does
-    not is told in the answer."""
-    return _look(source, runners, blobs, grace_s)[0]
+    Raises: UsageError: a grace below the least; Unreachable: Kafka or the blob store does not answer; as `held`. A runner
+    that does not answer is told in the answer."""
+    return _look(source, runners, blobs, grace_s, held)[0]
 
 
 def collect(
-    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: Evidence, grace_s: float = GRACE_S
-) -> Found:
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: Evidence, grace_s: float = GRACE_S,
+    held: Held = dict,
+) -> Found:  # fmt: skip
     """Deletes what is garbage, each thing put on record before. May be repeated, and be done by several at once.
 
-    Raises: as `look`; Unreachable also if a runner does not answer: then nothing is deleted. If somebody falls silent in
+    Raises: as `look`; Unreachable also if a runner does not answer. Then nothing is deleted. If somebody falls silent in
     the middle, what was deleted until then is on record."""
-    found, things = _look(source, runners, blobs, grace_s)
+    found, things = _look(source, runners, blobs, grace_s, held)
     if found.silent:
         runner, why = next(iter(found.silent.items()))
         raise Unreachable(f"The {runner} runner does not answer, so nothing was deleted: {why}")
     if not found.orphans:
         return found
     read = _Read(source)
-    again = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s)
+    again = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s, held())
     still = {orphan.lying: orphan for orphan in again.orphans}
+    spared = {one.lying: one.why for one in again.spared}
     deleted: list[Orphan] = []
     left: list[Left] = []
     for one in found.orphans:
         orphan = still.get(one.lying)
         if orphan is None:
-            left.append(Left(one, "a job refers to it now"))
+            left.append(Left(one, spared.get(one.lying, "a job refers to it now")))
             continue
         evidence.tell("delete", orphan, read.as_of)
         if why := _delete(things[orphan.lying], orphan, runners, blobs):
@@ -150,7 +154,7 @@ Things = dict[Lying, StoredBlob | Kept]
 
 
 def _look(
-    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float, held: Held
 ) -> tuple[Found, Things]:
     if grace_s < GRACE_MIN_S:
         raise UsageError(
@@ -159,7 +163,7 @@ def _look(
         )
     things, silent = _listed(runners, blobs)
     read = _Read(source)
-    judged = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s)
+    judged = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s, held())
     return Found(judged.orphans, judged.spared, judged.young, silent, read.as_of), things
 
 

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ledger.core import pools as core_pools
+from ledger.core.retention import FOREVER
 from ledger.errors import ConfigError
 from ledger.layers import default_dir, file_of, from_environment, from_file, names_of, text_of
 from ledger.settings import (
@@ -169,7 +170,7 @@ class Config(BaseSettings):
         replicas = given["replication_factor"] or replicas
         sizes = {"partitions": partitions, "replication_factor": replicas, "min_insync_replicas": min(2, replicas)}
         given |= {name: given[name] or size for name, size in sizes.items()}
-        return TopicSettings(**given, leaders=self.leadership.adapter == "kafka")
+        return TopicSettings(**given, leaders=self.leadership.adapter == "kafka", anchors=bool(self.archive.adapter))
 
     @property
     def agent_folder(self) -> Path:
@@ -216,6 +217,9 @@ class Config(BaseSettings):
                 if section == "pools":
                     pool, _, key_of_pool = key.partition(".")
                     value, key = getattr(self.pools[pool], key_of_pool), f"{pool}__{key_of_pool}"
+                elif section == "archive" and key.startswith("retention"):
+                    key = "retention"
+                    value = tuple(f"{n}={FOREVER if t is None else t}" for n, t in self.archive.retention.items())
                 else:
                     value = self.kafka[key] if section == "kafka" else getattr(getattr(self, section), key)
                 if value is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ledger import wiring
+from ledger import wiring, wiring_pins
 from ledger.adapters import avro
 from ledger.client import Client
 from ledger.config import Config, load_config
@@ -37,4 +37,5 @@ def connect(
         digest=avro.spec_digest,
         new_id=lambda: uuid7(clock.time(), os.urandom(RANDOM_BYTES)),
         actor=who,
+        held_by=wiring_pins.held_by(config),
     )

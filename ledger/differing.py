@@ -9,6 +9,7 @@ from ledger.core.fold import fold_job
 from ledger.core.recovery import RecoveryEntry, diff
 from ledger.core.registers import parse_key
 from ledger.core.table import RegisterTable
+from ledger.past import since
 from ledger.reading import HistoryRecord, Source, Tail, all_registers, history_record, jobs_in
 
 
@@ -28,7 +29,7 @@ def changed(before: Source, after: Source, cut: Mapping[int, int]) -> list[Chang
     at the earlier one."""
     found = diff(folded(before, all_registers(before)), folded(after, all_registers(after)))
     records: dict[str, list[HistoryRecord]] = {one.job_id: [] for one in found}
-    with Tail(after, [after.topics.events]) as tail:
+    with Tail(since(after, {(after.topics.events, p): end for p, end in cut.items()}), [after.topics.events]) as tail:
         for batch in tail.to_end():
             for record in batch:
                 named = parse_key(record.key())

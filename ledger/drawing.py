@@ -141,7 +141,7 @@ def _acts(lanes: Sequence[tuple[Act, int]], scale: Scale, y: float, bottom: floa
     for act, lane in lanes:
         x, at = scale(act.at_s), y + 16 * max(0, lane)
         begin, _ = _words_at(act, scale)
-        title = tip([act.what, f"by {act.actor}" if act.actor else "", act.reason, f"{utc(act.at_s)}Z"])
+        title = tip([act.what, f"by {act.actor}" if act.actor else "", act.reason, f"{utc(act.at_s)}Z", act.clock])
         kind = "flag" if act.by_people else "ours"
         parts = [title]
         if act.by_people:
@@ -258,10 +258,10 @@ def _ticks(marks: Sequence[Mark], scale: Scale, one: _Placed, thin: float) -> It
         if len(found) > 1:
             which = f"{len(found)} checkpoints, {first.n}/{first.id} to {last.n}/{last.id}"
         pruned = "superseded" if all(mark.pruned for mark in found) else ""
-        title = tip([which, last.location, f"{utc(last.at_s)}Z", pruned])
+        title = tip([which, last.location, f"{utc(last.at_s)}Z", last.clock, pruned])
         yield f'<g>{title}<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/></g>'
     for mark in (mark for mark in marks if mark.savepoint):
-        title = tip([f"savepoint {mark.n}/{mark.id}", mark.location, f"{utc(mark.at_s)}Z"])
+        title = tip([f"savepoint {mark.n}/{mark.id}", mark.location, f"{utc(mark.at_s)}Z", mark.clock])
         yield f"<g>{title}{diamond(scale(mark.at_s), one.y, 3.5 if thin < 16 else 5)}</g>"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from ledger.beside import differs
 from ledger.core.explain import Explanation, Origin, explain
 from ledger.core.failures import Failure
 from ledger.core.recovery import RecoveryEntry
@@ -16,7 +17,8 @@ from ledger.watching import Watch
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A register and the record that holds it: where it lies, who wrote it, when. offset None: not in the log any more."""
+    """A register and the record that holds it: where it lies, who wrote it, when. offset None: not in the log any more.
+    time_s: append time; ce_time_s, skew: as of a HistoryRecord."""
 
     register: str
     offset: int | None
@@ -27,13 +29,16 @@ class Evidence:
     text: str = ""
     without_effect: bool = False
     ordinary: bool = True
+    ce_time_s: float | None = None
+    skew: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
     """published_state: what the recovery set says, "" = the job is not in it. as_of: below this offset of the partition all
     is published. end: offset after the job's last record; where as_of is smaller, the projector is behind. failures: what
-    last went wrong, newest first. periodic: how it comes to savepoints by itself, "" = it does not."""
+    last went wrong, newest first. periodic: how it comes to savepoints by itself, "" = it does not. differs: in which
+    fields what is published differs from what the log says."""
 
     job_id: str
     state: str
@@ -51,6 +56,7 @@ class Explained:
     end: int
     failures: tuple[Failure, ...]
     periodic: str = ""
+    differs: tuple[str, ...] = ()
 
 
 def explained(source: Source, job_id: str) -> Explained:
@@ -66,7 +72,12 @@ def explained(source: Source, job_id: str) -> Explained:
         tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in told.remarks),
         watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
         _end(watch.log.history()), told.failures, _periodic(watch.log.entry(), published),
+        differs(published, _at_home(watch.log.entry(), watch.log.partition)),
     )  # fmt: skip
+
+
+def _at_home(folded: RecoveryEntry | None, partition: int) -> RecoveryEntry | None:
+    return None if folded is None else replace(folded, partition=partition)
 
 
 def _due(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> tuple[str, bool]:
@@ -106,10 +117,10 @@ def _evidence(
     record = holds.get(register)
     if record is None:
         return Evidence(register, None, None, "", "", None, text, without_effect, ordinary)
-    when = record.ce_time_s if record.ce_time_s is not None else record.time_s
     return Evidence(
-        register, record.offset, when, record.actor, record.source, record.epoch, text, without_effect, ordinary
-    )
+        register, record.offset, record.time_s, record.actor, record.source, record.epoch, text, without_effect, ordinary,
+        record.ce_time_s, record.skew,
+    )  # fmt: skip
 
 
 def _end(records: Iterable[HistoryRecord]) -> int:

@@ -46,6 +46,12 @@ NAMES = {
     "compact.stored": "the objects of a day are stored joined, and no note says so",
     "compact.noted": "a note says so, and what was joined still lies there",
     "compact.deleted": "one more of what was joined is deleted",
+    "pin.marked": "a pin is listed as held, and no note says so yet",
+    "pin.sealed": "a note says so, for one more of its jobs",
+    "unpin.sealed": "a note says that a pin is lifted, for one more of its jobs, and it is still listed as held",
+    "rewrite.stored": "objects are stored without what expired or is redacted, and no note says so",
+    "rewrite.noted": "a note says so, and the old objects still lie there",
+    "rewrite.deleted": "one more of the old objects, or of those that nobody names and that hold what is gone, is deleted",
     "retire.written": "they are committed, and the reconciler has done nothing after that",
 }
 

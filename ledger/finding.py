@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ledger.core.registers import is_job_id
 from ledger.errors import NotFound, UsageError
+from ledger.left_out import LeftOut
 from ledger.reading import Source, all_registers, recovery_set, registers_of, results
 
 PREFIX_CHARS_MIN = 4
@@ -20,11 +21,14 @@ def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool =
     more). Jobs that are not over go before those that are, and those before retired ones.
 
     retired: look among retired (and not yet admitted) jobs too. taking_over: False: of two of which one is to replace the
-    other, that other is meant. Raises: UsageError if several are meant; NotFound.
+    other, that other is meant. Raises: UsageError if several are meant; NotFound; LedgerError: nobody can tell any more.
     """
     entries = recovery_set(source)
     if ref in entries:
         return ref
+    hidden = getattr(source.log, "left_out", None) or LeftOut()
+    if ref in hidden.jobs:  # before others whose ids begin so
+        raise hidden.refuse(ref)
     if not taking_over:
         there = {job_id for job_id, e in entries.items() if not e.terminal}
         found = one(ref, ((j, entries[j].namespace, entries[j].name) for j in there if entries[j].replaces not in there))
@@ -41,6 +45,8 @@ def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool =
         found = one(ref, ((r.job_id, r.result.namespace, r.result.name) for r in gone))
         if found is not None:
             return found
+    if (found := one(ref, ((job_id, *named) for job_id, named in hidden.jobs.items()))) is not None:
+        raise hidden.refuse(found)
     raise NotFound(f"There is no job {ref}.", hint=SEE_ALL)
 
 

@@ -1,21 +1,19 @@
 """The log as it was: everything up to a cut, from the archive where there is one, and from the topics.
 
-`PastLog` is an EventLog, so that whatever reads the ledger reads its past in the same way. What compaction may have removed
-since then is not made up: where neither archive nor topic is sure to hold all of it, the question is refused.
+`PastLog` is an EventLog, so that whatever reads the ledger reads its past in the same way; `moments` makes one of a moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import NamedTuple
 
-from ledger.core.moment import Moment, Places
-from ledger.errors import LedgerError, NotFound, Unreachable, UsageError
-from ledger.ports import EventLog, Marks, Reader, Record, TopicPartition, Writer
-from ledger.reading import POLL_S, RECORDS_MAX, Source
-from ledger.recorded import ThenClock
+from ledger.errors import UsageError
+from ledger.left_out import Expired, LeftOut, left_out
+from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
+from ledger.reading import Source
 
 
 class Span(NamedTuple):
@@ -25,44 +23,91 @@ class Span(NamedTuple):
     greatest_s: float
 
 
+class Want(NamedTuple):
+    """What of the past is wanted. thin: what is superseded may be missing, as after compaction: for whoever folds. keys:
+    only records whose key begins with one of these; none: all. begin: place -> the first offset; others from 0."""
+
+    thin: bool = False
+    keys: tuple[bytes, ...] = ()
+    begin: Marks = NOWHERE
+
+
 @dataclass(frozen=True, slots=True)
 class Sealed:
     """What an archive holds of one partition: all below `next`. records: reads it, from an offset up to another.
     sure_from_s: the oldest moment (seconds since the epoch) of which it is sure to hold everything. spans: one after the
     other from offset 0 on, as many as are known; a moment is looked for only where one ends later. snapshot: end -> the
-    newest of its snapshots that goes no further, as (next, reads it)."""
+    newest of its snapshots that goes no further, as (next, reads it). picked: as records, those alone whose key begins with
+    one of these bytes, without looking at the others; None: it can't be asked so. expired: what retention has taken
+    out of it. topic_id: of the topic that it goes on with, "" = unknown."""
 
     next: int
     sure_from_s: float
     records: Callable[[int, int], Iterator[Record]]
     spans: Sequence[Span] = ()
     snapshot: Callable[[int], tuple[int, Callable[[], Iterator[Record]]] | None] = lambda _end: None
+    picked: Callable[[int, int, Sequence[bytes]], Iterator[Record]] | None = None
+    expired: Sequence[Expired] = ()
+    topic_id: str = ""
 
-    def below(self, end: int, thin: bool) -> Iterator[Record]:
-        """Those at offsets below `end`; thin: without what is of no use to a fold, where a snapshot spares reading it."""
-        found = self.snapshot(end) if thin else None
-        if found is None:
-            return self.records(0, end)
-        return chain(found[1](), self.records(found[0], end))
+    def between(self, begin: int, end: int, want: Want) -> Iterator[Record]:
+        """Those at offsets from `begin` up to, not including, `end`. thin: a snapshot spares reading what lies below."""
+        if want.keys and self.picked is not None:
+            return self.picked(begin, end, want.keys)
+        found = self.snapshot(end) if want.thin else None
+        if found is None or found[0] <= begin:
+            return self.records(begin, end)
+        return chain((one for one in found[1]() if one.offset() >= begin), self.records(found[0], end))
+
+    def time_before(self, end: int) -> float:
+        """Append time of the last record below `end`, seconds since the epoch; 0 if there is none."""
+        ends = [span.next for span in self.spans if span.next < end]
+        for begin in [*reversed(ends), 0]:
+            if found := list(self.records(begin, end)):
+                return found[-1].timestamp()[1] / 1000
+            end = begin
+        return 0.0
 
 
 Archived = Mapping[TopicPartition, Sealed]
+EVERYTHING = Want()
 
 
 class PastLog:
     """An EventLog that ends at `cut`: partition -> the first offset that does not count any more. It can't be written.
-    thin: what is superseded may be missing, as after compaction: for whoever folds."""
+    left_out: whom it can't tell of. holes: partitions of which something may be gone that lay behind what is archived."""
 
     def __init__(
-        self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived, thin: bool = False
-    ) -> None:
-        self._log, self.cut, self._archived, self._thin = log, cut, archived, thin
+        self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
+        left_out: LeftOut | None = None, holes: Collection[TopicPartition] = (),
+    ) -> None:  # fmt: skip
+        self._log, self.cut, self._archived, self._want = log, cut, archived, want
+        self.left_out, self.holes = left_out or LeftOut(), holes
 
-    def reader(self, topics: Sequence[str], partition: int | None = None) -> PastReader:
-        live = self._log.reader(topics, partition)
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> PastReader:
+        """The topics are read only from where the archive ends."""
+        sealed = {place: one.next for place, one in self._archived.items()}
+        live = self._log.reader(topics, partition, {**sealed, **{p: max(at, sealed.get(p, 0)) for p, at in begin.items()}})
         cut = {place: min(end, self.cut.get(place, end)) for place, end in live.high_watermarks().items()}
         archived = {place: self._archived[place] for place in cut if place in self._archived}
-        return PastReader(live, cut, archived, self._thin)
+        want = self._want._replace(begin={**self._want.begin, **begin})
+        return PastReader(live, cut, archived, want, self.left_out)
+
+    def ending(self, cut: Marks) -> PastLog:
+        """The same past up to there, for whoever folds."""
+        return PastLog(self._log, {**self.cut, **cut}, self._archived, Want(thin=True), self.left_out)
+
+    def wanting(self, want: Want) -> PastLog:
+        """The same past, and this of it."""
+        return PastLog(self._log, self.cut, self._archived, want, self.left_out)
+
+    def leaving_out(self, left_out: LeftOut) -> PastLog:
+        """The same past, and nothing of these jobs."""
+        return PastLog(self._log, self.cut, self._archived, self._want, left_out)
+
+    def left_out_since(self, source: Source, begin: Marks) -> LeftOut:
+        """Whom it can't tell of at some moment from `begin` up to its own cut. source: one that reads it."""
+        return left_out_between(source, begin, self.cut, self._archived)
 
     def writer(self, transactional_id: str) -> Writer:  # noqa: ARG002
         raise UsageError("The past can't be written.")
@@ -74,11 +119,19 @@ class PastLog:
 class PastReader:
     """A Reader that ends: first what the archive has, then what the topic has beyond that."""
 
-    def __init__(self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived, thin: bool = False) -> None:
-        self._live, self._cut = live, dict(cut)
-        self._begin = {place: min(archived[place].next, end) if place in archived else 0 for place, end in cut.items()}
-        self._position = dict.fromkeys(cut, 0)
-        self._old = [(place, archived[place].below(end, thin)) for place, end in self._begin.items() if end > 0]
+    def __init__(
+        self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
+        left_out: LeftOut | None = None,
+    ) -> None:  # fmt: skip
+        self._live, self._cut, self._keys = live, dict(cut), want.keys
+        self._left_out = left_out or LeftOut()
+        self._position = {place: min(want.begin.get(place, 0), end) for place, end in cut.items()}
+        sealed = {place: min(archived[place].next, end) if place in archived else 0 for place, end in cut.items()}
+        self._begin = {place: max(sealed[place], at) for place, at in self._position.items()}
+        self._old = [
+            (place, archived[place].between(at, sealed[place], want))
+            for place, at in self._position.items() if sealed[place] > at
+        ]  # fmt: skip
 
     def poll(self, records_max: int, timeout_s: float) -> Sequence[Record]:
         if self._old:
@@ -88,7 +141,7 @@ class PastReader:
             else:
                 self._old.pop(0)
                 self._position[place] = self._begin[place]
-            return found
+            return [record for record in found if not self._left_out.hides(record)]
         if self._position == self._cut:
             return []
         found = [record for record in self._live.poll(records_max, timeout_s) if self._counts(record)]
@@ -107,124 +160,55 @@ class PastReader:
 
     def _counts(self, record: Record) -> bool:
         place = record.topic(), record.partition()
-        return self._begin[place] <= record.offset() < self._cut[place]
+        if not self._begin[place] <= record.offset() < self._cut[place] or self._left_out.hides(record):
+            return False
+        return not self._keys or (record.key() or b"").startswith(self._keys)
 
 
-def as_of(
-    source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str, float], thin: bool = False
-) -> tuple[Source, Places]:
-    """The ledger as it was at a moment, and the cut that this means: (which topic, partition) -> the first offset that does
-    not count. lag_s: topic -> min.compaction.lag, for which a topic is complete. thin: as `PastLog`.
-
-    Raises: NotFound: no such event or record. LedgerError: compaction may have removed what was there at that moment."""
-    names = {"events": source.topics.events, "recovery": source.topics.recovery}
+def picked(source: Source, keys: tuple[bytes, ...]) -> Source:
+    """Of a source of the past only the records whose key begins with one of these, wherever they lie; any other source as
+    it is."""
     log = source.log
-    whole = PastLog(log, {}, archived)
-    time_s, named = moment.time_s, _named(source, moment, names, whole)
-    if moment.last is not None or moment.event_id:
-        time_s = max((time for _, time in named.values()), default=0.0)
-    assert time_s is not None
-    cut = _cut_at(log, archived, list(names.values()), time_s, source.patience_s)
-    if nowhere := sorted(set(named) - set(cut)):
-        raise NotFound(f"There is no partition {nowhere[0][0]}[{nowhere[0][1]}].")
-    cut |= {place: end for place, (end, _) in named.items()}
-    _must_be_whole(cut, time_s, archived, lag_s, source.clock.time())
-    short = {topic: name for name, topic in names.items()}
-    told = {(short[topic], partition): end for (topic, partition), end in cut.items()}
-    return replace(source, log=PastLog(log, cut, archived, thin), clock=ThenClock(source.clock, time_s)), told
+    return replace(source, log=log.wanting(Want(keys=keys))) if isinstance(log, PastLog) else source
 
 
-def _named(
-    source: Source, moment: Moment, names: Mapping[str, str], log: PastLog
-) -> dict[TopicPartition, tuple[int, float]]:
-    """place -> (the first offset that does not count, append time of the last record that does), where one is named."""
-    wanted = {(names[topic], partition): last for (topic, partition), last in (moment.last or {}).items()}
-    found = {place: (last + 1, 0.0) for place, last in wanted.items()}
-    for record in _all(log, list(names.values()), source.patience_s) if wanted or moment.event_id else ():
-        place = record.topic(), record.partition()
-        time_s = record.timestamp()[1] / 1000
-        if place in wanted and record.offset() <= wanted[place]:
-            found[place] = wanted[place] + 1, time_s
-        if moment.event_id and source.envelope.parse(record.headers()).id == moment.event_id:
-            return {place: (record.offset() + 1, time_s)}
-    if moment.event_id:
-        raise NotFound(f"There is no record of the event {moment.event_id!r}, in the log or in the archive.")
-    return found
+def until(source: Source, cut: Marks) -> Source:
+    """Of a source of the past only what a fold needs of what lies below these offsets; any other source as it is."""
+    log = source.log
+    return replace(source, log=log.ending(cut)) if isinstance(log, PastLog) else source
 
 
-def _cut_at(
-    log: EventLog, archived: Archived, topics: Sequence[str], time_s: float, patience_s: float
-) -> dict[TopicPartition, int]:
-    """Behind the last record of each partition before the first that was appended after that time. Not its end: an archive
-    knows nothing of what no record is in. Topics are read only where the archive does not go on beyond that time."""
-    reader = log.reader(topics)
-    try:
-        cut = dict.fromkeys(reader.high_watermarks(), 0)
-    finally:
-        reader.close()
-    over: set[TopicPartition] = set()
-    for place in cut.keys() & archived.keys():
-        cut[place], beyond = _cut_in(archived[place], time_s)
-        if beyond:
-            over.add(place)
-    for record in _all(log, topics, patience_s) if over != cut.keys() else ():
-        place = record.topic(), record.partition()
-        if place in over or (place in archived and record.offset() < archived[place].next):
-            continue
-        if record.timestamp()[1] / 1000 > time_s:
-            over.add(place)
-        else:
-            cut[place] = record.offset() + 1
-    return cut
+def since(source: Source, cut: Marks) -> Source:
+    """Of a source of the past only what lies at or beyond these offsets; any other source as it is."""
+    log = source.log
+    return replace(source, log=log.wanting(Want(begin=cut))) if isinstance(log, PastLog) else source
 
 
-def _cut_in(sealed: Sealed, time_s: float) -> tuple[int, bool]:
-    """As `_cut_at`, of what an archive has of one partition; whether it goes on beyond that time."""
-    cut = 0
-    for span in sealed.spans:
-        if span.greatest_s > time_s:
-            break
-        cut = span.next
-    for record in sealed.records(cut, sealed.next):
-        if record.timestamp()[1] / 1000 > time_s:
-            return cut, True
-        cut = record.offset() + 1
-    return cut, False
+def together(before: Source, after: Source, between: bool = False) -> tuple[Source, Source]:
+    """Two moments of a ledger, both without the jobs that either can't tell of; any other sources as they are. between: nor
+    any moment from the one to the other."""
+    one, other = before.log, after.log
+    if not (isinstance(one, PastLog) and isinstance(other, PastLog)):
+        return before, after
+    hidden = one.left_out | other.left_out
+    if between:
+        hidden |= other.left_out_since(after, one.cut)
+    return replace(before, log=one.leaving_out(hidden)), replace(after, log=other.leaving_out(hidden))
 
 
-def _all(log: EventLog, topics: Sequence[str], patience_s: float) -> Iterator[Record]:
-    """Raises: Unreachable."""
-    reader = log.reader(topics)
-    try:
-        end, idle_s = reader.high_watermarks(), 0.0
-        while any(reader.position().get(place, 0) < mark for place, mark in end.items()):
-            before = reader.position()
-            yield from reader.poll(RECORDS_MAX, POLL_S)
-            idle_s = 0.0 if reader.position() != before else idle_s + POLL_S
-            if idle_s > patience_s:
-                raise Unreachable(f"Reading {' and '.join(topics)} stands still.", hint="Try again in a moment.")
-    finally:
-        reader.close()
+def left_out_between(source: Source, begin: Marks, end: Marks, archived: Archived) -> LeftOut:
+    """The jobs of which something is gone that lay below some cut from the one to the other, and was not superseded below
+    it."""
+    expired: dict[int, list[Expired]] = {}
+    for place, sealed in archived.items():
+        if place in end:
+            found = (one.between(begin.get(place, 0), end[place]) for one in sealed.expired)
+            expired.setdefault(place[1], []).extend(one for one in found if one is not None)
+    topics = source.topics.events, source.topics.recovery
 
+    def kept(partition: int) -> Iterator[Record]:
+        for topic in topics:
+            if (sealed := archived.get((topic, partition))) is not None:
+                yield from sealed.records(0, sealed.next)
 
-def _must_be_whole(
-    cut: Mapping[TopicPartition, int], time_s: float, archived: Archived, lag_s: Mapping[str, float], now_s: float
-) -> None:
-    """A topic keeps every record for its lag: so it is complete at moments that are no longer ago. An archive is complete
-    up to where it is sealed, from the moment on at which it was not behind compaction."""
-    for (topic, partition), end in sorted(cut.items()):
-        sealed = archived.get((topic, partition))
-        by_topic = time_s >= now_s - lag_s[topic]
-        by_archive = sealed is not None and sealed.next >= end and time_s >= sealed.sure_from_s
-        if not by_topic and not by_archive:
-            if sealed is None:
-                has = "there is no archive"
-            elif sealed.next < end:
-                has = f"the archive ends at {sealed.next}"
-            else:
-                has = "the archive was begun, or had caught up, only later"
-            raise LedgerError(
-                f"What was in {topic}[{partition}] at that moment may not be all there any more: compaction spares what is "
-                f"younger than {lag_s[topic]:g} s, and {has}.",
-                hint="See: jobledger archive status",
-            )
+    return left_out(source.codec, expired, kept)

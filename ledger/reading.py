@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ledger.core.clocks import skew
 from ledger.core.facts import Fact, JobResult
 from ledger.core.fold import RESTORE_POINTS, fold_job
 from ledger.core.job import Job
 from ledger.core.published import Published, headers_of
 from ledger.core.recovery import RecoveryEntry, RecoverySet
+from ledger.core.redaction import is_redacted
 from ledger.core.registers import Register, is_job_id, parse_key, parse_register, partition_of, register_name
 from ledger.core.table import Held, RegisterTable
 from ledger.errors import Unreachable, UsageError
@@ -21,6 +23,10 @@ from ledger.ports import Clock, Codec, Envelope, EventLog, Marks, Reader, Record
 
 RECORDS_MAX = 10_000
 POLL_S = 0.2
+#: What only a leader can end: decision 14.
+STANDING_HINT = (
+    "Try again in a moment. If it lasts: does each role have a leader? It ends what its own transactions left open."
+)
 
 
 class Topics(Protocol):
@@ -85,7 +91,7 @@ class Tail:
             if read != before:
                 moved_at, before = clock.monotonic(), read
             elif clock.monotonic() - moved_at > source.patience_s:
-                raise Unreachable(_standing(behind, marks, source.patience_s), hint="Try again in a moment.")
+                raise Unreachable(_standing(behind, marks, source.patience_s), hint=STANDING_HINT)
             yield self.more(POLL_S)
 
     def more(self, timeout_s: float) -> Sequence[Record]:
@@ -179,9 +185,11 @@ def result_of(job: Job) -> RetiredJob | None:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRecord:
-    """One record of a job as it lies in the log. time_s: append time; ce_time beside it is the producer's word.
+    """One record of a job as it lies in the log. time_s: append time; ce_time_s: when it happened by the producer's clock;
+    skew: whether the two are implausible (`core.clocks.skew`).
 
-    register "" = a key that names none. fact None: a tombstone, or (readable False) a value that can't be read."""
+    register "" = a key that names none. fact None: a tombstone, or (readable False) a value that can't be read,
+    or that is gone (redacted)."""
 
     partition: int
     offset: int
@@ -198,6 +206,8 @@ class HistoryRecord:
     actor: str
     sequence: int | None
     epoch: int | None
+    skew: str = ""
+    redacted: bool = False
 
 
 class JobLog:
@@ -272,8 +282,10 @@ def history_record(source: Source, record: Record) -> HistoryRecord:
     parsed = parse_key(key)
     fact = source.codec.read(parsed[1], value) if parsed is not None and value is not None else None
     said = source.envelope.parse(headers_of(record))
+    time_s = record.timestamp()[1] / 1000
     return HistoryRecord(
-        record.partition(), record.offset(), record.timestamp()[1] / 1000, key.decode("utf-8", "replace"),
+        record.partition(), record.offset(), time_s, key.decode("utf-8", "replace"),
         register_name(parsed[1]) if parsed else "", value is None, value is None or fact is not None, fact,
         said.id, said.source, said.type, said.time_s, said.actor, said.sequence, said.epoch,
+        skew(time_s, said.time_s), is_redacted(value),
     )  # fmt: skip

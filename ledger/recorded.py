@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ledger.adapters.runners.outside import OutsideRunner
 from ledger.core.facts import GraphRef, RestorePoint
-from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.recovery import RecoveryEntry
 from ledger.errors import PermanentError
 from ledger.ports import Clock, ObservedAttempt, StoredBlob, Verification
 
@@ -23,7 +23,8 @@ class RecordedRunner(OutsideRunner):
         self._entries = list(entries)
 
     def observe(self) -> list[ObservedAttempt]:
-        running = (entry for entry in self._entries if entry.state is JobState.RUNNING and entry.known)
+        """What is to stop runs until its end is known, as a leader that asks then would be told."""
+        running = (entry for entry in self._entries if entry.attempt and entry.known and not entry.outcome)
         return [ObservedAttempt(entry.job_id, entry.attempt, True, "") for entry in running]
 
     def verify(self, restore_point: RestorePoint) -> Verification:  # noqa: ARG002

@@ -32,6 +32,7 @@ HEADERS_MAX = 64
 REASON_CHARS = 1000
 VALUE_BYTES_MAX = 1_048_576
 SINGLE_OBJECT = b"\xc3\x01"
+_NUMBER_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ def decode(value: bytes) -> Reject:
             topic=_of(fields, "topic", str), partition=_of(fields, "partition", int), offset=_of(fields, "offset", int),
             key=_bytes(fields["key"]), value_head=_bytes(fields["value_head"]),
             sha256=_of(fields, "sha256", str), size=_of(fields, "size", int), reason=_of(fields, "reason", str),
-            headers=tuple((str(name), _bytes(text) or b"") for name, text in _of(fields, "headers", list)),
+            headers=tuple((_printable(str(name)), _bytes(text) or b"") for name, text in _of(fields, "headers", list)),
             time_ms=_of(fields, "time_ms", int),
         )  # fmt: skip
     except (KeyError, TypeError) as error:
@@ -217,4 +218,11 @@ def _of(fields: Mapping[str, Any], name: str, kind: type) -> Any:
     value = fields[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{name} of a reject is {type(value).__name__}, not {kind.__name__}")
-    return value
+    if isinstance(value, int) and not -1 <= value <= _NUMBER_MAX:
+        raise ValueError(f"{name} of a reject is no number of that kind")
+    return _printable(value) if isinstance(value, str) else value
+
+
+def _printable(text: str) -> str:
+    """JSON can name surrogates, which nobody could print."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -8,7 +8,9 @@ import uuid
 from contextlib import closing, nullcontext
 from functools import partial
 
-from ledger import waiting, wiring, worker_daemon
+import structlog
+
+from ledger import waiting, wiring, wiring_anchors, wiring_archive, worker_daemon
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.topics import require_topics
 from ledger.collecting_on_schedule import Collections, command_of
@@ -17,11 +19,13 @@ from ledger.identity import instance, whoami
 from ledger.presence import Presence
 from ledger.rejects import RejectsTopic
 from ledger.roles.candidacy import Candidacy
+from ledger.roles.cold_start import from_the_log
 from ledger.roles.leaderless import LeaderlessAlarm
 from ledger.roles.parts import Parts, ProjectorSettings, Topics, unheard
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
 
+log = structlog.get_logger("ledger.roles")
 SLOTS = 4  # groups of actions that may be under way at once, beside one for each plug-in
 HEADER_BYTES_MAX = 16_384  # what keys, headers and the batch around a value may take
 
@@ -49,7 +53,11 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
     rejects = RejectsTopic(parts.topics.rejects, parts.topics.events)
     notifier = wiring.notifier(config)
     with closing(parts.leadership), closing(notifier) if notifier else nullcontext():
-        projector = Projector(parts, rejects, settings, notifier.offer if notifier else unheard)
+        snapshots = config.projector.cold_start == "snapshot"
+        if snapshots:
+            wiring_archive.archive(config)  # what can't be is told now; what does not answer then is done without
+        cold_start = partial(wiring_archive.cold_start, config) if snapshots else from_the_log
+        projector = Projector(parts, rejects, settings, notifier.offer if notifier else unheard, cold_start)
         if notifier:
             notifier.start()
         with _presence(config, "projector", parts, projector.candidacy):
@@ -102,22 +110,24 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
     from ledger.adapters.spark.segments import SparkSegments
     from ledger.adapters.spark.session import start_session
     from ledger.archive.archiving import Archiver
-    from ledger.archive.joining import compact
 
     require_topics(config.client(), config.topic_settings())
-    archive = wiring.archive(config)
+    archive = wiring_archive.archive(config)
+    if (signer := wiring_anchors.signer(config)) is not None and signer.open_to_others:
+        log.warning("key_open_to_others", file=str(config.archive.anchor_key_file), mend="chmod 600")
     folder = config.dir / "spark" / "archiver"
     spark = start_session(folder, slots=2, name="jobledger-archiver", daemon=worker_daemon.__name__)
     try:
         stream = SparkSegments(
-            spark, _java_client(config), folder / "checkpoints", partial(wiring.archiving, config),
+            spark, _java_client(config), folder / "checkpoints", partial(wiring_archive.archiving, config),
             config.archive.interval_s,
         )  # fmt: skip
-        every_s = config.archive.compact_interval_s
-        beside = None if every_s is None else lambda: compact(archive, wiring.clock().time())
-        Archiver(
-            archive, stream, partial(wiring.archived_partitions, config), wiring.clock(), beside, every_s or 0.0
-        ).run(stop.is_set)
+        shapes = partial(wiring_archive.archived_partitions, config)
+        with closing(wiring_anchors.anchoring(config, archive)) as anchoring:
+            chores = wiring_archive.chores(config, archive, anchoring)
+            archiver = Archiver(archive, stream, shapes, wiring.clock(), chores)
+            with wiring_anchors.watched(config, archive, archiver, anchoring):
+                archiver.run(stop.is_set)
     finally:
         spark.stop()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from ledger.core import retention
 from ledger.core.recovery import JobState
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -21,7 +22,7 @@ class Topics(Section):
     """The topics and how they are made. Sizes that are None depend on whose Kafka it is: one embedded broker, or yours."""
 
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,180}$")
-    """Put before the three topic names, for several ledgers in one cluster. Empty: none, as one ledger is the rule."""
+    """Put before the names of all topics, for several ledgers in one cluster. Empty: none, as one ledger is the rule."""
     partitions: int | None = Field(default=None, ge=1, le=10_000)
     """Of events and of recovery, the same for both, fixed when they are made. None: 4 embedded, 24 elsewhere."""
     replication_factor: int | None = Field(default=None, ge=1, le=32)
@@ -53,6 +54,10 @@ class Topics(Section):
     def rejects(self) -> str:
         return f"{self.prefix}ledger.rejects"
 
+    @property
+    def anchors(self) -> str:
+        return f"{self.prefix}ledger.anchors"
+
 
 class Projector(Section):
     """The role that folds ledger.events into ledger.recovery."""
@@ -65,6 +70,10 @@ class Projector(Section):
     """Attempts per job whose facts are kept in the topic. Older ones are in the archive only."""
     collect_unadmitted_after_s: float = Field(default=DAY_S, gt=0)
     """Seconds after which registers of an id that nobody submitted are removed."""
+    cold_start: str = Field(default="log", pattern="^(log|snapshot)$")
+    """What a projector reads itself up from. log: the topics, from their beginning. snapshot: the newest snapshots of the
+    archive, and the topics from there on; what has none, or one that covers nothing younger than half of
+    `topics.delete_retention_s`, is read from the beginning, and so is everything if the archive does not answer."""
     result_retention_s: float | None = Field(default=None, gt=0)
     """Seconds that the result of a retired job is kept. None: for ever, which takes some 200 bytes a job and refuses
     an id that is used again."""
@@ -221,9 +230,40 @@ class Archive(Bucket):
     compact_interval_s: float | None = Field(default=None, gt=0)
     """Seconds between two times at which the archiver joins the days that are over. None: it never does, and needs no
     right to delete objects; `jobledger archive compact` does it when it is called."""
+    retention: dict[str, float | None] = Field(default_factory=dict)
+    """Namespace -> for how long the archive keeps what was superseded in its jobs, in seconds or as 90d; `*`: all others.
+    `forever`: without an end, as where nothing is said. As a table, or in one text: prod=365d,*=90d. Only `archive expire`
+    takes anything out."""
+    expire_interval_s: float | None = Field(default=None, gt=0)
+    """Seconds between two times at which the archiver takes out what has expired. None: it never does, and needs no right
+    to delete objects; `jobledger archive expire` does it when it is called."""
+    snapshot_interval_s: float | None = Field(default=None, gt=0)
+    """Seconds between two times at which the archiver makes snapshots, each from the one before it, and thins out old ones:
+    all of the last day stay, one of each day of a month, one of each month before. None: it makes none, and needs no right
+    to delete objects; `jobledger archive snapshot` makes them when it is called."""
     headroom_min: float = Field(default=0.5, ge=0, le=1)
     """The least headroom that is no reason to worry, as a part of the topic's min.compaction.lag: with less left
-    `archive status` and `topics check` say so loudly, and with none they fail."""
+    the archiver, `archive status` and `topics check` say so loudly, and with none the verbs fail."""
+    headroom_interval_s: float = Field(default=30.0, gt=0)
+    """Seconds between two times at which the archiver reckons the headroom, for its alarm and its metrics."""
+    anchor_interval_s: float = Field(default=60.0, ge=0)
+    """Seconds between two times at which the archiver anchors what has grown, in the topic of anchors. What was sealed
+    since is not proved yet. 0: it never does."""
+    anchor_key_file: Path | None = None
+    """The private key (Ed25519, PEM) that signs anchors; its owner alone should be able to read it. None: they are not
+    signed."""
+    anchor_public_key_file: Path | None = None
+    """The public keys (PEM, one after the other) whose anchors count for `audit verify` and `archive restore`, and no
+    others. None: all count, signed or not."""
+    metrics_port: int | None = Field(default=None, ge=1, le=65_535)
+    """Where the archiver answers GET /metrics (Prometheus). None: nowhere."""
+    metrics_address: str = "127.0.0.1"
+    """The address of it. By default only this host can ask; there is no password."""
+
+    @field_validator("retention", mode="before")
+    @classmethod
+    def _retention(cls, value: Any) -> Any:
+        return retention.parse(value)
 
 
 class Notify(Section):

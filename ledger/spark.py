@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from ledger import wiring
+from ledger import wiring_archive
 from ledger.archive.archive import Archive, File
 from ledger.archive.parquet import SCHEMA
 from ledger.config import Config
@@ -26,7 +26,8 @@ from ledger.config import Config
 SHAPE = (
     "partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<name: STRING, value: BINARY>>, job_id STRING, register STRING, fact STRING, event_id STRING, "
-    "event_time TIMESTAMP, source STRING, actor STRING, sequence BIGINT, epoch BIGINT, body STRING, unreadable STRING"
+    "event_time TIMESTAMP, source STRING, actor STRING, sequence BIGINT, epoch BIGINT, body STRING, unreadable STRING, "
+    "value_sha256 BINARY"
 )
 
 
@@ -44,7 +45,7 @@ def recovery(spark: SparkSession, config: Config) -> DataFrame:
 
 
 def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
-    archive = wiring.archive(config)
+    archive = wiring_archive.archive(config)
     files = [
         tuple(file)
         for place, partition in archive.places() if place == topic
@@ -52,7 +53,7 @@ def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
     ]  # fmt: skip
     slices = max(1, min(len(files), spark.sparkContext.defaultParallelism * 4))
     rows = spark.sparkContext.parallelize(files, slices).mapPartitions(
-        partial(_read, partial(wiring.archive, config))
+        partial(_read, partial(wiring_archive.archive, config))
     )
     return spark.createDataFrame(rows, SHAPE, verifySchema=False)
 

@@ -1,25 +1,28 @@
 """The life of a job as things on one time axis: attempts, checkpoints, who led, what people asked for.
 
 `timeline` is pure: records to a value; `drawing` makes a picture of it. Times are append times, seconds since the epoch:
-the brokers' clock, which orders what different writers wrote.
+the brokers' clock, which orders what different writers wrote; what a writer's own clock said stands beside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from ledger.core import facts as f
 from ledger.core import registers as r
 from ledger.core.job import Job
+from ledger.past import picked
 from ledger.ports import Record
 from ledger.reading import HistoryRecord, JobLog, Source, Tail
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A checkpoint or savepoint of attempt n. pruned: no later attempt can begin from it any more."""
+    """A checkpoint or savepoint of attempt n. pruned: no later attempt can begin from it any more. clock: what its writer's
+    clock said, where that is another time; "" elsewhere."""
 
     n: int
     id: int
@@ -27,6 +30,7 @@ class Mark:
     savepoint: bool
     location: str
     pruned: bool = False
+    clock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,14 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Act:
     """What somebody wanted, or what the ledger did about the job as a whole. what: submit, admit, run, retry, suspend,
-    cancel, savepoint, retire. by_people: the submission, an intent or an ask."""
+    cancel, savepoint, retire. by_people: the submission, an intent or an ask. clock: as of a Mark."""
 
     at_s: float
     what: str
     actor: str = ""
     reason: str = ""
     by_people: bool = True
+    clock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class Timeline:
 def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> Timeline:
     """Reads the job's partition of both topics. moment_s: the time that it is; None: that of the last record there."""
     log, reigns, last_s = JobLog(source, job_id), list[Reign](), 0.0
+    if moment_s is not None:  # else the last record of all tells
+        source = picked(source, (f"{job_id}/".encode(), b"~claim/"))
     with Tail(source, [source.topics.events, source.topics.recovery], log.partition) as tail:
         for records in tail.to_end():
             log.take(records)
@@ -120,8 +127,10 @@ def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Rei
             first.setdefault(record.register, record)
     job = Job(job_id, {name.encode(): one.fact for name, one in first.items()}, lambda _, fact: fact)
     at = {register: first[name.decode()].time_s for register, name in job.names.items()}
-    runs, marks = _runs(job, at), _marks(job, at, removed)
-    acts = sorted((act for one in first.values() if (act := _act(one)) is not None), key=lambda act: act.at_s)
+    clocks = {register: _clock(first[name.decode()]) for register, name in job.names.items()}
+    runs, marks = _runs(job, at, clocks), _marks(job, at, removed, clocks)
+    told = (replace(act, clock=_clock(one)) for one in first.values() if (act := _act(one)) is not None)
+    acts = sorted(told, key=lambda act: act.at_s)
     times = [one.time_s for one in first.values()] or [moment_s]
     begin_s = min(times)
     end_s = max(times)
@@ -136,7 +145,18 @@ def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Rei
     )  # fmt: skip
 
 
-def _runs(job: Job, at: Mapping[Any, float]) -> list[Run]:
+def _clock(record: HistoryRecord) -> str:
+    """In words, if it said another time than the brokers': by a second or more."""
+    if record.ce_time_s is None or abs(record.ce_time_s - record.time_s) < 1.0:
+        return ""
+    try:
+        said = datetime.fromtimestamp(record.ce_time_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        said = f"{record.ce_time_s:g}s"
+    return f"by its writer's clock {said}{f', implausibly {record.skew}' if record.skew else ''}"
+
+
+def _runs(job: Job, at: Mapping[Any, float], clocks: Mapping[Any, str]) -> list[Run]:
     runs = []
     for n in sorted({*job.attempts, *job.runnings, *job.ends}):
         begun = [at[one] for one in job.attempts.get(n, ())]
@@ -147,9 +167,16 @@ def _runs(job: Job, at: Mapping[Any, float]) -> list[Run]:
         runs.append(Run(
             n, min(seen), running_s, at[end[0]] if end else None,
             end[0].outcome if end else "", end[1].cause if end else "",
-            base.order if base else None, tuple(_told(job, n, record, end)),
+            base.order if base else None, (*_told(job, n, record, end), *_doubts(job, n, end, clocks)),
         ))  # fmt: skip
     return runs
+
+
+def _doubts(
+    job: Job, n: int, end: tuple[r.Ended, f.AttemptEnded] | None, clocks: Mapping[Any, str]
+) -> Iterable[str]:  # fmt: skip
+    registers = [*job.attempts.get(n, ()), *([job.runnings[n]] if n in job.runnings else []), *([end[0]] if end else [])]
+    return (f"{r.register_name(one)} {clocks[one]}" for one in registers if clocks[one])
 
 
 def _told(
@@ -169,14 +196,14 @@ def _told(
         yield f"its end by the word of {end[0].writer}"
 
 
-def _marks(job: Job, at: Mapping[Any, float], removed: set[str]) -> list[Mark]:
+def _marks(job: Job, at: Mapping[Any, float], removed: set[str], clocks: Mapping[Any, str]) -> list[Mark]:
     found = []
     for one in (one for each in job.checkpoints.values() for one in each):
         fact = job.checkpoint(one.n, one.id)
         if fact is not None:
             gone = job.names[one].decode() in removed
             savepoint = fact.kind is f.CheckpointKind.SAVEPOINT
-            found.append(Mark(one.n, one.id, at[one], savepoint, fact.location, gone))
+            found.append(Mark(one.n, one.id, at[one], savepoint, fact.location, gone, clocks[one]))
     return sorted(found, key=lambda mark: (mark.at_s, mark.n, mark.id))
 
 

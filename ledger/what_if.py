@@ -32,7 +32,7 @@ class Drop:
     offset: int = 0
 
     def __str__(self) -> str:
-        return f"{self.key.decode()}@{self.offset}" if self.key else self.event_id
+        return f"{_text(self.key)}@{self.offset}" if self.key else self.event_id
 
 
 def parse(text: str) -> Drop:
@@ -41,7 +41,8 @@ def parse(text: str) -> Drop:
     if found is None:
         raise UsageError(f"Not a change to the log: {text[:200]!r}.", hint=f"There is {FORMS}.")
     if place := _PLACE.match(found[1]):
-        return Drop(key=place[1].encode(), offset=int(place[2]))
+        # A key may be any bytes; in an argument those that are no UTF-8 are surrogates.
+        return Drop(key=place[1].encode("utf-8", "surrogateescape"), offset=int(place[2]))
     return Drop(event_id=found[1])
 
 
@@ -72,7 +73,7 @@ def without(source: Source, drops: Sequence[Drop]) -> Without:
             rest.apply(left, tell_touched=False)
     for drop in drops:
         if drop in unseen:
-            what = f"at offset {drop.offset} with the key {drop.key.decode()}" if drop.key else f"of the event {drop}"
+            what = f"at offset {drop.offset} with the key {_text(drop.key)}" if drop.key else f"of the event {drop}"
             hint = "jobledger history JOB -o wide lists events and offsets; with --as-of 0s those in the archive too."
             raise NotFound(f"There is no record {what} in {source.topics.events}.", hint=hint)
     lines = [history_record(source, record) for record in dropped]
@@ -95,3 +96,7 @@ def _fits(source: Source, drop: Drop, record: Record) -> bool:
 def _is_of(line: HistoryRecord, job_id: str) -> bool:
     named = parse_key(line.key.encode())
     return named is not None and named[0] == job_id
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")

@@ -5,37 +5,25 @@ Every function imports what it makes, so that a command loads only what it needs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import EntryPoint, distributions, entry_points
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.adapters.clock import SystemClock
 from ledger.config import Config, read_secret
 from ledger.core.outside import OUTSIDE
 from ledger.core.registers import is_job_id
 from ledger.errors import ConfigError
-from ledger.identity import instance, versions, whoami
-from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Record, Runner, TopicPartition
+from ledger.identity import whoami
+from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Runner
 
 if TYPE_CHECKING:
     from ledger.adapters.kafka.sender import KafkaSender
     from ledger.adapters.runners.subprocess.sender import KafkaEventSender
     from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-    from ledger.archive.archive import Archive
-    from ledger.archive.archiving import PartitionShape
-    from ledger.archive.decoding import Decoded
-    from ledger.archive.objects import ObjectStore
-    from ledger.archive.querying import Queries
-    from ledger.archive.restoring import Restoring
-    from ledger.archive.status import Progress
-    from ledger.bundling import About, Bundle
-    from ledger.core.moment import Moment, Places
     from ledger.notifying import Deliver, Notifier
-    from ledger.past import Archived, Sealed
     from ledger.reading import Progressed, Source
 
 RUNNERS = "jobledger.runners"  # the entry point group of plug-ins
@@ -94,7 +82,7 @@ def leadership(config: Config, role: str, force: bool = False) -> Leadership:
 def _leadership(config: Config, role: str) -> Leadership:
     if config.leadership.adapter == "zookeeper":
         zookeeper, path = _zookeeper(config, role)
-        with _extra("zookeeper"):
+        with of_extra("zookeeper"):
             from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
         return ZooKeeperLeadership(zookeeper, path, who=whoami(), clock=clock())
     if config.leadership.adapter == "kafka":
@@ -114,7 +102,7 @@ def candidates(config: Config, role: str) -> list[Candidate]:
     Raises: Unreachable if the election does not answer; as `leadership`."""
     if config.leadership.adapter == "zookeeper":
         zookeeper, path = _zookeeper(config, role)
-        with _extra("zookeeper"):
+        with of_extra("zookeeper"):
             from ledger.adapters.zookeeper.leadership import candidates as in_zookeeper
         return in_zookeeper(zookeeper, path, clock=clock())
     if config.leadership.adapter == "kafka":
@@ -137,7 +125,7 @@ def _zookeeper(config: Config, role: str) -> tuple[ZooKeeperSettings, str]:
 
 
 @contextmanager
-def _extra(name: str) -> Iterator[None]:
+def of_extra(name: str) -> Iterator[None]:
     """Around the import of what an extra brings. Raises: ConfigError that names it."""
     try:
         yield
@@ -151,188 +139,12 @@ def blobs(config: Config) -> BlobStore:
     if config.blobs.adapter == "s3":
         from ledger.storing import s3_settings
 
-        with _extra("s3"):
+        with of_extra("s3"):
             from ledger.adapters.s3.blobs import S3Blobs
         return S3Blobs(s3_settings(config.blobs, "blobs"))
     from ledger.adapters.local.blobs import FileBlobs
 
     return FileBlobs(config.dir / "blobs")
-
-
-def objects(config: Config) -> ObjectStore:
-    """What the archive lies in. Raises: as `blobs`; ConfigError if there is to be no archive."""
-    if config.archive.adapter == "s3":
-        from ledger.storing import s3_settings
-
-        with _extra("s3"):
-            from ledger.adapters.s3.objects import S3Objects
-        return S3Objects(s3_settings(config.archive, "archive"))
-    if not config.archive.adapter:
-        raise ConfigError("This ledger has no archive.", hint="Set LEDGER_ARCHIVE__ADAPTER=file (or s3)")
-    from ledger.adapters.local.objects import FolderObjects
-
-    return FolderObjects(config.dir / "archive")
-
-
-def archive(config: Config) -> Archive:
-    """Raises: as `objects`; ConfigError if what it needs is not installed."""
-    with _extra("archive"):
-        from ledger.archive.archive import Archive
-    from ledger.adapters.cloudevents import rfc3339
-
-    return Archive(objects(config), instance("archiver"), lambda: rfc3339(clock().time()))
-
-
-@contextmanager
-def queries(config: Config, bundled: Path | None = None) -> Iterator[Queries]:
-    """The archive, or a bundle, to be asked in SQL. Raises: as `archive` and `bundle`, and as `querying.opened`."""
-    with _extra("duckdb"):
-        from ledger.archive.querying import opened
-    from ledger.archive.status import sure_from_s
-
-    if bundled is None:
-        lag_s = _lag_s(config)
-        asked = opened(archive(config), config.topics, lambda found: sure_from_s(found, lag_s[found[0].topic]))
-    else:
-        given = bundle(bundled)
-        sure = given.archived
-        asked = opened(
-            given.archive, given.about, lambda found: sure[found[0].topic, found[0].partition].sure_from_s
-        )
-    with asked as made:
-        yield made
-
-
-def archiving(config: Config) -> tuple[ObjectStore, Callable[[Record], Decoded]]:
-    """What a task of the archiver needs, made where it is performed."""
-    from ledger.adapters import avro, cloudevents
-    from ledger.archive.decoding import decoded
-
-    return objects(config), lambda record: decoded(record, avro, cloudevents)
-
-
-def archived_partitions(config: Config) -> dict[TopicPartition, PartitionShape]:
-    """The partitions that an archive keeps, as they are now. Raises: as `event_log`; Unreachable."""
-    from ledger.adapters.kafka.cluster import EARLIEST, Cluster
-    from ledger.archive.archiving import PartitionShape
-
-    cluster, topics = Cluster(config.client()), (config.topics.events, config.topics.recovery)
-    shapes = cluster.shape(topics)
-    places = [(topic, n) for topic in topics for n in range(shapes[topic].partitions)]
-    begins, ends = cluster.ends(places, EARLIEST), cluster.ends(places)
-    return {place: PartitionShape(shapes[place[0]].id, begins[place], ends[place]) for place in places}
-
-
-def archive_progress(config: Config) -> list[Progress]:
-    """Raises: as `archive` and `archived_partitions`."""
-    from ledger.adapters.kafka.oldest import first_times
-    from ledger.archive.status import progress
-
-    return progress(
-        archive(config), archived_partitions(config), lambda begin: first_times(config.client(), begin), _lag_s(config),
-        clock().time(),
-    )  # fmt: skip
-
-
-def restoring(config: Config, told: Callable[[str], object]) -> Restoring:
-    """Raises: as `archive` and `event_log`."""
-    from ledger.adapters import avro
-    from ledger.adapters.kafka.restoring import KafkaTarget
-
-    kept, target = archive(config), KafkaTarget(config.client(), config.topic_settings())
-    from ledger.archive.restoring import Restoring
-
-    keep = config.projector.restore_points
-    return Restoring(kept, target, event_log(config), avro, clock(), keep=keep, told=told)
-
-
-def past(config: Config, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Places]:
-    """The ledger as it was at a moment. Raises: as `past.as_of`, and as `archive` if there is to be one."""
-    from ledger.past import as_of
-
-    return as_of(source, moment, _archived(config), _lag_s(config), thin)
-
-
-def _archived(config: Config) -> Archived:
-    """What the archive has, nothing if there is to be none. Raises: as `archive`."""
-    from ledger.past import Sealed, Span
-
-    archived: dict[TopicPartition, Sealed] = {}
-    if config.archive.adapter:
-        from ledger.archive.status import sure_from_s
-
-        kept, lag_s = archive(config), _lag_s(config)
-        for topic, partition in kept.places():
-            if topic in lag_s and (manifests := list(kept.manifests(topic, partition))):
-                sure = sure_from_s(manifests, lag_s[topic])
-                spans = [Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
-                read = partial(kept.records, topic, partition)
-                snapshot = partial(_snapshot, kept, topic, partition)
-                archived[topic, partition] = Sealed(manifests[-1].next, sure, read, spans, snapshot)
-    return archived
-
-
-def _snapshot(
-    archive: Archive, topic: str, partition: int, end: int
-) -> tuple[int, Callable[[], Iterator[Record]]] | None:
-    from ledger.archive.snapshots import latest
-
-    found = latest(archive, topic, partition, end)
-    return None if found is None else (found.next, found.records)
-
-
-def snapshots(config: Config) -> Iterator[tuple[str, int, int]]:
-    """Makes one of each partition that the archive has; (topic, partition, next) of each. Raises: as `snapshots.make`."""
-    from ledger.adapters import avro
-    from ledger.archive import snapshots
-
-    kept, (_, decoded) = archive(config), archiving(config)
-    thin_recovery = partial(snapshots.thin_recovery, decode=avro.decode)
-    same_entries = partial(snapshots.same_entries, decode=avro.decode)
-    for topic, partition in kept.places():
-        recovery = topic == config.topics.recovery
-        thin, same = (thin_recovery, same_entries) if recovery else (snapshots.thin_events, snapshots.same_registers)
-        if made := snapshots.make(kept, topic, partition, thin, decoded, same):
-            yield topic, partition, made.next
-
-
-def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, jobs: Sequence[str], reason: str) -> int:
-    """Writes the ledger as it was into an empty store; the number of records. then, cut: as `past` gives them.
-
-    Raises: as `bundling.write`, `archive`."""
-    with _extra("archive"):
-        from ledger import bundling
-    from ledger.adapters import avro, cloudevents
-    from ledger.archive.decoding import decoded
-
-    now_s = clock().time()
-    why = bundling.Why(cloudevents.rfc3339(now_s), whoami(), reason, config.shown(), versions())
-    return bundling.write(
-        store, then, cut, jobs, why, lambda record: decoded(record, avro, cloudevents), _archived(config), _lag_s(config),
-        now_s,
-    )  # fmt: skip
-
-
-def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
-    """Opens one. No server is asked, and no settings are. Raises: UsageError."""
-    with _extra("archive"):
-        from ledger import bundling
-    from ledger.adapters import avro, cloudevents
-    from ledger.adapters.local.zipped import ZipObjects
-    from ledger.reading import Source
-    from ledger.recorded import ThenClock
-
-    def source(log: EventLog, about: About) -> Source:
-        made = Source(log, about, avro, cloudevents, ThenClock(clock(), about.made_at_s), keep=about.keep)
-        return made if progressed is None else replace(made, progressed=progressed)
-
-    return bundling.read(ZipObjects(path), source)
-
-
-def _lag_s(config: Config) -> dict[str, float]:
-    """For how long each topic that is archived keeps everything."""
-    topics = config.topics
-    return {topics.events: topics.min_compaction_lag_s, topics.recovery: topics.recovery_min_compaction_lag_s}
 
 
 def runners(config: Config) -> dict[str, Runner]:
@@ -400,11 +212,18 @@ def preload(config: Config) -> None:
 
     Raises: ConfigError if it is not installed."""
     if config.blobs.adapter == "s3":
-        with _extra("s3"):
+        with of_extra("s3"):
             from ledger.adapters.s3.client import preload as preload_s3
         preload_s3()
 
 
 def world(config: Config) -> tuple[dict[str, Runner], BlobStore]:
-    """What a task of the reconciler needs, made where it is performed."""
-    return runners(config), blobs(config)
+    """What a task of the reconciler needs, made where it is performed: what a pin holds is spared there."""
+    if not config.archive.adapter:
+        return runners(config), blobs(config)
+    from ledger import sparing, wiring_pins
+
+    held_by = wiring_pins.held_by(config)
+    # It is a runner: what it does not say itself, the one within says.
+    spared: dict[str, Any] = {name: sparing.SparingRunner(one, held_by) for name, one in runners(config).items()}
+    return spared, sparing.SparingBlobs(blobs(config), held_by)

@@ -61,7 +61,7 @@ class Mirror:
         deadline = time.monotonic() + timeout_s
         while behind := [(r.isolation, place) for r in (self._all, self._committed) for place in self.places
                          if r.position[place] < ends[place]]:  # fmt: skip
-            assert time.monotonic() < deadline, f"not read to the end: {behind}"
+            assert time.monotonic() < deadline, f"not within {timeout_s} s read to the end: {behind}"
             self.take()
         return self
 

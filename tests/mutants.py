@@ -30,7 +30,7 @@ from ledger.core.registers import parse_claim
 from ledger.disposing import savepoints as saved
 from ledger.errors import Fenced
 from ledger.ports import Event, EventLog, Leadership, MemoryRecord, Writer
-from ledger.roles.flows import Flows
+from ledger.roles.flow_steps import FlowSteps
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler
 from ledger.roles.term import Term
@@ -333,11 +333,11 @@ def lease_from_suspension(p: Patches) -> None:
 def no_settling(p: Patches) -> None:
     """The reconciler goes on without a word of the runner about the attempt before: neither fenced nor asked."""
 
-    def fence(self: Flows, entry: Any, memory: Any, n: int) -> Any:
+    def fence(self: FlowSteps, entry: Any, memory: Any, n: int) -> Any:
         return []
         yield
 
-    p.set(Flows, "_fence", fence)
+    p.set(FlowSteps, "_fence", fence)
     p.set(plan, "_settled", lambda entry, known, covered: True)
 
 
@@ -376,7 +376,7 @@ def gc_reads_before_it_lists(p: Patches) -> None:
     def look(source: Any, runners: Any, blobs: Any, grace_s: float) -> Any:
         read = collecting._Read(source)
         things, silent = collecting._listed(runners, blobs)
-        judged = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s)
+        judged = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s, {})
         return collecting.Found(judged.orphans, judged.spared, judged.young, silent, read.as_of), things, read
 
     def collect(source: Any, runners: Any, blobs: Any, evidence: Any, grace_s: float = collecting.GRACE_S) -> Any:
@@ -395,8 +395,8 @@ def gc_without_grace(p: Patches) -> None:
     """However young it is, what nobody refers to is garbage."""
     plain = garbage.judge
 
-    def judge(lying: Any, claims: Any, read_to: Any, grace_s: float, log_age_s: float) -> Any:
-        return plain(lying, claims, read_to, 0.0, log_age_s)
+    def judge(lying: Any, claims: Any, read_to: Any, grace_s: float, log_age_s: float, held: Any) -> Any:
+        return plain(lying, claims, read_to, 0.0, log_age_s, held)
 
     p.set(garbage, "GRACE_MIN_S", 0.0)
     p.set(garbage, "judge", judge)

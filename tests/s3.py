@@ -106,7 +106,7 @@ def versitygw() -> str:
                 capture_output=True, text=True, check=False, timeout=BUILD_S,
             )  # fmt: skip
             if done.returncode != 0:
-                pytest.fail(f"go install {VERSITYGW}: {done.stderr.strip()[-2000:]}")
+                pytest.fail(f"not within {BUILD_S:g} s: go install {VERSITYGW}: {done.stderr.strip()[-2000:]}")
             Path(built, "versitygw").replace(program)
     return str(program)
 
@@ -138,7 +138,7 @@ class RealS3:
         while not _answers(self._port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                pytest.fail(f"versitygw does not come up: {(self.folder / 'log').read_text()[-2000:]}")
+                pytest.fail(f"not within {READY_S:g} s: versitygw is up: {(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.05)
 
     def kill(self) -> None:

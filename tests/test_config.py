@@ -219,6 +219,7 @@ def test_the_size_of_topics_depends_on_whose_kafka_it_is(tmp_path: Path) -> None
 
 def test_defaults_of_topics_are_those_of_the_adapter(tmp_path: Path) -> None:
     assert load_config(tmp_path).topic_settings() == TopicSettings()
+    assert load_config(tmp_path, archive={"adapter": "file"}).topic_settings() == TopicSettings(anchors=True)
 
 
 def test_names_of_topics_have_the_prefix() -> None:

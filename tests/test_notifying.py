@@ -285,7 +285,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     stat = Path(f"/proc/{pid.read_text()}/stat")
     deadline = time.monotonic() + 30
     while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
-        assert time.monotonic() < deadline, "its child lives on"
+        assert time.monotonic() < deadline, "its child lives on: it did not go, not within 30 s"
         time.sleep(0.05)
 
 

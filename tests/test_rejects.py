@@ -128,8 +128,9 @@ def test_a_reject_survives_the_topic() -> None:
 
 @given(
     st.builds(
-        Reject, topic=st.text(), partition=st.integers(0), offset=st.integers(0), key=st.none() | st.binary(),
-        value_head=st.none() | st.binary(), sha256=st.text(), size=st.integers(0), reason=st.text(),
+        Reject, topic=st.text(), partition=st.integers(0, 2**31), offset=st.integers(0, 2**63 - 1),
+        key=st.none() | st.binary(), value_head=st.none() | st.binary(), sha256=st.text(),
+        size=st.integers(0, 2**63 - 1), reason=st.text(),
         headers=st.lists(st.tuples(st.text(), st.binary())).map(tuple), time_ms=st.integers(0, 2**42),
     )
 )  # fmt: skip

@@ -5,24 +5,40 @@ One JSON object a line, so that a file grows by appending, and each line can be 
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
+from ledger.core import anchors
+from ledger.core.anchors import Anchor, Kept
 from ledger.core.chain import Head
 from ledger.errors import ConfigError, UsageError
 
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+
+class Signer(Protocol):
+    """A private key (adapters/ed25519)."""
+
+    @property
+    def key(self) -> str:
+        """The fingerprint of the public key that belongs to it, hex."""
+
+    def sign(self, data: bytes) -> bytes: ...
 
 
-def append(path: Path, heads: Iterable[Head]) -> None:
-    """Durably. Raises: ConfigError if the file can't be written."""
-    lines = "".join(json.dumps(head._asdict(), sort_keys=True) + "\n" for head in heads)
+def made(head: Head, signer: Signer | None = None) -> Anchor:
+    """The anchor of a head, signed if there is a key."""
+    return Anchor(head) if signer is None else Anchor(head, signer.key, signer.sign(anchors.signed_bytes(head)).hex())
+
+
+def append(path: Path, kept: Iterable[Anchor]) -> None:
+    """Durably, on lines of their own, whatever the file ended with. Raises: ConfigError if the file can't be written."""
+    lines = b"".join(anchors.encode(anchor) + b"\n" for anchor in kept)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
+        with path.open("a+b") as file:
+            if lines and file.tell():
+                file.seek(-1, os.SEEK_END)
+                lines = lines if file.read(1) == b"\n" else b"\n" + lines
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())
@@ -30,23 +46,19 @@ def append(path: Path, heads: Iterable[Head]) -> None:
         raise ConfigError(f"Can't write anchors to {path}: {error}") from error
 
 
-def read(path: Path) -> list[Head]:
+def read(path: Path) -> list[Kept]:
     """Raises: UsageError if there is no such file, or a line of it is no anchor. None is left out: an anchor that was
     damaged is one that proves nothing any more, and that must be known."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"Can't read anchors from {path}: {error}") from error
-    return [_head(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
-
-
-def _head(line: str, where: str) -> Head:
-    try:
-        plain = json.loads(line)
-        head = Head(**plain)
-        kinds = [type(value) for value in head]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is no anchor: {error}") from error
-    if kinds != [str, int, int, str, int, str] or head.sequence < 0 or head.next < 0 or not _SHA256.match(head.sha256):
-        raise UsageError(f"{where} is no anchor: not topic, partition, sequence, sha256, next, topic_id as they must be.")
-    return head
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                found.append(Kept(anchors.decode(line), where))
+            except ValueError as error:
+                raise UsageError(f"{where} is no anchor: {error}") from error
+    return found

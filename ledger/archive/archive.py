@@ -12,9 +12,10 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ledger.archive import chains, notes, parquet
-from ledger.archive.chains import Chain, Joined
+from ledger.archive.chains import Chain
+from ledger.archive.gone import EXPIRED, Gone
 from ledger.archive.objects import ObjectStore
-from ledger.archive.segments import Segment, manifest_name, manifests_prefix
+from ledger.archive.segments import Leaf, Segment, manifest_name, manifests_prefix, unpack
 from ledger.core import merkle
 from ledger.core.chain import NOTE, Head, Manifest, decode, head_of
 from ledger.errors import LedgerError, TemporaryError
@@ -125,16 +126,33 @@ class Archive:
         if manifest.is_note:
             return []
         place = manifest.topic, manifest.partition
-        joined = self._joined(manifest)
-        data = None if joined else self.store.read(manifest.records)
-        if data is None and joined is None and self.chain(*place):  # it may have been joined since the chain was read
-            joined = self._joined(manifest)
-        if joined is not None:
-            return self._open(joined).records(*place, manifest.first, manifest.next)
-        if data is None or sha256(data).hexdigest() != manifest.records_sha256:
-            wrong = "is missing" if data is None else "is not what its manifest says"
-            raise LedgerError(f"{manifest.records} {wrong}.", hint="Run: jobledger audit verify")
-        return parquet.read(data, manifest.topic, manifest.partition)
+        known = self._chains.get(place)
+        opened = self._open(known, manifest) if known is not None else None
+        if opened is None:  # it may have been joined or rewritten since the chain was read
+            chain = self.chain(*place)
+            opened = self._open(chain, manifest)
+            if opened is None:
+                raise LedgerError(f"{chain.object_of(manifest).name} is missing.", hint="Run: jobledger audit verify")
+        return opened.records(*place, manifest.first, manifest.next)
+
+    def leaves(self, manifest: Manifest) -> list[Leaf]:
+        """What was sealed, record by record, also of what has expired since. Raises: as `records`."""
+        if manifest.is_note:
+            return []
+        place = manifest.topic, manifest.partition
+        chain = self._chains.get(place) or self.chain(*place)
+        one = chain.joined_of(manifest.sequence) or manifest
+        if (data := chains.read(self.store, one.leaves)) is None:  # it may have been joined since the chain was read
+            one = self.chain(*place).joined_of(manifest.sequence) or manifest
+            data = chains.read(self.store, one.leaves)
+        if data is None or sha256(data).hexdigest() != one.leaves_sha256:
+            wrong = "is missing" if data is None else "is not what was sealed"
+            raise LedgerError(f"{one.leaves} {wrong}.", hint="Run: jobledger audit verify")
+        return [leaf for leaf in unpack(data) if manifest.first <= leaf.offset < manifest.next]
+
+    def expired(self, topic: str, partition: int) -> list[Gone]:
+        """What notes say has expired, in their order, each by namespace."""
+        return [gone for note in self.chain(topic, partition).rewritten for gone in note.gone if gone.why == EXPIRED]
 
     def files(self, topic: str, partition: int) -> list[File]:
         """The Parquet files that hold the records of a partition, each once, in order of their offsets.
@@ -143,36 +161,35 @@ class Archive:
         chain, found = self.chain(topic, partition), dict[File, None]()
         for sequence, manifest in enumerate(chain.manifests):
             one = manifest or self._manifest(manifest_name(topic, partition, sequence))
-            joined = chain.joined_of(sequence)
-            if joined is not None:
-                found[File(topic, partition, joined.records, joined.records_sha256)] = None
-            elif not one.is_note:
-                found[File(topic, partition, one.records, one.records_sha256)] = None
+            if not one.is_note:
+                found[File(topic, partition, *chain.object_of(one))] = None
         return list(found)
 
     def file(self, file: File) -> bytes:
         """One of them, as it was sealed. Raises: LedgerError if it is not; TemporaryError if it was joined meanwhile."""
         data = chains.read(self.store, file.name)
         if data is None and file not in self.files(file.topic, file.partition):
-            raise TemporaryError(f"{file.name} was joined with others meanwhile.", hint="Ask again.")
+            raise TemporaryError(f"{file.name} was joined with others meanwhile, or rewritten.", hint="Ask again.")
         if data is None or sha256(data).hexdigest() != file.sha256:
             wrong = "is missing" if data is None else "is not what was sealed"
             raise LedgerError(f"{file.name} {wrong}.", hint="Run: jobledger audit verify")
         return data
 
-    def _joined(self, manifest: Manifest) -> Joined | None:
-        chain = self._chains.get((manifest.topic, manifest.partition))
-        return chain.joined_of(manifest.sequence) if chain else None
-
-    def _open(self, joined: Joined) -> parquet.Opened:
-        """Those that follow are most likely asked for next."""
-        if self._opened is None or self._opened[0] != joined.records_sha256:
-            data = chains.read(self.store, joined.records)
-            if data is None or sha256(data).hexdigest() != joined.records_sha256:
-                wrong = "is missing" if data is None else "is not what the note about it says"
-                raise LedgerError(f"{joined.records} {wrong}.", hint="Run: jobledger audit verify")
-            self._opened = joined.records_sha256, parquet.Opened(data)
-        return self._opened[1]
+    def _open(self, chain: Chain, manifest: Manifest) -> parquet.Opened | None:
+        """None: it is missing. Of what was joined those that follow are most likely asked for next."""
+        named = chain.object_of(manifest)
+        if self._opened is not None and self._opened[0] == named.sha256:
+            return self._opened[1]
+        data = chains.read(self.store, named.name)
+        if data is None:
+            return None
+        if sha256(data).hexdigest() != named.sha256:
+            raise LedgerError(f"{named.name} is not what its manifest, or a note about it, says.",
+                              hint="Run: jobledger audit verify")  # fmt: skip
+        opened = parquet.Opened(data)
+        if chain.joined_of(manifest.sequence) is not None:
+            self._opened = named.sha256, opened
+        return opened
 
     def _manifest(self, name: str) -> Manifest:
         try:

@@ -7,6 +7,7 @@ that nobody names.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ log = structlog.get_logger("ledger.archive")
 TAKE_S = 0.5
 PAUSE_S = 2.0
 FAILURES_MAX = 30  # in a row; then the process ends and its supervisor begins anew
+CHORE_FAILURES = 3  # in a row; then it is an error, and no more a warning
 
 
 class PartitionShape(NamedTuple):
@@ -61,17 +63,30 @@ class SegmentStream(Protocol):
     def close(self) -> None: ...
 
 
+class Chore(NamedTuple):
+    """What an archiver does beside its work. every_s: seconds from the end of one time to the next."""
+
+    name: str
+    every_s: float
+    do: Callable[[], object]
+
+
 class Archiver:
-    """One archiver. shapes: asks for all partitions that are to be archived. beside, beside_every_s: what else it does, now
-    and then, while all is well; what goes wrong there is told, and keeps nothing from being archived."""
+    """One archiver. shapes: asks for all partitions that are to be archived. chores: done one after the other, while all is
+    well; what goes wrong there is told, and keeps nothing from being archived.
+
+    To be seen from any thread: heads (where each chain ends; {} while it does not know), records, newest_s,
+    failing."""
 
     def __init__(
         self, archive: Archive, stream: SegmentStream, shapes: Callable[[], Mapping[TopicPartition, PartitionShape]],
-        clock: Clock, beside: Callable[[], object] | None = None, beside_every_s: float = 3600.0,
+        clock: Clock, chores: Sequence[Chore] = (),
     ) -> None:  # fmt: skip
         self._archive, self._stream, self._shapes, self._clock = archive, stream, shapes, clock
-        self._do_beside, self._beside_every_s = beside, beside_every_s
-        self._beside_at = clock.monotonic()
+        self._chores = {chore: clock.monotonic() for chore in chores}  # when each is due
+        self.failing: dict[str, int] = {chore.name: 0 for chore in chores}  # how often each failed, in a row
+        self.records = Counter[TopicPartition]()  # that this one has sealed
+        self.newest_s: dict[TopicPartition, float] = {}  # append time of the newest of them, seconds since the epoch
         self._topic_ids: dict[TopicPartition, str] = {}
         self.heads: dict[TopicPartition, Head] = {}
 
@@ -87,7 +102,7 @@ class Archiver:
                         self.begin()
                     self.step()
                     failures = 0
-                    self._beside()
+                    self._do_chores()
                 except Overtaken as error:
                     log.info("overtaken", why=str(error))
                     self.heads = {}
@@ -121,19 +136,29 @@ class Archiver:
                 raise Overtaken(f"{topic}[{partition}] was read from {segment.first} on, and is sealed up to "
                                 f"{self.heads[place].next}.")  # fmt: skip
             self.heads[place] = self._archive.seal(self.heads[place], self._topic_ids[place], segment)
+            self.records[place] += segment.count
+            self.newest_s[place] = segment.greatest_timestamp_ms / 1000
             count += segment.count
         if count:
             log.info("sealed", records=count)
         return count
 
-    def _beside(self) -> None:
-        if self._do_beside is None or self._clock.monotonic() < self._beside_at:
-            return
-        try:
-            self._do_beside()
-        except LedgerError as error:
-            log.warning("not_compacted", why=str(error))
-        self._beside_at = self._clock.monotonic() + self._beside_every_s
+    def _do_chores(self) -> None:
+        for chore, due in self._chores.items():
+            if self._clock.monotonic() < due:
+                continue
+            times = self.failing[chore.name]
+            try:
+                chore.do()
+            except LedgerError as error:
+                times = self.failing[chore.name] = times + 1
+                tell = log.error if times >= CHORE_FAILURES else log.warning
+                tell("chore_failed", chore=chore.name, times=times, why=str(error))
+            else:
+                self.failing[chore.name] = 0
+                if times:
+                    log.warning("chore_done_again", chore=chore.name, times=times)
+            self._chores[chore] = self._clock.monotonic() + chore.every_s
 
 
 def _must_be_the_same(head: Head, shape: PartitionShape) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ledger.core.facts import LeaderClaimed, Progress
 from ledger.core.published import headers_of
 from ledger.core.recovery import RecoveryEntry
+from ledger.core.redaction import is_redacted
 from ledger.core.registers import PROGRESS_KEY, parse_claim, parse_key, register_name
 from ledger.plain import to_plain
 from ledger.ports import Codec, Envelope, Record
@@ -66,6 +67,8 @@ def _fact(record: Record, codec: Codec) -> tuple[object | None, str | None]:
     key, value = record.key(), record.value()
     if value is None:
         return None, None
+    if is_redacted(value):
+        return None, "the value is redacted"
     try:
         if key == _PROGRESS:
             return codec.decode(Progress, value), None

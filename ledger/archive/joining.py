@@ -15,6 +15,7 @@ from ledger import failpoints
 from ledger.archive import chains, notes, parquet
 from ledger.archive.archive import Archive, Overtaken
 from ledger.archive.chains import Chain, Joined
+from ledger.archive.gone import with_stubs
 from ledger.archive.segments import leaves_of, manifest_name, manifests_prefix, pack, store_object
 from ledger.core import merkle
 from ledger.core.chain import Manifest
@@ -56,9 +57,9 @@ class _Partition:
         self._archive, self._place = archive, (topic, partition)
 
     def compact(self, now_s: float) -> list[Compacted]:
-        made = {}
-        for run in _runs(self._chain(), (now_s - OVER_AFTER_S) * 1000):
-            for part in self._bounded(run):
+        made, chain = {}, self._chain()
+        for run in _runs(chain, (now_s - OVER_AFTER_S) * 1000):
+            for part in self._bounded(run, chain):
                 if (one := self._join(part)) is not None:
                     made[one.first_sequence] = len(part), sum(manifest.count for manifest in part)
         removed = self._clear(self._chain())
@@ -67,14 +68,14 @@ class _Partition:
     def _chain(self) -> Chain:
         return self._archive.chain(*self._place)
 
-    def _bounded(self, run: Sequence[Manifest]) -> Iterator[list[Manifest]]:
+    def _bounded(self, run: Sequence[Manifest], chain: Chain) -> Iterator[list[Manifest]]:
         part: list[Manifest] = []
         size = 0
         for manifest in run:
             if manifest.is_note:
                 part.append(manifest)
                 continue
-            data = chains.read(self._archive.store, manifest.records)
+            data = chains.read(self._archive.store, chain.object_of(manifest).name)
             if part and size + len(data or b"") > JOINED_BYTES_MAX:
                 yield part
                 part, size = [], 0
@@ -87,16 +88,19 @@ class _Partition:
         """None: it is not worth it, or another has done it meanwhile."""
         if sum(not manifest.is_note for manifest in run) < 2:
             return None
+        chain = self._chain()
+        if any(chain.joined_of(manifest.sequence) is not None for manifest in run):
+            return None
         try:
-            made = self._store(run)
+            made = self._store(run, chain)
         except LedgerError:
-            if self._chain().joined_of(run[0].sequence) is not None:
+            if self._moved(run, chain, self._chain()):
                 return None
             raise
         failpoints.hit("compact.stored")
         for _ in range(_TRIES):
             head = self._archive.head(*self._place)
-            if self._chain().joined_of(made.first_sequence) is not None:
+            if self._moved(run, chain, self._chain()):  # what was stored is not what would be read now
                 return None
             try:
                 self._archive.note(head, notes.JOINED, asdict(made))
@@ -106,7 +110,11 @@ class _Partition:
             return made
         raise LedgerError(f"{self._place[0]}[{self._place[1]}] is sealed so fast that nobody else gets a turn.")
 
-    def _store(self, run: Sequence[Manifest]) -> Joined:
+    def _moved(self, run: Sequence[Manifest], before: Chain, now: Chain) -> bool:
+        """Whether another has joined these manifests meanwhile, or rewritten what they seal."""
+        return any(not m.is_note and now.object_of(m) != before.object_of(m) for m in run)
+
+    def _store(self, run: Sequence[Manifest], chain: Chain) -> Joined:
         """Raises: LedgerError if anything is not as it was sealed, or does not come back as it was stored."""
         store, (topic, partition) = self._archive.store, self._place
         tables, leaves = [], []
@@ -114,16 +122,19 @@ class _Partition:
             if manifest.is_note:
                 notes.read_note(store, manifest)
                 continue
-            data = chains.read(store, manifest.records)
-            if data is None or sha256(data).hexdigest() != manifest.records_sha256:
-                raise LedgerError(f"{manifest.records} is not what its manifest says.", hint="Run: jobledger audit verify")
+            name, digest = chain.object_of(manifest)
+            data = chains.read(store, name)
+            if data is None or sha256(data).hexdigest() != digest:
+                raise LedgerError(f"{name} is not what its manifest, or a note about it, says.",
+                                  hint="Run: jobledger audit verify")  # fmt: skip
             try:
                 own = leaves_of(parquet.read(data, topic, partition))
+                if len(own) != manifest.count:
+                    own = with_stubs(own, self._archive.leaves(manifest), chain.absences)
             except ValueError:
                 own = []
             if merkle.root([leaf.hash for leaf in own]).hex() != manifest.root:
-                raise LedgerError(f"{manifest.records} holds other records than were sealed.",
-                                  hint="Run: jobledger audit verify")  # fmt: skip
+                raise LedgerError(f"{name} holds other records than were sealed.", hint="Run: jobledger audit verify")
             tables.append(data)
             leaves.append(pack(own))
         day, last = _day(run), run[-1]
@@ -141,16 +152,21 @@ class _Partition:
     def _clear(self, chain: Chain) -> list[tuple[Joined, int]]:
         """Drops what was joined: the objects first, then the manifests that name them. How many, of each run."""
         store, (topic, partition) = self._archive.store, self._place
-        kinds = (f"records/{topic}/{partition}/", f"leaves/{topic}/{partition}/", manifests_prefix(topic, partition))
+        kinds = (
+            *(f"{kind}/{topic}/{partition}/" for kind in ("records", "leaves", "rewritten")),
+            manifests_prefix(topic, partition),
+        )
         lying = {name for kind in kinds for name in store.names(kind)}
         found = []
         for one in chain.joined:
             run = [m for m in chain.manifests[one.first_sequence : one.last_sequence + 1] if m is not None]
             objects = [name for m in run if not m.is_note for name in (m.records, m.leaves)]
+            bases = set(objects)
+            objects += [again.object for again in chain.rewritten if again.records in bases]
             singles = [manifest_name(topic, partition, m.sequence) for m in run]
             gone = [name for name in (*objects, *singles) if name in lying]
             if gone:
-                self._must_be_sound(one)
+                self._must_be_sound(one, chain)
             for name in gone:
                 store.delete(name)
                 failpoints.hit("compact.deleted")
@@ -158,9 +174,9 @@ class _Partition:
                 found.append((one, len(gone)))
         return found
 
-    def _must_be_sound(self, one: Joined) -> None:
+    def _must_be_sound(self, one: Joined, chain: Chain) -> None:
         """Raises: LedgerError: what took the place of what is to be dropped is not what it was."""
-        for name, digest in ((one.records, one.records_sha256), (one.leaves, one.leaves_sha256)):
+        for name, digest in (chain.now(one.of_records), (one.leaves, one.leaves_sha256)):
             data = chains.read(self._archive.store, name)
             if data is None or sha256(data).hexdigest() != digest:
                 raise LedgerError(f"{name} is missing, or not what the note about it says.",

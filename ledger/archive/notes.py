@@ -2,7 +2,8 @@
 
 The note itself is an object, `notes/<topic>/<partition>/<digest>.json`, that its manifest names by hash. Kinds: `restored`
 (the topic is another one from here on, made anew from this archive), `joined` (a run of manifests and what they seal lies
-in other objects now). Source: docs/decisions/0030, 0031.
+in other objects now), `rewritten` (records expired, or values were redacted), `pinned` and `unpinned` (`pins`).
+Source: docs/decisions/0030, 0031, 0035, 0036.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from ledger.archive.objects import ObjectStore
 from ledger.core.chain import Manifest
 from ledger.errors import LedgerError, UsageError
 
-RESTORED, JOINED = "restored", "joined"
+RESTORED, JOINED, REWRITTEN = "restored", "joined", "rewritten"
+PINNED, UNPINNED = "pinned", "unpinned"
 
 
 def store_note(store: ObjectStore, topic: str, partition: int, kind: str, body: Mapping[str, Any]) -> tuple[str, str]:
@@ -41,6 +43,6 @@ def read_note(store: ObjectStore, manifest: Manifest) -> dict[str, Any]:
         raise LedgerError(f"{manifest.records} {wrong}.", hint="Run: jobledger audit verify")
     try:
         body = json.loads(data)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise LedgerError(f"{manifest.records} is no note: {error}", hint="Run: jobledger audit verify") from error
     return body if isinstance(body, dict) else {}

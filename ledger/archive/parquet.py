@@ -1,20 +1,26 @@
 """Records as a Parquet file: the raw bytes of each, and what they say.
 
-Columns: offset, timestamp (append time), key, value, headers: the record itself. The others are those of
+Columns: offset, timestamp (append time), key, value, headers: the record itself. value_sha256: of a redacted record the
+hash of its value, which is gone; null of any other, and not there in files of older versions. The others are those of
 `decoding.Decoded`. Rows are in offset order. Any reader of Parquet reads it, without this library.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import reduce
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledger.archive.decoding import Decoded
+from ledger.archive.redacted import RedactedRecord
 from ledger.core.published import headers_of
+from ledger.core.redaction import stand_in
 from ledger.ports import MemoryRecord, Record
 
 _HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
@@ -25,9 +31,16 @@ SCHEMA = pa.schema([
     ("job_id", pa.string()), ("register", pa.string()), ("fact", pa.string()),
     ("event_id", pa.string()), ("event_time", pa.timestamp("us", "UTC")), ("source", pa.string()),
     ("actor", pa.string()), ("sequence", pa.int64()), ("epoch", pa.int64()), ("body", pa.string()),
-    ("unreadable", pa.string()),
+    ("unreadable", pa.string()), ("value_sha256", pa.binary()),
 ])  # fmt: skip
 _RAW = ["offset", "timestamp", "key", "value", "headers"]
+_HASH = "value_sha256"
+#: What is not read out of the value. All other columns of a redacted record are emptied, `unreadable` says why.
+_BESIDE_VALUE = frozenset({
+    "offset", "timestamp", "key", "headers", "job_id", "register", "event_id", "event_time", "source", "actor", "sequence",
+    "epoch",
+})  # fmt: skip
+REDACTED = "the value is redacted"
 ROW_GROUP = 50_000  # rows of a joined file that are read at once
 _TIME_MAX_S = 9e9  # the year 2255: what a producer's clock claims beyond is no time that a column could hold
 
@@ -52,14 +65,25 @@ class Opened:
 
     def __init__(self, data: bytes) -> None:
         try:
-            table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(columns=_RAW)
-            if table.schema.names != _RAW or any(table.schema.field(n).type != SCHEMA.field(n).type for n in _RAW):
-                raise ValueError("other columns than those of an archive")
-            self._columns = [table.column(name) for name in _RAW]
-            self._columns[1] = self._columns[1].cast(pa.int64())
-            self._offsets: list[int] = self._columns[0].to_pylist()
+            file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+            self._take(file.read(columns=_raw(file)))
         except (pa.ArrowException, OSError, TypeError) as error:
             raise ValueError(f"not a Parquet file of the archive: {error}") from error
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Opened:
+        """Raises: ValueError; ArrowException."""
+        made = cls.__new__(cls)
+        made._take(table)
+        return made
+
+    def _take(self, table: pa.Table) -> None:
+        names = table.schema.names
+        if names not in (_RAW, [*_RAW, _HASH]) or any(table.schema.field(n).type != SCHEMA.field(n).type for n in names):
+            raise ValueError("other columns than those of an archive")
+        self._columns = [table.column(name) for name in names]
+        self._columns[1] = self._columns[1].cast(pa.int64())
+        self._offsets: list[int] = self._columns[0].to_pylist()
 
     def records(self, topic: str, partition: int, first: int | None = None, end: int | None = None) -> list[MemoryRecord]:
         """Those at offsets from `first` up to, not including, `end`. Raises: ValueError."""
@@ -72,6 +96,46 @@ class Opened:
             raise ValueError(f"not a Parquet file of the archive: {error}") from error
 
 
+def picked(
+    data: bytes, topic: str, partition: int, first: int, end: int, keys: Sequence[bytes]
+) -> list[MemoryRecord]:  # fmt: skip
+    """Of the records at offsets from `first` up to, not including, `end` those whose key begins with one of `keys`. Of a
+    row group by whose statistics there is none, nothing is read; of one where none is found, the keys alone.
+
+    Raises: ValueError if that is no such file."""
+    found: list[MemoryRecord] = []
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            if not _may_hold(file.metadata.row_group(group), first, end, keys):
+                continue
+            table = file.read_row_group(group, columns=["offset", "key"])
+            mask = pc.and_(pc.greater_equal(table["offset"], first), pc.less(table["offset"], end))
+            begins = [pc.starts_with(table["key"], key) for key in keys]
+            mask = pc.and_(mask, reduce(pc.or_, begins)).combine_chunks().fill_null(False)
+            if pc.any(mask).as_py():
+                opened = Opened.of(file.read_row_group(group, columns=_raw(file)).filter(mask))
+                found += opened.records(topic, partition)
+    except (pa.ArrowException, OSError, TypeError, KeyError) as error:
+        raise ValueError(f"not a Parquet file of the archive: {error}") from error
+    return found
+
+
+def _raw(file: pq.ParquetFile) -> list[str]:
+    """Files of older versions know of no redaction."""
+    return [*_RAW, _HASH] if _HASH in file.schema_arrow.names else _RAW
+
+
+def _may_hold(group: Any, first: int, end: int, keys: Sequence[bytes]) -> bool:
+    columns = {group.column(n).path_in_schema: group.column(n).statistics for n in range(group.num_columns)}
+    offsets, named = columns.get("offset"), columns.get("key")
+    if offsets is not None and offsets.has_min_max and (offsets.max < first or offsets.min >= end):
+        return False
+    if named is None or not named.has_min_max:
+        return True
+    return any(named.min[: len(key)] <= key and key <= named.max for key in keys)
+
+
 def join(files: Sequence[bytes]) -> bytes:
     """The rows of several files in one, all columns as they are. The same files give the same bytes."""
     tables = [pq.read_table(pa.BufferReader(data)) for data in files]
@@ -81,18 +145,50 @@ def join(files: Sequence[bytes]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _record(topic: str, partition: int, offset: int, at_ms: int, key: Any, value: Any, headers: Any) -> MemoryRecord:
+def rewrite(data: bytes, gone: Collection[int], redacted: Collection[int]) -> bytes:
+    """The same rows without those at the offsets that are gone, and without the values of those that are redacted: nothing
+    that was read out of them is left, but for their hash. The same file and offsets give the same bytes."""
+    table = pq.read_table(pa.BufferReader(data))
+    if _HASH not in table.schema.names:
+        table = table.append_column(SCHEMA.field(_HASH), pa.nulls(len(table), SCHEMA.field(_HASH).type))
+    offsets = table.column("offset").to_pylist()
+    hit = [offset in redacted for offset in offsets]
+    if any(hit):
+        values, hashes = table.column("value").to_pylist(), table.column(_HASH).to_pylist()
+        named = [sha256(v).digest() if at and v is not None else h for at, v, h in zip(hit, values, hashes, strict=True)]
+        put = {_HASH: pa.array(named, SCHEMA.field(_HASH).type)}
+        mask = pa.array(hit)
+        for name in set(table.schema.names) - _BESIDE_VALUE - {_HASH}:
+            kind = table.schema.field(name).type
+            new = pa.scalar(REDACTED if name == "unreadable" else None, kind)
+            put[name] = pc.if_else(mask, new, table.column(name))
+        for name, column in put.items():
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+    kept = table.filter(pa.array([offset not in gone for offset in offsets], pa.bool_()))
+    sink = pa.BufferOutputStream()
+    pq.write_table(kept, sink, compression="zstd", write_page_checksum=True, row_group_size=ROW_GROUP)
+    return bytes(sink.getvalue())
+
+
+def _record(
+    topic: str, partition: int, offset: int, at_ms: int, key: Any, value: Any, headers: Any, hashed: bytes | None = None
+) -> MemoryRecord:
     pairs = tuple((header["name"], header["value"]) for header in headers or ())
+    if hashed is not None and value is None:
+        return RedactedRecord(topic, partition, offset, key, stand_in(hashed), pairs, at_ms, hashed)
     return MemoryRecord(topic, partition, offset, key, value, pairs, at_ms)
 
 
 def _row(record: Record, said: Decoded) -> dict[str, Any]:
     time_s = said.event_time_s
+    hashed = record.value_sha256 if isinstance(record, RedactedRecord) else None
     return {
-        "offset": record.offset(), "timestamp": record.timestamp()[1], "key": record.key(), "value": record.value(),
+        "offset": record.offset(), "timestamp": record.timestamp()[1], "key": record.key(),
+        "value": None if hashed is not None else record.value(), _HASH: hashed,
         "headers": [{"name": name, "value": value} for name, value in headers_of(record)],
         "job_id": said.job_id, "register": said.register, "fact": said.fact, "event_id": said.event_id,
         "event_time": int(time_s * 1e6) if time_s is not None and abs(time_s) < _TIME_MAX_S else None,
         "source": said.source, "actor": said.actor, "sequence": said.sequence, "epoch": said.epoch,
-        "body": said.body, "unreadable": said.unreadable,
+        "body": None if hashed is not None else said.body,
+        "unreadable": REDACTED if hashed is not None else said.unreadable,
     }  # fmt: skip

@@ -1,7 +1,8 @@
 """A proof that one record lies in the archive, which anybody can check against an anchor without this library.
 
 It holds the record, the way from its leaf to the root that its manifest swears, and the manifests from that one up to the
-head of its chain, each of which names the hash of the one before. docs/check_proof.py checks it.
+head of its chain, each of which names the hash of the one before. docs/check_proof.py checks it. Of a redacted record it
+holds the hash of the value in place of the value.
 """
 
 from __future__ import annotations
@@ -11,45 +12,51 @@ from collections.abc import Callable
 from typing import Any
 
 from ledger.archive.archive import Archive
+from ledger.archive.redacted import RedactedRecord
+from ledger.archive.redacting import Place, missing, must_be_id, unknown_event
 from ledger.archive.segments import leaves_of
 from ledger.core import merkle
 from ledger.core.published import headers_of
-from ledger.errors import NotFound
 from ledger.ports import Record
 
 
-def prove(archive: Archive, event_id: str, id_of: Callable[[Record], str]) -> dict[str, Any]:
-    """The proof as plain values for JSON; bytes are in base64. An id that lies there twice (a resend) is proved for its
-    first record.
+def prove(archive: Archive, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:
+    """The proof as plain values for JSON; bytes are in base64. named: the id of an event, or a place. An id that lies there
+    twice (a resend) is proved for its first record.
 
-    Raises: NotFound. LedgerError: an object is not what its manifest says."""
+    Raises: NotFound, also if it has expired. UsageError: the id is empty. LedgerError: an object is not what its manifest
+    says."""
+    if isinstance(named, str):
+        must_be_id(named)
     for topic, partition in archive.places():
         manifests = list(archive.manifests(topic, partition))
         for number, manifest in enumerate(manifests):
             records = archive.segment(manifest)
-            for index, record in enumerate(records):
-                if id_of(record) == event_id:
-                    path = merkle.proof([leaf.hash for leaf in leaves_of(records)], index)
+            for record in records:
+                if named == (Place(topic, partition, record.offset()) if isinstance(named, Place) else id_of(record)):
+                    leaves = leaves_of(records) if len(records) == manifest.count else archive.leaves(manifest)
+                    index = [leaf.offset for leaf in leaves].index(record.offset())
+                    path = merkle.proof([leaf.hash for leaf in leaves], index)
                     return {
                         "topic": topic,
                         "partition": partition,
-                        "record": _plain(record),
+                        "record": plain(record),
                         "index": index,
-                        "size": len(records),
+                        "size": len(leaves),
                         "path": [hashed.hex() for hashed in path],
                         "manifests": [one.encode().decode() for one in manifests[number:]],
                         "head": manifests[-1].sha256,
                     }
-    hint = "Is it archived yet? See: jobledger archive status"
-    raise NotFound(f"No record of the event {event_id[:200]!r} is in the archive.", hint=hint)
+    raise missing(archive, named) if isinstance(named, Place) else unknown_event(archive, named)
 
 
-def _plain(record: Record) -> dict[str, Any]:
+def plain(record: Record) -> dict[str, Any]:
+    hashed = record.value_sha256 if isinstance(record, RedactedRecord) else None
     return {
         "offset": record.offset(),
         "timestamp_ms": record.timestamp()[1],
         "key": _text(record.key()),
-        "value": _text(record.value()),
+        **({"value": _text(record.value())} if hashed is None else {"value_sha256": hashed.hex()}),
         "headers": [[name, _text(value)] for name, value in headers_of(record)],
     }
 

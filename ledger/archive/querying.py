@@ -25,14 +25,21 @@ import pyarrow.parquet as pq
 
 from ledger.archive import views
 from ledger.archive.archive import Archive, File
+from ledger.archive.gone import expired_of
 from ledger.archive.parquet import SCHEMA
 from ledger.core.chain import Manifest
 from ledger.errors import LedgerError, UsageError
+from ledger.left_out import Expired, LeftOut
 from ledger.reading import Topics
 
-VIEWS = "events, recovery, attempts, checkpoints, recovery_records, sealed, recovery_set_at(T), entries_at(T)"
+VIEWS = (
+    "events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs, recovery_set_at(T), "
+    "entries_at(T), left_out_at(T)"
+)
 #: The manifests of a partition -> the oldest moment (seconds since the epoch) of which it is sure to be all there.
 Sure = Callable[[Sequence[Manifest]], float]
+#: Topic, partition -> what retention took of it.
+Gone = Callable[[str, int], Sequence[Expired]]
 _ROOM = "Set TMPDIR to a disk with more room."
 _FETCHERS = 8
 _BATCH_ROWS = 1000
@@ -42,7 +49,8 @@ _TIME_MAX_S = 9e9  # the year 2255
 @dataclass(frozen=True, slots=True)
 class Sealed:
     """What an archive has of a partition. next: the first offset that it has not. until_s: the latest append time in it;
-    sure_from_s: the oldest moment of which it is sure to hold everything; both in seconds since the epoch."""
+    sure_from_s: the oldest moment of which it is sure to hold everything, as what compaction took may be lacking before
+    it, and what has expired is; both in seconds since the epoch."""
 
     topic: str
     partition: int
@@ -61,10 +69,10 @@ class Answer:
 
 
 class Queries:
-    """An archive as it was when it was opened, to be asked. sealed: what it has."""
+    """An archive as it was when it was opened, to be asked. sealed: what it has. expired: whether anything of it did."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, sealed: Sequence[Sealed]) -> None:
-        self._database, self.sealed = database, sealed
+    def __init__(self, database: duckdb.DuckDBPyConnection, sealed: Sequence[Sealed], expired: bool = False) -> None:
+        self._database, self.sealed, self._expired = database, sealed, expired
 
     def ask(self, sql: str) -> Answer:
         """The rows of the last statement. Raises: UsageError, also while rows are read: DuckDB did not take the query, or
@@ -78,31 +86,67 @@ class Queries:
         return Answer(names, _rows(batches, names, kinds))
 
 
+    def left_out(self, sql: str) -> list[str]:
+        """Whom a query leaves out that asks what there was at a moment, a line for each namespace and moment; where the
+        moment is no value that can be had without the query, how to ask for them."""
+        told: dict[str, None] = {}
+        for moment in views.moments_in(sql) if self._expired else ():
+            try:
+                rows = self._database.cursor().sql(f"FROM left_out_at({moment})").fetchall()
+            except duckdb.Error:
+                told["jobs of which something has expired are left out: left_out_at(T) tells which"] = None
+                continue
+            names = {job_id: (namespace, name or "") for job_id, namespace, name, _ in rows}
+            until = dict(sorted((namespace, time.timestamp()) for _, namespace, _, time in rows))
+            told |= {f"at {moment.strip()}: {line}": None for line in LeftOut(until, names).told()}
+        return list(told)
+
+
 @contextmanager
-def opened(archive: Archive, topics: Topics, sure_from_s: Sure) -> Iterator[Queries]:
-    """topics: those of them that the archive has are asked for.
+def opened(archive: Archive, topics: Topics, sure_from_s: Sure, expired: Gone | None = None) -> Iterator[Queries]:
+    """topics: those of them that the archive has are asked for. expired: what retention took of a place; None: what notes
+    of the archive say.
 
     Raises: LedgerError: an object is not what its manifest says. As the store."""
+    gone: Gone = expired or (lambda topic, partition: expired_of(archive.expired(topic, partition)))
     with TemporaryDirectory(prefix="jobledger-query-") as temporary:
-        folder, sealed = Path(temporary), list[Sealed]()
+        folder, sealed, sure_s = Path(temporary), list[Sealed](), 0.0
+        taken: list[tuple[str, int, Expired]] = []
         for name, topic in (("events", topics.events), ("recovery", topics.recovery)):
             _empty(folder / name / "partition=0")
             for place, partition in archive.places():
                 if place == topic:
                     manifests = list(archive.manifests(topic, partition))
                     _fetch(archive, archive.files(topic, partition), folder / name / f"partition={partition}")
-                    sealed.append(_sealed(manifests, sure_from_s(manifests)))
-        sure_s = max((one.sure_from_s for one in sealed if one.topic == topics.recovery), default=0.0)
+                    sure, went = sure_from_s(manifests), gone(topic, partition)
+                    sealed.append(_sealed(manifests, max([sure, *(one.until_s for one in went)])))
+                    taken += [(topic, partition, one) for one in went]
+                    sure_s = max(sure_s, sure) if topic == topics.recovery else sure_s
         with duckdb.connect(":memory:", config=_CLOSED) as database:
-            made = views.all_of(str(folder / "events"), str(folder / "recovery"), _utc(sure_s))
-            for statement in (*_begun(folder), *made, _SEALED):
+            names = (topics.events, topics.recovery)
+            made = views.all_of(str(folder / "events"), str(folder / "recovery"), _utc(sure_s), names)
+            for statement in (*_begun(folder), _SEALED, _EXPIRED, _EXPIRED_JOBS, *made):
                 database.execute(statement)
             for one in sealed:
                 told = [one.topic, one.partition, one.records, one.next, _utc(one.until_s), _utc(one.sure_from_s)]
                 database.execute("INSERT INTO sealed VALUES (?, ?, ?, ?, ?, ?)", told)
+            for each in taken:
+                _insert_expired(database, *each)
             for statement in _SHUT:
                 database.execute(statement)
-            yield Queries(database, sealed)
+            yield Queries(database, sealed, bool(taken))
+
+
+def _insert_expired(database: duckdb.DuckDBPyConnection, topic: str, partition: int, one: Expired) -> None:
+    until = _utc(one.until_s)
+    database.execute("INSERT INTO expired VALUES (?, ?, ?, ?, ?)", [topic, partition, one.namespace, one.records, until])
+    rows = (
+        [[topic, partition, one.namespace, None, 0, None, one.below, until]] if one.jobs is None
+        else [[topic, partition, one.namespace, job.job_id, job.first, _utc(job.since_ms / 1000), job.below, until]
+              for job in one.jobs]
+    )  # fmt: skip
+    if rows:
+        database.executemany("INSERT INTO expired_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 
 def _sealed(manifests: Sequence[Manifest], sure_from_s: float) -> Sealed:
@@ -148,6 +192,17 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
 _SEALED = """
 CREATE TABLE sealed (
     topic VARCHAR, partition INTEGER, records BIGINT, next BIGINT, until TIMESTAMPTZ, sure_from TIMESTAMPTZ)"""
+#: Records that are gone by retention: what was superseded before `until`.
+_EXPIRED = """
+CREATE TABLE expired (
+    topic VARCHAR, partition INTEGER, namespace VARCHAR, records BIGINT, until TIMESTAMPTZ)"""
+#: Of which jobs they were. job_id null: nobody noted which, so it may be any of that namespace in that partition. "first":
+#: the offset of the first record that went; since: the latest append time up to it. below: the offset from which on nothing
+#: that counted is lacking.
+_EXPIRED_JOBS = """
+CREATE TABLE expired_jobs (
+    topic VARCHAR, partition INTEGER, namespace VARCHAR, job_id VARCHAR, "first" BIGINT, since TIMESTAMPTZ, below BIGINT,
+    until TIMESTAMPTZ)"""
 #: Once all is there that may be asked for.
 _SHUT = ("SET enable_external_access = false", "SET lock_configuration = true")
 

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 from ledger import failpoints
 from ledger.archive.archive import Archive
+from ledger.archive.gone import REDACTED
 from ledger.archive.layout import Names, Plan, lay_out, plan
 from ledger.archive.notes import RESTORED
+from ledger.archive.redacted import RedactedRecord
 from ledger.core.chain import Head, leaf_of
 from ledger.core.fold import RESTORE_POINTS, fold
 from ledger.core.published import Published, headers_of
@@ -71,13 +73,14 @@ class RestoredPartition:
 class Restored:
     """exact: every record lies at the offset that it had. jobs: how many were folded from archive and topic, and were the
     same. differences: those that were not (then the restore is not finished). left_out: records that are in the archive
-    only, by reason."""
+    only, by reason. redacted: records whose value is gone: what stands in for it was restored, and nobody can read that."""
 
     partitions: tuple[RestoredPartition, ...]
     exact: bool
     jobs: int
     differences: tuple[Difference, ...]
     left_out: dict[str, int]
+    redacted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,8 @@ class Restoring:
             self.target.finish()
         found = [RestoredPartition(*place, one.end - one.filled, one.filled, begun[place], one.end, one.last_ms / 1000)
                  for place, one in written.items()]  # fmt: skip
-        return Restored(tuple(found), made.exact, jobs, differences, dict(counts))
+        redacted = counts.pop(REDACTED, 0)
+        return Restored(tuple(found), made.exact, jobs, differences, {**counts}, redacted)
 
     def _adopt(self, head: Head, end: int) -> None:
         """A note in the chain: from here on it is of the restored topic. Repeated, it changes nothing."""
@@ -153,6 +157,7 @@ class Restoring:
         elsewhere: set[bytes] = set()
 
         def archived(record: Record) -> None:
+            left_out[REDACTED] += isinstance(record, RedactedRecord)
             if record.topic() == made.archived.events:
                 _, foreign = table.apply([record], tell_touched=False)
                 elsewhere.update((r.key() or b"").partition(b"/")[0] for r, why in foreign if why.startswith(ELSEWHERE))

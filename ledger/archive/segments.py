@@ -14,8 +14,9 @@ from typing import NamedTuple
 from ledger.archive import parquet
 from ledger.archive.decoding import Decoded
 from ledger.archive.objects import ObjectStore
+from ledger.archive.redacted import RedactedRecord
 from ledger.core import merkle
-from ledger.core.chain import leaf_of
+from ledger.core.chain import leaf_of, leaf_of_hashed
 from ledger.core.published import headers_of
 from ledger.errors import LedgerError
 from ledger.ports import Record
@@ -109,9 +110,14 @@ def store_object(
 
 
 def leaves_of(records: Iterable[Record]) -> list[Leaf]:
-    return [
-        Leaf(r.offset(), leaf_of(r.offset(), r.timestamp()[1], r.key(), r.value(), headers_of(r))) for r in records
-    ]
+    return [Leaf(record.offset(), _hash_of(record)) for record in records]
+
+
+def _hash_of(record: Record) -> bytes:
+    at = record.offset(), record.timestamp()[1]
+    if isinstance(record, RedactedRecord):
+        return leaf_of_hashed(*at, record.key(), record.value_sha256, headers_of(record))
+    return leaf_of(*at, record.key(), record.value(), headers_of(record))
 
 
 def pack(leaves: Iterable[Leaf]) -> bytes:

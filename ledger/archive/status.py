@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 
-from ledger.archive.archive import Archive
 from ledger.archive.archiving import PartitionShape
-from ledger.core.chain import Manifest
+from ledger.core.anchors import Kept
+from ledger.core.chain import Head
 from ledger.ports import TopicPartition
 
 
@@ -16,7 +15,8 @@ from ledger.ports import TopicPartition
 class Progress:
     """Of one partition. sealed: the first offset that is not in the archive; end: of the log, beyond its last record.
     oldest_s: the age of the oldest record that is not in it, None: there is none. headroom_s: how much longer the cleaner
-    lets that record alone, by the topic's min.compaction.lag (lag_s); None: nothing is waiting."""
+    lets that record alone, by the topic's min.compaction.lag (lag_s); None: nothing is waiting. anchored: the number of the
+    manifest that the topic of anchors names last, and how long that has stood there; None: none, or it was not asked."""
 
     topic: str
     partition: int
@@ -26,6 +26,8 @@ class Progress:
     oldest_s: float | None
     headroom_s: float | None
     lag_s: float
+    anchored: int | None = None
+    anchored_age_s: float | None = None
 
     def scarce(self, least: float) -> bool:
         """least: as `archive.headroom_min`."""
@@ -37,33 +39,31 @@ class Progress:
 
 
 def progress(
-    archive: Archive, shapes: Mapping[TopicPartition, PartitionShape],
+    heads: Mapping[TopicPartition, Head], shapes: Mapping[TopicPartition, PartitionShape],
     oldest: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]], lag_s: Mapping[str, float],
     now_s: float,
 ) -> list[Progress]:  # fmt: skip
-    """oldest: partition and offset -> append time (seconds since the epoch) of the first record from there on, of those
-    partitions that have one. lag_s: topic -> min.compaction.lag."""
-    heads = {place: archive.head(*place) for place in shapes}
+    """heads: of these partitions. oldest: partition and offset -> append time (seconds since the epoch) of the
+    first record from there on, of those partitions that have one. lag_s: topic -> min.compaction.lag."""
     waiting = oldest({place: head.next for place, head in heads.items() if shapes[place].end > head.next})
     return [_progress(place, heads[place].sequence + 1, heads[place].next, shape, waiting, lag_s, now_s)
             for place, shape in shapes.items()]  # fmt: skip
 
 
-def sure_from_s(manifests: Iterable[Manifest], lag_s: float) -> float:
-    """The oldest moment, in seconds since the epoch, of which an archive is sure to hold everything: compaction spares what
-    is younger than the lag, so what was sealed later than that may have had gaps already. lag_s: the topic's
-    min.compaction.lag."""
-    times = [(_time_s(one), one.least_timestamp_ms / 1000) for one in manifests if not one.is_note]
-    late = [sealed - lag_s for sealed, oldest in times if sealed - oldest > lag_s]
-    return max(late, default=0.0)
+def with_anchors(found: Iterable[Progress], kept: Iterable[Kept], now_s: float) -> list[Progress]:
+    """kept: of the topic of anchors. now_s: by the clock of who asks; the anchors' times are the broker's."""
+    newest: dict[TopicPartition, Kept] = {}
+    for one in kept:
+        place = one.anchor.head.topic, one.anchor.head.partition
+        if place not in newest or one.anchor.head.sequence >= newest[place].anchor.head.sequence:
+            newest[place] = one
+    return [_anchored(one, newest.get((one.topic, one.partition)), now_s) for one in found]
 
 
-def _time_s(manifest: Manifest) -> float:
-    """When it was sealed, by the archiver's clock; one that does not say was sealed too late."""
-    try:
-        return datetime.fromisoformat(manifest.written_at).timestamp()
-    except ValueError:
-        return float("inf")
+def _anchored(one: Progress, kept: Kept | None, now_s: float) -> Progress:
+    if kept is None:
+        return one
+    return replace(one, anchored=kept.anchor.head.sequence, anchored_age_s=max(0.0, now_s - kept.time_s))
 
 
 def _progress(

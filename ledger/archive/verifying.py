@@ -1,5 +1,8 @@
 """Proves that an archive holds what was sealed, up to the last anchor; or names the first record that it can't prove.
 
+A record may be missing, or its value, where a note of the chain says that it expired or was redacted, and nowhere else:
+then its leaf, which stays, takes its place.
+
 A chain alone proves that it is consistent: who can write to the store could make a whole new one. An anchor, a head that
 was kept elsewhere, proves all that lies below it.
 """
@@ -7,25 +10,44 @@ was kept elsewhere, proves all that lies below it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise, zip_longest
 
 from ledger.archive import chains, parquet
 from ledger.archive.archive import Archive
 from ledger.archive.chains import Chain, Joined
+from ledger.archive.gone import EXPIRED, REDACTED, with_stubs
 from ledger.archive.objects import ObjectStore
+from ledger.archive.redacted import RedactedRecord
 from ledger.archive.segments import Leaf, leaves_of, manifest_name, unpack
 from ledger.core import merkle
 from ledger.core.chain import Broken, Head, Manifest, broken_links
+from ledger.ports import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a note says of one object. records: how many are gone, or their values. Other fields as those of `gone.Gone`;
+    by, at: who did it, and when (RFC 3339)."""
+
+    why: str
+    records: int
+    namespace: str
+    until_ms: int
+    reason: str
+    by: str
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What was found of one partition. sealed: the first offset beyond the last manifest. anchored: the first offset beyond
     the last anchor, 0 without one. proved: every record below this offset is as it was sealed, by the word of an anchor.
-    broken: lowest offset first. strays: objects that no manifest names: left by a crash, or put there by somebody; nobody
-    reads them."""
+    broken: lowest offset first. strays: objects that no manifest names, or that rewritten ones took the place of: left by a
+    crash, or put there by somebody; nobody reads them. expired, redacted: how many records are gone, or their values, by
+    the word of notes; gone: those words. unanchored: the lowest offset that is gone by a note above the last anchor, which
+    nobody proves yet; None: there is none."""
 
     topic: str
     partition: int
@@ -36,6 +58,10 @@ class Verdict:
     proved: int
     broken: tuple[Broken, ...]
     strays: tuple[str, ...] = ()
+    expired: int = 0
+    redacted: int = 0
+    gone: tuple[Told, ...] = ()
+    unanchored: int | None = None
 
 
 def verify(archive: Archive, anchors: Iterable[Head] = ()) -> list[Verdict]:
@@ -51,59 +77,96 @@ def verify(archive: Archive, anchors: Iterable[Head] = ()) -> list[Verdict]:
 
 
 def verify_partition(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head]) -> Verdict:
-    """What is joined while we read moves: then it is read again."""
-    reach = max((anchor.sequence for anchor in anchors), default=-1) + 1
-    chain = chains.load(store, topic, partition, reach)
+    """What is joined or rewritten while we read moves: then it is read again."""
+    chain = _load(store, topic, partition, anchors)
     while True:
         verdict = _verdict(store, topic, partition, anchors, chain)
-        if not verdict.broken or (again := chains.load(store, topic, partition, reach)).joined == chain.joined:
+        if not verdict.broken:
+            return verdict
+        again = _load(store, topic, partition, anchors)
+        if (again.joined, again.rewritten) == (chain.joined, chain.rewritten):
             return verdict
         chain = again
+
+
+def _load(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head]) -> Chain:
+    """With one manifest that is missing where an anchor says that there were more: its number may be anybody's."""
+    chain = chains.load(store, topic, partition)
+    there = len(chain.manifests)
+    cut_off = any(anchor.sequence >= there for anchor in anchors)
+    return replace(chain, manifests=[*chain.manifests, None]) if cut_off else chain
 
 
 def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], chain: Chain) -> Verdict:
     manifests, there = chain.manifests, len(chain.manifests)
     links = broken_links(topic, partition, manifests, {anchor.sequence: anchor.sha256 for anchor in anchors})
     sealed = [manifest for manifest in manifests if manifest is not None]
-    altered = [one for manifest in sealed if not chain.joined_of(manifest.sequence) for one in _segment(store, manifest)]
+    altered = [
+        one for manifest in sealed if not chain.joined_of(manifest.sequence) for one in _segment(store, chain, manifest)
+    ]
     for joined in chain.joined:
         run = [manifest for manifest in sealed if joined.covers(manifest.sequence)]
-        altered += _joined(store, joined, run)
+        altered += _joined(store, chain, joined, run)
     # What hangs on a manifest that does not hold is proved by nobody, unless an anchor lies below it.
     holding = min((one.sequence for one in links), default=there)
-    reach = max((anchor.next for anchor in anchors if anchor.sequence < holding), default=0)
+    # How far an anchor reaches is the word of its manifest, whose hash it names.
+    proving = [one for anchor in anchors if 0 <= anchor.sequence < holding and (one := manifests[anchor.sequence])]
+    reach = max((one.next for one in proving), default=0)
+    unanchored = _unanchored(chain, max((one.sequence for one in proving), default=-1))
     named = {name for manifest in sealed for name in (manifest.records, manifest.leaves)}
     named |= {name for one in chain.joined for name in (one.manifests, one.records, one.leaves)}
+    named |= {one.object for one in chain.rewritten}
     named |= {manifest_name(topic, partition, sequence) for sequence in range(there)}
-    kinds = ("records", "leaves", "notes", "joined", "manifests")
+    named -= chain.replaced.keys()
+    kinds = ("records", "leaves", "notes", "joined", "rewritten", "manifests")
     lying = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")]
+    told = _told(chain)
     return Verdict(
         topic, partition, len(sealed), sum(manifest.count for manifest in sealed),
         sealed[-1].next if sealed else 0, max((anchor.next for anchor in anchors), default=0),
-        min([reach, *(one.offset for one in altered)]),
+        min([reach, *(one.offset for one in altered), *([] if unanchored is None else [unanchored])]),
         tuple(sorted({*links, *altered}, key=lambda one: (one.offset, one.sequence))),
         tuple(name for name in lying if name not in named),
+        sum(one.records for one in told if one.why == EXPIRED), sum(one.records for one in told if one.why == REDACTED),
+        told, unanchored,
     )  # fmt: skip
 
 
-def _segment(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
+def _told(chain: Chain) -> tuple[Told, ...]:
+    """What the notes say, those of one act and namespace together."""
+    found: dict[Told, int] = {}
+    for note in chain.rewritten:
+        for one in note.gone:
+            told = Told(one.why, 0, one.namespace, one.until_ms, one.reason, note.by, note.at)
+            found[told] = found.get(told, 0) + one.records
+    return tuple(replace(told, records=count) for told, count in found.items())
+
+
+def _unanchored(chain: Chain, anchored: int) -> int | None:
+    """Whoever can write to the store can write a note; only what an anchor stands for is proved."""
+    later = [note for note in chain.rewritten if note.sequence > anchored]
+    return min((first for note in later for one in note.gone for first, _ in one.offsets), default=None)
+
+
+def _segment(store: ObjectStore, chain: Chain, manifest: Manifest) -> Iterator[Broken]:
     """What of the objects of one manifest is not as sealed."""
     if manifest.is_note:
         yield from _note(store, manifest)
         return
-    data, listed = chains.read(store, manifest.records), chains.read(store, manifest.leaves)
-    altered = data is None or sha256(data).hexdigest() != manifest.records_sha256
+    name, digest = chain.object_of(manifest)
+    data, listed = chains.read(store, name), chains.read(store, manifest.leaves)
+    altered = data is None or sha256(data).hexdigest() != digest
     try:
-        leaves = leaves_of(parquet.read(data or b"", manifest.topic, manifest.partition))
+        records = parquet.read(data or b"", manifest.topic, manifest.partition)
     except ValueError as error:
         why = "is missing" if data is None else f"can't be read: {error}"
-        yield Broken(manifest.sequence, manifest.first, f"{manifest.records} {why}")
+        yield Broken(manifest.sequence, manifest.first, f"{name} {why}")
         return
-    sound = _root(leaves) == manifest.root and _in_order(leaves, manifest)
-    if not sound:
-        yield _first_wrong(manifest, leaves, _trusted(listed, manifest.leaves_sha256), manifest.records)
+    wrong = _first_wrong(chain, manifest, records, _trusted(listed, manifest.leaves_sha256), name)
+    if wrong is not None:
+        yield wrong
     elif altered:
-        yield Broken(manifest.sequence, manifest.first, f"{manifest.records} was altered, beside its records")
+        yield Broken(manifest.sequence, manifest.first, f"{name} was altered, beside its records")
     if listed is None or sha256(listed).hexdigest() != manifest.leaves_sha256:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} is missing or was altered")
 
@@ -114,7 +177,7 @@ def _note(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.records} is missing or was altered")
 
 
-def _joined(store: ObjectStore, joined: Joined, run: Sequence[Manifest]) -> Iterator[Broken]:
+def _joined(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Manifest]) -> Iterator[Broken]:
     """What of the objects of a joined run is not as its manifests seal it. run: those manifests that can be read."""
     segments = [manifest for manifest in run if not manifest.is_note]
     for manifest in run:
@@ -123,8 +186,9 @@ def _joined(store: ObjectStore, joined: Joined, run: Sequence[Manifest]) -> Iter
     if not segments:
         return
     first, (topic, partition) = segments[0], (run[0].topic, run[0].partition)
-    data, listed = chains.read(store, joined.records), chains.read(store, joined.leaves)
-    altered = data is None or sha256(data).hexdigest() != joined.records_sha256
+    name, digest = chain.now(joined.of_records)
+    data, listed = chains.read(store, name), chains.read(store, joined.leaves)
+    altered = data is None or sha256(data).hexdigest() != digest
     sealed = _trusted(listed, joined.leaves_sha256)
     if sealed is None:
         yield Broken(first.sequence, first.first, f"{joined.leaves} is missing or was altered")
@@ -132,20 +196,43 @@ def _joined(store: ObjectStore, joined: Joined, run: Sequence[Manifest]) -> Iter
     try:
         opened = parquet.Opened(data or b"")
         for manifest in segments:
-            leaves = leaves_of(opened.records(topic, partition, manifest.first, manifest.next))
-            if _root(leaves) != manifest.root or not _in_order(leaves, manifest):
-                own = None if sealed is None else [leaf for leaf in sealed if manifest.first <= leaf.offset < manifest.next]
-                found.append(_first_wrong(manifest, leaves, own, joined.records))
+            records = opened.records(topic, partition, manifest.first, manifest.next)
+            own = None if sealed is None else [leaf for leaf in sealed if manifest.first <= leaf.offset < manifest.next]
+            wrong = _first_wrong(chain, manifest, records, own, name)
+            found += [] if wrong is None else [wrong]
     except ValueError as error:
         why = "is missing" if data is None else f"can't be read: {error}"
-        found = [Broken(first.sequence, first.first, f"{joined.records} {why}")]
+        found = [Broken(first.sequence, first.first, f"{name} {why}")]
     if altered and not found:
-        found = [Broken(first.sequence, first.first, f"{joined.records} was altered, beside its records")]
+        found = [Broken(first.sequence, first.first, f"{name} was altered, beside its records")]
     yield from found
 
 
-def _first_wrong(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] | None, name: str) -> Broken:
-    """The record at which what is there departs from what was sealed."""
+def _first_wrong(
+    chain: Chain, manifest: Manifest, records: Sequence[Record], sealed: Sequence[Leaf] | None, name: str
+) -> Broken | None:
+    """The record at which what is there departs from what was sealed and from what notes say is gone; None: nowhere."""
+    found = with_stubs(leaves_of(records), sealed, chain.absences)
+    unsaid = _unsaid(chain, manifest, records)
+    if _root(found) != manifest.root or not _in_order(found, manifest):
+        wrong = _departs(manifest, found, sealed, name)
+        return wrong if unsaid is None or wrong.offset <= unsaid.offset else unsaid
+    return unsaid
+
+
+def _unsaid(chain: Chain, manifest: Manifest, records: Sequence[Record]) -> Broken | None:
+    """The first record whose value is missing though no note says so, or that is there though a note says it is not."""
+    said = chain.absences
+    for record in records:
+        offset, redacted = record.offset(), isinstance(record, RedactedRecord)
+        if redacted and not said.redacted(offset):
+            return Broken(manifest.sequence, offset, "the value is missing, and no note says that it was redacted")
+        if said and (said.expired(offset) or (said.redacted(offset) and not redacted)):
+            return Broken(manifest.sequence, offset, "what a note says is gone is there")
+    return None
+
+
+def _departs(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] | None, name: str) -> Broken:
     if sealed is None:
         reason = f"{name} does not hold the records that were sealed; which of them, nobody can tell any more"
         return Broken(manifest.sequence, manifest.first, reason)

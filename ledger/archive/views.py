@@ -7,6 +7,7 @@ more. tests/archive/test_querying.py holds them against those.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ledger.core.recovery import RECOVERY_SET
@@ -15,7 +16,7 @@ from ledger.core.registers import OUTCOMES
 
 def records(name: str, folder: str) -> str:
     """The records of one topic. partition: beside the columns of `archive.parquet`; those that an older file has not are
-    null."""
+    null. A redacted record has no value, and a value_sha256; one that expired is not among them."""
     return f"""
 CREATE VIEW {name} AS
 SELECT partition, * EXCLUDE (partition, body), body::JSON AS body
@@ -30,7 +31,7 @@ FROM read_parquet({text(folder)} || '/*/*.parquet',
 RECOVERY = f"""
 CREATE VIEW recovery AS
 WITH claims AS (
-    SELECT *, CASE WHEN value IS NOT NULL THEN TRY_CAST(
+    SELECT *, CASE WHEN value IS NOT NULL OR value_sha256 IS NOT NULL THEN TRY_CAST(
         nullif(regexp_extract(TRY(decode(key)), '^~claim/projector/([1-9][0-9]{{0,15}})$', 1), '') AS BIGINT) END AS claim
     FROM recovery_records
 ), judged AS (
@@ -49,8 +50,8 @@ WITH claims AS (
 SELECT
     job_id, partition, "offset", timestamp, seen, epoch,
     coalesce(epoch > 0 AND epoch = claimed, false) AS effective,
-    value IS NULL AS tombstone,
-    value IS NOT NULL AND NOT readable AS unreadable,
+    value IS NULL AND value_sha256 IS NULL AS tombstone,
+    (value IS NOT NULL OR value_sha256 IS NOT NULL) AND NOT readable AS unreadable,
     CASE WHEN readable THEN body->>'$.name' END AS name,
     CASE WHEN readable THEN body->>'$.namespace' END AS namespace,
     CASE WHEN readable THEN body->>'$.runner' END AS runner,
@@ -101,7 +102,8 @@ FROM by_attempt GROUP BY job_id, n"""
 CHECKPOINTS = """
 CREATE VIEW checkpoints AS
 WITH facts AS (
-    SELECT job_id, register, string_split(register, '/') AS part, timestamp, "offset", partition, fact, value, body
+    SELECT job_id, register, string_split(register, '/') AS part, timestamp, "offset", partition, fact, value,
+        value_sha256, body
     FROM events WHERE starts_with(register, 'checkpoint/')
 )
 SELECT
@@ -111,15 +113,73 @@ SELECT
     arg_min(body->>'$.location', "offset") FILTER (fact IS NOT NULL) AS location,
     arg_min((body->>'$.size')::BIGINT, "offset") FILTER (fact IS NOT NULL) AS size,
     arg_min(body->>'$.consistency', "offset") FILTER (fact IS NOT NULL) AS consistency,
-    min(timestamp) FILTER (value IS NULL) AS pruned_at
+    min(timestamp) FILTER (value IS NULL AND value_sha256 IS NULL) AS pruned_at
 FROM facts GROUP BY job_id, part"""
+
+
+def left_out_at(events: str, recovery: str) -> str:
+    """Of whom nobody can tell any more how they stood at T: something of theirs was there that has expired. The rule of
+    `ledger.left_out`, once more: T is a cut in each partition of both topics, behind the last record up to it (of those
+    that went, the first of each job are known too), and a job is left out that has lost something below the cut, and has
+    all that counts only beyond it. name: null if nobody knows it any more. events, recovery: names of the topics."""
+    return f"""
+CREATE MACRO left_out_at(T) AS TABLE
+WITH placed AS (
+    SELECT {text(events)} AS topic, partition, "offset", timestamp FROM events
+    WHERE partition IN (SELECT partition FROM expired_jobs)
+    UNION ALL
+    SELECT {text(recovery)} AS topic, partition, "offset", timestamp FROM recovery_records
+    WHERE partition IN (SELECT partition FROM expired_jobs)
+), seen AS (
+    SELECT *, max(timestamp) OVER (PARTITION BY topic, partition ORDER BY "offset") AS seen FROM placed
+), cuts AS (
+    SELECT topic, partition, max("offset") + 1 AS cut
+    FROM (SELECT topic, partition, "offset" FROM seen WHERE seen <= T::TIMESTAMPTZ
+          UNION ALL SELECT topic, partition, "first" FROM expired_jobs WHERE since <= T::TIMESTAMPTZ) AS known
+    GROUP BY topic, partition
+), gone AS (
+    SELECT DISTINCT partition, namespace, job_id, until FROM expired_jobs JOIN cuts USING (topic, partition)
+    WHERE "first" < cut AND cut < below
+), named AS (
+    SELECT job_id, partition, namespace, arg_max(name, "offset") AS name
+    FROM recovery WHERE namespace IS NOT NULL GROUP BY job_id, partition, namespace
+), each AS (
+    SELECT gone.job_id, gone.namespace, named.name, until FROM gone LEFT JOIN named USING (job_id)
+    WHERE gone.job_id IS NOT NULL
+    UNION ALL
+    SELECT named.job_id, namespace, name, until FROM gone JOIN named USING (namespace, partition) WHERE gone.job_id IS NULL
+)
+SELECT job_id, namespace, any_value(name) AS name, max(until) AS until FROM each GROUP BY job_id, namespace"""
+
+
+_QUOTES = "'\""
+
+
+def moments_in(sql: str) -> list[str]:
+    """The T of each entries_at(T) and recovery_set_at(T) in a query, as they stand there."""
+    found = []
+    for match in re.finditer(r"\b(?:entries_at|recovery_set_at)\s*\(", sql, re.IGNORECASE):
+        depth, quote = 1, ""
+        for end in range(match.end(), len(sql)):
+            sign = sql[end]
+            if quote:
+                quote = "" if sign == quote else quote
+            elif sign in _QUOTES:
+                quote = sign
+            else:
+                depth += (sign == "(") - (sign == ")")
+            if not depth:
+                found.append(sql[match.end() : end])
+                break
+    return found
 
 
 def entries_at(sure_from: str) -> str:
     """What the leader had published by T, one row for each job that was not retired: of each job the last record that
     readers took, of what was appended by T. Not what the log said at T: the leader may have been behind it.
 
-    sure_from: RFC 3339. A T before it is an error, as what compaction took may be lacking then; so is one to come."""
+    sure_from: RFC 3339. A T before it is an error, as what compaction took may be lacking then; so is one to come. Jobs of
+    which something has expired that counted then (`left_out_at`) are left out."""
     older = f"the archive is sure to hold all of ledger.recovery only from {sure_from} on"
     return f"""
 CREATE MACRO entries_at(T) AS TABLE
@@ -127,11 +187,12 @@ SELECT * EXCLUDE (effective, tombstone, nth)
 FROM (
     SELECT *, row_number() OVER (PARTITION BY job_id ORDER BY "offset" DESC) AS nth
     FROM recovery WHERE effective AND seen <= T::TIMESTAMPTZ
-)
+) AS nth_of
 WHERE nth = 1 AND NOT tombstone
     AND (SELECT CASE WHEN T::TIMESTAMPTZ < TIMESTAMPTZ {text(sure_from)} THEN error({text(older)})
                      WHEN T::TIMESTAMPTZ > now() THEN error('that moment is still to come')
-                     ELSE true END)"""
+                     ELSE true END)
+    AND job_id NOT IN (SELECT job_id FROM left_out_at(T) WHERE job_id IS NOT NULL)"""
 
 
 #: The jobs that were to be brought back, by what the leader had published by T.
@@ -140,11 +201,11 @@ CREATE MACRO recovery_set_at(T) AS TABLE
 SELECT * EXCLUDE (in_recovery_set, unreadable) FROM entries_at(T) WHERE in_recovery_set"""
 
 
-def all_of(events: str, recovery: str, sure_from: str) -> Sequence[str]:
-    """The statements that make them. events, recovery: the folders of the records of each topic."""
+def all_of(events: str, recovery: str, sure_from: str, topics: tuple[str, str]) -> Sequence[str]:
+    """The statements that make them. events, recovery: the folders of the records of each topic; topics: their names."""
     return (
         records("events", events), records("recovery_records", recovery), RECOVERY, ATTEMPTS, CHECKPOINTS,
-        entries_at(sure_from), RECOVERY_SET_AT,
+        left_out_at(*topics), entries_at(sure_from), RECOVERY_SET_AT,
     )  # fmt: skip
 
 

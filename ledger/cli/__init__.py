@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from ledger._version import __version__
+from ledger.cli import options
 from ledger.cli.output import lines_of
 from ledger.errors import LedgerError
 
@@ -140,4 +141,5 @@ load_verbs()
 def main() -> None:
     # What the client library grumbles about is no answer; errors that matter come as exceptions.
     logging.getLogger("ledger").setLevel(logging.DEBUG if debugging() else logging.CRITICAL)
+    options.ALONE = True
     app()

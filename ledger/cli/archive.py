@@ -1,14 +1,14 @@
-"""The verbs `archive status|snapshot|compact|restore`; `archive query` stands beside."""
+"""The verbs `archive status|snapshot|compact|restore`; `archive query`, `expire` and `redact` stand beside."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import querying
+from ledger.cli import anchoring, expiring, querying
+from ledger.cli.anchoring import Files, NoTopic
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, age, utc
 from ledger.errors import LedgerError
@@ -32,6 +32,8 @@ PROGRESS = [
     Column("MANIFESTS", "manifests"),
     Column("OLDEST WAITING", "oldest_s", _age),
     Column("HEADROOM", "headroom_s", _age),
+    Column("ANCHORED", "anchored", lambda number: "-" if number is None else str(number)),
+    Column("SINCE", "anchored_age_s", _age),
 ]
 RESTORED = [
     Column("TOPIC", "topic"),
@@ -41,10 +43,6 @@ RESTORED = [
     Column("RESUMED", "resumed"),
     Column("END", "end"),
     Column("LAST RECORD", "last_s", lambda seconds: utc(seconds) if seconds else "-"),
-]
-Anchors = Annotated[
-    Path | None,
-    typer.Option("--anchors", metavar="FILE", help="What `audit anchor --to` has kept, to prove what is restored."),
 ]
 Unverified = Annotated[
     bool,
@@ -78,13 +76,14 @@ Adopt = Annotated[
 def status(world: World) -> None:
     """How far the archive is, and how long until compaction may take what it has not got. Exit 1 if that time is over.
 
-    SEALED UP TO may stay below END by what no record is in: the ends of transactions.
+    SEALED UP TO may stay below END by what no record is in: the ends of transactions. ANCHORED is the number of the last
+    manifest that the topic of anchors names, SINCE how long ago that was written.
     """
-    from ledger import wiring
+    from ledger import wiring_anchors
     from ledger.plain import to_plain
 
     with world.printer.progress("looking at the archive"):
-        found = wiring.archive_progress(world.config)
+        found = wiring_anchors.anchored_progress(world.config)
     rows: list[dict[str, Any]] = [to_plain(one) for one in found]
     world.printer.rows(rows, PROGRESS)
     say_headroom(world, found)
@@ -95,12 +94,14 @@ def status(world: World) -> None:
 def snapshot(world: World) -> None:
     """Keep what a fold of the archive needs, as it is now: so that --as-of reads from there and not from the beginning.
 
-    Each is compared with a fold of the whole archive when it is made. For cron; older ones stay, for older moments.
+    Each is compared with a fold of the whole archive when it is made. For cron; or let the archiver do it
+    (archive.snapshot_interval_s), which makes each from the one before it and thins out old ones.
     """
-    from ledger import wiring
+    from ledger import wiring_archive
 
     with world.printer.progress("making snapshots"):
-        rows = [dict(zip(("topic", "partition", "next"), one, strict=True)) for one in wiring.snapshots(world.config)]
+        made = wiring_archive.snapshots(world.config)
+        rows = [dict(zip(("topic", "partition", "next"), one, strict=True)) for one in made]
     world.printer.rows(rows, SNAPSHOT, empty="the archive is empty")
 
 
@@ -113,12 +114,12 @@ def compact(world: World) -> None:
     proofs and `--as-of` hold. Nothing is dropped before what takes its place was read back and a note in the chain names
     it. Killed, it is run again.
     """
-    from ledger import wiring
+    from ledger import wiring, wiring_archive
     from ledger.archive.joining import compact as compact_all
     from ledger.plain import to_plain
 
     with world.printer.progress("joining") as tell:
-        done = compact_all(wiring.archive(world.config), wiring.clock().time(), tell)
+        done = compact_all(wiring_archive.archive(world.config), wiring.clock().time(), tell)
     rows: list[dict[str, Any]] = [to_plain(one) for one in done]
     world.printer.rows(rows, COMPACTED, empty="there is nothing to join")
 
@@ -126,8 +127,8 @@ def compact(world: World) -> None:
 @archive.command()
 @verb
 def restore(
-    world: World, anchors: Anchors = None, unverified: Unverified = False, archived_prefix: ArchivedPrefix = None,
-    archived_partitions: ArchivedPartitions = None, adopt: Adopt = False,
+    world: World, anchors: Files = None, no_topic: NoTopic = False, unverified: Unverified = False,
+    archived_prefix: ArchivedPrefix = None, archived_partitions: ArchivedPartitions = None, adopt: Adopt = False,
 ) -> None:  # fmt: skip
     """Make both topics anew from the archive, on a cluster that has none or empty ones.
 
@@ -135,9 +136,10 @@ def restore(
 
     Every record keeps its key, value, headers and append time. With as many partitions as before it keeps its offset too;
     with another number (LEDGER_TOPICS__PARTITIONS) jobs move. Stop everything that writes before.
+
+    Before, the archive is verified as by `audit verify`, with the topic of anchors if there still is one.
     """
-    from ledger import wiring
-    from ledger.archive import anchors as kept
+    from ledger import wiring_archive
     from ledger.archive.layout import Names
     from ledger.archive.verifying import verify
     from ledger.plain import to_plain
@@ -146,12 +148,14 @@ def restore(
     topics, prefix = config.topics, config.topics.prefix if archived_prefix is None else archived_prefix
     names = Names(topics.events, topics.recovery)
     archived = Names(*(prefix + name.removeprefix(topics.prefix) for name in names))
-    heads = [one for one in (kept.read(anchors) if anchors is not None else []) if one.topic in archived]
+    old_anchors = "" if no_topic or unverified else prefix + topics.anchors.removeprefix(topics.prefix)
+    found, _ = anchoring.judged(world, anchors or (), None, old_anchors, archived)
     with world.printer.progress("restoring") as tell:
-        restoring = wiring.restoring(config, tell)
+        restoring = wiring_archive.restoring(config, tell)
         if not unverified:
+            anchoring.must_be_sound(found)
             tell("verifying the archive")
-            bad = [one for one in verify(restoring.archive, heads) if one.topic in archived and one.broken]
+            bad = [one for one in verify(restoring.archive, found.heads) if one.topic in archived and one.broken]
             if bad:
                 raise LedgerError(
                     f"{bad[0].topic}[{bad[0].partition}] is not in the archive as it was sealed, from offset "
@@ -173,6 +177,8 @@ def _tell_restored(world: World, done: Restored) -> None:
         world.printer.note(f"{one.job_id} folds to something else than in the archive: the restore is not finished")
     if not done.differences:
         world.printer.note(f"{done.jobs} jobs fold to the same as in the archive; the topics can be used")
+    if done.redacted:
+        world.printer.note(f"{done.redacted} records are redacted: they lie there, and nobody can read what they said")
     if left := sum(done.left_out.values()):
         world.printer.note(f"{left} records are in the archive only: claims, progress and no-ops of the old partitions, "
                            f"and {done.left_out.get('foreign', 0)} that are of no job")  # fmt: skip
@@ -193,4 +199,5 @@ def say_headroom(world: World, found: Sequence[Progress]) -> None:
 
 def register(app: typer.Typer) -> None:
     querying.register(archive)
+    expiring.register(archive)
     app.add_typer(archive, name="archive", rich_help_panel="Audit")

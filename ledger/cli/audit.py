@@ -1,15 +1,16 @@
-"""The verbs `audit verify|anchor|prove`."""
+"""The verbs `audit verify|prove`; `audit anchor|key|bundle` stand beside."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli import bundling, opening
-from ledger.cli.options import World, bundle_verb, verb
-from ledger.cli.output import Column, Format
+from ledger.cli import anchoring, bundling, opening, pinning
+from ledger.cli.anchoring import Files, NoTopic, PublicKey
+from ledger.cli.options import World, bundle_verb
+from ledger.cli.output import Column, Format, counted
+from ledger.errors import UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.verifying import Verdict
@@ -23,81 +24,84 @@ VERDICT = [
     Column("SEALED UP TO", "sealed"),
     Column("ANCHORED UP TO", "anchored"),
     Column("PROVED UP TO", "proved"),
+    Column("EXPIRED", "expired"),
+    Column("REDACTED", "redacted"),
     Column("FIRST BAD", "first_bad", lambda offset: "-" if offset is None else str(offset)),
-]
-HEAD = [
-    Column("TOPIC", "topic"),
-    Column("PARTITION", "partition"),
-    Column("MANIFEST", "sequence"),
-    Column("SEALED UP TO", "next"),
-    Column("SHA-256", "sha256"),
-]
-To = Annotated[
-    Path, typer.Option("--to", metavar="FILE", help="Append them here: a place that the archive's writers can't change.")
-]
-Anchors = Annotated[
-    Path | None,
-    typer.Option("--anchors", metavar="FILE", help="What `audit anchor --to` has kept. Without it nothing is proved."),
 ]
 
 
 @audit.command()
 @bundle_verb
-def verify(world: World, anchors: Anchors = None) -> None:
-    """Read the whole archive and compare it with its chain, and that with the anchors. Exit 1 if anything is not as sealed.
+def verify(
+    world: World, anchors: Files = None, no_topic: NoTopic = False, public_key: PublicKey = None
+) -> None:
+    """Read the whole archive and compare it with its chain, and that with the anchors in the topic and in files. Exit 1 if
+    anything is not as sealed, or an anchor is none, contradicts another or is not signed as it must be.
 
-    A chain without an anchor shows only that it is consistent: who can write to the archive could make another one.
+    A chain without an anchor shows only that it is consistent: who can write to the archive could make another one. Of a
+    bundle it also checks the proofs that it carries: anchors are those of the ledger that it was made of.
     """
-    from ledger.archive import anchors as kept
     from ledger.archive.verifying import verify as verify_all
     from ledger.plain import to_plain
 
-    heads = kept.read(anchors) if anchors is not None else []
+    topic = "" if no_topic or world.bundle is not None else world.config.topics.anchors
+    judged, bad = anchoring.judged(world, anchors or (), public_key, topic)
+    heads, told = list(judged.heads), list[str]()
     with world.printer.progress("verifying the archive"):
-        verdicts = verify_all(opening.archive(world), heads)
+        if world.bundle is not None:
+            found = bundling.verify(world, heads)
+            verdicts, told = [verdict for verdict, _ in found], [line for _, lines in found for line in lines]
+        else:
+            verdicts = verify_all(opening.archive(world), heads)
     rows = [{**to_plain(one), "first_bad": one.broken[0].offset if one.broken else None} for one in verdicts]
     world.printer.rows(rows, VERDICT, empty="the archive is empty")
     for one in verdicts:
-        _explain(world, one, anchored=bool(heads))
-    if any(one.broken for one in verdicts):
+        _explain(world, one, anchored=bool(heads), bundled=world.bundle is not None)
+    for line in told:
+        world.printer.note(line)
+    if not verdicts:  # who watches over an archive by cron has named another folder
+        world.printer.note(f"there is nothing to verify: {opening.where(world)}")
+    if bad or not verdicts or any(one.broken for one in verdicts):
         raise typer.Exit(1)
 
 
 @audit.command()
-@verb
-def anchor(world: World, to: To) -> None:
-    """Keep the head of every chain: what `audit verify` proves against."""
-    from ledger import wiring
-    from ledger.archive import anchors as kept
-
-    archive = wiring.archive(world.config)
-    heads = [head for place in archive.places() if (head := archive.head(*place)).sequence >= 0]
-    kept.append(to, heads)
-    world.printer.rows([head._asdict() for head in heads], HEAD, empty="the archive is empty")
-
-
-@audit.command()
 @bundle_verb
-def prove(world: World, event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="ce_id of the record.")]) -> None:
+def prove(world: World, event_id: Annotated[
+    str, typer.Argument(metavar="EVENT_ID", help="ce_id of the record; or its place, as events[P]@OFFSET.")
+]) -> None:
     """Print a proof, as JSON, that the record of an event lies in the archive. docs/check_proof.py checks it.
 
-    Reads the archive from its beginning until it finds the record.
+    Reads the archive from its beginning until it finds the record. Of a bundle: that it lies in the archive of the ledger
+    that it was made of.
     """
     from ledger.adapters import cloudevents
     from ledger.archive.proving import prove as prove_one
+    from ledger.archive.redacting import parse_place
     from ledger.cli.output import to_json
 
+    archive = opening.archive(world)
+    ends = ("ledger.events", "ledger.recovery")
+    topics = {end.removeprefix("ledger."): topic for topic, _ in archive.places() for end in ends if topic.endswith(end)}
+    named = parse_place(event_id, topics) or event_id
+    if world.bundle is not None and named != event_id:
+        raise UsageError("Of a bundle a record is named by the id of its event.")
     with world.printer.progress("looking for the record"):
-        proof = prove_one(opening.archive(world), event_id, lambda record: cloudevents.parse(record.headers()).id)
+        if world.bundle is not None:
+            proof = bundling.prove(world, event_id, lambda record: cloudevents.parse(record.headers()).id)
+        else:
+            proof = prove_one(archive, named, lambda record: cloudevents.parse(record.headers()).id)
     print(to_json(proof, indent=None if world.printer.form is Format.jsonl else 2))
 
 
 def register(app: typer.Typer) -> None:
+    anchoring.register(audit)
     bundling.register(audit)
+    pinning.register(audit)
     app.add_typer(audit, name="audit", rich_help_panel="Audit")
 
 
-def _explain(world: World, verdict: Verdict, *, anchored: bool) -> None:
+def _explain(world: World, verdict: Verdict, *, anchored: bool, bundled: bool) -> None:
     where = f"{verdict.topic}[{verdict.partition}]"
     for one in verdict.broken[:10]:
         world.printer.note(f"{where}, offset {one.offset}, manifest {one.sequence}: {one.reason}")
@@ -105,7 +109,17 @@ def _explain(world: World, verdict: Verdict, *, anchored: bool) -> None:
         world.printer.note(f"{where}: and {len(verdict.broken) - 10} more")
     if verdict.strays:
         world.printer.note(f"{where}: {len(verdict.strays)} objects that no manifest names, such as {verdict.strays[0]}")
-    if anchored and not verdict.broken and verdict.proved < verdict.sealed:
+    for told in verdict.gone[-10:]:
+        why = f"redacted: {told.reason}" if told.why == "redacted" else f"expired of {told.namespace}"
+        world.printer.note(f"{where}: {counted(told.records, 'record')} {why} ({told.by}, {told.at})")
+    if len(verdict.gone) > 10:
+        world.printer.note(f"{where}: the last 10 of {len(verdict.gone)} acts are told here; -o json tells all")
+    if bundled:
+        return  # what is proved of it, and by whose chain, it tells itself
+    if anchored and not verdict.broken and verdict.unanchored == verdict.proved:
+        world.printer.note(f"{where}: from offset {verdict.proved} on, something was taken out by retention or redaction "
+                           f"and not anchored yet: jobledger audit anchor")  # fmt: skip
+    elif anchored and not verdict.broken and verdict.proved < verdict.sealed:
         world.printer.note(f"{where}: nothing is proved from offset {verdict.proved} on, where the last anchor ends")
     if not anchored and not verdict.broken:
         world.printer.note(f"{where}: consistent, but without an anchor nothing is proved")

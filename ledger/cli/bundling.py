@@ -1,12 +1,14 @@
-"""The verb `audit bundle`."""
+"""The verb `audit bundle`, and what `audit verify` and `audit prove` say of what it made."""
 
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +16,15 @@ from ledger.cli import opening
 from ledger.cli.opening import AsOf
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column
+from ledger.core.chain import Broken
 from ledger.errors import UsageError
+
+if TYPE_CHECKING:
+    from ledger.archive.objects import ObjectStore
+    from ledger.archive.verifying import Verdict
+    from ledger.core.chain import Head
+    from ledger.ports import Record
+    from ledger.reading import Source
 
 To = Annotated[Path, typer.Option("--to", metavar="FILE", help="The file to make; none may be there.")]
 Jobs = Annotated[
@@ -22,6 +32,13 @@ Jobs = Annotated[
     typer.Option("--job", metavar="JOB", help="Only of this job; may be given again. Default: of all.", show_default=False),
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why it is made: stands in it.")]
+Logs = Annotated[
+    bool,
+    typer.Option(
+        "--logs", help="Also what attempts of the named jobs printed, as far as it lies on this host.", show_default=False
+    ),
+]
+PICTURES = 20  # of so many jobs at most without being asked
 EVERYTHING = "9999-12-31"  # later than any record, by whosever clock
 MADE = [
     Column("FILE", "file"),
@@ -33,33 +50,128 @@ MADE = [
 
 
 @verb
-def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf = None) -> None:
+def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf = None, logs: Logs = False) -> None:
     """Put the ledger up to a moment into one file, with what the archive still has, for whoever looks into it elsewhere.
 
     Every verb that takes --as-of opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed.
-    Of jobs that are named there is a picture in it besides (timelines/JOB.html). What jobs are given in it (commands,
-    environment, labels) is readable to whoever has the file; secrets of the configuration are masked.
+    Of the jobs that are named, or of all if they are no more than 20, there is a picture in it besides
+    (timelines/JOB.html); with --logs also what the named ones printed (logs/job-JOB/ATTEMPT/).
+    Its records are proved by anchors of the ledger: audit verify --bundle FILE --anchors FILE.
+    What the log says of jobs (names, labels, who did what and why, why attempts ended) is readable to whoever has the file;
+    secrets of the configuration are masked. Commands and environments lie in graphs, which it does not hold.
     """
-    from ledger import wiring
+    from ledger import wiring_archive
     from ledger.adapters.local.zipped import ZipObjects
     from ledger.drawing import html
     from ledger.finding import resolve
     from ledger.timeline import timeline_of
 
+    if logs and not job:
+        raise UsageError("--logs needs --job: of which jobs?")
     part = to.with_name(f"{to.name}.{os.getpid()}.part")
     try:
         with opening.moments(world, "making a bundle") as at, closing(ZipObjects(part, new=True)) as store:
             then, cut = at("--as-of", EVERYTHING if as_of is None else as_of)
             jobs = [resolve(then, one, retired=True) for one in job or ()]
-            records = wiring.make_bundle(world.config, store, then, cut, jobs, reason)
-            for job_id in jobs:
+            records = wiring_archive.make_bundle(world.config, store, then, cut, jobs, reason)
+            for job_id in jobs or _few(then):
                 store.create(f"timelines/{job_id}.html", html(timeline_of(then, job_id)).encode())
+                if logs and not _printed(world, store, job_id):
+                    world.printer.note(f"this host has no logs of {job_id}: they lie where its agent runs")
         size, digest = part.stat().st_size, _digest(part)
         _name(part, to)
     finally:
         part.unlink(missing_ok=True)
+    opening.say_left_out(world, then)
     row = {"file": str(to), "records": records, "bytes": size, "as_of": opening.vector(cut), "sha256": digest}
     world.printer.one(row, MADE)
+
+
+def _few(then: Source) -> list[str]:
+    """All jobs, unless there are too many to look at: each picture is a pass over its partition."""
+    from ledger.reading import all_registers
+
+    found = sorted(job_id.decode() for jobs in all_registers(then).jobs for job_id in jobs)
+    return found if len(found) <= PICTURES else []
+
+
+def _printed(world: World, store: ObjectStore, job_id: str) -> int:
+    """Puts the logs of a job that lie on this host into a bundle; of how many attempts there were some."""
+    from ledger.adapters.runners.subprocess.past_logs import attempts_with_logs
+    from ledger.adapters.runners.subprocess.printed import read
+    from ledger.errors import NotFound
+
+    folder, found = world.config.agent_folder, 0
+    for n in attempts_with_logs(folder, job_id):
+        streams: dict[str, list[bytes]] = {}
+        with suppress(NotFound):  # the agent may be about to drop them
+            for stream, data in read(folder, job_id, n):
+                streams.setdefault(stream, []).append(data)
+        for stream, parts in streams.items():
+            store.create(f"logs/job-{job_id}/{n}/{stream}.log", b"".join(parts))
+        found += bool(streams)
+    return found
+
+
+def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[str]]]:
+    """What is found of each partition of a bundle, and what is to be said of it: whether the file is whole by its own
+    chain, and what the ledger's chain, as far as the bundle carries it, proves by the anchors of the ledger."""
+    from ledger import wiring_archive
+    from ledger.archive import carrying
+    from ledger.archive.segments import leaves_of
+    from ledger.archive.verifying import verify_partition
+    from ledger.errors import LedgerError
+
+    assert world.bundle is not None
+    bundle, found = wiring_archive.bundle(world.bundle), []
+    archive = bundle.archive
+    any_proofs, here = carrying.carries_any(archive.store), set(archive.places())
+    told_of = bundle.about.reaching()
+    for place in sorted({*here, *carrying.places(archive.store), *told_of}):
+        own = verify_partition(archive.store, *place, [])
+        where, told = f"{own.topic}[{own.partition}]", list[str]()
+        if place in told_of and place not in here:
+            gone = Broken(0, 0, f"nothing of it is in the bundle, which says that it goes up to offset {told_of[place]}")
+            own = replace(own, broken=(*own.broken, gone))
+        try:
+            carried = carrying.read(archive.store, place)
+            leaves = leaves_of(archive.records(*place))
+        except LedgerError as error:  # what is not as its own chain says is told by that
+            found.append((own if own.broken else replace(own, broken=(Broken(0, 0, str(error)),)), told))
+            continue
+        if carried is None:
+            why = "the bundle carries no proofs"
+            if any_proofs:
+                why += " of it: none of its records was archived when it was made, or somebody took them out"
+            found.append((own, [*told, f"{where}: nothing is proved by the ledger's own chain: {why}"]))
+            continue
+        checked = carrying.check(carried, place, leaves, anchors)
+        broken = tuple(sorted({*own.broken, *checked.broken}, key=lambda one: (one.offset, one.sequence)))
+        proved = min([checked.proved, *(one.offset for one in own.broken)])
+        if not checked.anchored:
+            none = "no anchor was given" if not anchors else "none of the anchors stands in the chain that it carries"
+            told.append(f"{where}: {none}, so nothing is proved of the ledger's own chain")
+        elif not broken and proved < own.sealed:
+            told.append(f"{where}: proved by the ledger's own chain up to offset {proved}, where the last anchor ends")
+        if checked.later:
+            told.append(f"{where}: {checked.later} records, from offset {carried.next} on, were not archived at that time")
+        if checked.unproved:
+            told.append(f"{where}: {checked.unproved} records are not as they were sealed: redacted, says its maker")
+        found.append((replace(own, anchored=checked.anchored, proved=proved, broken=broken), told))
+    return found
+
+
+def prove(world: World, event_id: str, id_of: Callable[[Record], str]) -> dict[str, Any]:
+    """A proof by the chain of the ledger that a bundle was made of; by the bundle's own where it carries none.
+    Raises: as `carrying.prove` and `proving.prove`."""
+    from ledger.archive import carrying
+    from ledger.archive.proving import prove as by_its_own
+
+    archive = opening.archive(world)
+    if carrying.carries_any(archive.store):
+        return carrying.prove(archive, event_id, id_of)
+    world.printer.note("the bundle carries no proofs of the ledger's chain: this one is of its own, which no anchor knows")
+    return by_its_own(archive, event_id, id_of)
 
 
 def _digest(path: Path) -> str:

@@ -39,7 +39,7 @@ def check(world: World) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from ledger import wiring
+    from ledger import wiring, wiring_anchors, wiring_archive
     from ledger.electing import zookeeper_settings
     from ledger.storing import s3_settings
 
@@ -56,10 +56,12 @@ def check(world: World) -> None:
 
         connect(s3_settings(world.config.blobs, "blobs"))
     if world.config.archive.adapter == "s3":
-        wiring.archive(world.config)
+        wiring_archive.archive(world.config)
         from ledger.adapters.s3.client import connect
 
         connect(s3_settings(world.config.archive, "archive"))
+    wiring_anchors.signer(world.config)
+    wiring_anchors.public_keys(world.config)
     wiring.notifier(world.config)
     world.printer.text("the settings can be used")
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.cli import opening
+from ledger.cli.comparing import differing_fields, entry_text
 from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, Printer, brief, utc
-from ledger.cli.reading import PANEL, differing_fields, entry_text
+from ledger.cli.reading import PANEL
 from ledger.cli.showing import ID
 from ledger.errors import UsageError
 from ledger.plain import to_plain
@@ -20,35 +21,49 @@ if TYPE_CHECKING:
 
 From = Annotated[str, typer.Option("--from", metavar="MOMENT", help="The earlier moment, as --as-of takes it.")]
 To = Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later one. Default: now.")]
+#: What was written, when and by whom.
+ACTED = [
+    Column("TIME", "time_s", utc),
+    Column("WROTE", "register", brief),
+    Column("ACTOR", "actor"),
+    Column("CE_TIME", "ce_time_s", utc, wide=True),
+    Column("SKEW", "skew", wide=True),
+    Column("SOURCE", "source", wide=True),
+    Column("PARTITION", "partition", wide=True),
+    Column("OFFSET", "offset", wide=True),
+    Column("WHY", "why", brief),
+]
 CHANGES = [
     ID,
     Column("FROM", "before", entry_text),
     Column("TO", "after", entry_text),
-    Column("TIME", "time_s", utc),
-    Column("WROTE", "register", brief),
-    Column("ACTOR", "actor"),
-    Column("SOURCE", "source", wide=True),
-    Column("PARTITION", "partition", wide=True),
-    Column("OFFSET", "offset", wide=True),
+    *ACTED[:-1],
     Column("DIFFERS", "differs", wide=True),
-    Column("WHY", "why", brief),
+    ACTED[-1],
 ]
 
 
 @bundle_verb
 def diff(world: World, from_: From, to: To = "0s") -> None:
-    """What changed between two moments by the word of the log: which jobs, from what to what, who wrote what, and why."""
-    from ledger.differing import changed
+    """What changed between two moments by the word of the log: which jobs, from what to what, who wrote what, and why.
 
-    with opening.moments(world) as at:
+    A job that nobody can tell of any more at either moment, since something of it has expired, is left out. Of the others
+    what has expired in between is not among the records.
+    """
+    from ledger.differing import changed
+    from ledger.past import together
+
+    with opening.moments(world, thin=True) as at:
         before, cut = at("--from", from_)
         after, until = at("--to", to)
         if any(cut[place] > end for place, end in until.items()):
             raise UsageError(f"--from {from_} is later than --to {to}.")
+        before, after = together(before, after)
         found = changed(before, after, {partition: end for (topic, partition), end in cut.items() if topic == "events"})
     show(world.printer, found, "nothing changed")
     world.printer.note(f"from {opening.vector(cut)}")
     world.printer.note(f"to {opening.vector(until)}")
+    opening.say_left_out(world, after)
 
 
 def show(printer: Printer, found: Sequence[Changed], empty: str, columns: Sequence[Column] = CHANGES) -> None:
@@ -67,8 +82,8 @@ def _for_people(changed: Changed) -> list[dict[str, Any]]:
     whole = to_plain(changed)
     told = {name: whole[name] for name in ("job_id", "before", "after")}
     told["differs"] = differing_fields(whole["before"], whole["after"])
-    return [{**record, **told, "why": _why(record["fact"] or {})} for record in whole["records"]]
+    return [{**record, **told, "why": why(record["fact"])} for record in whole["records"]]
 
 
-def _why(fact: dict[str, Any]) -> str:
-    return str(fact.get("reason") or fact.get("cause") or "")
+def why(fact: dict[str, Any] | None) -> str:
+    return str((fact or {}).get("reason") or (fact or {}).get("cause") or "")

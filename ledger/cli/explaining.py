@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import Column, Printer, age, lines_of, utc
-from ledger.cli.showing import restore_text
+from ledger.cli.showing import position, restore_text
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
@@ -88,7 +88,14 @@ def _evidence(item: dict[str, Any], partition: int) -> str:
         return f"{item['register']} (not in the log)"
     who = " ".join(word for word in (item["actor"], f"epoch {item['epoch']}" if item["epoch"] else "") if word)
     by = who or item["source"] or "somebody who gave no name"
-    return f"{item['register']}  at [{partition}]@{item['offset']}, {utc(item['time_s'])}, by {by}"
+    return f"{item['register']}  at [{partition}]@{item['offset']}, {utc(item['time_s'])}{_other_clock(item)}, by {by}"
+
+
+def _other_clock(item: dict[str, Any]) -> str:
+    """What its writer's clock said, where that is another time, by a second or more."""
+    if item["ce_time_s"] is None or abs(item["ce_time_s"] - item["time_s"]) < 1.0:
+        return ""
+    return f" (by its writer's clock {utc(item['ce_time_s'])}{', implausibly ' + item['skew'] if item['skew'] else ''})"
 
 
 def _remark(item: dict[str, Any], partition: int) -> str:
@@ -100,4 +107,6 @@ def _remark(item: dict[str, Any], partition: int) -> str:
 def _published(row: dict[str, Any]) -> str:
     state = row["published_state"] or "no entry"
     behind = "" if row["as_of"] >= row["end"] else f"; the projector is behind: the job's records end at {row['end']}"
-    return f"  published: {state}, as of [{row['partition']}]@{row['as_of']}{behind}"
+    differs = f"; the log says otherwise: {', '.join(row['differs'])}" if row["differs"] else ""
+    as_of = position(row["as_of"], row["log_end"]) if "log_end" in row else row["as_of"]
+    return f"  published: {state}, as of [{row['partition']}]@{as_of}{behind}{differs}"

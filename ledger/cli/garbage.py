@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,21 +50,23 @@ def gc(
 ) -> None:
     """Lists what no job needs any more: graphs, run folders, checkpoints; with --apply deletes it.
 
-    Each with its size, owner, age, and the evidence why it is garbage. What can't be judged is left alone. The reconciler
-    that leads does the same on schedule. If a store or a runner does not answer, nothing is deleted (exit code 3).
+    Each with its size, owner, age, and the evidence why it is garbage. What can't be judged, and what `audit pin` holds, is
+    left alone. The reconciler that leads does the same on schedule. If a store or a runner does not answer, or the archive,
+    in which a pin may be, can't be read, nothing is deleted.
     """
-    from ledger import collecting, wiring
+    from ledger import collecting, wiring, wiring_pins
     from ledger.identity import whoami
 
     config = world.config
     grace_s = config.reconciler.gc_grace_s if grace is None else given.duration_s(grace, "--grace")
     with opening.source(world) as source:
         runners, blobs = wiring.runners(config), wiring.blobs(config)
+        held = partial(wiring_pins.held_jobs, config)
         if apply:
             evidence = collecting.Evidence(config.collected_file, whoami(), source.clock.time)
-            found = collecting.collect(source, runners, blobs, evidence, grace_s)
+            found = collecting.collect(source, runners, blobs, evidence, grace_s, held)
         else:
-            found = collecting.look(source, runners, blobs, grace_s)
+            found = collecting.look(source, runners, blobs, grace_s, held)
     show(world.printer, found, apply)
 
 

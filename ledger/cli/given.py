@@ -212,7 +212,9 @@ def name(text: str, flag: str) -> str:
     return text
 
 
-def reason(text: str) -> str:
+def reason(text: str, flag: str = "--reason") -> str:
     if not text.strip():
-        raise UsageError("--reason says why, for those who read the history later.")
+        raise UsageError(f"{flag} says why, for those who read the history later.")
+    if any("\ud800" <= char <= "\udfff" for char in text):  # bytes that are no UTF-8: it would be kept, and never be shown
+        raise UsageError(f"{flag} is not UTF-8.", hint="Is the terminal's character set another (locale)?")
     return text.strip()

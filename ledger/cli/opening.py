@@ -11,6 +11,7 @@ import typer
 
 from ledger.cli.options import World
 from ledger.errors import UsageError
+from ledger.left_out import LeftOut
 
 if TYPE_CHECKING:
     from ledger.archive.archive import Archive
@@ -35,39 +36,57 @@ def source(world: World, what: str = READING, as_of: str | None = None, thin: bo
     with world.printer.progress(what) as tell:
         now, asked = _opened(world, _telling(tell), thin)
         if as_of is None:
-            yield now
-            return
-        then, cut = asked(_moment(now, "--as-of", as_of))
+            then, cut = now, None
+        else:
+            then, cut = asked(_moment(now, "--as-of", as_of))
         yield then
-    world.printer.note(f"as of {vector(cut)}")
+    if cut is not None:
+        world.printer.note(f"as of {vector(cut)}")
+    say_left_out(world, then)
 
 
 @contextmanager
-def moments(world: World, what: str = READING) -> Iterator[Callable[[str, str], tuple[Source, Places]]]:
-    """What makes of a flag and its text the ledger as it was then, and where that cuts it.
+def moments(
+    world: World, what: str = READING, thin: bool = False
+) -> Iterator[Callable[[str, str], tuple[Source, Places]]]:
+    """What makes of a flag and its text the ledger as it was then, and where that cuts it. Who is left out is for the
+    caller to say. thin: as in `source`.
 
-    Raises: UsageError; as `past.as_of`."""
+    Raises: UsageError; as `moments.as_of`."""
     with world.printer.progress(what) as tell:
-        now, asked = _opened(world, _telling(tell))
+        now, asked = _opened(world, _telling(tell), thin)
         yield lambda flag, text: asked(_moment(now, flag, text))
 
 
-def archive(world: World) -> Archive:
-    """That of the ledger, or what a bundle holds. Raises: as `wiring.archive`; UsageError."""
-    from ledger import wiring
+def say_left_out(world: World, then: Source) -> None:
+    """Whom an answer about the past knows nothing of: once for an answer."""
+    for line in getattr(then.log, "left_out", LeftOut()).told():
+        world.printer.note(line)
 
-    return wiring.archive(world.config) if world.bundle is None else wiring.bundle(world.bundle).archive
+
+def archive(world: World) -> Archive:
+    """That of the ledger, or what a bundle holds. Raises: as `wiring_archive.archive`; UsageError."""
+    from ledger import wiring_archive
+
+    return wiring_archive.archive(world.config) if world.bundle is None else wiring_archive.bundle(world.bundle).archive
+
+
+def where(world: World) -> str:
+    """Which archive is meant, for people."""
+    from ledger import wiring_archive
+
+    return wiring_archive.where(world.config) if world.bundle is None else f"It lies in {world.bundle}."
 
 
 def _opened(
     world: World, progressed: Progressed, thin: bool = False
 ) -> tuple[Source, Callable[[Moment], tuple[Source, Places]]]:
-    from ledger import wiring
+    from ledger import wiring, wiring_archive
 
     if world.bundle is None:
         now = wiring.source(world.config, progressed)
-        return now, partial(wiring.past, world.config, now, thin=thin)
-    opened = wiring.bundle(world.bundle, progressed)
+        return now, partial(wiring_archive.past, world.config, now, thin=thin)
+    opened = wiring_archive.bundle(world.bundle, progressed)
     made = f"as of {opened.about.made_at} by {opened.about.made_by}: {opened.about.reason}"
     world.printer.note(f"a bundle of {', '.join(opened.about.jobs) or 'all jobs'} {made}")
     return opened.source, opened.as_of
@@ -81,6 +100,14 @@ def _moment(now: Source, flag: str, text: str) -> Moment:
         return moment.parse(text, now.clock.time())
     except ValueError as error:
         raise UsageError(f"{flag} {text[:200]}: {error}.", hint=f"It takes {moment.FORMS}.") from error
+
+
+def vector_of(source: Source) -> str:
+    """Of the past that was opened: what the note on stderr says, for an answer in JSON. "": it is the present."""
+    from ledger.past import PastLog
+
+    log, names = source.log, {source.topics.events: "events", source.topics.recovery: "recovery"}
+    return vector({(names[topic], p): end for (topic, p), end in log.cut.items()}) if isinstance(log, PastLog) else ""
 
 
 def vector(cut: Places) -> str:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -95,6 +97,8 @@ class World:
         return Printer(self.output)
 
 
+#: Whether this process is the command and nothing else: set by `main`. A test that runs verbs keeps its own logging.
+ALONE = False
 _SHARED = {
     "dir_": Dir, "bootstrap": Bootstrap, "config_file": ConfigFile, "client": Client, "output": Output, "debug": Debug,
 }  # fmt: skip
@@ -121,6 +125,8 @@ def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[...
     def run(**given: Any) -> None:
         ctx = given.pop("ctx")
         _arm_failpoints()
+        if ALONE:
+            _log_to_stderr(debug=bool(given.get("debug")))
         world = _world(ctx, _DEFAULTS | {name: given.pop(name) for name in types})
         world.bundle = given.pop("bundle", None)
         try:
@@ -147,6 +153,16 @@ def _hint(folder: Path, error: LedgerError) -> str:
         todo = "make room there; what was acknowledged is kept, and the ledger goes on by itself."
         return f"{error.hint} The disk of {full[0]} is full: {todo}".strip()
     return error.hint or (f"Does it run? jobledger up --dir {folder}" if isinstance(error, Unreachable) else "")
+
+
+def _log_to_stderr(*, debug: bool) -> None:
+    """Answers are on stdout alone. `serve` sets up the log of a role."""
+    import structlog
+
+    least = logging.DEBUG if debug else logging.WARNING
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=structlog.make_filtering_bound_logger(least)
+    )
 
 
 def _arm_failpoints() -> None:

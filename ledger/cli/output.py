@@ -184,6 +184,11 @@ def lines_of(text: str) -> list[str]:
     return [_printable(line).rstrip() for line in text.splitlines()]
 
 
+def counted(number: int, what: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def brief(text: str) -> str:
     """The first and the last line of a text: what a long one is about, and how it ends."""
     lines = [line.strip() for line in lines_of(text) if line.strip()]
@@ -206,10 +211,12 @@ def age(seconds: float) -> str:
     raise AssertionError("the last unit takes all")
 
 
-def utc(time_s: float) -> str:
-    """2025-01-31T12:00:00Z; what is beyond the calendar as seconds since the epoch."""
+def utc(time_s: float | None) -> str:
+    """2025-01-31T12:00:00Z; None is a dash; what is beyond the calendar as seconds since the epoch."""
     from datetime import UTC, datetime
 
+    if time_s is None:
+        return "-"
     try:
         return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
@@ -217,8 +224,9 @@ def utc(time_s: float) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Names as they are, non-ASCII as it is, bytes as UTF-8 or hex."""
-    return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
+    """Names as they are, non-ASCII as it is (what no encoding can write, escaped), bytes as UTF-8 or hex."""
+    text = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain(value: Any) -> Any:

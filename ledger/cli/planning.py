@@ -15,6 +15,7 @@ from ledger.cli.showing import ID, restore_text
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
+    from ledger.core.pools import Pools
     from ledger.planning import Plan
 
 NOTHING = "nothing"
@@ -42,22 +43,36 @@ def plan(world: World, as_of: AsOf = None) -> None:
     also the jobs about which there is nothing to do. Exit code 0: the plan was made, whatever it says.
 
     With --as-of or --bundle what a leader elected then would have done if it had believed the log: what the log knew to run
-    is taken to have run, and restore points to have been sound. Pools are those of the settings of now.
+    is taken to have run, and restore points to have been sound. Pools are those of the settings of now; of a bundle, those
+    that it tells.
     """
     from ledger import wiring
     from ledger.planning import plan as made
     from ledger.planning import plan_then
 
-    config = world.config
     with opening.source(world, "planning", as_of, thin=True) as source:
         if as_of is not None or world.bundle is not None:
-            found = plan_then(source, config.limits(), config.reconciler.starts_max)
+            found = plan_then(source, *_limits_then(world))
         else:
+            config = world.config
             found = made(
                 source, wiring.runners(config), lambda: wiring.blobs(config), config.limits(),
                 config.reconciler.starts_max,
             )  # fmt: skip
     show(world.printer, found)
+
+
+def _limits_then(world: World) -> tuple[Pools, int]:
+    """Pools, and how many starts a pass may have: those that the bundle was made with, whatever the settings are here."""
+    from ledger import wiring_archive
+
+    about = None if world.bundle is None else wiring_archive.bundle(world.bundle).about
+    limits, starts_max = (None, None) if about is None else (about.limits(), about.starts_max)
+    if about is not None and (limits is None or starts_max is None):
+        world.printer.note("the bundle does not tell of its pools: those of the settings of now are taken")
+    if limits is None or starts_max is None:
+        return world.config.limits(), world.config.reconciler.starts_max
+    return limits, starts_max
 
 
 def register(app: typer.Typer) -> None:

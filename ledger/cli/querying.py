@@ -32,13 +32,14 @@ Output = Annotated[Form, typer.Option("--output", "-o", help="How the answer is 
 def query(world: World, sql: Sql, output: Output = Form.table) -> None:
     """Ask the archive in SQL: what was written, and what the leader had published at any moment.
 
-    Views: events, recovery, attempts, checkpoints, recovery_records, sealed. Macros: recovery_set_at(T), entries_at(T).
+    Views: events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs. Macros:
+    recovery_set_at(T), entries_at(T), left_out_at(T): whom these two leave out, as something of theirs has expired.
     DESCRIBE events tells the columns. Needs neither Kafka nor a JVM; a query reads the archive and nothing else.
     """
-    from ledger import wiring
+    from ledger import wiring_archive
 
     text = sys.stdin.read() if sql == "-" else sql
-    with world.printer.progress("reading the archive"), wiring.queries(world.config, world.bundle) as opened:
+    with world.printer.progress("reading the archive"), wiring_archive.queries(world.config, world.bundle) as opened:
         answer = opened.ask(text)
         if output is Form.csv:
             _csv(answer.columns, answer.rows)
@@ -48,6 +49,9 @@ def query(world: World, sql: Sql, output: Output = Form.table) -> None:
             world.printer.rows(rows, columns, empty="no rows")
         else:
             Printer(Format(output)).rows(answer.rows, [])
+        left_out = opened.left_out(text)
+    for line in left_out:
+        world.printer.note(line)
     world.printer.note(_reach(opened.sealed))
 
 
@@ -61,7 +65,7 @@ def _cell(value: Any) -> str:
 
 def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
     """RFC 4180; null is empty, what has parts is JSON."""
-    writer = csv.writer(sys.stdout)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         writer.writerow([to_json(value) if isinstance(value, dict | list | bool) else value for value in row.values()])

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import explaining, given, opening, showing, timelines
+from ledger.cli import comparing, explaining, given, opening, showing, timelines
 from ledger.cli.jobs import Job
 from ledger.cli.opening import AsOf
 from ledger.cli.options import World, bundle_verb, verb
-from ledger.cli.output import Column, cell, utc
-from ledger.errors import NotFound, OutcomeUnknown, UsageError
+from ledger.cli.output import Column, utc
+from ledger.errors import NotFound, UsageError
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
+    from ledger.beside import Stamps
     from ledger.rejects import Reject
-    from ledger.replaying import Replay
 
 PANEL = "Look"
 All = Annotated[bool, typer.Option("--all", envvar="LEDGER_LIST_ALL", help="Retired jobs too.", show_default=False)]
@@ -33,6 +33,13 @@ WhatIf = Annotated[
     typer.Option("--what-if", metavar="'drop EVENT'", help="As if this record had never been written: 'drop EVENT_ID' or "
                  "'drop KEY@OFFSET'; may be given again.", show_default=False),
 ]  # fmt: skip
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="MOMENT", help="Record by record from then on: what each made of its job.",
+                 show_default=False),
+]  # fmt: skip
+To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help="With --from: until then. Default: now.")]
+Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="With --from: of this job only.")]
 REJECTS = [
     Column("PLACE", "place"),
     Column("TIME", "time_ms", lambda time_ms: utc(time_ms / 1000) if time_ms else "-"),
@@ -50,7 +57,8 @@ def list_(
     With -o name their ids. With --state also why, in brief; with -w then what comes into these states or leaves them.
     With --as-of what the leader had published then; jobledger replay --as-of compares it with what the log said then.
     """
-    from ledger.reading import all_registers, published, results
+    from ledger.beside import published_with_stamps
+    from ledger.reading import all_registers, results
 
     states = given.job_states(state or ())
     if watch:
@@ -58,27 +66,39 @@ def list_(
         _watch(world, all_, states)
         return
     with opening.source(world, as_of=as_of, thin=True) as source:
-        view = published(source)
+        view, stamps = published_with_stamps(source)
         retired = results(source, all_registers(source)) if all_ else {}
-    rows = _rows(view.entries, retired, states)
-    showing.jobs(world.printer, rows, _none(states), _waits(world, as_of), bool(states))
+        now_s = source.clock.time()
+    rows = _rows(view.entries, retired, states, stamps)
+    showing.jobs(world.printer, rows, _none(states), _waits(world, as_of), bool(states), now_s)
     _say_unreadable(world, view.unreadable)
 
 
 @bundle_verb
 def show(world: World, job: Job, as_of: AsOf = None) -> None:
-    """One job as it is published: its entry, or what remains of it."""
+    """One job as it is published: its entry, or what remains of it.
+
+    With --as-of also what the log said then: whether what the leader had published differs, and how far it was behind.
+    """
+    from ledger.beside import log_said, published_with_stamps
     from ledger.finding import SEE_ALL, resolve
-    from ledger.reading import recovery_set, registers_of, result_of
+    from ledger.reading import registers_of, result_of
 
     with opening.source(world, as_of=as_of, thin=True) as source:
         job_id = resolve(source, job, retired=True)
-        entry = recovery_set(source).get(job_id)
+        view, stamps = published_with_stamps(source)
+        entry = view.entries.get(job_id)
         retired = None if entry is not None else result_of(registers_of(source, job_id).job())
+        said = None if as_of is None else log_said(source, job_id, view)
+        then: dict[str, Any] = {} if said is None else {"log": to_plain(said), "vector": opening.vector_of(source)}
+        now_s = source.clock.time()
     if entry is not None:
-        showing.one_job(world.printer, showing.entry_row(entry), _waits(world, as_of))
+        row = {**showing.entry_row(entry, stamps.of(job_id)), **then}
+        showing.one_job(world.printer, row, _waits(world, as_of), now_s)
     elif retired is not None:
-        showing.one_job(world.printer, showing.retired_row(retired))
+        showing.one_job(world.printer, {**showing.retired_row(retired), **then}, now_s=now_s)
+    elif said is not None and said.entry is not None:
+        showing.one_job(world.printer, {"job_id": job_id, "state": "UNPUBLISHED", **then}, now_s=now_s)
     else:
         raise NotFound(f"{job_id} is not admitted.", hint=f"jobledger explain {job_id} says why. {SEE_ALL}")
 
@@ -92,6 +112,7 @@ def history(
     With --timeline a picture instead: attempts, checkpoints, who led and who asked for what, on one time axis.
     """
     from ledger.finding import resolve
+    from ledger.past import picked
     from ledger.reading import history as records_of
 
     if timeline is not None:
@@ -99,10 +120,11 @@ def history(
         return
     if follow:
         _not_of_the_past(world, as_of, "--follow")
-    with opening.source(world, as_of=as_of) as source:
+    with opening.source(world, as_of=as_of, thin=True) as source:
         job_id = resolve(source, job, retired=True)
         if not follow:
-            rows = [showing.record_row(record) for record in records_of(source, job_id)]
+            own = picked(source, (f"{job_id}/".encode(),))
+            rows = [showing.record_row(record) for record in records_of(own, job_id)]
     if not follow:
         showing.history(world.printer, rows)
         return
@@ -113,10 +135,13 @@ def history(
 @bundle_verb
 def explain(world: World, job: Job, as_of: AsOf = None) -> None:
     """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
+    from ledger.beside import end_of
     from ledger.finding import resolve
 
-    with opening.source(world, as_of=as_of) as source:
+    with opening.source(world, as_of=as_of, thin=True) as source:
         row = explaining.explained(source, resolve(source, job, retired=True))
+        if as_of is not None:
+            row |= {"log_end": end_of(source, row["partition"]), "vector": opening.vector_of(source)}
     row["reconciler_waits"] = _waits(world, as_of).get(row["job_id"], "")
     explaining.show(world.printer, row)
 
@@ -136,23 +161,37 @@ def rejects(world: World) -> None:
 
 
 @bundle_verb
-def replay(world: World, as_of: AsOf = None, what_if: WhatIf = None) -> None:
+def replay(
+    world: World, as_of: AsOf = None, what_if: WhatIf = None, from_: From = None, to: To = None, job: Only = None
+) -> None:
     """Fold the log anew and compare with what is published. Exit code 1: they differ.
 
     Jobs that the projector has not come to yet are waited for, half a minute at most; in the past nobody waits.
     With --what-if the log is folded once more without some records, and compared with itself: what hangs on them?
+    With --from nothing is compared: the log is played from one moment to another.
     """
     from ledger.replaying import CATCH_UP_S
     from ledger.replaying import replay as fold_anew
 
+    if from_ is not None:
+        if as_of is not None or what_if:
+            raise UsageError("--from goes with --to and --job alone.")
+        from ledger.cli.stepping import show_steps
+
+        show_steps(world, from_, "0s" if to is None else to, job)
+        return
+    if to is not None or job is not None:
+        raise UsageError("--to and --job go with --from.", hint="For example: jobledger replay --from 15m")
     if what_if:
         from ledger.cli.what_if import show_without
 
         show_without(world, what_if, as_of)
         return
     with opening.source(world, "folding the log", as_of, thin=True) as source:
-        found = fold_anew(source, timeout_s=0.0 if as_of is not None or world.bundle is not None else CATCH_UP_S)
-    _say_replay(world, found)
+        past = as_of is not None or world.bundle is not None  # in which nobody catches up
+        found = fold_anew(source, timeout_s=0.0 if past else CATCH_UP_S)
+        vector = "" if as_of is None else opening.vector_of(source)
+    comparing.say_replay(world, found, vector, past)
 
 
 def register(app: typer.Typer) -> None:
@@ -178,9 +217,11 @@ def _not_of_the_past(world: World, as_of: str | None, flag: str) -> None:
 # -- list --------------------------------------------------------------------------------------------------------------
 
 
-def _rows(entries: Mapping[str, Any], retired: Mapping[str, Any], states: frozenset[str]) -> list[dict[str, Any]]:
+def _rows(
+    entries: Mapping[str, Any], retired: Mapping[str, Any], states: frozenset[str], stamps: Stamps
+) -> list[dict[str, Any]]:
     """Of the jobs in one of these states (none given: of all), those that are retired last."""
-    rows = [showing.entry_row(entries[job_id]) for job_id in sorted(entries)]
+    rows = [showing.entry_row(entries[job_id], stamps.of(job_id)) for job_id in sorted(entries)]
     rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in entries]
     return [row for row in rows if not states or row["state"] in states]
 
@@ -191,18 +232,19 @@ def _none(states: frozenset[str]) -> str:
 
 def _watch(world: World, all_: bool, states: frozenset[str]) -> None:
     """The list as it is, then a line for each change; for ever. A job that leaves the states is told once more."""
+    from ledger.beside import Stamps
     from ledger.core.published import Published
     from ledger.reading import POLL_S, Tail, all_registers, results
 
     with opening.source(world) as source:
-        view = Published(source.codec.decode)
+        view, stamps = Published(source.codec.decode), Stamps(source)
         tail = Tail(source, [source.topics.recovery])
         for records in tail.to_end():
             for record in records:
-                view.apply(record)
+                stamps.take(record, view.apply(record))
         retired = results(source, all_registers(source)) if all_ else {}
     with tail:
-        rows = _rows(view.entries, retired, states)
+        rows = _rows(view.entries, retired, states, stamps)
         if world.printer.for_people:
             showing.jobs(world.printer, rows, _none(states), reasons=bool(states))
         else:
@@ -210,23 +252,24 @@ def _watch(world: World, all_: bool, states: frozenset[str]) -> None:
                 showing.job_change(world.printer, row, {})
         shown: dict[str, dict[str, Any]] = {}
         while True:
-            for row in _changes(view, tail.more(POLL_S), states):
+            for row in _changes(view, stamps, tail.more(POLL_S), states):
                 showing.job_change(world.printer, row, shown, bool(states))
 
 
-def _changes(view: Any, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
+def _changes(view: Any, stamps: Stamps, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Rows of the entries that changed in meaning, and are or were in one of the states; of a job that is retired its last
     entry with "retired": true."""
     from ledger.core.recovery import same_meaning
 
     for record in records:
         change = view.apply(record)
+        stamps.take(record, change)
         if change is None or same_meaning(change.before, change.after):
             continue
         if states and not any(entry and entry.state in states for entry in (change.before, change.after)):
             continue
         if change.after is not None:
-            yield showing.entry_row(change.after)
+            yield showing.entry_row(change.after, stamps.of(change.job_id))
         else:
             yield {**showing.entry_row(change.before), "retired": True}
 
@@ -248,49 +291,3 @@ def _reject_row(reject: Reject) -> dict[str, Any]:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "backslashreplace")
-
-
-def _say_replay(world: World, found: Replay) -> None:
-    rows = [_difference_row(difference) for difference in found.differences]
-    if world.printer.for_people:
-        world.printer.rows(rows, DIFFERENCES)
-    else:
-        row = {
-            "compared": found.compared, "differences": rows, "behind": list(found.behind), "dropped": found.dropped,
-        }  # fmt: skip
-        world.printer.one(row, [Column("COMPARED", "compared")])
-    world.printer.text(f"{found.compared} jobs compared, {len(rows)} differ")
-    if found.dropped:
-        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
-        world.printer.note(f"records of ledger.recovery without effect: {dropped}")
-    if rows:
-        raise typer.Exit(1)
-    if found.behind:
-        raise OutcomeUnknown(
-            f"{len(found.behind)} jobs could not be compared: the projector has not come to them, such as "
-            f"{found.behind[0]}.", hint="Does a projector run? jobledger leader tells.",
-        )  # fmt: skip
-
-
-def _difference_row(difference: Any) -> dict[str, Any]:
-    row: dict[str, Any] = to_plain(difference)
-    return {**row, "differs": differing_fields(row["published"], row["folded"])}
-
-
-def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
-    """Of two entries; None: there is none."""
-    a, b = one or {}, other or {}
-    stamps = ("as_of", "epoch", "due_at", "due", "stalls_at", "stalled", "savepoint_at", "savepoint_due")
-    return [key for key in a or b if key not in stamps and a.get(key) != b.get(key)]
-
-
-def entry_text(entry: dict[str, Any] | None) -> str:
-    return "-" if entry is None else cell(f"{entry['state']}/{entry['attempt']}")
-
-
-DIFFERENCES = [
-    Column("ID", "job_id"),
-    Column("PUBLISHED", "published", entry_text),
-    Column("FOLDED", "folded", entry_text),
-    Column("DIFFERS", "differs"),
-]

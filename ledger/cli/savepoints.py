@@ -99,8 +99,8 @@ def list_(world: World, job: Job) -> None:
 def dispose(world: World, job: Job, which: Which, reason: Reason, timeout: Timeout = 30.0) -> None:
     """Give up a savepoint: nothing begins from it any more, and its files are deleted. That is never undone.
 
-    Refused (exit code 5) if an attempt that is not over began from it, a job may yet begin from it, or it is all that its
-    job could begin from. The same again changes nothing.
+    Refused (exit code 5) if an attempt that is not over began from it, a job may yet begin from it, it is all that its job
+    could begin from, or a pin holds its job (audit pins). The same again changes nothing.
     """
     from ledger import wiring
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -44,13 +45,15 @@ def reconciler(world: World, force_lead: ForceLead = False, name: Name = "reconc
 def agent(world: World, name: Name = "agent") -> None:
     """Run the jobs of this host (runner subprocess) and speak for them."""
     stop = _begin(world, name)
-    from ledger import wiring
+    from ledger import wiring, wiring_pins
+    from ledger.adapters.runners.subprocess.holds import Holds
     from ledger.adapters.runners.subprocess.server import run_agent
 
     config = world.config
     sender = wiring.agent_sender(config)
     try:
-        run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop)
+        held = Holds(partial(wiring_pins.listed_holds, config)) if config.archive.adapter else None
+        run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop, held=held)
     finally:
         sender.close()
 

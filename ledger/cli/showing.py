@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli.output import Column, Format, Printer, age, brief, cell, lines_of, utc
+from ledger.cli.output import Column, Format, Printer, age, brief, cell, counted, lines_of, utc
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
+    from ledger.beside import Stamp
     from ledger.core.facts import RestorePoint
     from ledger.core.recovery import RecoveryEntry
     from ledger.reading import HistoryRecord, RetiredJob
@@ -33,6 +34,9 @@ JOBS = [
     Column("INTENT", "intent", wide=True),
     Column("LABELS", "labels", wide=True),
     Column("REPLACES", "replaces", wide=True),
+    Column("PUBLISHED", "record.time_s", utc, wide=True),
+    Column("CE_TIME", "record.ce_time_s", utc, wide=True),
+    Column("SKEW", "record.skew", wide=True),
     ID,
     Column("REASON", "reason", wide=True),
     Column("WAITS", "waits", wide=True),
@@ -49,6 +53,8 @@ NO_WAITS: Mapping[str, str] = {}
 HISTORY = [
     Column("OFFSET", "offset"),
     Column("TIME", "time"),
+    Column("CE_TIME", "ce_time_s", utc, wide=True),
+    Column("SKEW", "skew", wide=True),
     Column("REGISTER", "register"),
     Column("FACT", "fact"),
     Column("ACTOR", "actor"),
@@ -59,9 +65,10 @@ HISTORY = [
 ]
 
 
-def entry_row(entry: RecoveryEntry) -> dict[str, Any]:
+def entry_row(entry: RecoveryEntry, stamp: Stamp | None = None) -> dict[str, Any]:
+    """The fields of its schema, and `record`: in which record it was published, if that is known."""
     row: dict[str, Any] = to_plain(entry)
-    return row
+    return row if stamp is None else {**row, "record": to_plain(stamp)}
 
 
 def retired_row(retired: RetiredJob) -> dict[str, Any]:
@@ -76,21 +83,24 @@ def record_row(record: HistoryRecord) -> dict[str, Any]:
 
 def jobs(
     printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Mapping[str, str] = NO_WAITS,
-    reasons: bool = False,
+    reasons: bool = False, now_s: float | None = None,
 ) -> None:  # fmt: skip
     """A list of jobs. -o name gives ids: names need not be unique. waits: job id -> what the reconciler of this host says
-    that it waits for; for people, since an entry does not hold it. reasons: in brief, also where the table is narrow."""
+    that it waits for; for people, since an entry does not hold it. reasons: in brief, also where the table is narrow.
+    now_s: when that is so, in seconds since the epoch; None: now."""
     if printer.for_people:
-        printer.rows([_for_people(row, waits) for row in rows], _columns(reasons), empty=empty)
+        printer.rows([_for_people(row, waits, now_s) for row in rows], _columns(reasons), empty=empty)
     else:
         printer.rows(rows, [ID], empty=empty)
 
 
-def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> None:
-    """waits: as in `jobs`."""
+def one_job(
+    printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None
+) -> None:
+    """waits, now_s: as in `jobs`."""
     if printer.for_people:
         columns = [Column(c.title, c.key, c.shown) for c in JOBS if c.key not in ("reason", "savepoint")]
-        shown = _for_people(row, waits)
+        shown = _for_people(row, waits, now_s)
         if row["state"] == "QUARANTINED":
             shown["waits"] = f"an operator: jobledger retry {row['job_id']}, or jobledger cancel {row['job_id']}"
             columns.append(Column("LOGS", "logs"))
@@ -98,6 +108,8 @@ def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO
         if row.get("savepoint_at") is not None:
             columns.append(Column("SAVEPOINTS", "periodic"))
             shown["periodic"] = _periodic(row, shown["savepoint"])
+        if row.get("log"):
+            columns += [Column("LOG SAID", "log", _log_said), Column("LEADER", "log", _leader)]
         if row.get("together"):
             columns.append(Column("TOGETHER", "together", _together))
         printer.one(shown, [*columns, Column("REASON", "reason", _in_full)])
@@ -140,6 +152,24 @@ def _periodic(row: dict[str, Any], at: str) -> str:
     return f"every {policy['interval_s']:g} s{keeps}{asked}, the next {'is due' if at == 'due' else f'at {at}'}"
 
 
+def _log_said(said: dict[str, Any]) -> str:
+    """As `beside.LogSaid`, what the log said at that moment."""
+    entry = said["entry"]
+    what = f"{entry['state']}/{entry['attempt']}" if entry else "no entry"
+    return f"{what}; what was published differs: {', '.join(said['differs'])}" if said["differs"] else f"{what}, the same"
+
+
+def position(as_of: int, end: int) -> str:
+    """Where the leader had come to, of a past that ends behind its last record: a position goes beyond the end of a
+    transaction too."""
+    return f"{min(as_of, end)} of {end}"
+
+
+def _leader(said: dict[str, Any]) -> str:
+    behind = f"{counted(said['behind'], 'offset')} behind" if said["behind"] else "not behind"
+    return f"had come to {position(said['as_of'], said['end'])}, {behind}"
+
+
 def _together(record: dict[str, Any]) -> str:
     """How its last attempt began with others of its region."""
     beside = ", ".join(f"{job_id} {n}" for job_id, n in record["beside"].items())
@@ -177,7 +207,9 @@ def restore_text(point: dict[str, Any]) -> str:
     return f"{point['attempt']}/{point['id']}" if point["attempt"] else str(point["location"])
 
 
-def _for_people(row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> dict[str, Any]:
+def _for_people(
+    row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None
+) -> dict[str, Any]:
     made = submitted_at(row["job_id"])
     points = row.get("restore_points") or ([row["restore_point"]] if row.get("restore_point") else [])
     return {
@@ -190,7 +222,7 @@ def _for_people(row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS) -> dic
         "savepoint": _next_savepoint(row),
         "intent": row["intent"]["kind"] if row.get("intent") else None,
         "waits": waits.get(row["job_id"]),
-        "age": None if made is None else age(time.time() - made),
+        "age": None if made is None else age(max(0.0, (time.time() if now_s is None else now_s) - made)),
     }
 
 
@@ -212,11 +244,14 @@ def _next(row: dict[str, Any]) -> str | None:
 def _record_for_people(row: dict[str, Any]) -> dict[str, Any]:
     if row["tombstone"]:
         fact = "(removed)"
+    elif row.get("redacted"):
+        fact = "(redacted)"
     elif not row["readable"]:
         fact = "(can't be read)"
     else:
         fact = " ".join(f"{key}={_short(value)}" for key, value in (row["fact"] or {}).items() if _telling(key, value))
-    return {**row, "time": utc(row["time_s"]), "fact": fact}
+    doubt = f" (its clock: {utc(row['ce_time_s'])}, {row['skew']})" if row["skew"] else ""
+    return {**row, "time": f"{utc(row['time_s'])}{doubt}", "fact": fact}
 
 
 _NOT_TELLING = (

@@ -30,9 +30,9 @@ def draw(world: World, job: str, path: Path, as_of: str | None, follow: bool) ->
     if path.suffix not in kinds:
         raise UsageError(f"--timeline {path}: a file that ends in .svg or .html.")
     with opening.source(world, as_of=as_of) as source:
-        now_s = source.clock.time()
+        now_s = source.clock.time()  # with a moment: the time that it was then
         if as_of is not None:
-            moment_s = moment.parse(as_of, now_s).time_s
+            moment_s = None if moment.parse(as_of, now_s).time_s is None else now_s
         else:
             moment_s = now_s if world.bundle is None else None  # there it is as late as its last record
         line = timeline_of(source, resolve(source, job, retired=True), moment_s)

@@ -8,7 +8,7 @@ from ledger.cli.archive import say_headroom
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, age
 
-topics = typer.Typer(help="Make the three topics, or see whether they are as they must be.", no_args_is_help=True)
+topics = typer.Typer(help="Make the topics, or see whether they are as they must be.", no_args_is_help=True)
 
 PROBLEM = [
     Column("TOPIC", "topic"),
@@ -37,7 +37,7 @@ def check(world: World) -> None:
 
     If there is an archive, also how far ahead of compaction it is; exit 1 too if it is behind.
     """
-    from ledger import wiring
+    from ledger import wiring_archive
     from ledger.adapters.kafka.topics import check_topics
 
     problems = check_topics(world.config.client(), world.config.topic_settings())
@@ -45,7 +45,7 @@ def check(world: World) -> None:
     if problems:
         raise typer.Exit(1)
     if world.config.archive.adapter:
-        found = wiring.archive_progress(world.config)
+        found = wiring_archive.archive_progress(world.config)
         waiting = [one.headroom_s for one in found if one.headroom_s is not None]
         least = f"{age(max(0.0, min(waiting)))} at least" if waiting else "nothing waits"
         world.printer.note(f"headroom of the archive: {least}")

@@ -23,15 +23,22 @@ _ABSENT = bytes(32)  # in the place of the hash of a key or value that is null
 def leaf_of(
     offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> bytes:
-    """The leaf of one record. Key, value and headers go in as hashes of their own: so a value can be redacted and its hash
-    be left in its place, and every proof still holds.
+    """The leaf of one record. Layout: as `leaf_of_hashed`."""
+    return leaf_of_hashed(offset, timestamp_ms, key, hash_of(value), headers)
+
+
+def leaf_of_hashed(
+    offset: int, timestamp_ms: int, key: bytes | None, value_sha256: bytes, headers: Sequence[tuple[str, bytes | None]]
+) -> bytes:
+    """The leaf of a record whose value is known by its hash alone. Key, value and headers go in as hashes of their own: so
+    a value can be redacted and its hash be left in its place, and every proof still holds.
 
     Layout: offset and timestamp (8 bytes each, big-endian, signed), SHA-256 of key, of value, of headers; a null key or
     value is 32 zero bytes; headers are the concatenation of name and value, each after its length (4 bytes, big-endian),
     where a null value has the length 2^32 - 1."""
     fixed = offset.to_bytes(8, "big", signed=True) + timestamp_ms.to_bytes(8, "big", signed=True)
     packed = b"".join(_sized(name.encode()) + _sized(data) for name, data in headers)
-    return merkle.leaf(fixed + hash_of(key) + hash_of(value) + sha256(packed).digest())
+    return merkle.leaf(fixed + hash_of(key) + value_sha256 + sha256(packed).digest())
 
 
 def hash_of(data: bytes | None) -> bytes:

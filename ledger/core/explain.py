@@ -201,6 +201,7 @@ def _origins(job: Job, entry: RecoveryEntry) -> Iterator[Origin]:
 # -- what has no effect, or not the one that was meant -----------------------------------------------------------------
 
 _UNREADABLE = "its value can't be read, or is not the fact that it holds: it counts as absent"
+_REDACTED = "its value is redacted: that it was there is known, what it said is not; it counts as absent"
 _KINDS: dict[type[Register], type] = {
     Spec: JobSubmitted, Admitted: JobAdmitted, Attempt: AttemptStarted, Running: AttemptRunning,
     Checkpoint: CheckpointCompleted, Ended: AttemptEnded, Ask: SavepointAsked, Disposed: SavepointDisposed,
@@ -213,7 +214,7 @@ def _remarks(job: Job) -> Iterator[Remark]:
     for register in sorted(job.names, key=job.names.__getitem__):
         name = register_name(register)
         if register in job.unreadable:
-            yield Remark(name, _UNREADABLE, True, False)
+            yield Remark(name, _REDACTED if job.is_redacted(register) else _UNREADABLE, True, False)
         elif isinstance(register, Disposed):
             gone = register.n, register.id
             left = Checkpoint(*gone) in job.names and job.result is None

@@ -5,8 +5,8 @@ The one exception, a spec that comes later, is its submitter's to see to: it put
 its spec is in the log (`client.submit`), and what was put lately is young. So age counts: since the last put, by the clock
 of whoever keeps the thing.
 
-What can't be judged stays: the job's entry or registers can't be read; or the thing is older than the log, so that some
-other log may have known it. Source: docs/decisions/0019-garbage-is-what-no-fold-refers-to.md.
+What somebody has pinned stays, garbage or not. What can't be judged stays: the job's entry or registers can't be read; or
+the thing is older than the log, so that some other log may have known it. Source: docs/decisions/0019, 0036.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Orphan(NamedTuple):
 
 
 class Spared(NamedTuple):
-    """What may be garbage and is not touched, because that can't be known."""
+    """What may be garbage and is not touched, because that can't be known, or a pin holds it."""
 
     lying: Lying
     why: str
@@ -140,10 +140,11 @@ def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
 
 
 def judge(
-    lying: Iterable[Lying], claims: Mapping[str, Claims], read_to: Callable[[str], str], grace_s: float, log_age_s: float
-) -> Sorted:
+    lying: Iterable[Lying], claims: Mapping[str, Claims], read_to: Callable[[str], str], grace_s: float, log_age_s: float,
+    held: Mapping[str, str],
+) -> Sorted:  # fmt: skip
     """claims: of every job that has registers or an entry. read_to: job id -> how far its partition was read, for people.
-    log_age_s: how long ago the log's first leader was there.
+    log_age_s: how long ago the log's first leader was there. held: job id -> the pin that holds it, and all that is its.
 
     Order: the log is read after the things were listed. What is referred to is then either seen, or its reference is
     younger than the listing."""
@@ -158,6 +159,8 @@ def judge(
             spared.append(Spared(one, claim.why_unread))
         elif not (why := _why_garbage(one, claim, begins if one.kind is Kind.SAVEPOINT else points, read_to)):
             continue
+        elif one.job_id in held:
+            spared.append(Spared(one, f"the pin {held[one.job_id]} holds its job"))
         elif one.age_s < max(grace_s, GRACE_MIN_S):
             young += 1
         elif one.age_s >= log_age_s:

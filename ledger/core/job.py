@@ -23,6 +23,7 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointDisposed,
 )  # fmt: skip
+from ledger.core.redaction import is_redacted
 from ledger.core.registers import (
     OUTCOMES,
     RESULT_STATES,
@@ -126,6 +127,11 @@ class Job:
             fact = None
         self._facts[register] = fact
         return fact  # type: ignore[return-value]
+
+    def is_redacted(self, register: Register) -> bool:
+        """Whether what is in a register stands for a value that was taken out of the archive (`core.redaction`)."""
+        held = self._registers.get(self.names.get(register, b""))
+        return isinstance(held, tuple) and is_redacted(held[0])
 
     # -- what counts -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Source: RFC 9162 (Certificate Transparency 2.0), section 2.1. Hashes are SHA-256
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 
 _LEAF, _NODE = b"\x00", b"\x01"
@@ -58,6 +58,42 @@ def root_from(proof: Sequence[bytes], leaf: bytes, index: int, size: int) -> byt
             hashed = node(neighbour, hashed) if index & 1 else node(hashed, neighbour)
         index, size = index >> 1, (size + 1) >> 1
     return None if left else hashed
+
+
+def others(leaves: Sequence[bytes], shown: Collection[int]) -> list[bytes]:
+    """What must be known besides the leaves that are shown (their indexes) to reckon the root: of each level, from the
+    lowest, in order, the nodes beside what can be reckoned. Nothing if all are shown: one proof for many leaves."""
+    level, known, found = list(leaves), set(shown), list[bytes]()
+    while len(level) > 1:
+        found += [level[i ^ 1] for i in sorted(known) if i ^ 1 < len(level) and i ^ 1 not in known]
+        level, known = _above(level), {i >> 1 for i in known}
+    return found
+
+
+def rebuilt(shown: Mapping[int, bytes], others: Sequence[bytes], size: int) -> list[dict[int, bytes]] | None:
+    """The levels of a tree of `size` leaves as far as they are known, the root as the last one's node 0; None if there are
+    too few or too many others. shown: index -> leaf. Of each level with more than one node all neighbours are known."""
+    if not shown or min(shown) < 0 or max(shown) >= size:
+        return None
+    level, left, levels = dict(shown), list(reversed(others)), list[dict[int, bytes]]()
+    while size > 1:
+        for i in sorted(level):
+            if i ^ 1 < size and i ^ 1 not in level:
+                if not left:
+                    return None
+                level[i ^ 1] = left.pop()
+        levels.append(level)
+        firsts = {i & ~1 for i in level}
+        level = {i >> 1: node(level[i], level[i + 1]) if i + 1 < size else level[i] for i in firsts}
+        size = (size + 1) >> 1
+    return None if left else [*levels, level]
+
+
+def path_in(levels: Sequence[Mapping[int, bytes]], index: int) -> list[bytes]:
+    """As `proof`, of a tree that was rebuilt. Raises: KeyError if that leaf was not shown."""
+    if index not in levels[0]:
+        raise KeyError(index)
+    return [level[above ^ 1] for n, level in enumerate(levels[:-1]) if (above := index >> n) ^ 1 in level]
 
 
 def _above(level: Sequence[bytes]) -> list[bytes]:

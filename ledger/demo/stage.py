@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,10 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from ledger import wiring
-from ledger.adapters.local.leadership import holder
+from ledger.claims import read_claims
 from ledger.config import load_config
 from ledger.core.recovery import RecoveryEntry, RecoverySet
 from ledger.errors import LedgerError, OutcomeUnknown
+from ledger.leaders import led
 from ledger.ports import ObservedAttempt
 from ledger.reading import Source, recovery_set
 
@@ -83,9 +85,11 @@ class Stage:
         return next((int(a.engine_id) for a in self.attempts(job_id) if a.alive and a.engine_id.isdigit()), None)
 
     def leader(self, role: str) -> int | None:
-        """Process id of who leads a role."""
-        found = holder(load_config(self.folder).leader_lock(role))
-        return found.pid if found and found.pid else None
+        """Process id of who leads a role: who holds the lock, and has made the newest claim in the log."""
+        claims = [claim for claim in read_claims(self.source) if claim.role == role]
+        elected = wiring.candidates(load_config(self.folder), role)
+        found = led(role, claims, elected, [], socket.gethostname(), time.time())
+        return found.pid if found.led else None
 
     def until(self, what: str, seen: Callable[[], T | None], timeout_s: float = 60.0) -> T:
         """Waits until `seen` answers with something. Raises: OutcomeUnknown if it does not in time."""

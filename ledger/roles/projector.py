@@ -22,6 +22,7 @@ from ledger.errors import Fenced, TemporaryError, Unreachable
 from ledger.ports import Marks, Record
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.catching_up import read_up_to
+from ledger.roles.cold_start import ColdStart, begun, from_the_log
 from ledger.roles.events import STRAY_EPOCH_MAX, epoch_after, noops
 from ledger.roles.parts import Parts, ProjectorSettings, Told, unheard
 from ledger.roles.rejecting import RejectEvents
@@ -37,10 +38,13 @@ class Projector:
     """One instance of the role. Call `step` for ever (or `run`)."""
 
     def __init__(
-        self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings, told: Told = unheard
+        self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings, told: Told = unheard,
+        cold_start: ColdStart = from_the_log,
     ) -> None:  # fmt: skip
-        """told: hears every entry that was published, and on taking over all that there are; it must not wait or raise."""
+        """told: hears every entry that was published, and on taking over all that there are; it must not wait or raise.
+        cold_start: asked whenever reading begins anew."""
         self._parts, self._rejects, self._settings, self._told = parts, rejects, settings, told
+        self._cold_start = cold_start
         self._topics, self._clock = parts.topics, parts.clock
         self._partitions = parts.log.partitions(parts.topics.events)
         self.candidacy = Candidacy(parts.leadership, parts.clock, forced=parts.forced)
@@ -77,13 +81,17 @@ class Projector:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _begin_reading(self) -> None:
-        self._reader = self._parts.log.reader([self._topics.events, self._topics.recovery])
+        found = begun(self._cold_start, self._settings.forget_after_s, self._clock)
+        self._reader = self._parts.log.reader([self._topics.events, self._topics.recovery], None, found.begin)
         self._table = RegisterTable(self._partitions)
         self.published = Published(self._parts.codec.decode)
         self._dirty: dict[str, int] = {}
         self._foreign: list[Foreign] = []
         self._standstill = Standstill(self._reader, self._clock)
-        self._at_end_at = self._next_end_check = self._clock.monotonic()
+        self._next_end_check = self._clock.monotonic()
+        self._at_end_at = self._next_end_check - found.age_s
+        for records in found.records:
+            self._take(records)
 
     def _read(self) -> None:
         now = self._clock.monotonic()

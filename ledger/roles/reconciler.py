@@ -26,7 +26,8 @@ from ledger.ports import Event, Executor, Marks, Reader, RecoveryStream, Runner,
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.catching_up import read_up_to
 from ledger.roles.events import EventFactory, epoch_after, noops
-from ledger.roles.flows import Flows, Memory, Surroundings
+from ledger.roles.flow_steps import Memory, Surroundings
+from ledger.roles.flows import Flows
 from ledger.roles.parts import Parts
 from ledger.roles.standstill import Standstill
 from ledger.roles.strays import Strays

@@ -17,7 +17,7 @@ from ledger.core.published import Published
 from ledger.core.registers import Ended, is_job_id, partition_of
 from ledger.ports import Task, TaskOutcome, TaskStatus
 from ledger.roles.events import EventFactory
-from ledger.roles.flows import Flow
+from ledger.roles.flow_steps import Flow
 
 CAUSE = "a stray: it ran, and the ledger has no such job; stopped by the reconciler"
 log = structlog.get_logger("reconciler")

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from ledger.ports import Event, Task, TaskOutcome
-from ledger.roles.flows import Flow
+from ledger.roles.flow_steps import Flow
 
 log = structlog.get_logger("reconciler")
 

@@ -40,7 +40,7 @@ def read(bootstrap: str, topic: str) -> list[Message]:
         records: list[Message] = []
         deadline = time.monotonic() + 20
         while consumer.position([here])[0].offset < end:
-            assert time.monotonic() < deadline, f"{len(records)} records, not at {end}"
+            assert time.monotonic() < deadline, f"not within 20 s: up to {end}; {len(records)} records"
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
                 records.append(message)
@@ -222,7 +222,7 @@ def test_the_shared_broker_compacts_on_demand(broker: RunningBroker, prefix: str
     deadline = time.monotonic() + 60
     nudges = 0
     while any(record.key() == b"job" for record in read(broker.bootstrap, topic)):
-        assert time.monotonic() < deadline, "not compacted within 60 s"
+        assert time.monotonic() < deadline, "not within 60 s: compacted"
         nudges += 1
         produce(broker.bootstrap, topic, f"nudge-{nudges}", "x")
         time.sleep(1.1)

@@ -116,7 +116,7 @@ def test_a_forked_child_neither_leads_nor_keeps_the_lock(path: Path) -> None:
         parent.wait()
         deadline = time.monotonic() + 5
         while not mine.acquire():
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "not within the time"
             time.sleep(0.01)
     finally:
         os.kill(int(pid), signal.SIGKILL)

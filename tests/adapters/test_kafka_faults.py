@@ -56,9 +56,9 @@ def log_of(bootstrap: str) -> KafkaLog:
 
 def read(log: KafkaLog, topic: str) -> list[bytes | None]:
     reader = log.reader([topic])
-    marks, records, deadline = reader.high_watermarks(), [], time.monotonic() + 20
-    while reader.position() != marks:
-        assert time.monotonic() < deadline
+    marks, records, deadline = reader.high_watermarks(), [], time.monotonic() + 60
+    while any(reader.position().get(place, 0) < end for place, end in marks.items()):
+        assert time.monotonic() < deadline, "not within the time"
         records += reader.poll(1000, 0.1)
     reader.close()
     return [record.value() for record in records]
@@ -146,9 +146,9 @@ def test_a_silent_broker_fences_the_writer_in_time_and_costs_the_reader_nothing(
     successor = log.writer(prefix + "w")
     successor.init()
     successor.commit([Event(topic, 0, b"k", b"3")])
-    marks, seen, deadline = reader.high_watermarks(), [], time.monotonic() + 20
-    while reader.position() != marks:
-        assert time.monotonic() < deadline
+    marks, seen, deadline = reader.high_watermarks(), [], time.monotonic() + 60
+    while any(reader.position().get(place, 0) < end for place, end in marks.items()):
+        assert time.monotonic() < deadline, "not within the time"
         seen += reader.poll(10, 0.1)
     assert seen[-1].value() == b"3"
     assert [record.value() for record in seen] in ([b"3"], [b"2", b"3"])  # the outcome of 2 was unknown

@@ -39,7 +39,7 @@ def set_policy(client: Client, topic: str, policy: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(10)
     deadline = time.monotonic() + 10
     while Cluster(client).config(topic)["cleanup.policy"] != policy:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "not within the time"
         time.sleep(0.05)
 
 
@@ -47,6 +47,13 @@ def delete_below(client: Client, topic: str, offset: int) -> None:
     admin = AdminClient(client)
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         future.result(10)
+
+
+def test_a_topic_is_known_by_its_id(client: Client, bootstrap: str, prefix: str) -> None:
+    one, other = (create_topic(bootstrap, prefix + name) for name in "ab")
+    ids = KafkaLog(client, SystemClock()).topic_ids([one, other])
+    assert ids == {topic: Cluster(client).shape([topic])[topic].id for topic in (one, other)}
+    assert ids[one] and ids[other] and ids[one] != ids[other]
 
 
 def test_a_topic_whose_beginning_was_deleted_is_no_ledger(client: Client, bootstrap: str, prefix: str) -> None:
@@ -66,7 +73,7 @@ def test_a_topic_that_forgets_by_age_is_read_from_where_it_begins(client: Client
     assert reader.position() == {(topic, 0): 5}
     offsets, deadline = [], time.monotonic() + 10
     while reader.position() != {(topic, 0): 11}:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "not within the time"
         offsets += [record.offset() for record in reader.poll(100, 0.1)]
     assert offsets == [5, 6, 7, 8, 9]
     reader.close()
@@ -78,7 +85,7 @@ def test_records_that_vanish_before_they_are_read_break_the_reader(client: Clien
     reader = KafkaLog(client, SystemClock()).reader([topic])
     deadline = time.monotonic() + 10
     while reader.position() != {(topic, 0): 4}:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "not within the time"
         reader.poll(100, 0.1)
     reader._consumer.pause([TopicPartition(topic, 0)])  # it is slow, and nothing is read ahead
     write(client, topic, 10)
@@ -107,7 +114,7 @@ def test_an_end_before_the_position_breaks_the_reader(client: Client, bootstrap:
     reader = KafkaReader(settings, Truncated(client), [topic], prefix + "g")
     deadline = time.monotonic() + 10
     while reader.position() != {(topic, 0): 4}:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "not within the time"
         reader.poll(100, 0.1)
     with pytest.raises(LedgerError, match="truncated"):
         reader.high_watermarks()

@@ -94,7 +94,7 @@ def when_it_answers(ask: Callable[[], T]) -> T:
         try:
             return ask()
         except Unreachable:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "not within the time"
             time.sleep(0.1)
 
 

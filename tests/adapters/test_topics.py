@@ -1,4 +1,4 @@
-"""The three topics: what they are to be like, and that every deviation is found together with what mends it."""
+"""The topics: what they are to be like, and that every deviation is found together with what mends it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,15 @@ def test_events_and_recovery_are_compacted_and_have_the_same_partitions() -> Non
     assert rejects.config["retention.ms"] == "2592000000"
 
 
+def test_with_an_archive_there_is_a_compacted_topic_of_one_partition_for_anchors() -> None:
+    *_, anchors = specs(TopicSettings(prefix="p.", partitions=24, anchors=True))
+    assert (anchors.name, anchors.partitions, anchors.config["cleanup.policy"]) == ("p.ledger.anchors", 1, "compact")
+    assert anchors.config["min.compaction.lag.ms"] == "86400000"
+    assert len(specs(TopicSettings())) == 3
+
+
 def test_every_setting_has_a_rule_with_a_reason() -> None:
-    for spec in specs(TopicSettings()):
+    for spec in specs(TopicSettings(anchors=True, leaders=True)):
         assert set(spec.config) <= set(RULES)
     assert all(why for _, why in RULES.values())
 
@@ -77,6 +84,9 @@ def test_settings_that_can_not_be_are_refused(wrong: dict) -> None:
         ("max.message.bytes", "", "5", False),
         ("message.timestamp.type", "CreateTime", "LogAppendTime", False),
         ("unclean.leader.election.enable", "true", "false", False),
+        ("segment.ms", "3600000", "3600000", True),
+        ("segment.ms", "3600001", "3600000", False),
+        ("segment.ms", "", "3600000", False),
     ],
 )
 def test_rules(setting: str, found: str, wanted: str, holds: bool) -> None:
@@ -97,6 +107,8 @@ WRONG = [
     ("ledger.events", "max.message.bytes", "100000"),
     ("ledger.recovery", "unclean.leader.election.enable", "true"),
     ("ledger.rejects", "retention.ms", "86400000"),
+    ("ledger.anchors", "cleanup.policy", "compact,delete"),
+    ("ledger.anchors", "segment.ms", "604800000"),
 ]
 
 
@@ -122,6 +134,7 @@ def test_what_create_makes_is_right_and_making_it_twice_changes_nothing(client: 
 def test_each_wrong_setting_is_found_and_what_it_says_mends_it(
     client: dict, settings: TopicSettings, topic: str, setting: str, value: str
 ) -> None:
+    settings = replace(settings, anchors=topic == "ledger.anchors")
     create_topics(client, settings)
     if setting == "min.insync.replicas":  # of one replica it can't be wrong: so more are wanted
         settings = _more_replicas_wanted(settings)
@@ -210,7 +223,7 @@ def _problems(client: dict, settings: TopicSettings, count: int) -> list[Problem
     """What is found once the brokers have heard of the last change, which is a moment after it is acknowledged."""
     deadline = time.monotonic() + 10
     while len(problems := check_topics(client, settings)) != count:
-        assert time.monotonic() < deadline, problems
+        assert time.monotonic() < deadline, f"not within 10 s: {count} problems, but {problems}"
         time.sleep(0.05)
     return problems
 

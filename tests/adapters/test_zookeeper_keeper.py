@@ -411,7 +411,7 @@ def test_who_is_refused_leaves_the_place_to_others_and_says_why(anna: One, bert:
     assert "NoAuthError" in anna.keeper.notes.waits_for
     deadline = time.monotonic() + 5
     while servers.line:  # the session is ended on a thread of its own
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "not within the time"
         time.sleep(0.001)
     bert.step()
     assert bert.leads

@@ -139,7 +139,7 @@ def test_handovers_do_not_wait_for_the_next_look(settings: ZooKeeperSettings) ->
             leader, waiting = waiting, leader
             waiting.acquire()
             until(lambda one=waiting: one.standing().leader, 5)
-        assert took < 0.6
+        assert took < 0.6, "not within 0.6 s: five changes"
 
 
 def test_what_the_servers_grant_is_the_session(settings: ZooKeeperSettings) -> None:
@@ -201,7 +201,8 @@ def test_a_leader_that_is_killed_or_stopped_is_replaced_after_its_session(zookee
         bert = other.standby("bert")
         process.send_signal(signal.SIGSTOP)
         took = until(bert.valid, 3 * T)
-        assert LEASE < took < T + 2
+        assert took > LEASE
+        assert took < T + 2, f"not within {T + 2:g} s of {took:g}"
         process.send_signal(signal.SIGCONT)
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")

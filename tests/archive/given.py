@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.objects import MemoryObjects
@@ -61,3 +61,33 @@ def an_archive(number: int = 100, each: int = 10, partitions: int = 2) -> tuple[
     store = MemoryObjects()
     archive = Archive(store, "test", lambda: "2026-01-01T00:00:00Z")
     return archive, store, [sealed(archive, records(number, p, p), each=each)[-1] for p in range(partitions)]
+
+
+class Interrupted(MemoryObjects):
+    """Something happens before each change."""
+
+    def before_change(self) -> None:
+        raise NotImplementedError
+
+    def create(self, name: str, data: bytes) -> bool:
+        self.before_change()
+        return super().create(name, data)
+
+    def delete(self, name: str) -> None:
+        self.before_change()
+        super().delete(name)
+
+
+class Between(Interrupted):
+    """Before each change another one has a turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other: Callable[[], object] = lambda: None
+        self._under_way = False
+
+    def before_change(self) -> None:
+        if not self._under_way:
+            self._under_way = True
+            self.other()
+            self._under_way = False

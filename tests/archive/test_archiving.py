@@ -14,7 +14,7 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.archive import Archive, Overtaken
-from ledger.archive.archiving import FAILURES_MAX, Archiver, Beginning, PartitionShape, ReaderSegments
+from ledger.archive.archiving import FAILURES_MAX, Archiver, Beginning, Chore, PartitionShape, ReaderSegments
 from ledger.archive.verifying import verify
 from ledger.errors import LedgerError, Unreachable
 from ledger.ports import Event, MemoryRecord, TopicPartition
@@ -139,6 +139,36 @@ def test_what_never_goes_right_ends_it() -> None:
     with pytest.raises(Unreachable):
         world.archiver().run(lambda: False)
     assert world.clock.monotonic() == pytest.approx((FAILURES_MAX - 1) * 2.0)
+
+
+def test_a_chore_that_keeps_failing_is_an_error_and_the_archive_goes_on() -> None:
+    world = World(random.Random(1))
+    world.store.mortal = False
+    done = iter([LedgerError("no"), LedgerError("no"), LedgerError("still no"), None, None])
+
+    def do() -> None:
+        if (error := next(done)) is not None:
+            raise error
+
+    archive = Archive(world.store)
+    stream = ReaderSegments(world.log, archive, read_out, records_max=1000)
+    archiver = Archiver(archive, stream, world.shapes, world.clock, [Chore("sweep", 10.0, do)])
+    turns, failing = count(), []
+
+    def stopped() -> bool:
+        failing.append(archiver.failing["sweep"])
+        world.clock.sleep(10.0)
+        return next(turns) >= 5
+
+    with structlog.testing.capture_logs() as logs:
+        archiver.run(stopped)
+    told = [(line["log_level"], line["event"], line["times"]) for line in logs if "chore" in line]
+    assert told == [
+        ("warning", "chore_failed", 1), ("warning", "chore_failed", 2), ("error", "chore_failed", 3),
+        ("warning", "chore_done_again", 3),
+    ]  # fmt: skip
+    assert failing == [0, 1, 2, 3, 0, 0]
+    assert sum(archiver.records.values()) == sum(map(len, world.written))
 
 
 @pytest.mark.parametrize(("change", "says"), [({"topic_id": "other"}, "made anew"), ({"end": 3}, "cut off")])

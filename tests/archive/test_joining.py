@@ -6,8 +6,7 @@ import json
 import os
 import random
 import runpy
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,20 +18,24 @@ from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.archive import parquet
+from ledger.archive import notes, parquet
 from ledger.archive.archive import Archive, File
-from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
+from ledger.archive.archiving import Archiver, Chore, PartitionShape, ReaderSegments
+from ledger.archive.chains import Joined, lines_of
+from ledger.archive.decoding import Decoded
 from ledger.archive.joining import OVER_AFTER_S, compact
+from ledger.archive.objects import ObjectStore
 from ledger.archive.proving import prove
 from ledger.archive.querying import opened
-from ledger.archive.segments import store_segment
+from ledger.archive.segments import leaves_of, manifest_name, pack, store_segment
 from ledger.archive.verifying import verify
 from ledger.cli import app
-from ledger.core.chain import Head, head_of
+from ledger.core import merkle
+from ledger.core.chain import NOTE, Head, head_of
 from ledger.errors import LedgerError, TemporaryError
 from ledger.ports import Event, MemoryRecord
 from ledger.roles.parts import Topics
-from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
+from tests.archive.given import TOPIC, TOPIC_ID, Between, Interrupted, read_out, records
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,15 +55,20 @@ def spread(partition: int) -> list[MemoryRecord]:
 
 
 def an_archive() -> tuple[Archive, MemoryObjects, list[Head]]:
-    """Two partitions, sealed ten records at a time; and every head that there ever was, as an anchor."""
     store = MemoryObjects()
+    archive, anchors = sealed_days(store)
+    return archive, store, anchors
+
+
+def sealed_days(store: ObjectStore) -> tuple[Archive, list[Head]]:
+    """Two partitions, sealed ten records at a time; and every head that there ever was, as an anchor."""
     archive, anchors = Archive(store, "test", lambda: "2026-01-01T00:00:00Z"), []
     for partition in (0, 1):
         head, found = Head(TOPIC, partition), spread(partition)
         for i in range(0, len(found), 10):
             head = archive.seal(head, TOPIC_ID, store_segment(store, head.next, found[i : i + 10], read_out))
             anchors.append(head)
-    return archive, store, anchors
+    return archive, anchors
 
 
 def id_of(record: MemoryRecord) -> str:
@@ -161,20 +169,12 @@ def test_what_comes_later_is_sealed_behind_it_and_joined_in_its_time() -> None:
     assert compact(archive, BEGIN_MS / 1000 + 30 * DAY_MS / 1000) == []
 
 
-class Dying(MemoryObjects):
+class Dying(Interrupted):
     """Killed before its n-th change."""
 
     left = 10**9
 
-    def create(self, name: str, data: bytes) -> bool:
-        self._live()
-        return super().create(name, data)
-
-    def delete(self, name: str) -> None:
-        self._live()
-        super().delete(name)
-
-    def _live(self) -> None:
+    def before_change(self) -> None:
         if self.left == 0:
             raise KeyboardInterrupt
         self.left -= 1
@@ -198,35 +198,17 @@ def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
         must_hold(archive, anchors)
         assert not store.names("records/") and not store.names("leaves/")
         assert [verdict.strays for verdict in verify(archive, anchors)] == [(), ()], at
+    assert at > 0, "it was never killed"
     assert wanted, "it was killed everywhere and never came to its end"
 
 
-class Between(MemoryObjects):
-    """Before each change another one has a turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.other: Callable[[], object] = lambda: None
-        self._under_way = False
-
-    def create(self, name: str, data: bytes) -> bool:
-        self._turn()
-        return super().create(name, data)
-
-    def delete(self, name: str) -> None:
-        self._turn()
-        super().delete(name)
+class BetweenReads(Between):
+    """Now and then before it reads, too."""
 
     def read(self, name: str) -> bytes | None:
         if random.random() < 0.02:
-            self._turn()
+            self.before_change()
         return super().read(name)
-
-    def _turn(self) -> None:
-        if not self._under_way:
-            self._under_way = True
-            self.other()
-            self._under_way = False
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -234,7 +216,7 @@ def test_two_at_once_and_an_archiver_beside_them(seed: int) -> None:
     """The other one joins all there is in the middle of this one; an archiver seals, a reader reads."""
     random.seed(seed)
     _, whole, anchors = an_archive()
-    store = Between()
+    store = BetweenReads()
     store.stored = dict(whole.stored)
     archive, drawn = Archive(store, "one"), random.Random(seed)
     head = archive.head(TOPIC, 0)
@@ -272,11 +254,18 @@ def test_a_reader_in_the_middle_of_it_reads_on() -> None:
     assert [*first, *reading] == spread(0)
 
 
+def test_leaves_are_found_though_they_were_joined_since_the_chain_was_read() -> None:
+    archive, _, _ = an_archive()
+    manifests = list(archive.manifests(TOPIC, 0))
+    compact(Archive(archive.store, "two"), LATER_S)
+    assert [leaf for one in manifests for leaf in archive.leaves(one)] == leaves_of(spread(0))
+
+
 def test_what_is_not_as_it_was_sealed_is_not_joined() -> None:
     archive, store, _ = an_archive()
     manifest = list(archive.manifests(TOPIC, 0))[6]
     store.stored[manifest.records] = store.stored[manifest.records][:-1] + b"!"
-    with pytest.raises(LedgerError, match="not what its manifest says"):
+    with pytest.raises(LedgerError, match="not what its manifest"):
         compact(archive, LATER_S)
     assert manifest.records in store.stored
     assert verify(archive)[0].broken[0].sequence == 6
@@ -333,6 +322,55 @@ def test_whatever_is_altered_in_what_was_joined_is_found(seed: int) -> None:
             assert verdict.proved <= verdict.broken[0].offset
 
 
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_listing_that_no_note_of_the_chain_names_takes_the_place_of_nothing(joined: bool) -> None:
+    """Its records may be the very ones; but what people query, the columns beside them, would be anybody's."""
+    archive, store, heads = an_archive()
+    if joined:
+        compact(archive, LATER_S)
+        heads = [archive.head(TOPIC, partition) for partition in (0, 1)]
+    before, files = archive.chain(TOPIC, 0), archive.files(TOPIC, 0)
+    run = list(archive.manifests(TOPIC, 0))[: 2 * PER_DAY // 10]
+    stem, found = f"joined/{TOPIC}/0/forged", spread(0)[: 2 * PER_DAY]
+    data = {
+        ".jsonl.gz": lines_of(run), ".leaves": pack(leaves_of(found)),
+        ".parquet": parquet.encode(found, lambda _: Decoded(body="forged")),
+    }  # fmt: skip
+    named = [text for suffix, one in data.items() for text in (stem + suffix, sha256(one).hexdigest())]
+    lines, leaves, rows = named[:2], named[2:4], named[4:]
+    said = Joined(0, run[-1].sequence, "2030-01-01", run[-1].sha256, *lines, *rows, *leaves)
+    name, digest = notes.store_note(store, TOPIC, 0, notes.JOINED, asdict(said))
+    note = replace(
+        run[-1], format=NOTE, sequence=10**6, count=0, missing=0, first=run[-1].next, root=merkle.root([]).hex(),
+        records=name, records_sha256=digest, leaves="", leaves_sha256="",
+    )  # fmt: skip
+    for suffix, one in data.items():
+        store.create(stem + suffix, one)
+    store.create(f"joined/{TOPIC}/0/note.jsonl.gz", lines_of([note]))
+
+    fresh = Archive(store)
+    assert fresh.chain(TOPIC, 0) == before and fresh.files(TOPIC, 0) == files
+    verdict = verify(fresh, heads)[0]
+    assert verdict.broken == () and len(verdict.strays) == 5
+
+
+def test_of_a_chain_that_lost_its_last_note_only_what_that_named_is_missing() -> None:
+    """Though the note of each day lies in what was joined of the next."""
+    archive, head = Archive(MemoryObjects(), "test", lambda: "2026-01-01T00:00:00Z"), Head(TOPIC, 0)
+    for day in range(DAYS):
+        found = spread(0)[day * PER_DAY : (day + 1) * PER_DAY]
+        for half in (found[:20], found[20:]):
+            head = archive.seal(head, TOPIC_ID, store_segment(archive.store, head.next, half, read_out))
+        compact(archive, (BEGIN_MS + (day + 1) * DAY_MS) / 1000 + 2 * OVER_AFTER_S)
+        head = archive.head(TOPIC, 0)
+    chain = archive.chain(TOPIC, 0)
+    assert len(chain.joined) == DAYS and len(archive.store.names("manifests/")) == 1
+    archive.store.delete(manifest_name(TOPIC, 0, head.sequence))
+    left, last = Archive(archive.store).chain(TOPIC, 0), chain.joined[-1]
+    assert left.joined == chain.joined[:-1]
+    assert list(left.manifests) == list(chain.manifests[: last.first_sequence])
+
+
 def test_a_record_that_was_altered_in_a_joined_object_is_named() -> None:
     from ledger.archive import parquet
 
@@ -349,7 +387,7 @@ def test_a_record_that_was_altered_in_a_joined_object_is_named() -> None:
     del found[20]
     store.stored[name] = parquet.encode(found, read_out)
     assert verify(archive, [head])[0].broken[0].offset == old.offset()
-    with pytest.raises(LedgerError, match="not what the note about it says"):
+    with pytest.raises(LedgerError, match="not what its manifest, or a note about it, says"):
         list(Archive(store).records(TOPIC, 0))
 
 
@@ -393,7 +431,7 @@ def test_an_archiver_that_is_told_to_does_it_beside_its_work() -> None:
         clock.advance(1.0)
         return clock.monotonic() > 400.0
 
-    Archiver(archive, stream, lambda: shapes, clock, beside, 7.0).run(stopped)
+    Archiver(archive, stream, lambda: shapes, clock, [Chore("compact", 7.0, beside)]).run(stopped)
     assert len(calls) > 3
     assert len(store.names("joined/")) == 2 * DAYS * 3
     for p in (0, 1):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger import wiring
+from ledger import wiring_archive
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.kafka.topics import create_topics
 from ledger.adapters.local.objects import MARKER
@@ -171,7 +171,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def all_sealed(stage: Stage) -> bool:
     stage.keep_archiver()
-    rows = wiring.archive_progress(stage.config())
+    rows = wiring_archive.archive_progress(stage.config())
     return bool(rows) and all(row.sealed == row.end for row in rows)
 
 

@@ -22,9 +22,9 @@ from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.archive import Archive
 from ledger.archive.decoding import decoded
+from ledger.archive.lateness import sure_from_s
 from ledger.archive.querying import Queries, opened
 from ledger.archive.segments import store_segment
-from ledger.archive.status import sure_from_s
 from ledger.core.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -40,8 +40,9 @@ from ledger.core.moment import Moment
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import OUTCOMES, Attempt, Checkpoint, Ended, Running, Spec, claim_key, key_of
 from ledger.errors import LedgerError, UsageError
+from ledger.moments import as_of
 from ledger.plain import to_plain
-from ledger.ports import MemoryRecord
+from ledger.ports import NOWHERE, MemoryRecord
 from ledger.reading import Source, recovery_set
 from ledger.settings import Topics
 from tests.archive.given import SPEC
@@ -125,7 +126,7 @@ def an_archive(*partitions: list[MemoryRecord], each: int = 23) -> Archive:
 
 @contextmanager
 def asked(archive: Archive) -> Iterator[Callable[[str], Rows]]:
-    with opened(archive, TOPICS, lambda found: sure_from_s(found, 3600.0)) as queries:
+    with opened(archive, TOPICS, lambda found: sure_from_s(found, 3600.0, archive.leaves)) as queries:
         yield lambda sql: list(queries.ask(sql).rows)
 
 
@@ -136,7 +137,7 @@ def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
     ends = {place: archive.head(*place).next for place in archive.places()}
     sealed = {place: past.Sealed(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()}
     source = Source(past.PastLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
-    then, _ = past.as_of(source, Moment(time_s=time_s), sealed, dict.fromkeys(topics, 1e12))
+    then, _ = as_of(source, Moment(time_s=time_s), sealed, dict.fromkeys(topics, 1e12))
     return recovery_set(then)
 
 
@@ -146,8 +147,8 @@ class Ending:
     def __init__(self, log: MemoryLog, ends: dict[tuple[str, int], int]) -> None:
         self._log, self._ends = log, ends
 
-    def reader(self, topics: Any, partition: int | None = None) -> Any:
-        live = self._log.reader(topics, partition)
+    def reader(self, topics: Any, partition: int | None = None, begin: Any = NOWHERE) -> Any:
+        live = self._log.reader(topics, partition, begin)
         ends = {place: self._ends.get(place, 0) for place in live.high_watermarks()}
         live.high_watermarks = live.position = lambda: ends
         return live

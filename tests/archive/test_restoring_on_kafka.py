@@ -10,16 +10,17 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
-from ledger import connect, wiring
+from ledger import connect, wiring, wiring_anchors, wiring_archive
 from ledger.adapters.kafka.cluster import Cluster
 from ledger.adapters.kafka.topics import check_topics, create_topics, require_topics
 from ledger.archive.archiving import Archiver, ReaderSegments
 from ledger.config import Config, load_config
+from ledger.core.anchors import Anchor
 from ledger.core.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -88,9 +89,9 @@ def archived(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 def seal(config: Config) -> None:
     """All that there is now."""
-    archive = wiring.archive(config)
-    stream = ReaderSegments(wiring.event_log(config), archive, wiring.archiving(config)[1])
-    archiver = Archiver(archive, stream, lambda: wiring.archived_partitions(config), wiring.clock())
+    archive = wiring_archive.archive(config)
+    stream = ReaderSegments(wiring.event_log(config), archive, wiring_archive.archiving(config)[1])
+    archiver = Archiver(archive, stream, lambda: wiring_archive.archived_partitions(config), wiring.clock())
     archiver.begin()
     reader = wiring.event_log(config).reader([config.topics.events, config.topics.recovery])
     ends, idle = reader.high_watermarks(), 0
@@ -146,6 +147,25 @@ def test_a_ledger_goes_on_from_what_was_restored(archived: Config, prefix: str, 
     assert again.returncode == 1 and "holds records already" in again.stderr
 
 
+def test_the_topic_of_anchors_is_believed_too_and_nothing_is_restored_against_it(archived: Config, prefix: str) -> None:
+    kafka = {"LEDGER_KAFKA__BOOTSTRAP_SERVERS": archived.bootstrap, "LEDGER_TOPICS__PREFIX": archived.topics.prefix}
+    assert run(archived, "audit", "anchor", **kafka).returncode == 0
+    checked = run(archived, "audit", "verify", "-o", "json", **kafka)
+    assert checked.returncode == 0 and all(row["proved"] == row["sealed"] for row in json.loads(checked.stdout))
+    head = wiring_archive.archive(archived).head(archived.topics.events, 0)
+    with closing(wiring_anchors.anchor_topic(archived)) as topic:
+        topic.write(Anchor(head._replace(sequence=head.sequence + 1)))
+        refused = restore(archived, prefix, PARTITIONS)
+        assert refused.returncode == 1 and "Nothing was restored" in refused.stderr
+        topic.write(Anchor(head._replace(sha256="0" * 64)))
+        refused = restore(archived, prefix, PARTITIONS)
+        assert refused.returncode == 1 and "Two anchors can't both be true" in refused.stderr
+    assert set(Cluster(archived.client()).shapes([f"{prefix}ledger.events"]).values()) == {None}
+    assert run(archived, "audit", "anchor", "--anew", "a false one", **kafka).returncode == 0
+    again = run(archived, "audit", "verify", **kafka)
+    assert again.returncode == 0 and "a false one" in again.stderr
+
+
 def raw(config: Config) -> set[tuple]:
     found = (record for record in records(config) if record.key() != b"~noop")
     return {(r.key(), r.value(), tuple(r.headers() or ()), r.timestamp()[1]) for r in found}
@@ -198,6 +218,6 @@ def test_a_cluster_that_lost_its_topics_goes_on_and_so_does_its_archive(archived
 
 
 def archived_raw(config: Config) -> set[tuple]:
-    archive, topic = wiring.archive(config), config.topics.events
+    archive, topic = wiring_archive.archive(config), config.topics.events
     found = (record for p in range(PARTITIONS) for record in archive.records(topic, p))
     return {(r.key(), r.value(), tuple(r.headers() or ()), r.timestamp()[1]) for r in found}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
+from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
 from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive import notes, parquet
 from ledger.archive.archive import Archive
-from ledger.archive.segments import store_segment
+from ledger.archive.gone import EXPIRED, Gone, Rewritten, body_of
+from ledger.archive.segments import manifest_name, store_segment
 from ledger.archive.verifying import verify
-from ledger.core.chain import Head, head_of
+from ledger.core import merkle
+from ledger.core.chain import NOTE, Head, head_of
 from tests.archive.given import TOPIC, an_archive, read_out, records, sealed
 from tests.archive.mutations import MUTATIONS, Mutation, cut_off_the_end
 
@@ -104,4 +110,56 @@ def test_an_anchor_of_another_chain_is_told() -> None:
     archive, _, heads = an_archive(partitions=1)
     wrong = heads[0]._replace(sha256="0" * 64)
     assert "an anchor" in verify(archive, [wrong])[0].broken[-1].reason
-    assert verify(archive, [Head(TOPIC, 0)])[0].broken == ()
+    none = verify(archive, [Head(TOPIC, 0)])[0]
+    assert (none.broken, none.proved) == ((), 0)
+
+
+def test_a_note_that_is_no_link_of_the_chain_takes_nothing_out() -> None:
+    """Not even one that lies where manifests of joined days lie, and claims to be older than every anchor."""
+    archive, store, heads = an_archive()
+    first = next(iter(archive.manifests(TOPIC, 0)))
+    victim = archive.segment(first)[4].offset()
+    without = parquet.rewrite(store.stored[first.records], {victim}, ())
+    store.create("rewritten/forged.parquet", without)
+    gone = Gone(EXPIRED, ((victim, victim),), 1, "prod")
+    said = Rewritten(first.records, "rewritten/forged.parquet", sha256(without).hexdigest(), (gone,), "", "", -1)
+    name, digest = notes.store_note(store, TOPIC, 0, notes.REWRITTEN, body_of([said], "nobody", ""))
+    forged = replace(
+        first, format=NOTE, count=0, missing=0, next=first.first, root=merkle.root([]).hex(), records=name,
+        records_sha256=digest, leaves="", leaves_sha256="",
+    )  # fmt: skip
+    listing = f"joined/{TOPIC}/0/forged.jsonl.gz"
+    store.create(listing, gzip.compress(forged.encode() + b"\n"))
+
+    verdict = verify(Archive(store), heads)[0]
+    assert (verdict.broken, verdict.expired, verdict.gone) == ((), 0, ())
+    assert set(verdict.strays) == {name, listing}
+    assert list(Archive(store).records(TOPIC, 0)) == records(100, 0, 0)
+
+    del store.stored[first.records]
+    broken = verify(Archive(store), heads)[0].broken
+    assert [(one.sequence, one.offset) for one in broken] == [(0, first.first)]
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"1" * 5000, b"\xff", b"[]", b'{"kind": "rewritten", "objects": 1}'])
+def test_a_note_that_says_nothing_readable_stops_nobody(data: bytes) -> None:
+    archive, store, heads = an_archive()
+    store.create("notes/odd.json", data)
+    last = list(archive.manifests(TOPIC, 0))[-1]
+    odd = replace(
+        last, format=NOTE, count=0, missing=0, first=last.next, root=merkle.root([]).hex(), records="notes/odd.json",
+        records_sha256=sha256(data).hexdigest(), leaves="", leaves_sha256="", sequence=10, previous=heads[0].sha256,
+    )  # fmt: skip
+    store.create(manifest_name(TOPIC, 0, 10), odd.encode())
+    verdict = verify(Archive(store), heads)[0]
+    assert (verdict.broken, verdict.manifests, verdict.proved) == ((), 11, heads[0].next)
+    assert list(Archive(store).records(TOPIC, 0)) == records(100, 0, 0)
+
+
+def test_an_object_of_a_number_far_beyond_is_told_and_costs_no_memory() -> None:
+    _, store, heads = an_archive()
+    name = manifest_name(TOPIC, 0, 999_999_999_999)
+    store.create(name, b"anything")
+    verdict = verify(Archive(store), heads)[0]
+    assert [(one.sequence, one.offset) for one in verdict.broken] == [(10, heads[0].next)]
+    assert verdict.strays == (name,) and verdict.proved == heads[0].next

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import zipfile
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from docs.check_proof import check
+from ledger import wiring_archive
+from ledger.adapters.local.zipped import ZipObjects
+from ledger.archive import anchors
+from ledger.archive.archive import Archive
+from ledger.archive.segments import store_segment
+from ledger.cli import bundling
+from tests.archive.given import read_out
 from tests.cli.jobs_world import Shell
+from tests.cli.test_querying import seal
 
 
 @pytest.fixture
@@ -72,6 +83,22 @@ def test_it_holds_the_jobs_that_are_named_and_no_others(shell: Shell, tmp_path: 
         assert other.encode() not in b"".join(map(zipped.read, zipped.namelist()))
 
 
+def test_of_a_few_jobs_it_holds_pictures_of_many_only_of_those_that_are_named(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [shell.submit("one"), shell.submit("two")]
+
+    def pictures(*words: str) -> list[str]:
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.zip"
+        shell.good("audit", "bundle", "--to", str(file), "--reason", "r", *words)
+        with zipfile.ZipFile(file) as zipped:
+            return sorted(name for name in zipped.namelist() if name.startswith("timelines/"))
+
+    assert pictures() == sorted(f"timelines/{job}.html" for job in jobs)
+    monkeypatch.setattr(bundling, "PICTURES", 1)
+    assert pictures() == [] and pictures("--job", "two") == [f"timelines/{jobs[1]}.html"]
+
+
 def test_of_a_moment_it_holds_nothing_that_came_later(shell: Shell, tmp_path: Path) -> None:
     job = shell.submit("first")
     shell.clock.advance(5.0)
@@ -86,7 +113,9 @@ def test_of_a_moment_it_holds_nothing_that_came_later(shell: Shell, tmp_path: Pa
 
 def test_what_may_have_been_compacted_is_refused_of_a_bundle_too(shell: Shell, bundled: Path) -> None:
     refused = shell.run("list", "--as-of", "2d", "--bundle", str(bundled))
-    assert refused.exit_code == 1 and "compaction" in refused.stderr
+    assert refused.exit_code == 1
+    assert "This bundle is sure to hold all of ledger.events[0] only from 2025-" in refused.stderr
+    assert "hint: Ask for a later moment." in refused.stderr
 
 
 def test_it_is_an_archive_of_its_own_and_what_was_altered_in_it_is_named(
@@ -105,6 +134,186 @@ def test_it_is_an_archive_of_its_own_and_what_was_altered_in_it_is_named(
             bad.writestr(name, bytes(data))
     assert shell.run("audit", "verify", "--bundle", str(spoiled)).exit_code == 1
     assert "audit verify" in shell.run("history", "still", "--bundle", str(spoiled)).stderr
+
+
+def without(file: Path, to: Path, *beginnings: str) -> Path:
+    """The bundle, but for what has such a name."""
+    with zipfile.ZipFile(file) as whole, zipfile.ZipFile(to, "w") as rest:
+        for name in whole.namelist():
+            if not name.startswith(beginnings):
+                rest.writestr(name, whole.read(name))
+    return to
+
+
+def test_a_partition_that_was_taken_out_is_missed(shell: Shell, bundled: Path, tmp_path: Path) -> None:
+    partition = shell.json("history", "still")[0]["partition"]
+    kinds = ("records", "leaves", "manifests")
+    less = without(bundled, tmp_path / "less.zip", *(f"{kind}/ledger.events/{partition}/" for kind in kinds))
+    told = shell.run("audit", "verify", "--bundle", str(less))
+    assert told.exit_code == 1
+    assert f"ledger.events[{partition}], offset 0, manifest 0: nothing of it is in the bundle" in told.stderr
+
+
+# -- with an archive: proofs -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proved(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of one job, archived but for what was done to it last; anchors were kept before that."""
+    monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
+    shell.submit("wanted")
+    shell.submit("other")
+    seal(shell)
+    shell.good("audit", "anchor", "--to", str(tmp_path / "anchors"))
+    shell.good("suspend", "wanted", "--reason", "a pause")
+    file = tmp_path / "proved.zip"
+    shell.good("audit", "bundle", "--to", str(file), "--reason", "an incident", "--job", "wanted")
+    return file
+
+
+def test_its_records_are_proved_by_the_anchors_of_the_ledger(
+    shell: Shell, proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = shell.json("history", "wanted")
+    away(monkeypatch)
+    monkeypatch.delenv("LEDGER_ARCHIVE__ADAPTER")
+    told = shell.run("audit", "verify", "--bundle", str(proved), "--anchors", str(tmp_path / "anchors"), "-o", "json")
+    assert told.exit_code == 0
+    kept = [one.anchor.head for one in anchors.read(tmp_path / "anchors")]
+    heads = {(head.topic, head.partition): head for head in kept}
+    rows = {(row["topic"], row["partition"]): row for row in json.loads(told.stdout)}
+    archived, last = history[0], history[-1]
+    place = "ledger.events", archived["partition"]
+    assert rows[place]["proved"] == rows[place]["anchored"] == heads[place].next > archived["offset"]
+    assert last["offset"] >= heads[place].next and "were not archived at that time" in told.stderr
+    proof = json.loads(shell.good("audit", "prove", archived["event_id"], "--bundle", str(proved)))
+    assert check(proof, heads[place].sha256)
+    refused = shell.run("audit", "prove", last["event_id"], "--bundle", str(proved))
+    assert refused.exit_code == 1 and "was not archived yet" in refused.stderr
+    without = shell.run("audit", "verify", "--bundle", str(proved))
+    assert without.exit_code == 0 and "no anchor was given, so nothing is proved" in without.stderr
+
+
+def test_what_was_taken_out_is_named_by_the_proofs_that_were_left(shell: Shell, proved: Path, tmp_path: Path) -> None:
+    partition = shell.json("history", "wanted")[0]["partition"]
+    kinds = ("records", "leaves", "manifests")
+    less = without(proved, tmp_path / "less.zip", *(f"{kind}/ledger.events/{partition}/" for kind in kinds))
+    told = shell.run("audit", "verify", "--bundle", str(less), "--anchors", str(tmp_path / "anchors"))
+    assert told.exit_code == 1 and "a record was removed from the bundle" in told.stderr
+
+
+def test_one_who_made_all_of_the_bundle_anew_around_another_record_is_found(
+    shell: Shell, proved: Path, tmp_path: Path
+) -> None:
+    """Chain and leaves of the file fit the forgery; only what the ledger sealed does not."""
+    given = wiring_archive.bundle(proved)
+    forged = tmp_path / "forged.zip"
+    wanted = shell.json("history", "wanted")[0]
+    place = "ledger.events", wanted["partition"]
+    with closing(ZipObjects(forged, new=True)) as store:
+        archive = Archive(store)
+        for topic, partition in given.archive.places():
+            of = list(given.archive.records(topic, partition))
+            if (topic, partition) == place:
+                of = [replace(r, _timestamp_ms=r.timestamp()[1] - 1) if r.offset() == wanted["offset"] else r for r in of]
+            head = archive.head(topic, partition)
+            archive.seal(head, "bundle", store_segment(store, head.next, of, read_out))
+        with zipfile.ZipFile(proved) as good:
+            for name in good.namelist():
+                if name.startswith("proofs/") or name == "bundle.json":
+                    store.create(name, good.read(name))
+    assert shell.run("list", "--bundle", str(forged)).exit_code == 0
+    told = shell.run("audit", "verify", "--bundle", str(forged), "--anchors", str(tmp_path / "anchors"))
+    assert told.exit_code == 1 and f"offset {wanted['offset']}," in told.stderr
+    assert "is not the one that the ledger's archive holds" in told.stderr
+    assert shell.run("audit", "verify", "--bundle", str(forged)).exit_code == 1, "also without an anchor"
+
+
+def test_what_is_not_whole_by_its_own_chain_is_not_called_proved(
+    shell: Shell, proved: Path, tmp_path: Path
+) -> None:
+    place = "ledger.events", shell.json("history", "wanted")[0]["partition"]
+    spoiled = tmp_path / "spoiled.zip"
+    with zipfile.ZipFile(proved) as good, zipfile.ZipFile(spoiled, "w") as bad:
+        for name in good.namelist():
+            spoil = name.startswith(f"leaves/{place[0]}/{place[1]}/")
+            bad.writestr(name, good.read(name)[:-1] if spoil else good.read(name))
+    told = shell.run(
+        "audit", "verify", "--bundle", str(spoiled), "--anchors", str(tmp_path / "anchors"), "-o", "json"
+    )  # fmt: skip
+    assert told.exit_code == 1
+    (row,) = [row for row in json.loads(told.stdout) if (row["topic"], row["partition"]) == place]
+    assert row["first_bad"] == row["proved"] == 0 < row["anchored"]
+
+
+def test_a_bundle_without_proofs_says_so_and_is_verified_as_ever(shell: Shell, bundled: Path) -> None:
+    told = shell.run("audit", "verify", "--bundle", str(bundled))
+    assert told.exit_code == 0 and "the bundle carries no proofs" in told.stderr
+    event = shell.json("history", "still")[0]["event_id"]
+    assert "which no anchor knows" in shell.run("audit", "prove", event, "--bundle", str(bundled)).stderr
+
+
+def test_it_holds_what_jobs_were_given_and_the_digests_of_their_graphs(shell: Shell, proved: Path) -> None:
+    graph = shell.json("show", "wanted")["graph"]
+    assert len(graph["sha256"]) == 64 and shell.json("show", "wanted", "--bundle", str(proved))["graph"] == graph
+    rows = shell.json("history", "wanted", "--bundle", str(proved))
+    (spec,) = [row for row in rows if row["register"].startswith("spec/")]
+    assert graph["sha256"] in json.dumps(spec)
+
+
+def test_it_takes_along_what_jobs_printed(shell: Shell, tmp_path: Path) -> None:
+    job, silent = shell.submit("loud"), shell.submit("silent")
+    for where, text in (("agent/jobs/{}/attempts/2/logs", "live"), ("agent/past-logs/{}/1", "past")):
+        logs = shell.folder / where.format(job)
+        logs.mkdir(parents=True)
+        (logs / "stdout.log.1").write_text("older ")
+        (logs / "stdout.log").write_text(text)
+    (shell.folder / f"agent/jobs/{silent}/attempts/1/logs").mkdir(parents=True)  # the agent is about to drop them
+    file = tmp_path / "logs.zip"
+    asked = ["audit", "bundle", "--to", str(file), "--reason", "r", "--logs"]
+    assert shell.run(*asked).exit_code == 2
+    told = shell.run(*asked, "--job", "loud", "--job", "silent")
+    assert told.exit_code == 0 and f"no logs of {silent}" in told.stderr and job not in told.stderr
+    with zipfile.ZipFile(file) as zipped:
+        found = {name: zipped.read(name) for name in zipped.namelist() if name.startswith("logs/")}
+    assert found == {f"logs/job-{job}/1/stdout.log": b"older past", f"logs/job-{job}/2/stdout.log": b"older live"}
+    assert shell.run("audit", "verify", "--bundle", str(file)).exit_code == 0
+
+
+def test_a_plan_of_a_bundle_goes_by_the_pools_that_it_was_made_with(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.submit("one")
+    shell.submit("two")
+    file = str(tmp_path / "pools.zip")
+    monkeypatch.setenv("LEDGER_POOLS__SMALL__SLOTS", "1")
+    shell.good("audit", "bundle", "--to", file, "--reason", "r")
+    monkeypatch.setenv("LEDGER_POOLS__SMALL__SLOTS", "7")
+    monkeypatch.setenv("LEDGER_POOLS__NOW__SLOTS", "7")
+    monkeypatch.setenv("LEDGER_POOLS__NOW__NAMESPACES", "x")
+    found = shell.json("plan", "--bundle", file)
+    (pool,) = found["pools"]
+    assert [pool[name] for name in ("name", "slots", "starting", "waiting")] == ["small", 1, 1, 1]
+    then = shell.json("plan", "--bundle", file, "--as-of", "1s")
+    assert [pool["name"] for pool in then["pools"]] == ["small"]
+    monkeypatch.setenv("LEDGER_POOLS__SMALL__SLOTS", "0")  # settings that can't be: nobody asks for them
+    assert shell.json("plan", "--bundle", file) == found
+
+
+@pytest.mark.parametrize(("config", "words", "code"), [
+    ({}, "does not tell of its pools", 0),
+    ({"pools": {"p": 7}, "reconciler": {"starts_max": 1}}, "pools in this bundle", 2),
+])  # fmt: skip
+def test_a_bundle_that_tells_of_no_pools(
+    shell: Shell, bundled: Path, tmp_path: Path, config: dict[str, Any], words: str, code: int
+) -> None:
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(bundled) as good, zipfile.ZipFile(other, "w") as made:
+        for name in good.namelist():
+            data = good.read(name)
+            made.writestr(name, json.dumps(json.loads(data) | {"config": config}) if name == "bundle.json" else data)
+    told = shell.run("plan", "--bundle", str(other))
+    assert told.exit_code == code and words in told.stderr
 
 
 def test_a_file_that_is_there_is_left_as_it_is(shell: Shell, bundled: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ledger.adapters import cloudevents
+from ledger.cli import explaining
 from ledger.identity import whoami
 from tests.cli.jobs_world import Shell
+from tests.cli.test_querying import seal
 
 
 def now(shell: Shell) -> str:
@@ -35,6 +37,13 @@ def test_what_was_published_then_and_what_is_now(shell: Shell) -> None:
     assert shell.run("replay", "--as-of", then).exit_code == 0
     gone = shell.run("show", second, "--as-of", then)
     assert gone.exit_code == 1
+
+
+def test_no_leader_is_told_to_have_come_further_than_the_past_goes(shell: Shell) -> None:
+    """Its position lies behind the end of a transaction, the end of a past behind the last record."""
+    row = shell.json("explain", shell.submit("first"), "--as-of", "0s")
+    assert explaining.lines({**row, "as_of": 3, "log_end": 4})[-1].split(";")[0].endswith("]@3 of 4")
+    assert explaining.lines({**row, "as_of": 20, "log_end": 19})[-1].endswith("]@19 of 19")
 
 
 def test_the_offsets_of_an_answer_ask_for_the_same(shell: Shell) -> None:
@@ -90,3 +99,78 @@ def test_what_changed_between_two_moments_and_by_whom(shell: Shell) -> None:
 ])  # fmt: skip
 def test_what_is_no_moment_is_wrong_usage(shell: Shell, arguments: tuple[str, ...]) -> None:
     assert shell.run(*arguments).exit_code == 2
+
+
+def test_a_range_is_played_record_by_record(shell: Shell) -> None:
+    paused, other = shell.submit("paused"), shell.submit("other")
+    shell.clock.advance(5.0)
+    then = now(shell)
+    shell.clock.advance(5.0)
+    shell.good("suspend", paused, "--reason", "a pause")
+    shell.clock.advance(5.0)
+    third = shell.submit("third")
+    found = shell.json("replay", "--from", then)
+    assert found[0]["job_id"] == paused
+    assert (found[0]["before"]["state"], found[0]["after"]["state"], found[0]["why"]) == ("CREATED", "SUSPENDED", "a pause")
+    assert {one["job_id"] for one in found} == {paused, third} and other not in {one["job_id"] for one in found}
+    first = next(one for one in found if one["job_id"] == third)
+    assert first["before"] is None
+    assert [one for one in found if one["job_id"] == third][-1]["after"]["state"] == "CREATED"
+    assert {one["job_id"] for one in shell.json("replay", "--from", then, "--job", "third")} == {third}
+    (line,) = shell.good("replay", "--from", then, "--job", "paused").splitlines()[1:]
+    assert all(word in line for word in (paused, "CREATED/0", "SUSPENDED/0", whoami(), "a pause"))
+    assert "nothing was written" in shell.run("replay", "--from", "0s").output
+
+
+@pytest.mark.parametrize("arguments", [
+    ("--to", "0s"), ("--job", "x"), ("--from", "0s", "--as-of", "0s"), ("--from", "0s", "--what-if", "drop x"),
+    ("--from", "0s", "--to", "10s"),
+])  # fmt: skip
+def test_a_range_that_is_none_is_refused(shell: Shell, arguments: tuple[str, ...]) -> None:
+    shell.submit("first")
+    assert shell.run("replay", *arguments).exit_code == 2
+
+
+def test_an_offset_that_is_not_there_yet_is_no_moment(shell: Shell) -> None:
+    job = shell.submit("first")
+    partition = shell.json("history", job)[0]["partition"]
+    refused = shell.run("list", "--as-of", f"events[{partition}]@999999")
+    assert refused.exit_code == 1 and "there is no offset 999999 yet" in refused.stderr
+    last = shell.json("history", job)[-1]["offset"]
+    assert shell.run("list", "--as-of", f"events[{partition}]@{last}").exit_code == 0
+
+
+def test_what_was_meant_as_a_time_is_told_how_times_are_written(shell: Shell) -> None:
+    shell.submit("first")
+    refused = shell.run("list", "--as-of", "14:05")
+    assert refused.exit_code == 1 and "15m ago" in refused.stderr
+
+
+def test_a_job_is_as_old_as_it_was_then(shell: Shell) -> None:
+    shell.submit("first")
+    shell.clock.advance(60.0)
+    then = now(shell)
+    shell.clock.advance(3600.0)
+    assert shell.good("list").split()[-1] != shell.good("list", "--as-of", then).split()[-1]
+    (line,) = shell.good("list", "--as-of", then).splitlines()[1:]
+    assert line.rstrip().endswith(" 1m") or " 1m " in line or " 60s" in line, line
+
+
+def test_in_the_past_nobody_need_have_come_to_the_last_record(shell: Shell) -> None:
+    job = shell.submit("first")
+    spec = shell.json("history", job)[0]
+    told = shell.run("replay", "--as-of", spec["event_id"])
+    assert told.exit_code == 0 and "the leader had not come to the last records by then" in told.stderr
+
+
+def test_the_archive_of_another_topic_of_that_name_tells_nothing_of_this_one(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
+    shell.submit("first")
+    seal(shell)
+    for topic_id, code in (("id", 0), ("made-anew", 1)):
+        monkeypatch.setattr(shell.log, "topic_ids", lambda ts, it=topic_id: dict.fromkeys(ts, it), raising=False)
+        told = shell.run("list", "--as-of", "0s")
+        assert told.exit_code == code
+        assert ("was made anew: the archive holds the records of another topic" in told.stderr) == bool(code)

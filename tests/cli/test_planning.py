@@ -116,3 +116,18 @@ def test_a_plan_of_the_past_believes_the_log(shell: Any, runner: MemoryRunner, t
         then = {row["job_id"]: row for row in shell.json("plan", *words)["jobs"]}
         assert (then[job_id]["action"], then[job_id]["restore_point"]["id"]) == ("start", 5), "taken to be sound"
         assert then[other]["action"] == "nothing", "what the log knew to run is taken to have run"
+
+
+@pytest.mark.parametrize("verb", ["suspend", "cancel"])
+def test_in_the_past_too_what_is_to_stop_runs_until_it_has_ended(shell: Any, runner: MemoryRunner, verb: str) -> None:
+    job_id = shell.submit("etl")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D))
+    shell.record(job_id, Running(1), AttemptRunning("18"))
+    shell.good(verb, job_id, "--reason", "enough")
+    shell.now(job_id)
+    (row,) = shell.json("plan", "--as-of", "0s")["jobs"]
+    assert (row["action"], row["attempt"]) == ("stop", 1)
+    shell.record(job_id, Ended(1, "stopped", "agent-a"), AttemptEnded())
+    shell.now(job_id)
+    (row,) = shell.json("plan", "--as-of", "0s")["jobs"]
+    assert row["action"] == ("nothing" if verb == "suspend" else "close")

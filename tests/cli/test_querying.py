@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from ledger import wiring
+from ledger import wiring_archive
 from ledger.adapters import avro, cloudevents
 from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.archive.decoding import decoded
@@ -42,7 +42,7 @@ def archived(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 
 def seal(shell: Shell) -> None:
-    archive = wiring.archive(load_config(shell.folder))
+    archive = wiring_archive.archive(load_config(shell.folder))
     stream = ReaderSegments(shell.log, archive, lambda record: decoded(record, avro, cloudevents))
 
     def shapes() -> dict[tuple[str, int], PartitionShape]:

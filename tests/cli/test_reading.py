@@ -89,6 +89,8 @@ def test_the_json_of_an_entry_has_the_fields_of_its_schema(shell):
     busy(shell)
     shell.good("suspend", "etl", "--reason", "night")
     for entry in (shell.json("show", "etl"), *shell.json("list")):
+        record = entry.pop("record")
+        assert list(record) == ["partition", "offset", "time_s", "ce_time_s", "skew"]
         same_names(entry, schema_of("recovery_entry"))
         assert entry["restore_points"] and entry["base"] and entry["intent"]["from"] == "latest"
     assert [e["state"] for e in shell.json("list")] == ["SUSPENDED"]
@@ -116,7 +118,7 @@ def test_the_json_of_history_has_the_facts_with_the_fields_of_their_schemas(shel
         same_names(row["fact"], schema_of(schemas[row["register"].partition("/")[0]]))
     assert list(rows[0]) == [
         "partition", "offset", "time_s", "key", "register", "tombstone", "readable", "fact", "event_id", "source", "type",
-        "ce_time_s", "actor", "sequence", "epoch",
+        "ce_time_s", "actor", "sequence", "epoch", "skew", "redacted",
     ]  # fmt: skip
 
 
@@ -397,6 +399,19 @@ def test_explain_of_a_retired_job(shell):
 # -- rejects and replay ----------------------------------------------------------------------------------------------------
 
 
+def test_one_reject_that_nobody_could_print_does_not_hide_the_others(shell):
+    """Anybody who may write to the topic can put such a one there, and it stays for a month."""
+    fields = {"topic": "t", "partition": 0, "offset": 1, "time_ms": 5, "key": None, "value_head": None, "sha256": "",
+              "size": 0, "reason": "x", "headers": []}  # fmt: skip
+    texts = [{"reason": "\ud800"}, {"headers": [["\udfff", ""]]}, {"topic": "\ud800"}]
+    odd = [{}, {"time_ms": 10**400}, {"size": 10**400}, *texts]
+    for number, change in enumerate(odd):
+        event = Event(REJECTS, 0, b"%d" % number, json.dumps({**fields, **change}).encode())
+        shell.log.append([event])
+    assert len(shell.json("rejects")) == len(odd) - 2
+    assert "\\ud800" in shell.good("rejects")
+
+
 def test_rejects_tell_place_and_reason(shell):
     assert shell.run("rejects").stderr == "no rejects\n"
     rejects = RejectsTopic(REJECTS, EVENTS)
@@ -410,7 +425,7 @@ def test_rejects_tell_place_and_reason(shell):
 
 def test_replay_is_exit_0_if_all_agrees_and_1_with_the_differences_if_not(shell):
     job_id = busy(shell)
-    assert "1 jobs compared, 0 differ" in shell.good("replay")
+    assert "1 job compared, 0 differ" in shell.good("replay")
     assert shell.json("replay") == {"compared": 1, "differences": [], "behind": [], "dropped": {}}
     entry = shell.now(job_id)
     shell.working = False

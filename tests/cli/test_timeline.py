@@ -51,6 +51,15 @@ def lived(shell: Shell) -> str:
     return job
 
 
+def test_so_long_ago_is_counted_once(shell: Shell, tmp_path: Path) -> None:
+    job = lived(shell)
+    shell.clock.advance(1800.0)
+    path = tmp_path / "then.svg"
+    shell.good("history", job, "--timeline", str(path), "--as-of", "10m")
+    then = cloudevents.rfc3339(shell.clock.time() - 600.0)[:19]
+    assert f"as of {then}Z" in path.read_text()
+
+
 def test_a_life_is_told_by_its_records(shell: Shell) -> None:
     job = lived(shell)
     pruned = key_of(job, Checkpoint(1, 1)).encode()

@@ -97,3 +97,15 @@ def test_what_is_not_there_is_told(shell: Shell, job: str, what: str, code: int)
     told = shell.run("replay", "--what-if", what)
     assert told.exit_code == code
     assert ("There is no record" if code == 1 else "drop EVENT_ID") in told.stderr
+
+
+def test_a_key_that_is_no_text_can_be_named(shell: Shell, job: str) -> None:
+    """As the shell hands over what is no UTF-8."""
+    partition = shell.source().partition_of(job)
+    shell.raw(b"\xff/x", b"junk", partition)
+    offset = shell.log.records(EVENTS, partition)[-1].offset()
+    told = shell.run("replay", "--what-if", f"drop \udcff/x@{offset}")
+    assert (told.exit_code, told.stdout) == (0, "")
+    told = shell.run("replay", "--what-if", f"drop \udcff/x@{offset + 1}")
+    assert told.exit_code == 1
+    assert "with the key \\xff/x" in told.stderr

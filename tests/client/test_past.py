@@ -13,21 +13,22 @@ from typing import Any
 import pytest
 import structlog
 
-from ledger import past
+from ledger import bundling, past
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive import snapshots
 from ledger.archive.archive import Archive
 from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.archive.decoding import decoded
-from ledger.archive.status import sure_from_s
+from ledger.archive.lateness import sure_from_s
 from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
 from ledger.core.fold import fold
 from ledger.core.moment import Moment, parse, vector
 from ledger.core.published import Published
 from ledger.core.registers import Attempt, Checkpoint, Ended, Running
 from ledger.errors import LedgerError, NotFound, UsageError
-from ledger.ports import Record, TopicPartition
+from ledger.moments import as_of
+from ledger.ports import Event, Record, TopicPartition
 from ledger.reading import Source, all_registers, recovery_set
 from ledger.replaying import replay
 from tests.client.world import EVENTS, RECOVERY, Operated
@@ -73,7 +74,7 @@ class Remembered(Operated):
         found = {}
         for place in self.archive.places():
             manifests = list(self.archive.manifests(*place))
-            sure = sure_from_s(manifests, LAG_S[place[0]])
+            sure = sure_from_s(manifests, LAG_S[place[0]], self.archive.leaves)
             spans = [past.Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
             read = partial(self.unpacked, place, manifests[-1].next)
             found[place] = past.Sealed(manifests[-1].next, sure, read, spans)
@@ -102,7 +103,7 @@ class Remembered(Operated):
 
     def then(self, text: str, archived: Mapping[TopicPartition, past.Sealed] | None = None) -> tuple[Source, str]:
         moment = parse(text, self.clock.time())
-        source, cut = past.as_of(self.source(), moment, self.archived() if archived is None else archived, LAG_S)
+        source, cut = as_of(self.source(), moment, self.archived() if archived is None else archived, LAG_S)
         return source, vector(cut)
 
 
@@ -127,12 +128,12 @@ def live(world: Remembered, drawn: random.Random, jobs: list[str]) -> None:
     world.record(job, register, fact)
 
 
-def a_life(folder: Path, seed: int) -> tuple[Remembered, list[float]]:
-    """Events over half an hour, cleaned and sealed in between; and the moments between them."""
+def a_life(folder: Path, seed: int, turns: int = 120) -> tuple[Remembered, list[float]]:
+    """Events over half an hour (of 120 turns), cleaned and sealed in between; and the moments between them."""
     drawn, world = random.Random(seed), Remembered(folder)
     jobs: list[str] = []
     moments = []
-    for turn in range(120):
+    for turn in range(turns):
         live(world, drawn, jobs)
         world.step()
         moments.append(world.clock.time())
@@ -220,7 +221,7 @@ def test_from_a_snapshot_it_is_the_same(tmp_path: Path, seed: int) -> None:
     world, moments = a_life(tmp_path, seed)
     archived, used = world.with_snapshots(), 0
     for time_s in random.Random(seed).sample(moments, MOMENTS):
-        source, cut = past.as_of(world.source(), Moment(time_s=time_s), archived, LAG_S, thin=True)
+        source, cut = as_of(world.source(), Moment(time_s=time_s), archived, LAG_S, thin=True)
         assert folded_from(source) == refolded(world, time_s), f"seed {seed}, {vector(cut)}"
         assert recovery_set(source) == republished(world, time_s), f"seed {seed}, {vector(cut)}"
         used += any(archived[place].snapshot(end) for place, end in source.log.cut.items())  # type: ignore[attr-defined]
@@ -303,13 +304,128 @@ def test_an_archive_that_was_begun_late_is_not_trusted_with_what_was_before(tmp_
     assert folded_from(world.then(cloudevents.rfc3339(late))[0]) == refolded(world, late)
 
 
+def test_an_archiver_that_missed_a_tombstone_is_not_trusted_though_all_that_it_found_is_young(tmp_path: Path) -> None:
+    """Nothing old is left of what it missed: only the hole in front of what is left tells."""
+    world = Remembered(tmp_path)
+    world.log.delete_retention_s = 300.0
+    job = world.started()
+    world.record(job, Checkpoint(1, 1), CheckpointCompleted("/x", 1, "0" * 32))
+    world.record(job, Checkpoint(1, 2), CheckpointCompleted("/x", 2, "0" * 32))
+    world.seal()
+    p = world.source().partition_of(job)
+    world.log.append([Event(EVENTS, p, f"{job}/checkpoint/1/{n}".encode(), None) for n in (1, 2)])
+    world.clock.advance(10.0)
+    then_s = world.clock.time()
+    for _ in range(2):
+        world.clock.advance(400.0)
+        world.clean()
+    world.record(job, Checkpoint(1, 3), CheckpointCompleted("/x", 3, "0" * 32))
+    world.seal()
+    world.remember()
+    kept = [record.key() for record in world.archive.records(EVENTS, p)]
+    assert kept.count(f"{job}/checkpoint/1/1".encode()) == 1, "its tombstone is gone"
+    world.clock.advance(500.0)
+    with pytest.raises(LedgerError, match="begun, or had caught up, only later"):
+        world.then(cloudevents.rfc3339(then_s))
+
+
+def with_a_hole(folder: Path) -> tuple[Remembered, str, float]:
+    """Behind the end of the archive something was written and taken back, and is gone from the topic. The job of which that
+    tells, and a moment in between."""
+    world = Remembered(folder)
+    world.log.delete_retention_s = 300.0
+    job = world.started()
+    world.now(job)
+    world.working = False
+    world.seal()
+    world.clock.advance(10.0)
+    world.record(job, Running(1), AttemptRunning("1"))
+    then_s = world.clock.time()
+    world.clock.advance(10.0)
+    world.log.append([Event(EVENTS, world.source().partition_of(job), f"{job}/running/1".encode(), None)])
+    for _ in range(2):
+        world.clock.advance(400.0)
+        world.clean()
+    assert refolded(world, then_s)[job].state == "RUNNING"
+    return world, job, then_s
+
+
+def test_what_an_archiver_that_is_still_away_has_missed_is_not_made_up(tmp_path: Path) -> None:
+    world, job, then_s = with_a_hole(tmp_path)
+    with pytest.raises(LedgerError, match="the archive ends at"):
+        world.then(cloudevents.rfc3339(then_s))
+    world.record(job, Running(2), AttemptRunning("2"))
+    with pytest.raises(LedgerError, match="the archive ends at"):
+        world.then(cloudevents.rfc3339(then_s))
+
+
+def test_nor_is_it_in_a_bundle_that_was_made_meanwhile(tmp_path: Path) -> None:
+    world, _, then_s = with_a_hole(tmp_path)
+    archived, now_s, store = world.archived(), world.clock.time(), MemoryObjects()
+    then, cut = as_of(world.source(), Moment(time_s=now_s), archived, LAG_S)
+    why = bundling.Why(cloudevents.rfc3339(now_s), "ann", "a case")
+    bundling.write(store, then, cut, (), why, lambda r: decoded(r, avro, cloudevents), archived, LAG_S, now_s)
+    bundle = bundling.read(store, lambda log, about: Source(log, about, avro, cloudevents, world.clock))
+    assert bundle.as_of(Moment(time_s=now_s))
+    with pytest.raises(LedgerError, match="some of what was there before may have been compacted away"):
+        bundle.as_of(Moment(time_s=then_s))
+
+
+def test_an_old_offset_is_not_made_young_by_one_that_is_named_beside_it(tmp_path: Path) -> None:
+    """Each is as old as its own record: a topic that is whole at the moment of the one is not at that of the other."""
+    world = Remembered(tmp_path)
+    job, other = world.started("old", "job-0"), world.started("young", "job-1")
+    p, q = world.source().partition_of(job), world.source().partition_of(other)
+    assert p != q
+    old = world.log.records(RECOVERY, p)[-1].offset()
+    assert world.now(job).attempt == 0
+    world.clock.advance(10.0)
+    world.record(job, Running(1), AttemptRunning("1"))
+    assert world.now(job).attempt == 1
+    world.clock.advance(2 * LAG_S[RECOVERY])
+    archived = world.archived()
+    world.seal()
+    world.clean()
+    world.record(other, Running(1), AttemptRunning("1"))
+    world.now(other)
+    text = f"recovery[{p}]@{old},recovery[{q}]@{world.log.records(RECOVERY, q)[-1].offset()}"
+    with pytest.raises(LedgerError, match="there is no archive"):
+        world.then(text, archived)
+    with pytest.raises(LedgerError, match="begun, or had caught up, only later"):
+        world.then(text)
+
+
+def test_before_the_first_record_of_a_young_topic_there_was_nothing(tmp_path: Path) -> None:
+    """What lies right behind an old offset tells up to when it was the end."""
+    world = Remembered(tmp_path)
+    job = world.started()
+    p = world.source().partition_of(job)
+    source, _ = world.then(f"events[{p}]@{world.log.records(EVENTS, p)[-1].offset()},recovery[{p}]@-1", {})
+    assert job in folded_from(source) and job not in recovery_set(source)
+
+
+def test_who_was_idle_is_trusted(tmp_path: Path) -> None:
+    """Nothing was missed: there is no hole but the ends of transactions."""
+    world = Remembered(tmp_path)
+    job = world.started()
+    world.step()
+    world.seal()
+    before_s = world.clock.time()
+    world.clock.advance(10 * LAG_S[EVENTS])
+    world.record(job, Checkpoint(1, 1), CheckpointCompleted("/x", 1, "0" * 32))
+    world.step()
+    world.seal()
+    world.clean()
+    assert folded_from(world.then(cloudevents.rfc3339(before_s))[0]) == refolded(world, before_s)
+
+
 def test_the_past_is_not_written(tmp_path: Path) -> None:
     world = Remembered(tmp_path)
     world.started()
     source, _ = world.then("0s")
     with pytest.raises(UsageError, match="can't be written"):
         source.log.writer("x")
-    assert past.as_of(world.source(), Moment(time_s=world.clock.time()), {}, LAG_S)
+    assert as_of(world.source(), Moment(time_s=world.clock.time()), {}, LAG_S)
 
 
 def test_a_partition_that_is_not_there_is_told(tmp_path: Path) -> None:

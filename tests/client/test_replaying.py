@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ledger.adapters import avro
-from ledger.core.facts import AttemptEnded, AttemptRunning
+from ledger.core.facts import AttemptEnded, AttemptRunning, CheckpointCompleted
 from ledger.core.published import EPOCH_HEADER
 from ledger.core.recovery import JobState
-from ledger.core.registers import Ended, Running, partition_of
+from ledger.core.registers import Checkpoint, Ended, Running, partition_of
 from ledger.ports import Event
 from ledger.reading import registers_of
 from ledger.replaying import replay
-from tests.client.world import RECOVERY
+from tests.client.world import EVENTS, RECOVERY
 from tests.roles.world import PARTITIONS
 
 
@@ -97,3 +99,30 @@ def test_jobs_are_compared_one_by_one_when_they_never_stand_still_together(world
     world.clock.sleep = turn
     found = replay(world.source(), timeout_s=10)
     assert (found.differences, found.behind, found.compared) == ((), (), 2)
+
+
+@pytest.mark.parametrize("lie", [False, True])
+def test_a_job_that_never_rests_is_compared_with_the_log_as_far_as_its_entry_says(world, lie):
+    """The projector is always one record behind: at no moment does the entry cover all that the log holds."""
+    a = world.started("a")
+    partition = partition_of(a, PARTITIONS)
+    world.now(a)
+    world.working = False
+    world.record(a, Running(1), AttemptRunning("0"))
+    turns: list[int] = []
+
+    def turn(seconds: float) -> None:
+        world.clock.advance(seconds)
+        world.clock.sleep = world.clock.advance
+        entry = replace(registers_of(world.source(), a).entry(), partition=partition, epoch=world.leader.epoch)
+        end = world.log.reader([EVENTS]).high_watermarks()[EVENTS, partition]
+        turns.append(end)
+        world.record(a, Checkpoint(1, len(turns)), CheckpointCompleted(f"/chk-{len(turns)}"))
+        said = replace(entry, as_of=end, state=JobState.RESTARTING) if lie else replace(entry, as_of=end)
+        publish(world, a, avro.encode(said))
+        world.clock.sleep = turn
+
+    world.clock.sleep = turn
+    found = replay(world.source(), timeout_s=10)
+    assert turns, "the first time there was nothing to compare"
+    assert (len(found.differences), found.behind, found.compared) == (int(lie), (), 1)

@@ -132,6 +132,6 @@ class Cluster:
         """Again and again, until it exits with 0. Raises: AssertionError with its last words."""
         deadline = time.monotonic() + timeout_s
         while (done := self.run(*arguments, timeout_s=timeout_s)).returncode != 0:
-            assert time.monotonic() < deadline, f"jobledger {' '.join(arguments)}: {done.stdout}{done.stderr}"
+            assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {done.args}: {done.stdout}{done.stderr}"
             time.sleep(0.2)
         return done

@@ -69,7 +69,7 @@ class Ensemble:
                 if self.mode(name) == "leader":
                     return name
             time.sleep(0.05)
-        raise TimeoutError(f"no member of {', '.join(self.nodes)} leads after {timeout_s:g} s")
+        raise TimeoutError(f"not within {timeout_s:g} s: a leader of {', '.join(self.nodes)}")
 
     def connected_to(self, address: str) -> str | None:
         """The member that a host with this address has a connection to, for who must lose just that one."""

@@ -237,7 +237,7 @@ class Network:
     def _neighbours(self, network: str, own: str, device: str) -> list[str]:
         """Everybody who may ever come is known beforehand and for ever: nobody asks, so nobody learns that none answers."""
         others = (self._address(network, number) for number in (1, *_HOSTS))
-        return [f"neigh add {one} lladdr {_mac(one)} dev {device} nud permanent" for one in others if one != own]
+        return [f"neigh replace {one} lladdr {_mac(one)} dev {device} nud permanent" for one in others if one != own]
 
 
 def sweep() -> list[int]:
@@ -289,7 +289,8 @@ def _kill(namespaces: Sequence[str], timeout_s: float = 20.0) -> None:
     deadline = time.monotonic() + timeout_s
     while inside := {pid for namespace in namespaces for pid in _pids(namespace)}:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"still running in {', '.join(namespaces)}: {sorted(inside)}")
+            left = f"{sorted(inside)} in {', '.join(namespaces)}"
+            raise TimeoutError(f"not within {timeout_s:g} s: an end of {left}")
         for pid in inside:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -111,7 +111,7 @@ class Node:
         """Until all are in the state that /proc names so: who was just being forked is met in the next round."""
         deadline = time.monotonic() + timeout_s
         while others := [pid for pid in self.network.hosts[self.name].pids() if state(pid) not in {wanted, "Z", ""}]:
-            assert time.monotonic() < deadline, f"{self.name}: {others} not in state {wanted}"
+            assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {self.name}: {others} in state {wanted}"
             for pid in others:
                 _signal(pid, number)
             time.sleep(0.005)

@@ -51,7 +51,7 @@ def echo(network: Network) -> Callable[..., Node]:
         node = Node(name, network, network.folder, lambda: [sys.executable, "-I", "-S", "-c", ECHO]).start()
         deadline = time.monotonic() + 20
         while any(dialled(address) != "x" for address in network.hosts[name].addresses.values()):
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "not within the time"
             time.sleep(0.01)
         return node
 
@@ -198,6 +198,15 @@ def test_a_slot_can_be_taken_again_at_once(tmp_path: Path):
             network.add("role")
             network.add("other")
             network.remove("other")
+
+
+def test_an_address_that_was_asked_for_too_early_is_known_all_the_same(network: Network):
+    """Between a bridge's address and the list of neighbours a client of the last network may ask for one of them."""
+    neighbours = network._neighbours(KAFKA, network.gateway(KAFKA), network._bridge(KAFKA))
+    wrong = neighbours[0].replace("lladdr 02", "lladdr 06")
+    module._ip([wrong, *neighbours])
+    known = subprocess.check_output(["ip", "neigh", "show", "dev", network._bridge(KAFKA)], text=True)
+    assert " 06:" not in known and known.count("PERMANENT") == len(neighbours)
 
 
 def test_where_it_cannot_be_done_tests_are_skipped_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -117,7 +117,7 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
         found: list[Message] = []
         deadline = time.monotonic() + 60
         while any(one.offset < ends[one.partition] for one in consumer.position(places) if ends[one.partition]):
-            assert time.monotonic() < deadline, f"{len(found)} records of {topic} came, up to {ends}"
+            assert time.monotonic() < deadline, f"not within the time: {len(found)} records of {topic} came, up to {ends}"
             found += [message for message in consumer.consume(1000, 0.3) if message.error() is None]
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
     finally:

@@ -161,6 +161,19 @@ def test_runs_of_missing_numbers_are_bounded() -> None:
     assert not [one for one in rules.judge(records("j/running/1", number=line.floor), BEGIN_S) if "again" in one.what]
 
 
+def test_runs_that_are_not_waited_for_any_more_are_told_or_counted() -> None:
+    """All in one burst, so that none had time to come before it was given up; what may be compacted away is none."""
+    for now_s, counts in ((BEGIN_S + 60, True), (BEGIN_S + SETTINGS.gap_window_s + 5, False)):
+        rules, records = Rules(SETTINGS), Records()
+        found = [
+            one for n in range(1, 4 * GAPS_MAX, 2)
+            for one in rules.judge(records("j/running/1", number=n, after_s=0), now_s) if one.rule == "sequence"
+        ]  # fmt: skip
+        found += rules.tick(now_s)
+        missing = 2 * GAPS_MAX - 1
+        assert len(found) + rules.forgotten["gaps"] == (missing if counts else 0)
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 STEPS = st.lists(

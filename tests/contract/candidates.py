@@ -54,7 +54,7 @@ def until(condition: Callable[[], object], within_s: float, what: str = "") -> f
     began = time.monotonic()
     while not condition():
         took = time.monotonic() - began
-        assert took < within_s, f"{what or 'it'} did not come true within {within_s:g} s"
+        assert took < within_s, f"not within {within_s:g} s: {what or condition}"
         time.sleep(0.01)
     return time.monotonic() - began
 

@@ -64,7 +64,7 @@ def _election(request: pytest.FixtureRequest, folders: pytest.TempPathFactory, p
         return Election("memory")
     if request.param == "file":
         return Election("file", {"path": str(folders.mktemp("run") / "locks" / "leader-projector.lock")})
-    real = {"moment_s": SESSION_S, "after_death_s": 4 * SESSION_S, "has_lease": True}
+    real = {"moment_s": SESSION_S, "after_death_s": 8 * SESSION_S, "has_lease": True}
     if request.param == "kafka":
         server = request.getfixturevalue("kafka_server")
         create_topic(server.broker.bootstrap, f"{prefix}ledger.leaders")

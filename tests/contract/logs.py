@@ -161,7 +161,7 @@ class KafkaWorld:
         """Only an append closes a segment, and the cleaner leaves the last one alone: so nudge until it has been there."""
         deadline = time.monotonic() + 60
         while not gone():
-            assert time.monotonic() < deadline, "the cleaner has not come by"
+            assert time.monotonic() < deadline, "the cleaner has not come by: not within the time"
             self._nudge(topic)
             time.sleep(0.3)
 
@@ -201,7 +201,7 @@ def read_until(world: World, reader: Reader, done: Callable[[], bool]) -> list[R
     records: list[Record] = []
     deadline = world.clock.monotonic() + WAIT_S
     while not done():
-        assert world.clock.monotonic() < deadline, f"not there in time: {reader.position()} of {reader.high_watermarks()}"
+        assert world.clock.monotonic() < deadline, f"not within the time: {reader.position()} of {reader.high_watermarks()}"
         records += reader.poll(1000, 0.05)
     return records
 
@@ -219,7 +219,7 @@ def read_all(world: World, topic: str) -> list[Record]:
 def wait_for(world: World, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     deadline = world.clock.monotonic() + timeout_s
     while not condition():
-        assert world.clock.monotonic() < deadline, "has not become true in time"
+        assert world.clock.monotonic() < deadline, "has not become true: not within the time"
         world.clock.sleep(0.05)
 
 

@@ -77,6 +77,17 @@ def test_every_reader_begins_at_the_beginning(world: World) -> None:
     assert values(read_all(world, topic)) == [b"1", b"2"]
 
 
+def test_a_reader_begins_where_it_is_told_to_and_elsewhere_at_the_beginning(world: World) -> None:
+    topic, w = world.topic(2), writer(world)
+    offsets = w.commit([Event(topic, n % 2, b"k%d" % n, b"%d" % n) for n in range(10)])
+    reader = world.log.reader([topic], None, {(topic, 1): offsets[5], ("another", 0): 7})
+    assert reader.position() == {(topic, 0): 0, (topic, 1): offsets[5]}
+    records = read_until(world, reader, lambda: reached(reader, reader.high_watermarks()))
+    assert [r.value() for r in records if r.partition() == 0] == [b"0", b"2", b"4", b"6", b"8"]
+    assert [r.value() for r in records if r.partition() == 1] == [b"5", b"7", b"9"]
+    reader.close()
+
+
 def test_a_reader_of_two_topics_reads_both(world: World) -> None:
     one, two, w = world.topic(), world.topic(2), writer(world)
     w.commit([Event(one, 0, b"a", b"1"), Event(two, 0, b"a", b"2"), Event(two, 1, b"a", b"3")])
@@ -94,7 +105,7 @@ def test_a_big_batch_comes_back_in_bounded_polls(world: World) -> None:
     marks, sizes = reader.high_watermarks(), []
     deadline = world.clock.monotonic() + 30
     while not reached(reader, marks):
-        assert world.clock.monotonic() < deadline
+        assert world.clock.monotonic() < deadline, "not read to its end: not within 30 s"
         sizes.append(len(reader.poll(700, 0.2)))
     assert sum(sizes) == 20_000
     assert max(sizes) <= 700

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
+from ledger.adapters.local import objects
 from ledger.adapters.local.objects import MARKER, FolderObjects
 from ledger.adapters.local.zipped import ZipObjects
 from ledger.adapters.memory.objects import MemoryObjects
@@ -124,6 +127,34 @@ def test_a_folder_that_is_not_mounted_is_no_empty_archive(tmp_path: Path) -> Non
     for call in (*calls, lambda: store.delete("one")):
         with pytest.raises(Unreachable, match="is not there"):
             call()
+
+
+def test_who_only_reads_makes_no_folder_and_one_that_has_gone_is_not_made_again(tmp_path: Path) -> None:
+    root = tmp_path / "disk" / "archive"
+    store = FolderObjects(root)
+    assert (store.read("one"), store.names("")) == (None, [])
+    store.delete("one")
+    assert not root.exists()
+    assert store.create("one", b"1") and FolderObjects(root).names("") == ["one"]
+    shutil.rmtree(root)
+    for call in (lambda: store.create("two", b""), lambda: store.read("one"), lambda: store.names("")):
+        with pytest.raises(Unreachable, match="is not there"):
+            call()
+    assert not root.exists()
+
+
+def test_who_comes_second_to_make_a_folder_finds_that_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "archive"
+
+    def meanwhile() -> int:  # asked for after the folder was looked for, and before it is made
+        root.mkdir(exist_ok=True)
+        (root / MARKER).touch()
+        return 1
+
+    store = FolderObjects(root)
+    monkeypatch.setattr(objects.os, "getpid", meanwhile)
+    assert store.create("one", b"1") and store.names("") == ["one"]
+    assert os.listdir(tmp_path) == ["archive"]
 
 
 def test_what_a_crash_leaves_in_a_folder_is_no_object(tmp_path: Path) -> None:

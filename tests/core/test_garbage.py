@@ -26,9 +26,10 @@ POINTS = replace(FOLDER, kind=Kind.CHECKPOINTS, locations=("chk-1/4",))
 
 
 def judged(
-    *lying: Lying, claims: dict[str, Claims] | None = None, grace_s: float = 86_400.0, log_s: float = LOG_S
-) -> Sorted:
-    return judge(lying, claims or {}, lambda job_id: "ledger.events[0]@123", grace_s, log_s)
+    *lying: Lying, claims: dict[str, Claims] | None = None, grace_s: float = 86_400.0, log_s: float = LOG_S,
+    held: dict[str, str] | None = None,
+) -> Sorted:  # fmt: skip
+    return judge(lying, claims or {}, lambda job_id: "ledger.events[0]@123", grace_s, log_s, held or {})
 
 
 def claims(*names: str, facts: dict[str, Any] | None = None, admitted: bool = False) -> Claims:
@@ -108,6 +109,17 @@ def test_names_are_told_where_they_are_known() -> None:
 def test_a_job_of_which_something_cannot_be_read_is_never_touched(of: Claims, lying: Lying) -> None:
     found = judged(lying, claims={"job-1": of})
     assert not found.orphans and [one.lying for one in found.spared] == [lying]
+
+
+def test_all_of_a_pinned_job_is_spared_with_the_pin_as_the_reason() -> None:
+    disposed = replace(claims("result/FINISHED"), disposed=frozenset({"/sav-1"}))
+    saved = Lying(Kind.SAVEPOINT, "subprocess", "job-1", "/sav-1", 7, OLD_S, locations=("/sav-1",))
+    lying = [BLOB, PUT, FOLDER, POINTS, saved]
+    assert len(judged(*lying, claims={"job-1": disposed}).orphans) == len(lying)
+    found = judged(*lying, claims={"job-1": disposed}, held={"job-1": "pin-7", "job-2": "pin-8"})
+    assert found.orphans == () and {one.why for one in found.spared} == {"the pin pin-7 holds its job"}
+    assert [one.lying for one in found.spared] == lying
+    assert judged(replace(BLOB, where=A.uri), claims={"job-1": claims(facts=ADMITTED_A)}, held={"job-1": "p"}).spared == ()
 
 
 def test_what_is_published_counts_although_its_registers_are_gone() -> None:

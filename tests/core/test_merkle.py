@@ -46,6 +46,27 @@ def test_a_proof_of_anything_else_leads_elsewhere(entries: list[bytes], data: st
     assert merkle.root_from(path, leaves[index], len(leaves), len(leaves)) is None
 
 
+@given(ENTRIES.filter(bool), st.data())
+def test_one_proof_for_many_leaves_leads_to_the_root_and_gives_each_its_own(
+    entries: list[bytes], data: st.DataObject
+) -> None:
+    leaves = [merkle.leaf(entry) for entry in entries]
+    shown = data.draw(st.sets(st.integers(0, len(leaves) - 1), min_size=1))
+    others = merkle.others(leaves, shown)
+    levels = merkle.rebuilt({i: leaves[i] for i in shown}, others, len(leaves))
+    assert levels is not None and levels[-1] == {0: merkle.root(leaves)}
+    assert len(others) <= sum(len(merkle.proof(leaves, i)) for i in shown) and (len(shown) < len(leaves) or not others)
+    for i in shown:
+        assert merkle.path_in(levels, i) == merkle.proof(leaves, i)
+    with pytest.raises(KeyError):
+        merkle.path_in(levels, len(leaves) + 1)
+    assert merkle.rebuilt({i: leaves[i] for i in shown}, [*others, leaves[0]], len(leaves)) is None
+    if others:
+        assert merkle.rebuilt({i: leaves[i] for i in shown}, others[:-1], len(leaves)) is None
+    for wrong in ({}, {-1: leaves[0]}, {len(leaves): leaves[0]}):
+        assert merkle.rebuilt(wrong, others, len(leaves)) is None
+
+
 def test_no_node_can_be_shown_as_a_leaf() -> None:
     a, b = merkle.leaf(b"a"), merkle.leaf(b"b")
     assert merkle.leaf(a + b) != merkle.root([a, b])

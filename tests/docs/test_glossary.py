@@ -56,7 +56,7 @@ def test_ends_are_those_of_the_core_from_weakest_to_strongest() -> None:
 
 def test_topics_are_those_of_the_settings() -> None:
     topics = Topics()
-    assert listed(SECTIONS["Topics"]) == [topics.events, topics.recovery, topics.rejects]
+    assert listed(SECTIONS["Topics"]) == [topics.events, topics.recovery, topics.rejects, topics.anchors]
 
 
 @pytest.mark.parametrize("code", sorted(set(re.findall(r"`([^`]+)`", TEXT))))

@@ -119,3 +119,17 @@ def test_what_is_cited_and_not_here_is_found() -> None:
     assert cited_and_missing("x", "docs/NOWHERE, docs/decisions/0999, decision 98, incident 009") == [
         "x: docs/NOWHERE", "x: decision 0999", "x: decision 0098", "x: incident 009",
     ]  # fmt: skip
+
+
+#: The end of a wait: an assertion that a deadline has not come, or that something took no longer than it may.
+DEADLINE = re.compile(r"^ +assert (?:time\.monotonic\(\) <|took <|.* < deadline\b).*$", re.MULTILINE)
+
+
+def test_a_deadline_that_passed_says_so():
+    """By these words alone a test is tried once more (Makefile: PATIENT)."""
+    silent = [
+        f"{path}: {found.group().strip()}" for path, text in texts().items()
+        if path.startswith("tests/") and path.endswith(".py")
+        for found in DEADLINE.finditer(text) if "not within" not in text[found.start() : found.end() + 120]
+    ]  # fmt: skip
+    assert silent == []

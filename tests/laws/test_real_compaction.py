@@ -46,7 +46,7 @@ class Copy:
         """Reads to the end that the topic has now."""
         ends, deadline = self._reader.high_watermarks(), time.monotonic() + 30
         while any(self._reader.position()[place] < end for place, end in ends.items()):
-            assert time.monotonic() < deadline, "the topic can't be read to its end"
+            assert time.monotonic() < deadline, "the topic can't be read to its end: not within the time"
             records = self._reader.poll(5000, 0.2)
             self.records += records
             self.table.apply(records)
@@ -159,7 +159,7 @@ def _until(condition: Callable[[], bool], what: str, between: Callable[[int], No
     for i in range(10_000):
         if condition():
             return
-        assert time.monotonic() < deadline, f"{what}: not seen within {DEADLINE_S:.0f} s"
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
         between(i)
 
 

@@ -174,7 +174,7 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
         records: list[Message] = []
         deadline = time.monotonic() + 30
         while len(records) < count:
-            assert time.monotonic() < deadline, f"{len(records)} of {count} records came"
+            assert time.monotonic() < deadline, f"{len(records)} of {count} records came, not all: not within 30 s"
             found = consumer.consume(count - len(records), 0.5)
             assert not [message.error() for message in found if message.error() is not None]
             records += found
@@ -282,7 +282,8 @@ def run_plain_consumer(bootstrap: str, prefix: str, folder: Path, count: int) ->
         deadline = time.monotonic() + 30
         while out.read_bytes().count(b"\n") < count:
             assert process.poll() is None, err.read_text(encoding="utf-8")
-            assert time.monotonic() < deadline, out.read_text(encoding="utf-8") + err.read_text(encoding="utf-8")
+            said = out.read_text(encoding="utf-8") + err.read_text(encoding="utf-8")
+            assert time.monotonic() < deadline, f"not within 30 s: {count} lines; it said {said}"
             time.sleep(0.05)
     finally:
         os.kill(process.pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ from ledger.core.recovery import JobState
 from ledger.core.registers import Ask, Ended, Spec
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import TaskOutcome, TaskStatus
-from ledger.roles.flows import Flow
+from ledger.roles.flow_steps import Flow
 from tests.roles.cluster import Cluster
 from tests.roles.world import SPEC
 

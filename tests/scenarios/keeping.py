@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from ledger import wiring
+from ledger import wiring, wiring_archive
 from ledger.adapters.local.zipped import ZipObjects
 from ledger.config import Config
 from ledger.core.moment import Moment
@@ -21,6 +21,6 @@ def keep(number: str, reason: str, config: Config) -> None:
         return
     file = Path(folder) / f"{number}.zip"
     file.unlink(missing_ok=True)
-    then, cut = wiring.past(config, wiring.source(config), EVERYTHING)
+    then, cut = wiring_archive.past(config, wiring.source(config), EVERYTHING)
     with closing(ZipObjects(file, new=True)) as store:
-        wiring.make_bundle(config, store, then, cut, (), reason)
+        wiring_archive.make_bundle(config, store, then, cut, (), reason)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ledger.adapters.memory.leadership import MemoryElection, MemoryLeadership
 from ledger.errors import Fenced, TemporaryError
-from ledger.ports import Event, EventLog, Marks, Reader, Record, Writer
+from ledger.ports import NOWHERE, Event, EventLog, Marks, Reader, Record, Writer
 from tests.simulation.baton import Stage
 from tests.simulation.evidence import Evidence
 
@@ -53,8 +53,8 @@ class SimLog:
     def __init__(self, log: EventLog, stage: Stage, evidence: Evidence, who: str) -> None:
         self._log, self._stage, self._evidence, self._who = log, stage, evidence, who
 
-    def reader(self, topics: Sequence[str], partition: int | None = None) -> SimReader:
-        return SimReader(self._log.reader(topics, partition), self._stage)
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> SimReader:
+        return SimReader(self._log.reader(topics, partition, begin), self._stage)
 
     def writer(self, transactional_id: str) -> SimWriter:
         return SimWriter(self._log.writer(transactional_id), self._stage, self._evidence, self._who)

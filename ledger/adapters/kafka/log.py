@@ -10,7 +10,7 @@ from ledger.adapters.kafka.cluster import Cluster
 from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.writer import KafkaWriter
 from ledger.errors import ConfigError
-from ledger.ports import Clock
+from ledger.ports import NOWHERE, Clock, Marks
 
 log = logging.getLogger("ledger.kafka")
 
@@ -51,9 +51,10 @@ class KafkaLog:
         self._cluster = Cluster(self._client, timeout_s)
         self._readers = count(1)
 
-    def reader(self, topics: Sequence[str], partition: int | None = None) -> KafkaReader:
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> KafkaReader:
         """Raises: ConfigError if a topic is missing; LedgerError if records at its beginning are gone; Unreachable."""
-        return KafkaReader(self._client, self._cluster, topics, f"ledger-reader-{next(self._readers)}", partition)
+        group_id = f"ledger-reader-{next(self._readers)}"
+        return KafkaReader(self._client, self._cluster, topics, group_id, partition, begin)
 
     def writer(self, transactional_id: str) -> KafkaWriter:
         """Asks nothing of the cluster yet: `init` does."""
@@ -61,6 +62,10 @@ class KafkaLog:
             self._client, transactional_id, self._clock,
             init_timeout_s=self._init_timeout_s, commit_timeout_s=self._commit_timeout_s,
         )  # fmt: skip
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Topic -> its id; one that is made anew has another. Raises: ConfigError if one is missing; Unreachable."""
+        return {topic: shape.id for topic, shape in self._cluster.shape(topics).items()}
 
     def partitions(self, topic: str) -> int:
         return self._cluster.shape([topic])[topic].partitions

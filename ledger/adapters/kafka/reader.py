@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from ledger.adapters.kafka.cluster import EARLIEST, Cluster, Place
 from ledger.adapters.kafka.errors import LOST_PLACE, PASSING, told
 from ledger.errors import ConfigError, LedgerError
-from ledger.ports import Marks
+from ledger.ports import NOWHERE, Marks
 
 log = logging.getLogger("ledger.kafka")
 POLL_MAX = 5_000  # records that one poll returns at most: few enough to be in the processor's caches when applied
@@ -43,13 +43,13 @@ class KafkaReader:
 
     def __init__(
         self, client: Mapping[str, str | int], cluster: Cluster, topics: Sequence[str], group_id: str,
-        partition: int | None = None,
+        partition: int | None = None, begin: Marks = NOWHERE,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         shapes = cluster.shape(topics)
         self._ids = {topic: shape.id for topic, shape in shapes.items()}
         places = [(topic, p) for topic in topics for p in _partitions(shapes[topic].partitions, partition)]
-        self._position = self._beginnings(places)
+        self._position = {place: max(at, begin.get(place, 0)) for place, at in self._beginnings(places).items()}
         self._broken: LedgerError | None = None
         self._consumer = Consumer({**FETCHING, **client, **_SAFETY, "group.id": group_id}, logger=log)
         self._places = [TopicPartition(*place) for place in places]

@@ -1,4 +1,4 @@
-"""The three topics: what they must be like, making them, and finding what is not so.
+"""The topics: what they must be like, making them, and finding what is not so.
 
 Every setting here carries a promise: a topic that is merely "about right" loses jobs months later. So roles call
 `require_topics` before they start.
@@ -19,7 +19,10 @@ from ledger.adapters.kafka.errors import error_of
 from ledger.errors import ConfigError, Unreachable
 
 EVENTS, RECOVERY, REJECTS = "ledger.events", "ledger.recovery", "ledger.rejects"
-LEADERS = "ledger.leaders"
+LEADERS, ANCHORS = "ledger.leaders", "ledger.anchors"
+#: Of the topic of anchors: an older one that was written over a newer one stays beside it so long, and no record lies
+#: longer than this in a segment that is still open, which no cleaner takes.
+_ANCHORS_LAG_S, _ANCHORS_SEGMENT_S = 86_400.0, 3_600.0
 CREATE = "jobledger topics create"
 #: What a topic is like while it is restored. No other topic is all of it: one made by hand keeps its records for a week.
 RESTORING = {
@@ -49,6 +52,8 @@ class TopicSettings:
     rejects_retention_s: float = 30 * 86_400.0
     leaders: bool = False
     """Whether Kafka holds the elections: then there is a fourth topic, of one partition, to which nothing is written."""
+    anchors: bool = False
+    """Whether there is an archive: then there is a topic for its anchors, of one partition."""
     extra: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Further settings by topic without prefix, e.g. {"ledger.events": {"segment.ms": "1000"}}; they win."""
 
@@ -61,7 +66,7 @@ class TopicSettings:
                 f"min_insync_replicas ({self.min_insync_replicas}) is more than replication_factor "
                 f"({self.replication_factor}): nothing could ever be written."
             )
-        if unknown := set(self.extra) - {EVENTS, RECOVERY, REJECTS}:
+        if unknown := set(self.extra) - {EVENTS, RECOVERY, REJECTS, ANCHORS}:
             raise ConfigError(f"extra names topics that the ledger does not have: {', '.join(sorted(unknown))}.")
 
     @property
@@ -98,7 +103,8 @@ class TopicSpec(NamedTuple):
 
 
 def specs(settings: TopicSettings) -> list[TopicSpec]:
-    """The topics with every setting that matters: three, and the one of the elections where Kafka holds them."""
+    """The topics with every setting that matters: three, the one of the elections where Kafka holds them, and the one of
+    anchors where there is an archive."""
     common = {
         "cleanup.policy": "compact",
         "message.timestamp.type": "LogAppendTime",
@@ -111,6 +117,8 @@ def specs(settings: TopicSettings) -> list[TopicSpec]:
     recovery = {**common, "min.compaction.lag.ms": _ms(settings.recovery_min_compaction_lag_s)}
     rejects = {**common, "cleanup.policy": "compact,delete", "retention.ms": _ms(settings.rejects_retention_s)}
     leaders = [(LEADERS, 1, {"cleanup.policy": "compact"})] if settings.leaders else []
+    lasting = {"min.compaction.lag.ms": _ms(_ANCHORS_LAG_S), "segment.ms": _ms(_ANCHORS_SEGMENT_S)}
+    anchors = [(ANCHORS, 1, {**common, **lasting})] if settings.anchors else []
     return [
         TopicSpec(settings.prefix + name, partitions, {**config, **settings.extra.get(name, {})})
         for name, partitions, config in (
@@ -118,6 +126,7 @@ def specs(settings: TopicSettings) -> list[TopicSpec]:
             (RECOVERY, settings.partitions, recovery),
             (REJECTS, settings.rejects_partitions, rejects),
             *leaders,
+            *anchors,
         )
     ]
 
@@ -226,6 +235,10 @@ def _at_least(found: str, wanted: str) -> bool:
     return found == "-1" or (wanted != "-1" and _is_number(found) and int(found) >= int(wanted))
 
 
+def _at_most(found: str, wanted: str) -> bool:
+    return _is_number(found) and 0 <= int(found) <= int(wanted)
+
+
 def _is_number(text: str) -> bool:
     return text.lstrip("-").isdigit()
 
@@ -240,6 +253,7 @@ RULES: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
     "max.message.bytes": (_at_least, "facts up to this size are promised to be taken"),
     "unclean.leader.election.enable": (_same, "an unclean leader loses acknowledged facts and breaks transactions"),
     "retention.ms": (_at_least, "rejects are evidence"),
+    "segment.ms": (_at_most, "what is superseded goes only from segments that are closed, and all of it is read each time"),
 }
 
 
@@ -261,6 +275,10 @@ def _partitions(spec: TopicSpec, found: int) -> Problem:
     if spec.name.endswith(LEADERS):
         why = "whoever is assigned its partition 0 leads, and with more of them candidates would share what is no work"
         mend = f"stop the roles, delete the topic (nothing is in it), then: {CREATE}"
+        return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
+    if spec.name.endswith(ANCHORS):
+        why = "an anchor takes the place of the one before it only within a partition"
+        mend = f"keep what is anchored (jobledger audit anchor --to FILE), delete the topic, then: {CREATE}"
         return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
     why = "the job id decides the partition, so with another count every job would be looked for in the wrong place"
     mend = (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,20 +19,19 @@ MARKER = ".ledger-archive"
 
 
 class FolderObjects:
-    """Implements `archive.objects.ObjectStore`. A root without its marker counts as a disk that is not mounted:
-    Unreachable, so that nobody begins a second archive beside the first."""
+    """Implements `archive.objects.ObjectStore`. Where no root was at first, the first object makes it: who only reads makes
+    nothing. A root without its marker counts as a disk that is not mounted, and so does one that has gone: Unreachable, so
+    that nobody begins a second archive beside the first."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        with self._told("make the archive"):
-            if not root.exists():
-                root.mkdir(parents=True)
-                (root / MARKER).touch()
-                sync_folder(root)
+        with self._told("find the archive"):
+            self._begun = root.exists()
 
     def create(self, name: str, data: bytes) -> bool:
         path = self._root / check_name(name)
         with self._told(f"create {name}"):
+            self._begin()
             self._must_be_mounted()
             self._make(path.parent)
             temporary, _, _ = spool([data], path.parent, _TEMPORARY)
@@ -68,6 +70,23 @@ class FolderObjects:
             paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
             return sorted(path.relative_to(self._root).as_posix() for path in paths)
 
+    def _begin(self) -> None:
+        """With its marker from the first moment on: whoever comes second must not meet a root without."""
+        if not self._begun and not self._root.exists():
+            self._root.parent.mkdir(parents=True, exist_ok=True)
+            made = self._root.with_name(f"{_TEMPORARY}{os.getpid()}-{threading.get_ident()}")
+            made.mkdir(exist_ok=True)
+            (made / MARKER).touch()
+            sync_folder(made)
+            try:
+                made.rename(self._root)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:  # another was first
+                    raise
+                shutil.rmtree(made)
+            sync_folder(self._root.parent)
+        self._begun = True
+
     def _make(self, folder: Path) -> None:
         missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +94,7 @@ class FolderObjects:
             sync_folder(one.parent)
 
     def _must_be_mounted(self) -> None:
-        if not (self._root / MARKER).exists():
+        if (self._begun or self._root.exists()) and not (self._root / MARKER).exists():
             hint = f"Mount it, or restore it, the file {MARKER} included."
             raise Unreachable(f"The archive {self._root} is not there.", hint=hint)
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, NoReturn
 
 from ledger.adapters.memory.partition import Partition, Transaction
 from ledger.errors import ConfigError, Fenced, LedgerError, RecordTooLarge, Unreachable
-from ledger.ports import Clock, Event, Marks, MemoryRecord, TopicPartition
+from ledger.ports import NOWHERE, Clock, Event, Marks, MemoryRecord, TopicPartition
 
 STAND_BACK = "This writer is dead. Prove leadership anew, then take a new one; no job is touched."
 
@@ -64,11 +64,11 @@ class MemoryLog:
         for topic, partitions in topics.items():
             self.create(topic, partitions)
 
-    def reader(self, topics: Sequence[str], partition: int | None = None) -> MemoryReader:
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> MemoryReader:
         wanted = []
         for there in map(self.partitions_of, topics):
             wanted += there if partition is None or len(there) == 1 else [there[partition]]
-        return MemoryReader(self, wanted)
+        return MemoryReader(self, wanted, begin)
 
     def writer(self, transactional_id: str) -> MemoryWriter:
         return MemoryWriter(self, transactional_id)
@@ -200,9 +200,9 @@ class MemoryLog:
 class MemoryReader:
     """Implements `ports.Reader`. An empty poll lets the clock pass timeout_s."""
 
-    def __init__(self, log: MemoryLog, partitions: Sequence[Partition]) -> None:
+    def __init__(self, log: MemoryLog, partitions: Sequence[Partition], begin: Marks = NOWHERE) -> None:
         self._log, self._partitions = log, partitions
-        self._position = {partition.place: 0 for partition in partitions}
+        self._position = {partition.place: begin.get(partition.place, 0) for partition in partitions}
 
     def poll(self, records_max: int, timeout_s: float) -> list[MemoryRecord]:
         found = self._take(records_max)

@@ -44,18 +44,21 @@ class Agent:
     """The runner side of one host. Thread-safe; `step` and `send` each belong to one thread.
 
     folder: of this agent alone. inherited: the environment of which jobs get a small fixed part. at: called with the
-    name of each point where a crash would be worst (tests).
+    name of each point where a crash would be worst (tests). held: whether the logs of a job must stay, however many there
+    are; asked under locks, so it must answer at once.
     Raises: ConfigError if another agent has this folder.
     """
 
     def __init__(
         self, folder: Path, blobs: BlobStore, sender: EventSender, clock: Clock, *, new_id: Callable[[], str],
         inherited: Mapping[str, str] = os.environ, at: Callable[[str], None] = lambda _: None,
+        held: Callable[[str], bool] = lambda _: False,
     ) -> None:  # fmt: skip
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.folder = folder.resolve()
         self._blobs, self._sender, self._clock, self._inherited, self._at = blobs, sender, clock, inherited, at
+        self._held = held
         self._guard = threading.Lock()  # of what follows; never held while anything is read or written
         self._processes: list[subprocess.Popen[bytes]] = []
         self._looked_at = -1.0
@@ -63,7 +66,7 @@ class Agent:
         self._lock_fd = self._take_lock()
         try:
             self._maker = self._identify(new_id)
-            self._jobs = Jobs(self.folder / "jobs", self._maker)
+            self._jobs = Jobs(self.folder / "jobs", self._maker, held)
             self._jobs.load()
         except BaseException:
             self.close()
@@ -224,7 +227,7 @@ class Agent:
                 raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
             self._maker.sequences.save()  # its event files go, and their numbers with them
             self._jobs.forget(job)
-            past_logs.keep(self.folder, job_id)
+            past_logs.keep(self.folder, job_id, held=self._held)
             delete_job(job.folder)
 
     def kept(self) -> list[Kept]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,11 @@ SETTLING_S = 2.0
 
 
 class Job:
-    def __init__(self, job_id: str, folder: Path, maker: EventMaker) -> None:
-        self.id, self.folder, self._maker = job_id, folder, maker
+    def __init__(
+        self, job_id: str, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """held: whether its logs must stay, however many there are."""
+        self.id, self.folder, self._maker, self._held = job_id, folder, maker, held
         self.lock = threading.RLock()  # short: never held while a graph is fetched or anything is sent
         self.preparing: int | None = None  # the attempt whose start is under way, before its marker
         self.fence = 0
@@ -252,13 +256,13 @@ class Job:
                 remove(folder / name)
 
     def _prune(self) -> None:
-        """Of attempts that are over, and said so: the files of the job are kept of the newest one, logs of HISTORY ones,
-        of the others only that they were started, unless a checkpoint is still there."""
+        """Of attempts that are over, and said so: the files of the job are kept of the newest one, logs of HISTORY ones
+        (of all, while the job is held), of the others only that they were started, unless a checkpoint is still there."""
         unsaid = {getattr(stored.register, "n", 0) for stored in self.outbox.events}
         over = sorted(n for n, a in self.attempts.items() if a.phase is Phase.ENDED and n not in unsaid)
         for n in over[:-1]:
             remove(self.attempts[n].folder / "graph")
-        for n in over[:-HISTORY]:
+        for n in over[:-HISTORY] if not self._held(self.id) else ():
             if not self.attempts[n].acknowledged:
                 self.past.add(n)
                 remove(self.attempts.pop(n).folder)

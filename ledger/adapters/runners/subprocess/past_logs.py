@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 PAST = "past-logs"
@@ -16,18 +17,27 @@ def log_folder(folder: Path, job_id: str, n: int) -> Path:
     return past if past.exists() and not live.exists() else live
 
 
+def attempts_with_logs(folder: Path, job_id: str) -> list[int]:
+    """Of which there are log files in the agent's folder, live or past."""
+    live, past = (folder / "jobs" / job_id / "attempts").glob("*/logs"), (folder / PAST / job_id).glob("*")
+    names = [*(path.parent.name for path in live), *(path.name for path in past)]
+    return sorted({int(name) for name in names if name.isascii() and name.isdigit()})
+
+
 def is_past(folder: Path, logs: Path) -> bool:
     return logs.is_relative_to(folder / PAST)
 
 
-def keep(folder: Path, job_id: str, jobs_max: int = PAST_JOBS_MAX) -> None:
-    """Moves the logs of all attempts of a job out of its folder, and deletes those of the jobs that are past the longest.
-    May be repeated. Raises: OSError."""
+def keep(
+    folder: Path, job_id: str, jobs_max: int = PAST_JOBS_MAX, held: Callable[[str], bool] = lambda _: False
+) -> None:
+    """Moves the logs of all attempts of a job out of its folder, and deletes those of the jobs that are past the longest,
+    among which those that are held do not count. May be repeated. Raises: OSError."""
     for logs in sorted((folder / "jobs" / job_id / "attempts").glob("*/logs")):
         target = folder / PAST / job_id / logs.parent.name
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
             logs.rename(target)
-    past = [path for path in (folder / PAST).glob("*") if path.is_dir()]
+    past = [path for path in (folder / PAST).glob("*") if path.is_dir() and not held(path.name)]
     for oldest in sorted(past, key=lambda path: path.stat().st_mtime)[: max(0, len(past) - jobs_max)]:
         shutil.rmtree(oldest, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,8 +22,8 @@ DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 class Jobs:
     """job id -> Job. Thread-safe."""
 
-    def __init__(self, folder: Path, maker: EventMaker) -> None:
-        self._folder, self._maker = folder, maker
+    def __init__(self, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False) -> None:
+        self._folder, self._maker, self._held = folder, maker, held
         self._guard = threading.Lock()  # of the dictionary; never held while anything is read or written
         self._jobs: dict[str, Job] = {}
 
@@ -32,7 +32,7 @@ class Jobs:
         for path in sorted(self._folder.glob("*")):
             if not is_job_id(path.name) or not path.is_dir():
                 continue
-            job = Job(path.name, path, self._maker)
+            job = Job(path.name, path, self._maker, self._held)
             try:
                 job.load()
             except DAMAGE as error:
@@ -65,7 +65,7 @@ class Jobs:
             with self._guard:
                 job = self._jobs.get(job_id)
                 if job is None:
-                    job = self._jobs[job_id] = Job(job_id, self._folder / job_id, self._maker)
+                    job = self._jobs[job_id] = Job(job_id, self._folder / job_id, self._maker, self._held)
             with job.lock:
                 if job.forgotten:
                     continue  # while we waited; what comes now is about a new one

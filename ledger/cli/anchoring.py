@@ -1,0 +1,152 @@
+"""The verbs `audit anchor|key`, and which anchors `audit verify` and `archive restore` prove against."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli import given
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column
+from ledger.errors import ConfigError, LedgerError, NotFound, Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from ledger.core.anchors import Judged, Kept
+
+_SHOWN = 10
+HEAD = [
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition"),
+    Column("MANIFEST", "sequence"),
+    Column("SEALED UP TO", "next"),
+    Column("SHA-256", "sha256"),
+]
+To = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FILE", help="Append them here, and not to the topic: a place that who writes to the "
+                 "archive can't change. Kafka is not asked."),
+]  # fmt: skip
+Anew = Annotated[
+    str | None,
+    typer.Option("--anew", metavar="REASON", help="Give up all that stands in the topic, as the chains were begun anew on "
+                 "purpose. Why: stands there too."),
+]  # fmt: skip
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--anchors", metavar="FILE", help="What `audit anchor --to` has kept; may be given again."),
+]
+NoTopic = Annotated[
+    bool,
+    typer.Option("--no-topic", help="Leave alone the topic of anchors, as where there is no Kafka.", show_default=False),
+]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option("--public-key", metavar="FILE", help="Only anchors count that were signed with one of these (PEM)."),
+]
+New = Annotated[Path, typer.Option("--new", metavar="FILE", help="The file to make; FILE.pub gets the public key.")]
+
+
+@verb
+def anchor(world: World, to: To = None, anew: Anew = None) -> None:
+    """Keep the head of every chain, in the topic of anchors: what `audit verify` proves against. Archivers do it too.
+
+    Signed, if there is a key (archive.anchor_key_file). Exit 1 if a chain is not what was anchored before, there or in
+    FILE: then nothing is written of it.
+    """
+    from ledger import wiring_anchors, wiring_archive
+
+    if to is not None and anew is not None:
+        raise UsageError("--anew is for the topic: it can't be given with --to.", hint="Begin another file.")
+    why = None if anew is None else given.reason(anew, "--anew")
+    archive = wiring_archive.archive(world.config)
+    if not archive.places():
+        raise NotFound("There is nothing to anchor: the archive is empty.", hint=wiring_archive.where(world.config))
+    with closing(wiring_anchors.anchoring(world.config, archive, archive.places, to)) as anchoring:
+        _warn_of_the_key(world)
+        written = anchoring.step() if why is None else anchoring.begin_anew(why)
+    world.printer.rows([one.head._asdict() for one in written], HEAD, empty="every chain is anchored as it is")
+
+
+@verb
+def key(world: World, new: New) -> None:
+    """Make a key to sign anchors with (Ed25519): set archive.anchor_key_file to it where archivers run.
+
+    Keep FILE.pub where who can write to the archive can't change it: it is what `audit verify --public-key` takes.
+    """
+    from ledger import wiring
+
+    with wiring.of_extra("sign"):
+        from ledger.adapters import ed25519
+    public, fingerprint = ed25519.make(new)
+    row = {"private": str(new), "public": str(public), "fingerprint": fingerprint}
+    world.printer.one(row, [Column("PRIVATE", "private"), Column("PUBLIC", "public"), Column("KEY", "fingerprint")])
+
+
+def judged(
+    world: World, files: Sequence[Path], public_key: Path | None, topic: str, of: Collection[str] | None = None
+) -> tuple[Judged, bool]:
+    """The anchors to prove against, from files and the topic ("": none is read), and whether something is wrong with any;
+    what is stands on stderr. of: the topics whose anchors count, None = all.
+
+    Raises: UsageError if a file can't be read; ConfigError if a key can't be."""
+    from ledger import wiring_anchors
+    from ledger.archive import anchors as in_files
+    from ledger.core.anchors import judge
+
+    keys = wiring_anchors.public_keys(world.config, public_key) if public_key or world.bundle is None else None
+    kept = [one for file in files for one in in_files.read(file)]
+    unreadable: Sequence[str] = ()
+    if topic:
+        found, unreadable = _from_topic(world, topic)
+        kept += found
+    kept = [one for one in kept if of is None or one.anchor.head.topic in of]
+    result = judge(kept, None if keys is None else keys.why_not)
+    _tell(world, "no anchor", unreadable)
+    _tell(world, "an anchor that does not count", result.refused)
+    _tell(world, "a fork", result.forks)
+    return result, bool(unreadable or result.refused or result.forks)
+
+
+def _from_topic(world: World, topic: str) -> tuple[Sequence[Kept], Sequence[str]]:
+    from ledger import wiring_anchors
+    from ledger.archive.anchor_topic import standing
+
+    try:
+        with closing(wiring_anchors.anchor_topic(world.config, topic)) as opened:
+            found = standing(opened.read())
+    except (ConfigError, Unreachable) as error:
+        world.printer.note(f"WARNING: the anchors in {topic} are not asked: {error} (--no-topic says that this is meant)")
+        return (), ()
+    _tell(world, "given up", found.given_up)
+    return found.kept, found.unreadable
+
+
+def _warn_of_the_key(world: World) -> None:
+    from ledger import wiring_anchors
+
+    if (signer := wiring_anchors.signer(world.config)) is not None and signer.open_to_others:
+        path = world.config.archive.anchor_key_file
+        world.printer.note(f"WARNING: others than its owner can read or change {path}: chmod 600 {path}")
+
+
+def _tell(world: World, what: str, told: Sequence[str]) -> None:
+    for one in told[:_SHOWN]:
+        world.printer.note(f"{what}: {one}")
+    if len(told) > _SHOWN:
+        world.printer.note(f"{what}: and {len(told) - _SHOWN} more")
+
+
+def must_be_sound(found: Judged) -> None:
+    """Raises: LedgerError if two anchors can't both be true."""
+    if found.forks:
+        raise LedgerError(f"Two anchors can't both be true: {found.forks[0]} Nothing was restored.",
+                          hint="See: jobledger audit verify")  # fmt: skip
+
+
+def register(audit: typer.Typer) -> None:
+    audit.command()(anchor)
+    audit.command()(key)

@@ -1,0 +1,70 @@
+"""How two entries of a job compare: what is published and what the log says, what was and what is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ledger.cli.options import World
+from ledger.cli.output import Column, cell, counted
+from ledger.errors import OutcomeUnknown
+from ledger.plain import to_plain
+
+if TYPE_CHECKING:
+    from ledger.replaying import Replay
+
+
+def say_replay(world: World, found: Replay, vector: str, past: bool) -> None:
+    """past: it is not of now, so that nobody need be waited for.
+
+    Raises: typer.Exit: they differ; OutcomeUnknown: not all could be compared."""
+    rows = [_difference_row(difference) for difference in found.differences]
+    if world.printer.for_people:
+        world.printer.rows(rows, DIFFERENCES)
+    else:
+        row = {
+            "compared": found.compared, "differences": rows, "behind": list(found.behind), "dropped": found.dropped,
+            **({"vector": vector} if vector else {}),
+        }  # fmt: skip
+        world.printer.one(row, [Column("COMPARED", "compared")])
+    world.printer.text(f"{counted(found.compared, 'job')} compared, {len(rows)} differ")
+    if found.dropped:
+        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
+        world.printer.note(f"records of ledger.recovery without effect: {dropped}")
+    if rows:
+        raise typer.Exit(1)
+    if found.behind and past:
+        one = found.behind[0]
+        others = f" and {len(found.behind) - 1} more" if len(found.behind) > 1 else ""
+        world.printer.note(f"not compared, as the leader had not come to the last records by then: {one}{others}")
+    elif found.behind:
+        raise OutcomeUnknown(
+            f"{counted(len(found.behind), 'job')} could not be compared: the projector has not come to them, such as "
+            f"{found.behind[0]}.", hint="Does a projector run? jobledger leader tells.",
+        )  # fmt: skip
+
+
+def _difference_row(difference: Any) -> dict[str, Any]:
+    row: dict[str, Any] = to_plain(difference)
+    return {**row, "differs": differing_fields(row["published"], row["folded"])}
+
+
+def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
+    """Of two entries; None: there is none."""
+    from ledger.beside import STAMPS
+
+    a, b = one or {}, other or {}
+    return [key for key in a or b if key not in STAMPS and a.get(key) != b.get(key)]
+
+
+def entry_text(entry: dict[str, Any] | None) -> str:
+    return "-" if entry is None else cell(f"{entry['state']}/{entry['attempt']}")
+
+
+DIFFERENCES = [
+    Column("ID", "job_id"),
+    Column("PUBLISHED", "published", entry_text),
+    Column("FOLDED", "folded", entry_text),
+    Column("DIFFERS", "differs"),
+]

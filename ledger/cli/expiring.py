@@ -1,0 +1,104 @@
+"""The verbs `archive expire` and `archive redact`: what goes out of the archive, by its age or for a reason."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ledger.cli import given
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, utc
+from ledger.errors import ConfigError, UsageError
+
+EXPIRED = [
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition"),
+    Column("NAMESPACE", "namespace"),
+    Column("RECORDS", "records"),
+    Column("BYTES", "bytes"),
+    Column("UNTIL", "until_s", utc),
+]
+REDACTED = [
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition"),
+    Column("OFFSET", "offset"),
+    Column("KEY", "key"),
+    Column("BEFORE", "before", lambda before: "yes" if before else "-"),
+    Column("SHA-256", "value_sha256", wide=True),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go, and take nothing.", show_default=False)]
+Records = Annotated[
+    list[str], typer.Argument(metavar="RECORD…", help="The id of an event, or a place: events[P]@OFFSET, recovery[…]@…")
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why: stands in the archive for ever. Not what is redacted.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Also what a job could not be brought back without.", show_default=False)
+]
+
+
+@verb
+def expire(world: World, dry_run: DryRun = False) -> None:
+    """Take out of the archive what is superseded for longer than its namespace keeps it (archive.retention).
+
+    What the ledger is now, and what a restore makes, stays as it is; the past before UNTIL can't be told any more for those
+    jobs of that namespace of which something went. A stub of each record stays, so `audit verify` and every proof hold.
+    Killed, it is run again.
+    """
+    from ledger import wiring_archive
+    from ledger.identity import whoami
+
+    config = world.config
+    if not config.archive.retention:
+        raise ConfigError("No retention is set: nothing expires.", hint="Set archive.retention, such as prod=365d,*=90d")
+    archive = wiring_archive.archive(config)
+    with world.printer.progress("looking for what has expired") as tell:
+        due = (
+            wiring_archive.expiring(config, archive, tell) if dry_run
+            else wiring_archive.expired(config, archive, whoami(), tell)
+        )  # fmt: skip
+    rows: list[dict[str, Any]] = [
+        {"topic": one.topic, "partition": one.partition, "namespace": one.namespace, "records": one.records,
+         "bytes": one.bytes, "until_s": one.until_ms / 1000}
+        for one in due
+    ]  # fmt: skip
+    world.printer.rows(rows, EXPIRED, empty="nothing has expired")
+    if rows and not dry_run:
+        world.printer.note("run `jobledger audit anchor` now: what is gone is proved by anchors from here on")
+
+
+@verb
+def redact(world: World, records: Records, reason: Reason, force: Force = False) -> None:
+    """Take the value of single records out of the archive. Its hash stays in its place, and every proof holds.
+
+    Not reached: the live topic until compaction (what is superseded there goes after topics.min_compaction_lag_s), other
+    clusters, bundles that were made before, logs and checkpoints of runners. Key and headers stay. Killed, it is run again.
+    """
+    from ledger import wiring, wiring_archive
+    from ledger.adapters.cloudevents import rfc3339
+    from ledger.archive.redacting import parse_place
+    from ledger.identity import whoami
+    from ledger.plain import to_plain
+
+    topics = {"events": world.config.topics.events, "recovery": world.config.topics.recovery}
+    named = [parse_place(text, topics) or text for text in records]
+    if wrong := next((one for one in named if isinstance(one, str) and "[" in one), None):
+        raise UsageError(f"{wrong[:200]} is neither an event's id nor a place.", hint="A place is events[P]@OFFSET.")
+    with world.printer.progress("redacting"):
+        redacting = wiring_archive.redacting(world.config)
+        at = rfc3339(wiring.clock().time())
+        done = redacting.run(named, given.reason(reason), whoami(), at, force=force)
+        alike = redacting.alike(done)
+    rows: list[dict[str, Any]] = [to_plain(one) for one in done]
+    world.printer.rows(rows, REDACTED)
+    for one in alike[:10]:
+        world.printer.note(f"{one} holds the very same value, and was not named")
+    if len(alike) > 10:
+        world.printer.note(f"and {len(alike) - 10} more hold the very same value")
+    world.printer.note("run `jobledger audit anchor` now: that these were redacted, and no more, is proved from here on")
+    world.printer.note("the live topic, bundles made before and what runners keep are not reached: see the runbook")
+
+
+def register(archive: typer.Typer) -> None:
+    archive.command("expire")(expire)
+    archive.command("redact")(redact)

@@ -1,0 +1,140 @@
+"""The verbs `audit pin|pins|unpin`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli import given, opening
+from ledger.cli.options import World, verb
+from ledger.cli.output import Column, Format, utc
+from ledger.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from ledger.archive.pins import Pin
+
+Jobs = Annotated[
+    list[str], typer.Option("--job", metavar="JOB", help="What to keep all of; may be given again.", show_default=False)
+]
+Moment = "A time (2026-01-31T14:05:00Z), or 15m ago."
+From = Annotated[str | None, typer.Option("--from", metavar="MOMENT", help=f"{Moment} Default: from the beginning.")]
+To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help=f"{Moment} May be to come. Default: no end.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the archive for ever.")]
+
+
+def _moment(time_ms: int | None) -> str:
+    return "-" if time_ms is None else utc(time_ms / 1000)
+
+
+PINS = [
+    Column("PIN", "pin"),
+    Column("JOBS", "jobs"),
+    Column("FROM", "from_ms", _moment),
+    Column("TO", "to_ms", _moment),
+    Column("BY", "by"),
+    Column("AT", "at"),
+    Column("REASON", "reason"),
+]
+
+
+@verb
+def pin(world: World, job: Jobs, reason: Reason, from_: From = None, to: To = None) -> None:
+    """Keep what there is of jobs in a window, whatever retention says, until `audit unpin`. Says so in the archive's chain.
+
+    Held are their records appended up to --to (older ones too: what a job was at --from is folded from them), and their
+    graphs, checkpoints, savepoints and logs, as far as they are there now or come later. What a newer checkpoint takes the
+    place of while a job runs goes as ever.
+    """
+    from ledger import wiring_pins
+    from ledger.finding import resolve
+
+    why = given.reason(reason)
+    with opening.source(world, "pinning") as source:
+        now_s = source.clock.time()
+        window = [_time_ms("--from", from_, now_s), _time_ms("--to", to, now_s)]
+        begin, end = window
+        if begin is not None and end is not None and end < begin:
+            raise UsageError(f"--to {to} is before --from {from_}.")
+        _needs_archive(world)
+        jobs = sorted({resolve(source, one, retired=True) for one in job})
+        made = wiring_pins.pin(world.config, source, jobs, begin, end, why)
+    _show(world, [made])
+
+
+@verb
+def pins(world: World) -> None:
+    """The pins that there are, by the chains of the archive. Exit 1 if what agents are told of them is not the same."""
+    from ledger import wiring_archive
+    from ledger.archive import pins as in_archive
+
+    with world.printer.progress("reading the archive"):
+        archive = wiring_archive.archive(world.config)
+        found = in_archive.pins(archive)
+        missing, unsealed = in_archive.unlisted(archive, found), in_archive.unsealed(archive, found)
+    _show(world, found)
+    for pin_id, job_id in missing:
+        told = f"agents and retirements do not know that {pin_id} holds {job_id}"
+        world.printer.note(f"{told}: pin it again, and find out who has changed what lies under pinned/ in the archive")
+    for pin_id, job_id in unsealed:
+        told = f"{pin_id} holds {job_id} for agents and retirements, but the chain does not say so"
+        why = "who pinned or lifted it was stopped, unless that is going on now"
+        world.printer.note(f"{told}: {why}. Lift it: jobledger audit unpin {pin_id}")
+    if missing:
+        raise typer.Exit(1)
+
+
+@verb
+def unpin(
+    world: World, pin: Annotated[str, typer.Argument(metavar="PIN", help="As audit pins shows it.")], reason: Reason
+) -> None:
+    """Lift a pin: what it held goes as it would without it. Says so in the archive's chain.
+
+    The same again changes nothing.
+    """
+    from ledger import wiring_pins
+
+    why = given.reason(reason)
+    with opening.source(world, "unpinning") as source:
+        _needs_archive(world)
+        lifted = wiring_pins.unpin(world.config, source, pin, why)
+    if lifted is None:
+        world.printer.note(f"{pin} was lifted before.")
+    else:
+        _show(world, [lifted])
+
+
+def register(audit: typer.Typer) -> None:
+    audit.command()(pin)
+    audit.command()(pins)
+    audit.command()(unpin)
+
+
+def _show(world: World, found: list[Pin]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"pin": one.id, "jobs": list(one.jobs), "from_ms": one.from_ms, "to_ms": one.to_ms, "reason": one.reason,
+         "by": one.by, "at": one.at}
+        for one in found
+    ]  # fmt: skip
+    columns = PINS[:1] if world.printer.form is Format.name else PINS
+    world.printer.rows(rows, columns, empty="nothing is pinned")
+
+
+def _needs_archive(world: World) -> None:
+    if not world.config.archive.adapter:
+        raise ConfigError("This ledger has no archive, and so nothing to pin in.",
+                          hint="Set LEDGER_ARCHIVE__ADAPTER=file (or s3)")  # fmt: skip
+
+
+def _time_ms(flag: str, text: str | None, now_s: float) -> int | None:
+    from ledger.core import moment
+
+    if text is None:
+        return None
+    try:
+        time_s = moment.parse(text, now_s).time_s
+    except ValueError:
+        time_s = None
+    if time_s is None:
+        raise UsageError(f"{flag} {text[:200]}: not a time.", hint="For example: 2026-01-31T14:05:00Z, or 15m (ago).")
+    return int(time_s * 1000)

@@ -1,0 +1,55 @@
+"""`replay --from`: what happened between two moments, record by record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ledger.cli import opening
+from ledger.cli.comparing import differing_fields, entry_text
+from ledger.cli.differing import ACTED, why
+from ledger.cli.options import World
+from ledger.cli.output import Column
+from ledger.cli.showing import ID
+from ledger.errors import UsageError
+from ledger.plain import to_plain
+
+if TYPE_CHECKING:
+    from ledger.stepping import Step
+
+STEPS = [
+    ACTED[0],
+    ID,
+    Column("FROM", "before", entry_text),
+    Column("TO", "after", entry_text),
+    *ACTED[1:],
+    Column("CHANGES", "changes", wide=True),
+]
+
+
+def show_steps(world: World, from_: str, to: str, job: str | None) -> None:
+    """Raises: UsageError, NotFound; as `opening.moments`."""
+    from ledger.finding import resolve
+    from ledger.past import together
+    from ledger.stepping import steps
+
+    with opening.moments(world, "replaying the log") as at:
+        before, cut = at("--from", from_)
+        then, until = at("--to", to)
+        if any(cut[place] > end for place, end in until.items()):
+            raise UsageError(f"--from {from_} is later than --to {to}.")
+        _, then = together(before, then, between=True)
+        job_id = None if job is None else resolve(then, job, retired=True)
+        begin = {partition: end for (topic, partition), end in cut.items() if topic == "events"}
+        rows = [_row(step) for step in steps(then, begin, job_id)]
+    world.printer.rows(rows, STEPS, empty="nothing was written")
+    world.printer.note(f"from {opening.vector(cut)}")
+    world.printer.note(f"to {opening.vector(until)}")
+    opening.say_left_out(world, then)
+
+
+def _row(step: Step) -> dict[str, Any]:
+    """A record beside what it changed."""
+    whole = to_plain(step)
+    record = whole.pop("record")
+    changes = differing_fields(whole["before"], whole["after"])
+    return {**record, **whole, "changes": changes, "why": "tombstone" if record["tombstone"] else why(record["fact"])}

@@ -1,0 +1,47 @@
+"""The ports: what the roles need of the world, with the contract that every adapter passes (tests/contract).
+
+Adapters: `adapters/memory` (tests, simulation), `adapters/kafka`, `adapters/local` (file lock, file blobs),
+`adapters/runners/*`. Fakes are product: one suite runs on all adapters of a port.
+"""
+
+from __future__ import annotations
+
+from ledger.ports.blobs import BlobStore, StoredBlob
+from ledger.ports.clock import Clock
+from ledger.ports.codec import Codec, Envelope
+from ledger.ports.leadership import Candidate, Leadership, Standing
+from ledger.ports.log import NOWHERE, Event, EventLog, Headers, Marks, MemoryRecord, Reader, Record, TopicPartition, Writer
+from ledger.ports.runner import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports.tasks import Executor, RecoveryStream, Task, TaskOutcome, TaskStatus
+
+__all__ = [
+    "NOWHERE",
+    "BlobStore",
+    "Candidate",
+    "Clock",
+    "Codec",
+    "Envelope",
+    "Event",
+    "EventLog",
+    "Executor",
+    "Headers",
+    "Kept",
+    "Leadership",
+    "Marks",
+    "MemoryRecord",
+    "ObservedAttempt",
+    "Reader",
+    "Record",
+    "RecoveryStream",
+    "Runner",
+    "RunnerEvent",
+    "Standing",
+    "StartAnswer",
+    "StoredBlob",
+    "Task",
+    "TaskOutcome",
+    "TaskStatus",
+    "TopicPartition",
+    "Verification",
+    "Writer",
+]

@@ -1,0 +1,114 @@
+"""What the settings name of anchors (their topic, their keys, who writes them), and of what watches an archiver."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger import wiring, wiring_archive
+from ledger.config import Config
+from ledger.errors import ConfigError
+from ledger.identity import instance, whoami
+from ledger.ports import TopicPartition
+
+if TYPE_CHECKING:
+    from ledger.adapters.ed25519 import PrivateKey, PublicKeys
+    from ledger.archive.anchor_topic import AnchorTopic
+    from ledger.archive.anchoring import Anchoring
+    from ledger.archive.archive import Archive
+    from ledger.archive.archiving import Archiver
+    from ledger.archive.status import Progress
+    from ledger.core.chain import Head
+    from ledger.metrics import Metric, Samples
+
+
+def signer(config: Config) -> PrivateKey | None:
+    """The key that signs anchors; None: they are not signed. Raises: ConfigError."""
+    if (path := config.archive.anchor_key_file) is None:
+        return None
+    with wiring.of_extra("sign"):
+        from ledger.adapters.ed25519 import PrivateKey
+    return PrivateKey(path)
+
+
+def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
+    """Whose anchors count, by that file or by the settings; None: all do. Raises: ConfigError."""
+    if (path := path or config.archive.anchor_public_key_file) is None:
+        return None
+    with wiring.of_extra("sign"):
+        from ledger.adapters.ed25519 import PublicKeys
+    return PublicKeys(path)
+
+
+def anchor_topic(config: Config, topic: str = "") -> AnchorTopic:
+    """The topic of anchors; topic: another than that of the settings. To be closed. Raises: as `event_log`."""
+    from ledger.adapters import cloudevents
+    from ledger.archive.anchor_topic import AnchorTopic
+
+    return AnchorTopic(
+        topic or config.topics.anchors, wiring.event_log(config), partial(wiring.sender, config), cloudevents,
+        wiring.clock(), actor=whoami(), writer=instance("archiver"), new_id=lambda: str(uuid.uuid4()),
+    )  # fmt: skip
+
+
+def anchoring(
+    config: Config, archive: Archive, places: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
+) -> Anchoring:
+    """Who anchors. places: as `Anchoring`; None: of the topics as they are. to: a file in place of the topic. To be closed.
+
+    Raises: as `signer`, `event_log`."""
+    from ledger.archive.anchoring import Anchoring
+
+    places = places or partial(wiring_archive.archived_partitions, config)
+    from ledger.archive.anchor_file import AnchorFile
+
+    return Anchoring(archive, anchor_topic(config) if to is None else AnchorFile(to), places, signer(config))
+
+
+def anchored_progress(config: Config) -> list[Progress]:
+    """As `wiring_archive.archive_progress`, with what was anchored last, as far as the topic of anchors says."""
+    from ledger.archive.anchor_topic import standing
+    from ledger.archive.status import with_anchors
+
+    found = wiring_archive.archive_progress(config)
+    try:
+        with closing(anchor_topic(config)) as topic:
+            return with_anchors(found, standing(topic.read()).kept, wiring.clock().time())
+    except ConfigError:  # `topics check` says that there is no such topic
+        return found
+
+
+@contextmanager
+def watched(config: Config, archive: Archive, archiver: Archiver, anchoring: Anchoring) -> Iterator[None]:
+    """Around an archiver that runs: its headroom, with an alarm, and its metrics where the settings want them.
+
+    Raises: ConfigError if these can't be served."""
+    from ledger.archive.headroom import Headroom
+    from ledger.archive.measuring import measured
+
+    given, clock = config.archive, wiring.clock()
+    known: dict[TopicPartition, Head] = {}
+
+    def ask() -> list[Progress]:
+        """Of the archiver, which knows without asking the store; until it does, of the store."""
+        known.update(archiver.heads)
+        return wiring_archive.archive_progress(config, archive, known)
+
+    def measure() -> Mapping[Metric, Samples]:
+        now = headroom.now()
+        passed_s = clock.monotonic() - now.at_s
+        own = archiver.records.copy(), archiver.newest_s.copy(), archiver.failing
+        return measured(now, clock.time(), passed_s, *own, anchoring.anchored())
+
+    with ExitStack() as opened:
+        headroom = Headroom(ask, given.headroom_min, given.headroom_interval_s, clock)
+        if given.metrics_port is not None:
+            from ledger.adapters.prometheus import Exporter
+
+            opened.enter_context(Exporter(given.metrics_address, given.metrics_port, measure))
+        opened.enter_context(headroom)
+        yield

@@ -1,0 +1,59 @@
+"""An archive of a hundred thousand records, in which one thing is altered at a time.
+
+    MUTATIONS=1000 .venv/bin/python -m pytest tests/archive/test_hundred_thousand.py -s --timeout 3600
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from itertools import count
+
+import pytest
+
+from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive.archive import Archive
+from ledger.archive.verifying import verify, verify_partition
+from ledger.core.chain import Head
+from tests.archive.given import TOPIC, records, sealed
+from tests.archive.mutations import MUTATIONS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROUNDS = int(os.environ.get("MUTATIONS", "200"))
+PARTITIONS, EACH, SEGMENT = 20, 5_000, 250
+SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+
+
+@pytest.fixture(scope="module")
+def kept() -> tuple[Archive, MemoryObjects, list[Head]]:
+    store = MemoryObjects()
+    archive = Archive(store, "test", lambda: "2026-01-01T00:00:00Z")
+    heads = [sealed(archive, records(EACH, p, p), each=SEGMENT)[-1] for p in range(PARTITIONS)]
+    return archive, store, heads
+
+
+def test_it_is_proved_whole_and_only_where_nothing_was_altered(kept: tuple[Archive, MemoryObjects, list[Head]]) -> None:
+    archive, store, heads = kept
+    assert sum(one.records for one in verify(archive, heads)) == PARTITIONS * EACH
+    whole, found = dict(store.stored), Counter[str]()
+    offsets = {p: [one.offset() for one in records(EACH, p, p)] for p in range(PARTITIONS)}
+    for number in count():
+        if found.total() == ROUNDS:
+            break
+        mutation = MUTATIONS[number % len(MUTATIONS)]
+        what = f"{mutation.__name__}, SEED={SEED}, number {number}"
+        struck = mutation(random.Random(f"{SEED}/{number}"), archive, store.stored)
+        if struck is not None:  # else two of a kind were drawn that are one
+            partition, offset = struck
+            verdict = verify_partition(store, TOPIC, partition, [heads[partition]])
+            assert verdict.broken, f"{what}: not found"
+            named = verdict.broken[0].offset
+            assert named >= offset, f"{what}: named {named}, which is before {offset}"
+            assert not [one for one in offsets[partition] if offset <= one < named], f"{what}: named {named}, not {offset}"
+            assert verdict.proved <= named, f"{what}: proved up to {verdict.proved}"
+            found[mutation.__name__] += 1
+        store.stored = dict(whole)
+    print(f"SEED={SEED}: {found.total()} mutations of {PARTITIONS * EACH} records, all found: {dict(found)}")
+    assert set(found) == {mutation.__name__ for mutation in MUTATIONS}
