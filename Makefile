@@ -11,9 +11,10 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 # Tests on real servers wait more than they reckon: so two files of them at a time, whatever the machine.
 WORKERS ?= 2
-# A deadline that passed may be the machine's doing: such a test is tried once more, and the report says so. A wrong
-# value is never tried again.
-PATIENT := --reruns 1 --only-rerun 'not within' --only-rerun 'Timeout .>' --only-rerun 'timed out after'
+# A deadline that passed, or a server that did not answer in time, may be the machine's doing: such a test is tried once
+# more, and the report says so. A wrong value is never tried again.
+PATIENT := --reruns 1 --only-rerun 'not within' --only-rerun 'Timeout .>' --only-rerun 'timed out after' \
+	--only-rerun 'Unreachable: No answer'
 FAST := not kafka and not spark and not acceptance and not slow
 
 .PHONY: help setup demo check lint types test simulate fuzz acceptance bench clean

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from types import SimpleNamespace
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from ledger.adapters.clock import SystemClock
+from ledger.adapters.kafka.cluster import OUTDATED, Cluster
 from ledger.adapters.kafka.errors import LOST_PLACE, MISCONFIGURED, PASSING, TOO_LARGE, Verdict, classify, error_of, told
 from ledger.adapters.kafka.log import OURS, KafkaLog
-from ledger.errors import ConfigError
+from ledger.errors import ConfigError, Unreachable
 
 # code, fatal, retriable, txn_requires_abort -> what to do
 TABLE = [
@@ -69,3 +73,46 @@ def test_settings_that_carry_a_promise_are_refused_with_the_reason(name: str) ->
 
 def test_other_settings_pass() -> None:
     KafkaLog({"bootstrap.servers": "127.0.0.1:1", "client.rack": "a", "linger.ms": 1}, SystemClock())
+
+
+class Leaderships:
+    """An admin client's place: answers with each of `errors` in turn, then with offset 7."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors, self.asked = list(errors), 0
+
+    def list_offsets(self, wanted, **_kwargs):
+        self.asked += 1
+        answers = {place: Future() for place in wanted}
+        for answer in answers.values():
+            if self.errors:
+                answer.set_exception(KafkaException(KafkaError(self.errors[0])))
+            else:
+                answer.set_result(SimpleNamespace(offset=7))
+        self.errors[:1] = []
+        return answers
+
+
+@pytest.mark.parametrize("code", sorted(OUTDATED))
+def test_who_leads_is_asked_again_until_client_and_broker_agree(monkeypatch, code: int) -> None:
+    """After a broker had hung, its first answer was UNKNOWN_LEADER_EPOCH, and a verb gave up at once."""
+    admin = Leaderships(code, code)
+    monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
+    assert Cluster({"bootstrap.servers": "nowhere:1"}).ends([("t", 0), ("t", 1)]) == {("t", 0): 7, ("t", 1): 7}
+    assert admin.asked == 3
+
+
+@pytest.mark.parametrize(
+    ("errors", "timeout_s", "asked"),
+    [
+        ([KafkaError.UNKNOWN_LEADER_EPOCH] * 100, 0.5, 3),
+        ([KafkaError._ALL_BROKERS_DOWN], 5.0, 1),
+    ],
+    ids=["not for ever", "nor of one that is not there"],
+)
+def test_it_is_asked_again_only_while_that_can_help(monkeypatch, errors: list[int], timeout_s: float, asked: int) -> None:
+    admin = Leaderships(*errors)
+    monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
+    with pytest.raises(Unreachable):
+        Cluster({"bootstrap.servers": "nowhere:1"}, timeout_s).ends([("t", 0)])
+    assert 1 <= admin.asked <= asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -20,12 +21,17 @@ T = TypeVar("T")
 Place = tuple[str, int]
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-#: The client knows the leader of a partition as it was before a failover, and does not look again by itself: it would
-#: say the same for ever (seen: after each kill -9 of a broker).
-_OUTDATED = frozenset({
+#: Client and broker disagree on who leads a partition: after a failover, or while a broker that was away learns that it
+#: leads again. The client does not look again by itself: it would say the same for ever (seen: after each kill -9).
+OUTDATED = frozenset({
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION,
 })  # fmt: skip
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_ASK_AGAIN_S = 0.2
+
+
+class _Outdated(Unreachable):
+    """One of OUTDATED: asked anew, by a new client, it may be answered."""
 
 
 class Shape(NamedTuple):
@@ -70,10 +76,21 @@ class Cluster:
         """The true ends (high watermarks), open transactions included; with `spec` another offset of each partition.
 
         Asked through the admin client on purpose: a read_committed consumer's own watermark is the last stable offset.
+        While client and broker disagree on who leads a partition it is asked again, until timeout_s has passed.
         """
         wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                return self._offsets(wanted)
+            except _Outdated:
+                if time.monotonic() + _ASK_AGAIN_S >= deadline:
+                    raise
+                time.sleep(_ASK_AGAIN_S)
+
+    def _offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[Place, int]:
         futures = self.admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self.timeout_s
+            dict(wanted), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self.timeout_s
         )
         return {(tp.topic, tp.partition): self.answer(future).offset for tp, future in futures.items()}
 
@@ -91,8 +108,9 @@ class Cluster:
             raise Unreachable(f"No answer from Kafka at {self.bootstrap} within {self.timeout_s:g} s.") from None
         except KafkaException as exception:
             error = error_of(exception)
-            if error.code() in _OUTDATED:
+            if error.code() in OUTDATED:
                 self.__dict__.pop("admin", None)  # the next question is asked by a client that knows nothing yet
+                raise _Outdated(f"No answer from Kafka at {self.bootstrap}: {told(error)}") from exception
             # The admin client calls nothing retriable. A negative code was said by the client, not by a broker.
             if error.retriable() or error.code() < 0 or error.code() in PASSING:
                 raise Unreachable(f"No answer from Kafka at {self.bootstrap}: {told(error)}") from exception
