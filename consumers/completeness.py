@@ -7,8 +7,8 @@ bucket (consumers/sealed.py). It counts each id in what the manifests name. With
 every record of the log must be in the archive at its own place; an id that the log itself holds twice (a resend) is there
 twice then.
 
-Exit 0: everything is there exactly once. 1: it is not; stdout lists the ids and places. 2: something can't be read. Memory:
-some 200 bytes a record.
+Exit 0: everything is there exactly once. 1: it is not; stdout lists the ids and places. 2: something can't be read, or no
+id was given. Memory: some 200 bytes a record.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def main(arguments: list[str]) -> int:
     ids, where, bootstrap, prefix = [*arguments, *["", ""][len(arguments) - 2 :]]
     topic = f"{prefix}ledger.events"
     try:
-        acknowledged = Path(ids).read_text(encoding="utf-8").split()
+        if not (acknowledged := Path(ids).read_text(encoding="utf-8").split()):
+            raise Unreadable(f"There is no id in {ids}: of which events is it to be proved?")
         logged = read_log(bootstrap, topic) if bootstrap else None
         report = compare(acknowledged, list(read_archive(where, topic)), logged)
     except (Unreadable, OSError, UnicodeDecodeError) as error:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.s3.settings import S3Settings
@@ -48,6 +49,13 @@ def bootstrap(broker: RunningBroker) -> str:
 def prefix() -> str:
     """A prefix for topics, groups and transactional ids that no other test has."""
     return f"t{uuid.uuid4().hex[:10]}."
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Nothing of what is logged is printed."""
+    with structlog.testing.capture_logs():
+        yield
 
 
 @pytest.fixture

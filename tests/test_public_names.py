@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from enum import Enum
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +14,7 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.sender import MemorySender
 from ledger.core.registers import parse_key, register_name
-
-RECORDER_MD = Path(__file__).parent.parent / "docs" / "RECORDER.md"
+from tests.docs.pages import RECORDER_MD, example
 
 
 def test_every_public_name_is_there_and_documented():
@@ -34,11 +31,6 @@ def test_importing_the_package_loads_nothing_else():
     code = f"import sys, ledger; print([m for m in sys.modules if m.split('.')[0] in {heavy}])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
-
-
-def example() -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", RECORDER_MD.read_text(), re.DOTALL)
-    return code
 
 
 def test_the_example_for_producers_runs(monkeypatch, tmp_path):

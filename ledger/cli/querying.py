@@ -78,4 +78,5 @@ def _reach(sealed: Sequence[Sealed]) -> str:
     until = {one.topic: 0.0 for one in sealed}
     for one in sealed:
         until[one.topic] = max(until[one.topic], one.until_s)
-    return "archived: " + ", ".join(f"{topic} up to {utc(time_s)}" for topic, time_s in sorted(until.items()))
+    reach = ", ".join(f"{topic} up to {utc(time_s)}" for topic, time_s in sorted(until.items()))
+    return f"archived: {reach}; each partition of them: the view sealed"

@@ -11,7 +11,7 @@ from ledger.adapters.kafka.topics import check_topics
 from ledger.adapters.local.objects import FolderObjects
 from ledger.archive.archive import Archive
 from tests.acceptance.folder import Folder
-from tests.client.test_past import Remembered
+from tests.client.remembered import Remembered
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 SETTINGS = """

@@ -20,7 +20,7 @@ from ledger.core.registers import key_of, partition_of
 from ledger.replaying import replay
 from tests.bad_input import DIGEST, GOOD, RUNNING, SPEC, TARGET, Fate, everything, good_records
 from tests.bare_producer import send_with_headers
-from tests.client.test_on_kafka import Projecting
+from tests.client.projecting import Projecting
 from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -23,6 +23,10 @@ def read_out(record: Record) -> Decoded:
     return decoded(record, avro, cloudevents)
 
 
+def id_of(record: Record) -> str:
+    return cloudevents.parse(record.headers()).id
+
+
 def records(number: int, seed: int = 1, partition: int = 0, begin: int = 0) -> list[MemoryRecord]:
     """Facts, tombstones and garbage, with holes between the offsets as compaction leaves them."""
     drawn, offset, found = random.Random(seed), begin, []
@@ -91,3 +95,14 @@ class Between(Interrupted):
             self._under_way = True
             self.other()
             self._under_way = False
+
+
+class Dying(Interrupted):
+    """Killed before its n-th change."""
+
+    left = 10**9
+
+    def before_change(self) -> None:
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1

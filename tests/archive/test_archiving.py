@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count
 
 import pytest
@@ -20,6 +20,7 @@ from ledger.errors import LedgerError, Unreachable
 from ledger.ports import Event, MemoryRecord, TopicPartition
 from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
 
+pytestmark = pytest.mark.usefixtures("quiet")
 SEEDS = int(os.environ.get("REPETITIONS", "25"))
 
 
@@ -81,12 +82,6 @@ class World:
 
 def whole(copies: list[list[MemoryRecord]]) -> list[list[tuple]]:
     return [[(r.offset(), r.timestamp()[1], r.key(), r.value(), r.headers()) for r in copy] for copy in copies]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with structlog.testing.capture_logs():
-        yield
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import structlog
 
 from ledger.adapters import cloudevents
 from ledger.adapters.memory.objects import MemoryObjects
@@ -18,6 +15,7 @@ from ledger.core.registers import Running, key_of
 from ledger.ports import MemoryRecord
 from tests.archive.given import TOPIC, TOPIC_ID, read_out
 
+pytestmark = pytest.mark.usefixtures("quiet")
 AWAY_S = 300.0
 BEGUN_S = 1_700_000_000.0
 
@@ -46,12 +44,6 @@ class Chain:
         found = list(usable(self.archive, {(TOPIC, 0): shape}, AWAY_S))
         assert all(one.newest_s == pytest.approx(self.now_s - 1.0) for one in found)
         return bool(found)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with structlog.testing.capture_logs():
-        yield
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from ledger.ports import NOWHERE, Marks
 from ledger.reading import recovery_set
 from ledger.recorder import Recorder
 from ledger.replaying import replay
-from tests.archive.test_restoring_on_kafka import PARTITIONS, SPEC, projecting, seal, settings
+from tests.archive.on_kafka import PARTITIONS, SPEC, projecting, seal, settings
 from tests.servers import RunningBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +19,7 @@ from ledger.core.anchors import Anchor, Kept
 from ledger.core.chain import Head
 from ledger.errors import ConfigError, LedgerError, Unreachable
 from ledger.metrics import CATALOGUE
+from tests.archive.scraping import free_port, scraped
 from tests.docs.pages import ROOT
 
 DAY_S = 86_400.0
@@ -141,21 +140,6 @@ def test_the_last_anchor_is_the_one_that_reaches_furthest() -> None:
     kept = [Kept(Anchor(head), "", 100.0 + head.sequence) for head in heads]
     found = with_anchors([waiting(None, 1), waiting(None)], kept, 200.0)
     assert [(one.anchored, one.anchored_age_s) for one in found] == [(None, None), (7, 93.0)]
-
-
-# -- metrics -----------------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def scraped(port: int) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
 def everything() -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import runpy
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ledger.adapters import cloudevents
+from docs.check_proof import check
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
@@ -24,7 +23,6 @@ from ledger.archive.archiving import Archiver, Chore, PartitionShape, ReaderSegm
 from ledger.archive.chains import Joined, lines_of
 from ledger.archive.decoding import Decoded
 from ledger.archive.joining import OVER_AFTER_S, compact
-from ledger.archive.objects import ObjectStore
 from ledger.archive.proving import prove
 from ledger.archive.querying import opened
 from ledger.archive.segments import leaves_of, manifest_name, pack, store_segment
@@ -35,44 +33,8 @@ from ledger.core.chain import NOTE, Head, head_of
 from ledger.errors import LedgerError, TemporaryError
 from ledger.ports import Event, MemoryRecord
 from ledger.roles.parts import Topics
-from tests.archive.given import TOPIC, TOPIC_ID, Between, Interrupted, read_out, records
-
-ROOT = Path(__file__).parents[2]
-
-DAY_MS = 86_400_000
-BEGIN_MS = 1_700_006_400_000 // DAY_MS * DAY_MS  # a midnight
-DAYS = 4
-PER_DAY = 40
-LATER_S = BEGIN_MS / 1000 + 10 * DAY_MS / 1000
-check = runpy.run_path(str(ROOT / "docs" / "check_proof.py"))["check"]
-
-
-def spread(partition: int) -> list[MemoryRecord]:
-    """Some days of records, forty a day."""
-    found = records(DAYS * PER_DAY, partition, partition)
-    step = DAY_MS // PER_DAY
-    return [replace(one, _timestamp_ms=BEGIN_MS + i * step) for i, one in enumerate(found)]
-
-
-def an_archive() -> tuple[Archive, MemoryObjects, list[Head]]:
-    store = MemoryObjects()
-    archive, anchors = sealed_days(store)
-    return archive, store, anchors
-
-
-def sealed_days(store: ObjectStore) -> tuple[Archive, list[Head]]:
-    """Two partitions, sealed ten records at a time; and every head that there ever was, as an anchor."""
-    archive, anchors = Archive(store, "test", lambda: "2026-01-01T00:00:00Z"), []
-    for partition in (0, 1):
-        head, found = Head(TOPIC, partition), spread(partition)
-        for i in range(0, len(found), 10):
-            head = archive.seal(head, TOPIC_ID, store_segment(store, head.next, found[i : i + 10], read_out))
-            anchors.append(head)
-    return archive, anchors
-
-
-def id_of(record: MemoryRecord) -> str:
-    return cloudevents.parse(record.headers()).id
+from tests.archive.days import BEGIN_MS, DAY_MS, DAYS, LATER_S, PER_DAY, an_archive, spread
+from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, id_of, read_out
 
 
 def must_hold(archive: Archive, anchors: list[Head]) -> None:
@@ -167,17 +129,6 @@ def test_what_comes_later_is_sealed_behind_it_and_joined_in_its_time() -> None:
     assert [one.offset() for one in archive.records(TOPIC, 0)][-6:] == list(range(head.next - 6, head.next))
     assert verify(archive, [*anchors, head])[0].broken == ()
     assert compact(archive, BEGIN_MS / 1000 + 30 * DAY_MS / 1000) == []
-
-
-class Dying(Interrupted):
-    """Killed before its n-th change."""
-
-    left = 10**9
-
-    def before_change(self) -> None:
-        if self.left == 0:
-            raise KeyboardInterrupt
-        self.left -= 1
 
 
 def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:

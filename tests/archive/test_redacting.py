@@ -8,15 +8,14 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
-import structlog
 from typer.testing import CliRunner
 
+from docs.check_proof import check
 from ledger import bundling, load_config, wiring_archive
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.local.objects import FolderObjects
@@ -42,15 +41,10 @@ from ledger.errors import NotFound, Refused, UsageError
 from ledger.ports import MemoryRecord, Record
 from ledger.reading import all_registers, jobs_in, published, registers_of
 from tests.archive.given import read_out
-from tests.archive.test_expiring import AT, BY, EVENTS, NOW_S, RECOVERY, TOPICS, Life, run
-from tests.archive.test_expiring import then as at_moment
-from tests.archive.test_rewriting import check
+from tests.archive.lives import AT, BY, EVENTS, NOW_S, RECOVERY, TOPICS, Life, run
+from tests.archive.lives import then as at_moment
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with structlog.testing.capture_logs():
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def id_of(record: Record) -> str:
@@ -342,8 +336,6 @@ def test_restored_it_is_still_what_nobody_can_read_and_what_expired_is_filled(li
     table.apply(list(there.values()))
     wanted.apply([MemoryRecord(*place_of(one), one.key(), one.value()) for one in archive.records(EVENTS, 0)])
     assert table.jobs == wanted.jobs
-
-
 
 
 def test_an_archiver_that_is_told_to_takes_out_what_has_expired(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,16 +28,11 @@ from ledger.rejects import RejectsTopic
 from ledger.replaying import replay
 from ledger.roles.projector import Projector
 from tests.archive.given import read_out
-from tests.client.test_past import Remembered, live
+from tests.client.remembered import Remembered, live
 from tests.client.world import EVENTS, RECOVERY, REJECTS
 
+pytestmark = pytest.mark.usefixtures("quiet")
 NAMES = Names(EVENTS, RECOVERY)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with structlog.testing.capture_logs():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import runpy
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
@@ -16,91 +13,30 @@ import pyarrow.parquet as pq
 import pytest
 
 from consumers import sealed
+from docs.check_proof import check
 from ledger import failpoints
-from ledger.adapters import avro, cloudevents, schemas
+from ledger.adapters import avro, schemas
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive import parquet, snapshots
 from ledger.archive.archive import Archive
-from ledger.archive.chains import Chain
 from ledger.archive.decoding import Decoded
 from ledger.archive.gone import EXPIRED, REDACTED, Gone, Rewritten, body_of, ranges, rewritten_of
 from ledger.archive.joining import compact
-from ledger.archive.notes import REWRITTEN
 from ledger.archive.picking import picked
 from ledger.archive.proving import prove
 from ledger.archive.redacted import RedactedRecord
 from ledger.archive.rewriting import Wanted, rewrite
-from ledger.archive.segments import leaves_of, pack, store_segment
-from ledger.archive.verifying import Verdict, verify
+from ledger.archive.segments import leaves_of, store_segment
+from ledger.archive.verifying import verify
 from ledger.core.chain import Head, hash_of
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.redaction import is_redacted, stand_in
 from ledger.core.registers import Running
-from ledger.errors import LedgerError
 from ledger.left_out import Taken
-from ledger.ports import MemoryRecord, Record
-from tests.archive.given import TOPIC, TOPIC_ID, Between, read_out
-from tests.archive.test_joining import BEGIN_MS, DAY_MS, DAYS, LATER_S, PER_DAY, Dying, an_archive, spread
-
-SCRIPT = Path(__file__).parents[2] / "docs" / "check_proof.py"
-check = runpy.run_path(str(SCRIPT))["check"]
-BY, AT = "tester@host", "2026-02-01T00:00:00Z"
-GONE = frozenset(record.offset() for record in spread(0)[3:60:4])
-SECRET = frozenset(record.offset() for record in spread(0)[2:80:5] if record.value() is not None) - GONE
-WANTED = [
-    Wanted(EXPIRED, GONE, "prod", until_ms=BEGIN_MS, below=10**6),
-    Wanted(REDACTED, SECRET, reason="a password in it"),
-]
-
-
-def id_of(record: Record) -> str:
-    return cloudevents.parse(record.headers()).id
-
-
-def take_out(archive: Archive, wanted: list[Wanted] = WANTED) -> int:
-    return rewrite(archive, TOPIC, 0, wanted, BY, AT)
-
-
-def as_left(record: MemoryRecord) -> MemoryRecord:
-    """A record as it must be read once SECRET is redacted."""
-    if record.offset() not in SECRET:
-        return record
-    hashed, at = hash_of(record.value()), record.timestamp()[1]
-    return RedactedRecord(TOPIC, 0, record.offset(), record.key(), stand_in(hashed), record._headers, at, hashed)
-
-
-LEFT = [as_left(record) for record in spread(0) if record.offset() not in GONE]
-VALUES = [record.value() for record in spread(0) if record.offset() in GONE | SECRET and record.value() is not None]
-#: Values that only what is to go has: none of their bytes may be found anywhere afterwards.
-ONLY = [value for value in VALUES if sum(value == one.value() for p in (0, 1) for one in spread(p)) == VALUES.count(value)]
-
-
-def must_be_gone(store: MemoryObjects) -> None:
-    """Nothing in the store holds a value that was taken out, and all else is proved by every anchor of the chain."""
-    assert ONLY and SECRET and GONE
-    for name, data in store.stored.items():
-        if name.endswith(".parquet"):
-            table = pq.read_table(pa.BufferReader(data))
-            assert not set(ONLY).intersection(table.column("value").to_pylist()), name
-            bodies = [body for body in table.column("body").to_pylist() if body]
-            secrets = [said.body for record in spread(0) if record.value() in ONLY and (said := read_out(record)).body]
-            assert not set(secrets).intersection(bodies), name
-
-
-def verdict_of(archive: Archive, anchors: list[Head]) -> Verdict:
-    return verify(Archive(archive.store), anchors)[0]
-
-
-def must_hold(archive: Archive, anchors: list[Head], strays: bool = False) -> None:
-    """strays: who was overtaken may have left some, none of which holds what is gone."""
-    heads = [*anchors, archive.head(TOPIC, 0)]
-    verdict = verdict_of(archive, [one for one in heads if one.partition == 0])
-    assert verdict.broken == () and (strays or verdict.strays == ())
-    assert (verdict.expired, verdict.redacted) == (len(GONE), len(SECRET))
-    assert verdict.records == DAYS * PER_DAY
-    assert verdict.proved == verdict.sealed
-    assert list(Archive(archive.store).records(TOPIC, 0)) == LEFT
+from tests.archive.days import BEGIN_MS, LATER_S, an_archive, spread
+from tests.archive.given import TOPIC, TOPIC_ID, id_of, read_out
+from tests.archive.taking import AT, BY, GONE, LEFT, SECRET, WANTED, must_be_gone, must_hold, take_out, verdict_of
 
 
 def test_what_is_taken_out_is_gone_and_all_else_is_proved_as_before() -> None:
@@ -342,263 +278,6 @@ def test_who_reads_the_archive_without_the_library_finds_the_same_files(tmp_path
         found = [file for file in sealed.files(objects, TOPIC) if file.partition == 0]
         assert sorted(found) == sorted(sealed.File(0, *file[2:]) for file in archive.files(TOPIC, 0))
         assert all(objects.file(file) for file in found)
-
-
-# -- killed, or two at once --------------------------------------------------------------------------------------------
-
-
-def test_killed_anywhere_nothing_else_is_lost_and_the_next_one_goes_on() -> None:
-    _, whole, anchors = an_archive()
-    done = False
-    for at in range(0, 60, 1 if "REPETITIONS" in os.environ else 3):
-        store = Dying()
-        store.stored, store.left = dict(whole.stored), at
-        archive = Archive(store, "test", lambda: "2026-01-01T00:00:00Z")
-        try:
-            take_out(archive)
-            done = True
-        except KeyboardInterrupt:
-            store.left = 10**9
-            verdict = verdict_of(archive, [])
-            assert verdict.broken == ()
-            found = list(Archive(store).records(TOPIC, 0))
-            assert found in (spread(0), LEFT)
-        take_out(Archive(store, "test", lambda: "2026-01-01T00:00:00Z"))
-        must_hold(archive, anchors)
-        must_be_gone(store)
-        if done:
-            break
-    assert at > 0, "it was never killed"
-    assert done, "it was killed everywhere and never came to its end"
-
-
-@pytest.mark.parametrize("name", ["rewrite.stored", "rewrite.noted", "rewrite.deleted"])
-def test_each_failpoint_is_come_to_and_gone_on_from(name: str) -> None:
-    archive, store, anchors = an_archive()
-    failpoints.arm(f"{name}:raise@1")
-    try:
-        with pytest.raises(failpoints.Failed):
-            take_out(archive)
-    finally:
-        failpoints.arm("")
-    verdict = verdict_of(archive, [])
-    assert verdict.broken == () and verdict.strays  # the new ones, or the old ones: nobody reads them
-    take_out(archive)
-    must_hold(archive, anchors)
-    must_be_gone(store)
-
-
-def test_what_another_has_left_when_it_was_killed_is_deleted_if_it_holds_what_is_gone() -> None:
-    """Its object was stored without what expired, and no note came; what it still holds is redacted then."""
-    archive, store, anchors = an_archive()
-    failpoints.arm("rewrite.stored:raise")
-    try:
-        with pytest.raises(failpoints.Failed):
-            take_out(archive, WANTED[:1])
-    finally:
-        failpoints.arm("")
-    left = store_segment(store, 5, [one for one in spread(0) if one.offset() >= 5][:30], read_out)  # an archiver, likewise
-    take_out(archive)
-    assert left.records not in store.stored
-    store.delete(left.leaves)
-    must_hold(archive, anchors)
-    must_be_gone(store)
-
-
-def test_what_another_takes_out_between_looking_and_saying_is_not_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive, store, anchors = an_archive()
-    load, turns = archive.chain, iter([True])
-
-    def chain(topic: str, partition: int) -> Chain:
-        found = load(topic, partition)
-        if next(turns, False):  # and is killed before he deletes the old objects
-            failpoints.arm("rewrite.noted:raise")
-            with pytest.raises(failpoints.Failed):
-                take_out(Archive(store, "another", lambda: AT), WANTED[1:])
-            failpoints.arm("")
-        return found
-
-    monkeypatch.setattr(archive, "chain", chain)
-    take_out(archive, WANTED[:1])
-    must_hold(archive, anchors, strays=True)
-    must_be_gone(store)
-
-
-@pytest.mark.parametrize("where", ["compact.stored", "rewrite.stored"])
-def test_who_joins_and_who_rewrites_see_each_other(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One has stored what he is about to name, and then the other comes."""
-    archive, store, anchors = an_archive()
-    turns = iter([True])
-
-    def hit(name: str) -> None:
-        if name == where and next(turns, False):
-            other = Archive(store, "another", lambda: AT)
-            compact(other, LATER_S) if where == "rewrite.stored" else take_out(other)
-
-    monkeypatch.setattr(failpoints, "hit", hit)
-    compact(archive, LATER_S) if where == "compact.stored" else take_out(archive)
-    take_out(archive)
-    assert list(Archive(store).records(TOPIC, 0)) == LEFT
-    compact(archive, LATER_S)
-    must_hold(archive, anchors, strays=True)
-    must_be_gone(store)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_beside_who_joins_who_rewrites_and_an_archiver(seed: int) -> None:
-    _, whole, _ = an_archive()
-    store, drawn = Between(), random.Random(seed)
-    store.stored = dict(whole.stored)
-    archive, head = Archive(store, "one", lambda: AT), Archive(store).head(TOPIC, 0)
-    added = 0
-
-    def other() -> None:
-        nonlocal head, added
-        match drawn.randrange(10):
-            case 0:
-                compact(Archive(store, "two", lambda: AT), LATER_S)
-            case 1:
-                take_out(Archive(store, "three", lambda: AT), WANTED[1:])
-            case 2:
-                record = MemoryRecord(TOPIC, 0, head.next, b"job/admitted", b"x", (), BEGIN_MS + 30 * DAY_MS)
-                head = Archive(store, "four", lambda: AT).head(TOPIC, 0)
-                head = Archive(store, "four").seal(head, TOPIC_ID, store_segment(store, head.next, [record], read_out))
-                added += 1
-            case 3:
-                assert verify(Archive(store))[0].broken == ()
-
-    store.other = other
-    take_out(archive)
-    compact(archive, LATER_S)
-    store.other = lambda: None
-    take_out(archive)
-    compact(archive, LATER_S)
-    found = list(Archive(store).records(TOPIC, 0))
-    assert found[: len(LEFT)] == LEFT and len(found) == len(LEFT) + added
-    verdict = verify(Archive(store), [archive.head(TOPIC, 0)])[0]
-    assert (verdict.broken, verdict.expired, verdict.redacted) == ((), len(GONE), len(SECRET))
-    must_be_gone(store)
-
-
-# -- what an attacker does ---------------------------------------------------------------------------------------------
-
-
-def test_what_is_missing_without_a_note_is_broken() -> None:
-    archive, store, _ = an_archive()
-    take_out(archive)
-    head = archive.head(TOPIC, 0)
-    one = archive.chain(TOPIC, 0).rewritten[1]
-    records = parquet.read(store.stored[one.object], TOPIC, 0)
-    whole = store.stored[one.object]
-    victim = next(record for record in records if record.value() is not None and not isinstance(record, RedactedRecord))
-    for gone, redacted, why in (([victim.offset()], (), "a record was removed"),
-                                ((), [victim.offset()], "no note says that it was redacted")):  # fmt: skip
-        store.stored[one.object] = parquet.rewrite(whole, gone, redacted)
-        broken = verdict_of(archive, [head]).broken
-        assert broken[0].offset == victim.offset() and why in broken[0].reason
-    store.stored[one.object] = parquet.encode(
-        [replace(record, _key=b"forged") if isinstance(record, RedactedRecord) else record for record in records], read_out
-    )
-    assert "the record was altered" in verdict_of(archive, [head]).broken[0].reason
-
-
-def test_what_a_note_says_is_gone_must_not_be_there() -> None:
-    archive, store, _ = an_archive()
-    manifest = next(archive.manifests(TOPIC, 0))
-    data = store.stored[manifest.records]
-    inside = tuple(sorted(offset for offset in GONE if offset < manifest.next))
-    for why in (EXPIRED, REDACTED):
-        fresh = Archive(MemoryObjects(), "test", lambda: AT)
-        fresh.store.stored = dict(store.stored)  # type: ignore[attr-defined]
-        gone = Gone(why, ((inside[0], inside[0]),), 1, "prod", 1, 1, "")
-        said = Rewritten(manifest.records, manifest.records, manifest.records_sha256, (gone,), BY, AT, -1)
-        fresh.note(fresh.head(TOPIC, 0), REWRITTEN, body_of([said], BY, AT))
-        broken = verify(fresh)[0].broken
-        assert [(one.offset, one.reason) for one in broken] == [(inside[0], "what a note says is gone is there")]
-    assert data
-
-
-@pytest.mark.parametrize("seed", range(int(os.environ.get("REPETITIONS", "1"))))
-def test_whatever_is_altered_in_what_was_rewritten_is_found(seed: int) -> None:
-    archive, store, _ = an_archive()
-    take_out(archive)
-    head, drawn = archive.head(TOPIC, 0), random.Random(seed)
-    whole = dict(store.stored)
-    for name in [name for name in store.stored if f"/{TOPIC}/0/" in name]:
-        for way in ("flip", "drop"):
-            store.stored = dict(whole)
-            if way == "drop":
-                del store.stored[name]
-            else:
-                data = bytearray(whole[name])
-                data[drawn.randrange(len(data))] ^= 1 << drawn.randrange(8)
-                store.stored[name] = bytes(data)
-            verdict = verdict_of(archive, [head])
-            assert verdict.broken, f"{way} {name}, seed {seed}: not found"
-            assert verdict.proved <= verdict.broken[0].offset
-
-
-def test_a_stub_that_was_altered_is_found() -> None:
-    archive, store, _ = an_archive()
-    take_out(archive)
-    manifest = next(archive.manifests(TOPIC, 0))
-    leaves = archive.leaves(manifest)
-    at = next(i for i, leaf in enumerate(leaves) if leaf.offset in GONE)
-    leaves[at] = leaves[at]._replace(hash=bytes(32))
-    store.stored[manifest.leaves] = pack(leaves)
-    assert verdict_of(archive, [archive.head(TOPIC, 0)]).broken
-    with pytest.raises(LedgerError, match="not what was sealed"):
-        Archive(store).leaves(manifest)
-
-
-def test_what_is_not_as_it_was_sealed_is_not_rewritten() -> None:
-    archive, store, _ = an_archive()
-    manifest = list(archive.manifests(TOPIC, 0))[2]
-    store.stored[manifest.records] = store.stored[manifest.records][:-1] + b"!"
-    with pytest.raises(LedgerError, match="not what was sealed"):
-        take_out(archive)
-    assert manifest.records in store.stored
-
-
-def test_an_object_of_other_records_than_were_sealed_is_not_rewritten() -> None:
-    """Whoever wrote the last manifest named it."""
-    archive, store, _ = an_archive()
-    manifest = list(archive.manifests(TOPIC, 0))[-1]
-    other = store.stored[next(archive.manifests(TOPIC, 1)).records]
-    store.stored[manifest.records] = other
-    forged = replace(manifest, records_sha256=sha256(other).hexdigest()).encode()
-    store.stored[f"manifests/{TOPIC}/0/{manifest.sequence:012}.json"] = forged
-    with pytest.raises(LedgerError, match="holds other records than were sealed"):
-        take_out(archive, [Wanted(EXPIRED, frozenset([archive.leaves(manifest)[1].offset]), "prod", 1, 1)])
-    assert manifest.records in store.stored
-
-
-def test_what_does_not_come_back_as_it_was_stored_takes_the_place_of_nothing() -> None:
-    class Damaging(MemoryObjects):
-        def create(self, name: str, data: bytes) -> bool:
-            return super().create(name, data[:-1] if name.startswith("rewritten/") else data)
-
-    _, whole, _ = an_archive()
-    store = Damaging()
-    store.stored = dict(whole.stored)
-    with pytest.raises(LedgerError, match="does not come back"):
-        take_out(Archive(store, "test", lambda: AT))
-    assert list(Archive(store).records(TOPIC, 0)) == spread(0)
-
-
-def test_what_was_damaged_between_rewriting_and_clearing_keeps_what_it_was_made_of() -> None:
-    archive, store, _ = an_archive()
-    failpoints.arm("rewrite.noted:raise")
-    try:
-        with pytest.raises(failpoints.Failed):
-            take_out(archive)
-    finally:
-        failpoints.arm("")
-    one = archive.chain(TOPIC, 0).rewritten[0]
-    store.stored[one.object] = b"damaged"
-    with pytest.raises(LedgerError, match="is missing, or not what"):
-        take_out(archive)
-    assert one.records in store.stored
 
 
 def test_notes_are_read_as_they_were_written_and_whatever_else_they_hold_is_no_note() -> None:

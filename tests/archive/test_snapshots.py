@@ -9,7 +9,7 @@ import pytest
 from ledger.archive.snapshots import same_entries, same_registers, thin_events, thin_recovery
 from ledger.core.facts import Progress
 from ledger.ports import MemoryRecord
-from tests.core.test_published import Topic
+from tests.core.given import Topic
 
 
 @pytest.fixture

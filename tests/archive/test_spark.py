@@ -14,7 +14,7 @@ from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.spark.session import start_session
 from ledger.config import load_config
-from tests.archive.test_querying import an_archive, asked, event_records, recovery_records
+from tests.archive.queried import an_archive, asked, event_records, recovery_records
 from tests.docs.pages import ROOT, blocks
 
 pytestmark = [

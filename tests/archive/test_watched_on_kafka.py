@@ -16,7 +16,7 @@ from ledger.archive.archiving import Archiver, ReaderSegments
 from ledger.archive.verifying import verify
 from ledger.config import load_config
 from ledger.ports import Event
-from tests.archive.test_headroom import free_port, scraped
+from tests.archive.scraping import free_port, scraped
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)

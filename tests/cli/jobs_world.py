@@ -9,8 +9,15 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner, Result
 
+from ledger import wiring_archive
+from ledger.adapters import avro, cloudevents
+from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
+from ledger.archive.decoding import decoded
 from ledger.cli import app
-from tests.client.world import Operated
+from ledger.config import load_config
+from ledger.core.facts import AttemptRunning, AttemptStarted, CheckpointCompleted, CheckpointKind
+from ledger.core.registers import Attempt, Checkpoint, Running
+from tests.client.world import EVENTS, RECOVERY, Operated
 
 
 class Shell(Operated):
@@ -50,3 +57,29 @@ def table(text: str) -> list[dict[str, str]]:
     """A table as printed where there is no terminal."""
     head, *lines = [line.split() for line in text.splitlines()]
     return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def seal(shell: Shell) -> None:
+    """Archives all that there is."""
+    archive = wiring_archive.archive(load_config(shell.folder))
+    stream = ReaderSegments(shell.log, archive, lambda record: decoded(record, avro, cloudevents))
+
+    def shapes() -> dict[tuple[str, int], PartitionShape]:
+        ends = shell.log.reader([EVENTS, RECOVERY]).high_watermarks()
+        return {place: PartitionShape("id", 0, end) for place, end in ends.items()}
+
+    archiver = Archiver(archive, stream, shapes, shell.clock)
+    archiver.begin()
+    while archiver.step():
+        pass
+
+
+def running(shell: Shell, *options: str) -> str:
+    """Submits a job that runs and has a checkpoint and two savepoints; its id."""
+    job_id = shell.submit("etl", *options)
+    shell.record(job_id, Attempt(1, 1), AttemptStarted("d" * 64))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    for id_, kind in ((1, CheckpointKind.CHECKPOINT), (2, CheckpointKind.SAVEPOINT), (3, CheckpointKind.SAVEPOINT)):
+        fact = CheckpointCompleted(f"/x/{id_}", 10 * id_, kind=kind, ask="periodic-0-0-0" if id_ == 2 else "of-ann")
+        shell.record(job_id, Checkpoint(1, id_), fact)
+    return job_id

@@ -19,8 +19,7 @@ from ledger.archive.archive import Archive
 from ledger.archive.segments import store_segment
 from ledger.cli import bundling
 from tests.archive.given import read_out
-from tests.cli.jobs_world import Shell
-from tests.cli.test_querying import seal
+from tests.cli.jobs_world import Shell, seal
 
 
 @pytest.fixture

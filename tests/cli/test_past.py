@@ -7,8 +7,7 @@ import pytest
 from ledger.adapters import cloudevents
 from ledger.cli import explaining
 from ledger.identity import whoami
-from tests.cli.jobs_world import Shell
-from tests.cli.test_querying import seal
+from tests.cli.jobs_world import Shell, seal
 
 
 def now(shell: Shell) -> str:

@@ -15,9 +15,7 @@ from ledger.config import load_config
 from ledger.core.facts import RestorePoint
 from ledger.errors import LedgerError
 from ledger.sparing import SparingBlobs, SparingRunner
-from tests.cli.jobs_world import Shell
-from tests.cli.test_querying import seal
-from tests.cli.test_savepoints import running
+from tests.cli.jobs_world import Shell, running, seal
 from tests.client.world import EVENTS
 from tests.roles.world import PARTITIONS
 

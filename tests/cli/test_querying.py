@@ -12,14 +12,9 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from ledger import wiring_archive
-from ledger.adapters import avro, cloudevents
-from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
-from ledger.archive.decoding import decoded
+from ledger.adapters import cloudevents
 from ledger.cli import app
-from ledger.config import load_config
-from tests.cli.jobs_world import Shell
-from tests.client.world import EVENTS, RECOVERY
+from tests.cli.jobs_world import Shell, seal
 
 
 @pytest.fixture(autouse=True)
@@ -39,20 +34,6 @@ def archived(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     shell.good("suspend", first, "--reason", "a pause, \"quoted\"")
     seal(shell)
     return shell
-
-
-def seal(shell: Shell) -> None:
-    archive = wiring_archive.archive(load_config(shell.folder))
-    stream = ReaderSegments(shell.log, archive, lambda record: decoded(record, avro, cloudevents))
-
-    def shapes() -> dict[tuple[str, int], PartitionShape]:
-        ends = shell.log.reader([EVENTS, RECOVERY]).high_watermarks()
-        return {place: PartitionShape("id", 0, end) for place, end in ends.items()}
-
-    archiver = Archiver(archive, stream, shapes, shell.clock)
-    archiver.begin()
-    while archiver.step():
-        pass
 
 
 def test_who_did_what_and_what_was_to_be_brought_back(archived: Shell) -> None:

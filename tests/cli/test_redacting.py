@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.jobs_world import Shell
-from tests.cli.test_querying import seal
+from tests.cli.jobs_world import Shell, seal
 
 
 @pytest.fixture

@@ -6,23 +6,10 @@ import pytest
 
 from ledger.core.facts import (
     AttemptEnded,
-    AttemptRunning,
-    AttemptStarted,
-    CheckpointCompleted,
-    CheckpointKind,
     SavepointPolicy,
 )  # fmt: skip
-from ledger.core.registers import Attempt, Checkpoint, Ended, Running
-
-
-def running(shell, *options: str) -> str:
-    job_id = shell.submit("etl", *options)
-    shell.record(job_id, Attempt(1, 1), AttemptStarted("d" * 64))
-    shell.record(job_id, Running(1), AttemptRunning("17"))
-    for id_, kind in ((1, CheckpointKind.CHECKPOINT), (2, CheckpointKind.SAVEPOINT), (3, CheckpointKind.SAVEPOINT)):
-        fact = CheckpointCompleted(f"/x/{id_}", 10 * id_, kind=kind, ask="periodic-0-0-0" if id_ == 2 else "of-ann")
-        shell.record(job_id, Checkpoint(1, id_), fact)
-    return job_id
+from ledger.core.registers import Ended
+from tests.cli.jobs_world import running
 
 
 def test_savepoint_without_a_word_asks_wherever_the_flags_stand(shell):

@@ -21,7 +21,7 @@ from ledger.ports import Event, TopicPartition
 from ledger.roles.cold_start import Kept, begun
 from ledger.roles.parts import ProjectorSettings
 from ledger.roles.projector import Projector
-from tests.client.test_past import Remembered, live
+from tests.client.remembered import Remembered, live
 from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, PlainRejects
 
 SEEDS = int(os.environ.get("REPETITIONS", "4"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +10,16 @@ from typing import Any
 import pytest
 
 from ledger import collecting, failpoints
-from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.blobs import MemoryBlobs
-from ledger.collecting import GRACE_S, Evidence, Found, collect, look
+from ledger.collecting import Evidence, collect, look
 from ledger.core.facts import CheckpointKind, CheckpointRetention, IntentDeclared, IntentKind
 from ledger.core.registers import Admitted, Intent, Spec, partition_of
 from ledger.errors import Unreachable, UsageError
 from ledger.ports import Event
 from ledger.reading import Source
-from ledger.roles.parts import Topics
+from tests.client.collecting import DAY_S, Collecting, wheres
 from tests.client.world import Operated, spec
-from tests.roles.cluster import Cluster
-from tests.roles.test_failpoints_in_roles import RECONCILER, Killed
-from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, SPEC
-
-DAY_S = 86_400.0
+from tests.roles.world import EVENTS, PARTITIONS, RECONCILER, RECOVERY, SPEC, Killed
 
 
 @pytest.fixture(autouse=True)
@@ -34,46 +28,9 @@ def disarmed() -> Iterator[None]:
     failpoints.arm("")
 
 
-class Collecting(Cluster):
-    """Everything that lies there is as old as the world's clock says."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.blobs = MemoryBlobs(self.clock.time)
-        self.r = self.new_reconciler()
-        self.file = folder / "collected.jsonl"
-        self.go(4)
-
-    def source(self) -> Source:
-        return Source(self.log, Topics(EVENTS, RECOVERY, REJECTS), avro, cloudevents, self.clock, patience_s=5.0)
-
-    def look(self, grace_s: float = GRACE_S) -> Found:
-        before = dict(self.blobs.stored), dict(self.runner.stored), dict(self.runner._jobs)
-        found = look(self.source(), {"memory": self.runner}, self.blobs, grace_s)
-        assert (dict(self.blobs.stored), dict(self.runner.stored), dict(self.runner._jobs)) == before
-        return found
-
-    def collect(self, grace_s: float = GRACE_S) -> Found:
-        evidence = Evidence(self.file, "ann@here", self.clock.time)
-        return collect(self.source(), {"memory": self.runner}, self.blobs, evidence, grace_s)
-
-    def put(self, job_id: str, text: str = "") -> str:
-        """A graph that nothing refers to; its uri."""
-        path = self.tmp_path / "graph"
-        path.write_text(text or job_id)
-        return self.blobs.put(job_id, path).uri
-
-    def recorded(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Collecting:
     return Collecting(tmp_path)
-
-
-def wheres(orphans: Any) -> list[str]:
-    return [orphan.lying.where for orphan in orphans]
 
 
 def test_a_graph_that_nobody_recorded_is_found_with_its_evidence_and_deleted_with_a_record(cluster: Collecting) -> None:

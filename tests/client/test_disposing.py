@@ -27,9 +27,8 @@ from ledger.core.garbage import Kind
 from ledger.errors import NotFound, OutcomeUnknown, Refused, Unreachable, UsageError
 from ledger.ports import Runner
 from ledger.recorder import Recorder
-from tests.client.test_collecting import DAY_S, Collecting, wheres
-from tests.roles.test_failpoints_in_roles import Killed
-from tests.roles.world import SPEC
+from tests.client.collecting import DAY_S, Collecting, wheres
+from tests.roles.world import SPEC, Killed
 
 SAV = CheckpointKind.SAVEPOINT
 

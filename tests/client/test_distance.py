@@ -4,7 +4,6 @@ moment and the snapshot before it, however old the ledger is; and the history of
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,15 +22,11 @@ from ledger.moments import as_of
 from ledger.ports import MemoryRecord, TopicPartition
 from ledger.reading import Source, history
 from ledger.stepping import steps
-from tests.client.test_past import EVENTS, LAG_S, Remembered, a_life
+from tests.client.remembered import LAG_S, Remembered, a_life
+from tests.client.world import EVENTS
 
+pytestmark = pytest.mark.usefixtures("quiet")
 MOMENTS = 6
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with structlog.testing.capture_logs():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from ledger.core.moment import Moment, vector
 from ledger.moments import as_of
 from ledger.ports import TopicPartition
 from ledger.reading import recovery_set
-from tests.client.test_past import LAG_S, Remembered, a_life, folded_from, refolded, republished
+from tests.client.remembered import LAG_S, Remembered, a_life, folded_from, refolded, republished
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,38 +9,18 @@ import pytest
 from ledger import connect
 from ledger.adapters.kafka.topics import create_topics
 from ledger.config import Config, load_config
-from ledger.core.facts import AttemptEnded, IntentKind, JobSubmitted, RestartKind, RestartPolicy
+from ledger.core.facts import AttemptEnded, IntentKind
 from ledger.core.recovery import JobState
 from ledger.core.registers import Ended
 from ledger.errors import OutcomeUnknown, Refused
 from ledger.explaining import explained
-from ledger.outside import NO_GRAPH
 from ledger.reading import history
 from ledger.recorder import Recorder
 from ledger.replaying import replay
-from ledger.roles_main import run_projector
-from tests.test_public_names import example
+from tests.client.projecting import SPEC, Projecting
+from tests.docs.pages import example
 
 pytestmark = pytest.mark.kafka
-SPEC = JobSubmitted("etl", "prod", "subprocess", NO_GRAPH, RestartPolicy(RestartKind.NONE))
-
-
-class Projecting:
-    """A projector in a thread, that can be taken away and brought back."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self.start()
-
-    def start(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=run_projector, args=(self._config,), kwargs={"stop": self._stop})
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
 
 
 @pytest.fixture

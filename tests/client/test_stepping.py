@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from ledger.adapters import cloudevents
 from ledger.core.moment import parse
@@ -15,13 +13,10 @@ from ledger.core.recovery import RecoveryEntry
 from ledger.differing import changed
 from ledger.reading import Source
 from ledger.stepping import Step, steps
-from tests.client.test_past import EVENTS, Remembered, a_life, folded_from
+from tests.client.remembered import Remembered, a_life, folded_from
+from tests.client.world import EVENTS
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with structlog.testing.capture_logs():
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def played(then: Source, told: str, job_id: str | None = None) -> list[Step]:

@@ -22,8 +22,8 @@ from ledger.archive.archive import Archive
 from ledger.archive.chains import lines_of
 from ledger.archive.joining import compact
 from ledger.errors import Unreachable
+from tests.archive.days import DAYS, LATER_S, PER_DAY, sealed_days
 from tests.archive.given import TOPIC, records, sealed
-from tests.archive.test_joining import DAYS, LATER_S, PER_DAY, sealed_days
 from tests.docs.pages import ROOT
 
 A, B, C = Place(0, 0), Place(0, 1), Place(1, 0)
@@ -167,6 +167,12 @@ def test_a_bucket_is_counted_as_a_folder_is(moto: S3Settings) -> None:
     assert len(list(read_archive(where, TOPIC))) == 30
     with pytest.raises(Unreadable, match="nothing sealed"):
         list(read_archive(where.replace("/kept", "/other"), TOPIC))
+
+
+def test_of_no_event_nothing_is_proved(tmp_path: Path, ids: list[str]) -> None:
+    """A writer that kept no ids, or the wrong file."""
+    told = counted(tmp_path, [])
+    assert (told.returncode, told.stdout) == (2, "") and "There is no id in" in told.stderr
 
 
 def test_what_can_not_be_read_is_said(tmp_path: Path, ids: list[str]) -> None:

@@ -20,13 +20,15 @@ from ledger.core.facts import (
     JobAdmitted,
     JobResult,
     JobSubmitted,
+    LeaderClaimed,
     RestorePoint,
     SavepointAsked,
     SavepointDisposed,
 )
 from ledger.core.fold import RESTORE_POINTS, fold_job
 from ledger.core.job import Job
-from ledger.core.recovery import RecoveryEntry
+from ledger.core.published import Published
+from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import (
     Admitted,
     Ask,
@@ -39,8 +41,10 @@ from ledger.core.registers import (
     Result,
     Running,
     Spec,
+    claim_key,
     parse_register,
 )
+from ledger.ports import MemoryRecord
 
 DIGEST = "a" * 64
 OTHER_DIGEST = "b" * 64
@@ -134,3 +138,48 @@ def entry(
     found = fold_job(given(*names, facts=facts, admitted=admitted), keep)
     assert found is not None
     return found
+
+
+TOPIC = "ledger.recovery"
+
+
+class Topic:
+    """Records of one or more partitions, and a codec that remembers what it encoded."""
+
+    def __init__(self) -> None:
+        self.records: list[MemoryRecord] = []
+        self._values: list[object] = []
+
+    def append(self, key: str, value: object, epoch: int | None, partition: int = 0) -> int:
+        offset = len(self.records)
+        headers = () if epoch is None else (("ledger_epoch", str(epoch).encode()),)
+        raw = None if value is None else self.encode(value)
+        self.records.append(MemoryRecord(TOPIC, partition, offset, key.encode(), raw, headers))
+        return offset
+
+    def claim(self, epoch: int, partition: int = 0, role: str = "projector") -> int:
+        return self.append(claim_key(role, epoch), LeaderClaimed(role, epoch, f"{role}-x"), epoch, partition)
+
+    def entry(self, job_id: str, epoch: int | None, attempt: int = 0, as_of: int = 0, partition: int = 0) -> int:
+        entry = RecoveryEntry(
+            job_id, "etl", "prod", "subprocess", JobState.RUNNING, "d" * 64, attempt=attempt, as_of=as_of,
+            partition=partition,
+        )  # fmt: skip
+        return self.append(job_id, entry, epoch, partition)
+
+    def encode(self, value: object) -> bytes:
+        self._values.append(value)
+        return b"%d" % (len(self._values) - 1)
+
+    def decode(self, kind, value):
+        found = self._values[int(value)]
+        if not isinstance(found, kind):
+            raise ValueError(f"not a {kind.__name__}")
+        return found
+
+    def published(self, without: set[int] = frozenset()) -> Published:
+        published = Published(self.decode)
+        for record in self.records:
+            if record.offset() not in without:
+                published.apply(record)
+        return published

@@ -14,6 +14,7 @@ import typer
 from ledger.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORDER_MD = ROOT / "docs" / "RECORDER.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 _FENCE = re.compile(r"^```(.*)$")
@@ -28,6 +29,12 @@ class Block(NamedTuple):
 
     info: str
     lines: tuple[str, ...]
+
+
+def example() -> str:
+    """The program on the page for producers."""
+    (code,) = re.findall(r"```python\n(.*?)```", RECORDER_MD.read_text(), re.DOTALL)
+    return code
 
 
 def blocks(text: str) -> list[Block]:

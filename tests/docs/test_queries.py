@@ -11,8 +11,7 @@ import pytest
 
 from ledger.core.facts import AttemptEnded, AttemptStarted
 from ledger.core.registers import Attempt, Ended
-from tests.cli.jobs_world import Shell
-from tests.cli.test_querying import seal
+from tests.cli.jobs_world import Shell, seal
 from tests.docs.pages import ROOT, blocks
 
 

@@ -133,3 +133,12 @@ def test_a_deadline_that_passed_says_so():
         for found in DEADLINE.finditer(text) if "not within" not in text[found.start() : found.end() + 120]
     ]  # fmt: skip
     assert silent == []
+
+
+def test_what_tests_share_lies_in_no_module_of_tests():
+    """Who imports from one runs with its marks and fixtures unseen, and whoever splits it breaks others."""
+    borrowing = [
+        f"{path}: {found.group()}" for path, text in texts().items() if path.endswith(".py")
+        for found in re.finditer(r"^from tests\.(?:\w+\.)*test_\w+ import .*", text, re.MULTILINE)
+    ]  # fmt: skip
+    assert borrowing == []

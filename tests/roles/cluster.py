@@ -73,3 +73,7 @@ class Cluster(World):
 
     def alive(self) -> set[tuple[str, int]]:
         return {(a.job_id, a.n) for a in self.runner.observe() if a.alive}
+
+
+def starts(cluster: Cluster, job_id: str = "job") -> list[tuple[int, str | None]]:
+    return cluster.starts(job_id)

@@ -8,20 +8,14 @@ from pathlib import Path
 import pytest
 
 from ledger import failpoints
-from tests.roles.cluster import Cluster
-from tests.roles.test_reconciler import starts
-
-RECONCILER = ("start.recorded", "start.answered", "clean.unasked", "clean.answered", "retire.unwritten", "retire.written")
+from tests.roles.cluster import Cluster, starts
+from tests.roles.world import RECONCILER, Killed
 
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
     failpoints.arm("")
-
-
-class Killed(BaseException):
-    """As a process that ends: nothing of the role catches it."""
 
 
 @pytest.mark.parametrize("point", RECONCILER)

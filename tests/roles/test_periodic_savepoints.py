@@ -16,8 +16,7 @@ from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Disposed
 from ledger.roles.savepoint_times import SavepointTimes
 from tests.roles.cluster import Cluster
-from tests.roles.test_failpoints_in_roles import Killed
-from tests.roles.world import SPEC
+from tests.roles.world import SPEC, Killed
 
 POLICY = SavepointPolicy(60.0)
 EVERY = replace(SPEC, savepoint_policy=POLICY)

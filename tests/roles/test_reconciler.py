@@ -24,7 +24,7 @@ from ledger.core.registers import Ask, Ended, Spec
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import TaskOutcome, TaskStatus
 from ledger.roles.flow_steps import Flow
-from tests.roles.cluster import Cluster
+from tests.roles.cluster import Cluster, starts
 from tests.roles.world import SPEC
 
 
@@ -33,10 +33,6 @@ def cluster(tmp_path: Path) -> Cluster:
     cluster = Cluster(tmp_path)
     cluster.go(4)
     return cluster
-
-
-def starts(cluster: Cluster, job_id: str = "job") -> list[tuple[int, str | None]]:
-    return cluster.starts(job_id)
 
 
 def test_a_job_is_started_finishes_and_is_retired(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from ledger.adapters import avro
 from ledger.core.facts import AttemptEnded, OnStall, RestartKind, RestartPolicy, RestorePoint, StallPolicy
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.roles.stalls import StallTimes
-from tests.roles.test_reconciler import Cluster, starts
+from tests.roles.cluster import Cluster, starts
 from tests.roles.world import SPEC
 
 POLICY = StallPolicy(10.0, 3)

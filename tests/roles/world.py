@@ -156,3 +156,11 @@ def run(*roles: Any, steps: int = 12) -> None:
     for _ in range(steps):
         for role in roles:
             role.step()
+
+
+class Killed(BaseException):
+    """As a process that ends: nothing of the role catches it."""
+
+
+#: The failpoints that it comes to.
+RECONCILER = ("start.recorded", "start.answered", "clean.unasked", "clean.answered", "retire.unwritten", "retire.written")

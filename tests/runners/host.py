@@ -231,4 +231,10 @@ def gone(pid: int) -> bool:
     return found is None or found.dead
 
 
-__all__ = ["Host", "LogFile", "event_from_json", "facts_in", "gone", "until"]
+def printed_by(folder: Path, job_id: str, n: int, text: str) -> None:
+    logs = folder / "jobs" / job_id / "attempts" / str(n) / "logs"
+    logs.mkdir(parents=True)
+    (logs / "stdout.log").write_text(text)
+
+
+__all__ = ["Host", "LogFile", "event_from_json", "facts_in", "gone", "printed_by", "until"]

@@ -21,7 +21,7 @@ from ledger.adapters.runners.subprocess.holds import Holds
 from ledger.adapters.runners.subprocess.jobs import Job
 from ledger.cli import app
 from ledger.core.fold import HISTORY
-from tests.runners.test_past_logs import printed_by
+from tests.runners.host import printed_by
 
 
 def test_until_somebody_knows_every_job_is_held() -> None:

@@ -8,12 +8,7 @@ from pathlib import Path
 from ledger.adapters.runners.subprocess import past_logs
 from ledger.adapters.runners.subprocess.folders import log_paths
 from ledger.adapters.runners.subprocess.printed import read
-
-
-def printed_by(folder: Path, job_id: str, n: int, text: str) -> None:
-    logs = folder / "jobs" / job_id / "attempts" / str(n) / "logs"
-    logs.mkdir(parents=True)
-    (logs / "stdout.log").write_text(text)
+from tests.runners.host import printed_by
 
 
 def test_logs_are_found_before_and_after_the_job_is_forgotten(tmp_path: Path) -> None:

@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 
-from ledger import wiring, wiring_archive
-from ledger.adapters.local.zipped import ZipObjects
+from ledger import wiring
+from ledger.adapters.cloudevents import rfc3339
 from ledger.config import Config
-from ledger.core.moment import Moment
+from ledger.ports import TopicPartition
+from tests.acceptance.folder import JOBLEDGER
+from tests.waiting import until
 
 VARIABLE = "BUNDLES"
-EVERYTHING = Moment(time_s=9e9)
+PATIENCE_S = 240.0
 
 
 def keep(number: str, reason: str, config: Config) -> None:
-    """number: of the incident. Does nothing unless it is asked to."""
+    """number: of the incident. Has the ledger archived as it is now, and leaves two files: its bundle, and the anchors that
+    prove it. Does nothing unless it is asked to."""
     if not (folder := os.environ.get(VARIABLE)):
         return
-    file = Path(folder) / f"{number}.zip"
-    file.unlink(missing_ok=True)
-    then, cut = wiring_archive.past(config, wiring.source(config), EVERYTHING)
-    with closing(ZipObjects(file, new=True)) as store:
-        wiring_archive.make_bundle(config, store, then, cut, (), reason)
+    bundle, anchors = (Path(folder).absolute() / f"{number}.{kind}" for kind in ("zip", "anchors"))
+    bundle.unlink(missing_ok=True)
+    anchors.unlink(missing_ok=True)
+    environment = {
+        **os.environ, "LEDGER_DIR": str(config.dir), **config.environment(),
+        "LEDGER_ARCHIVE__ADAPTER": "file", "LEDGER_ARCHIVE__INTERVAL_S": "1",
+    }  # fmt: skip
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run([JOBLEDGER, *arguments], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"jobledger {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr}"
+        return done.stdout
+
+    def archived() -> bool:
+        """Whether all that was there then lies in the archive."""
+        rows = {
+            (row["topic"], row["partition"]): row["sealed"] for row in json.loads(run("archive", "status", "-o", "json"))
+        }
+        return all(rows.get(place, 0) > last for place, last in there.items())
+
+    run("topics", "create")  # that of anchors, which a ledger without an archive has not
+    then = rfc3339(time.time())
+    there = newest(config)
+    with (Path(folder) / f"{number}.log").open("wb") as log:
+        archiver = subprocess.Popen([JOBLEDGER, "serve", "archiver"], env=environment, stdout=log, stderr=log)
+        try:
+            until(archived, "all is archived", PATIENCE_S, every_s=2.0)
+            run("audit", "anchor", "--to", str(anchors))
+        finally:
+            archiver.terminate()
+            archiver.wait(60)
+    run("audit", "bundle", "--to", str(bundle), "--as-of", then, "--reason", reason)
+    (Path(folder) / f"{number}.log").unlink()
+
+
+def newest(config: Config) -> dict[TopicPartition, int]:
+    """The offset of the last record in each partition of the two topics that has any."""
+    last = dict[TopicPartition, int]()
+    with closing(wiring.event_log(config).reader([config.topics.events, config.topics.recovery])) as reader:
+        ends = reader.high_watermarks()
+        while any(reader.position()[place] < end for place, end in ends.items()):
+            for record in reader.poll(10_000, 0.2):
+                last[record.topic(), record.partition()] = record.offset()
+    return last

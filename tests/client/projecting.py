@@ -1,0 +1,30 @@
+"""A projector in a thread, on a real broker."""
+
+from __future__ import annotations
+
+import threading
+
+from ledger.config import Config
+from ledger.core.facts import JobSubmitted, RestartKind, RestartPolicy
+from ledger.outside import NO_GRAPH
+from ledger.roles_main import run_projector
+
+SPEC = JobSubmitted("etl", "prod", "subprocess", NO_GRAPH, RestartPolicy(RestartKind.NONE))
+
+
+class Projecting:
+    """A projector in a thread, that can be taken away and brought back."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.start()
+
+    def start(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=run_projector, args=(self._config,), kwargs={"stop": self._stop})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
