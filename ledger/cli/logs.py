@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ledger.cli import opening
-from ledger.cli.jobs import Job
+from ledger.cli.jobs import Job as Name
 from ledger.cli.options import World, verb
+from ledger.core.facts import JobResult
+
+if TYPE_CHECKING:
+    from ledger.core.job import Job
 
 Attempt = Annotated[
     int | None, typer.Option("--attempt", min=1, metavar="N", help="Which attempt; default: the last one.")
@@ -20,7 +24,7 @@ Follow = Annotated[
 
 
 @verb
-def logs(world: World, job: Job, follow: Follow = False, attempt: Attempt = None) -> None:
+def logs(world: World, job: Name, follow: Follow = False, attempt: Attempt = None) -> None:
     """What an attempt of a job printed: its stdout on stdout, its stderr on stderr."""
     from ledger import wiring
     from ledger.adapters.runners.subprocess import printed
@@ -32,13 +36,23 @@ def logs(world: World, job: Job, follow: Follow = False, attempt: Attempt = None
         job_id = resolve(source, job, retired=True)
         with Watch(source, job_id) as watch:
             watch.read()
-            n = attempt or watch.until(lambda: watch.job().top or None, None if follow else 0.0)
+            n = attempt or watch.until(lambda: _last(watch.job()), None if follow else 0.0)
     if n is None:
         raise NotFound(f"{job_id} has not been started yet.", hint="-f waits for it.")
+    if n == 0:
+        raise NotFound(f"{job_id} was over before it was started.")
     out = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
     for stream, data in printed.read(world.config.agent_folder, job_id, n, wiring.clock() if follow else None):
         out[stream].write(data)
         out[stream].flush()
+
+
+def _last(job: Job) -> int | None:
+    """The number of the last attempt; 0: there never was one, and never will be; None: there is none yet.
+
+    Of a retired job all facts of its attempts are gone; its result tells how many there were."""
+    result = job.result and job.fact(job.result, JobResult)
+    return max(job.top, result.attempts if result else 0) or (0 if result else None)
 
 
 def register(app: typer.Typer) -> None:

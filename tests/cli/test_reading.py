@@ -482,6 +482,25 @@ def test_logs_of_the_last_attempt_or_another(shell, printed_by):
     assert (told.stdout, told.stderr) == ("one\n", "bad\n")
 
 
+def test_logs_of_a_retired_job_are_those_of_its_last_attempt(shell, printed_by):
+    """Its result is all that the topic has left of it."""
+    job_id = shell.submit("etl")
+    result = JobResult("etl", "default", "subprocess", D, "", 1.0, 2)
+    shell.record(job_id, Result("FINISHED"), result)
+    printed_by(job_id, 1, stdout_log="one\n")
+    printed_by(job_id, 2, stdout_log="two\n")
+    for asked in (["logs", job_id], ["logs", job_id, "-f"]):
+        assert shell.run(*asked).stdout == "two\n"
+    assert shell.run("logs", job_id, "--attempt", "1").stdout == "one\n"
+
+
+def test_of_a_job_that_was_over_before_it_was_started_nobody_waits_for_logs(shell):
+    job_id = shell.submit("etl")
+    shell.record(job_id, Result("CANCELED"), JobResult("etl", "default", "subprocess", D, "", 1.0, 0))
+    told = shell.run("logs", job_id, "-f")
+    assert told.exit_code == 1 and "over before it was started" in told.stderr
+
+
 def test_logs_that_are_not_here_and_of_a_job_that_was_not_started(shell):
     busy(shell)
     told = shell.run("logs", "etl", "--attempt", "3")
