@@ -7,12 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.s3.settings import S3Settings
 from tests import s3
 from tests.servers import CLEAN_ALWAYS, RunningBroker
 
+#: How long an example takes is the machine's doing, and no property of the code.
+settings.register_profile("ledger", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ledger")
 SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py", "test_stored.py")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.rules import GAPS_MAX, RULES, Rules, Seen
@@ -195,7 +195,6 @@ def history_of(steps: list[tuple[str, str, str | None, str, int, bool]]) -> list
 
 
 @given(STEPS)
-@settings(deadline=None)
 def test_reading_again_finds_the_same_and_no_id_twice(steps: list[tuple[str, str, str | None, str, int, bool]]) -> None:
     history = history_of(steps)
     found = judged(history)
@@ -204,7 +203,6 @@ def test_reading_again_finds_the_same_and_no_id_twice(steps: list[tuple[str, str
 
 
 @given(STEPS, st.data())
-@settings(deadline=None)
 def test_delivery_again_from_anywhere_finds_nothing_new(
     steps: list[tuple[str, str, str | None, str, int, bool]], data: st.DataObject
 ) -> None:
@@ -214,7 +212,6 @@ def test_delivery_again_from_anywhere_finds_nothing_new(
 
 
 @given(STEPS)
-@settings(deadline=None)
 def test_what_is_sent_again_at_once_finds_nothing_new(steps: list[tuple[str, str, str | None, str, int, bool]]) -> None:
     history = history_of(steps)
     once = [replace(seen, offset=2 * seen.offset) for seen in history]

@@ -221,7 +221,7 @@ def test_a_member_of_a_region_says_why_it_was_started_and_to_which_cut_its_resto
     assert [o.origin for o in told.restore_points] == ["completed by attempt 1, base of attempt 2, consistency label noon"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @over(jobs())
 def test_without_the_registers_that_decide_the_answer_is_another(held):
     told = explain(Job("job-1", held, read))
@@ -232,7 +232,7 @@ def test_without_the_registers_that_decide_the_answer_is_another(held):
     assert fold(rest) != fold(held)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @over(jobs())
 def test_what_is_without_effect_can_go(held):
     told = explain(Job("job-1", held, read))

@@ -52,7 +52,7 @@ def both_readers(records: list[RecoveryRecord]) -> dict[str, bytes]:
 
 
 @given(st.lists(recovery_records(), max_size=25))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_pages_filter_is_the_ledgers(records: list[RecoveryRecord]) -> None:
     both_readers(records)
 

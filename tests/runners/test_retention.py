@@ -172,7 +172,7 @@ def test_of_many_attempts_only_the_last_keep_their_logs_and_none_is_started_agai
     assert not (attempts / "1").exists()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 30)))
 def test_the_past_is_a_set_in_few_ranges(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
     path = tmp_path_factory.mktemp("past") / "past.json"

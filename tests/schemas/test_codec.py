@@ -62,7 +62,7 @@ def _types(fact: Any) -> Any:
 
 
 @given(anything())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_apache_avro_reads_the_same(fact: Any) -> None:
     """Also of an older version what a newer one added: the codec takes that from the classes, Avro from the schemas."""
     value = encode(fact)
@@ -172,7 +172,7 @@ def test_every_flipped_bit_gives_a_fact_or_undecodable(fact: Any) -> None:
 
 
 @given(st.sampled_from(KINDS), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_bytes_give_a_fact_or_undecodable(kind: type, data: Any) -> None:
     header = encode(next(fact for fact in FULL if type(fact) is kind))[:HEADER_BYTES]
     body = data.draw(st.binary(max_size=200))
