@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from contextlib import closing
 from typing import Any
 
@@ -14,19 +15,48 @@ import pytest
 
 from ledger import connect, wiring, wiring_anchors, wiring_archive
 from ledger.adapters.kafka.cluster import Cluster
-from ledger.adapters.kafka.topics import check_topics, require_topics
+from ledger.adapters.kafka.topics import check_topics, create_topics, require_topics
 from ledger.config import Config, load_config
 from ledger.core.anchors import Anchor
 from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
     IntentKind,
 )  # fmt: skip
+from ledger.core.registers import Attempt, Ended, Running
 from ledger.errors import ConfigError
 from ledger.reading import recovery_set
+from ledger.recorder import Recorder
 from ledger.replaying import replay
-from tests.archive.on_kafka import PARTITIONS, Told, projecting, seal, settings
+from tests.archive.on_kafka import PARTITIONS, SPEC, Told, projecting, seal, settings
+from tests.servers import RunningBroker
 from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def archived(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A history with jobs that run, are finished and quarantined, in an archive."""
+    tmp_path = tmp_path_factory.mktemp("archived")
+    config = load_config(tmp_path, **settings(broker.bootstrap, f"t{uuid.uuid4().hex[:10]}.", PARTITIONS))
+    create_topics(config.client(), config.topic_settings())
+    (tmp_path / "graph").write_text("a graph")
+    with projecting(config):
+        client = connect(config)
+        jobs = [client.submit(SPEC, tmp_path / "graph", job_id=f"job-{n}") for n in range(6)]
+        with Recorder("runner", config=config) as runner:
+            for job in jobs[:5]:
+                runner.record(job, Attempt(1, 1), AttemptStarted("0" * 64))
+                runner.record(job, Running(1), AttemptRunning("pid 1"))
+            runner.record(jobs[0], Ended(1, "finished", "agent-a"), AttemptEnded())
+            runner.record(jobs[1], Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
+        client.wait(jobs[1], timeout_s=60)
+        client.declare(jobs[5], IntentKind.SUSPEND, reason="night")
+        replay(wiring.source(config))  # waits until all is published
+    seal(config)
+    return config
 
 
 def run(config: Config, *arguments: str, **environment: str) -> Told:
