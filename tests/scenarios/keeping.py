@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Callable, Container
 from contextlib import closing
 from pathlib import Path
 
@@ -20,9 +21,12 @@ VARIABLE = "BUNDLES"
 PATIENCE_S = 240.0
 
 
-def keep(number: str, reason: str, config: Config) -> None:
+def keep(number: str, reason: str, config: Config, end: Callable[[], None] | None = None) -> None:
     """number: of the incident. Has the ledger archived as it is now, and leaves two files: its bundle, and the anchors that
-    prove it. Does nothing unless it is asked to."""
+    prove it. Does nothing unless it is asked to.
+
+    end: takes all away that writes. Needed where the topics are compacted at once: of the past of such a ledger nothing
+    is sure, only how it is now."""
     if not (folder := os.environ.get(VARIABLE)):
         return
     bundle, anchors = (Path(folder).absolute() / f"{number}.{kind}" for kind in ("zip", "anchors"))
@@ -33,20 +37,21 @@ def keep(number: str, reason: str, config: Config) -> None:
         "LEDGER_ARCHIVE__ADAPTER": "file", "LEDGER_ARCHIVE__INTERVAL_S": "1",
     }  # fmt: skip
 
-    def run(*arguments: str) -> str:
+    def run(*arguments: str, expect: Container[int] = (0,)) -> str:
         done = subprocess.run([JOBLEDGER, *arguments], env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"jobledger {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr}"
+        assert done.returncode in expect, f"jobledger {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr}"
         return done.stdout
 
     def archived() -> bool:
         """Whether all that was there then lies in the archive."""
-        rows = {
-            (row["topic"], row["partition"]): row["sealed"] for row in json.loads(run("archive", "status", "-o", "json"))
-        }
+        status = json.loads(run("archive", "status", "-o", "json", expect=(0, 1)))  # 1: it was begun late, as it is here
+        rows = {(row["topic"], row["partition"]): row["sealed"] for row in status}
         return all(rows.get(place, 0) > last for place, last in there.items())
 
     run("topics", "create")  # that of anchors, which a ledger without an archive has not
-    then = rfc3339(time.time())
+    if end is not None:
+        end()
+    moment = ("--as-of", rfc3339(time.time())) if end is None else ()
     there = newest(config)
     with (Path(folder) / f"{number}.log").open("wb") as log:
         archiver = subprocess.Popen([JOBLEDGER, "serve", "archiver"], env=environment, stdout=log, stderr=log)
@@ -56,7 +61,7 @@ def keep(number: str, reason: str, config: Config) -> None:
         finally:
             archiver.terminate()
             archiver.wait(60)
-    run("audit", "bundle", "--to", str(bundle), "--as-of", then, "--reason", reason)
+    run("audit", "bundle", "--to", str(bundle), "--reason", reason, *moment)
     (Path(folder) / f"{number}.log").unlink()
 
 

@@ -286,8 +286,8 @@ def test_all_five_members_are_replaced_and_every_job_runs_on(
     times = sorted({one.time_s for one in copies.effective(recovery) if one.time_s > began})
     pause_s = max(later - before for before, later in pairwise([began, *times, time.time()]))
     assert pause_s <= SESSION_S, "a leader writes at least twice a second"
-    keep("002", "members of the ensemble were replaced, one by one", running.config)
     with capsys.disabled():
         print(f"\nfive members replaced in {time.time() - began:.0f} s: {len(short.acknowledged)} jobs submitted and run, "
               f"0 of {len(JOBS)} interrupted, the leader silent for {pause_s:.1f} s at most, epochs {running.epochs()}, "
               f"longest pause between two beats of a job {jobs.pause_s:.2f} s")  # fmt: skip
+    keep("002", "members of the ensemble were replaced, one by one", running.config, running.end)
