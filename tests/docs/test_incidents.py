@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import ZipFile
 
 import pytest
 from typer.testing import CliRunner
 
 from ledger.cli import app
+from ledger.cli.bundling import PICTURES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "INCIDENTS.md"
+TOPICS = ("ledger.events", "ledger.recovery")
 INCIDENTS = ("000", "001", "002", "003", "004")
 
 
@@ -62,6 +66,25 @@ def test_each_incident_has_a_bundle_and_is_looked_into() -> None:
         assert (ROOT / file).is_file()
         verbs = {one.command.split()[1] for one in COMMANDS if file in one.command}
         assert len(verbs) >= 3, number
+
+
+@pytest.mark.parametrize("number", INCIDENTS)
+def test_every_record_is_proved_by_the_anchors_beside_its_bundle(number: str) -> None:
+    files = [str(ROOT / "docs" / "incidents" / f"{number}.{kind}") for kind in ("zip", "anchors")]
+    told = CliRunner().invoke(app, ["audit", "verify", "--bundle", files[0], "--anchors", files[1], "-o", "json"])
+    assert told.exit_code == 0, told.output
+    rows = json.loads(told.stdout)
+    assert {(row["topic"], row["partition"]) for row in rows} == {(t, p) for t in TOPICS for p in range(4)}
+    assert [row for row in rows if row["proved"] < row["sealed"] or not row["anchored"] or row["broken"]] == []
+
+
+@pytest.mark.parametrize("number", INCIDENTS)
+def test_in_each_bundle_there_are_pictures_of_its_jobs(number: str) -> None:
+    with ZipFile(ROOT / "docs" / "incidents" / f"{number}.zip") as bundle:
+        pictures = [name for name in bundle.namelist() if name.startswith("timelines/")]
+    told = CliRunner().invoke(app, ["list", "--all", "-o", "name", "--bundle", str(ROOT / f"docs/incidents/{number}.zip")])
+    jobs = told.stdout.split()
+    assert jobs and len(pictures) == (len(jobs) if len(jobs) <= PICTURES else 0)
 
 
 def test_bundles_stay_small() -> None:
