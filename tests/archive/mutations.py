@@ -7,7 +7,7 @@ nothing to do.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ledger.archive import parquet
 from ledger.archive.archive import Archive
@@ -22,12 +22,23 @@ Struck = tuple[int, int] | None
 Mutation = Callable[[random.Random, Archive, Objects], Struck]
 
 
+def flipped(drawn: random.Random, data: bytes) -> bytes:
+    """With one bit of it turned."""
+    found = bytearray(data)
+    found[drawn.randrange(len(found))] ^= 1 << drawn.randrange(8)
+    return bytes(found)
+
+
+def spoiled(drawn: random.Random, objects: Objects, name: str) -> Iterator[tuple[str, Objects]]:
+    """What was done to one object, and all objects then: a bit of it is turned, and it is gone."""
+    yield f"flip {name}", {**objects, name: flipped(drawn, objects[name])}
+    yield f"drop {name}", {other: data for other, data in objects.items() if other != name}
+
+
 def flip_a_bit(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
     manifest = _one(drawn, archive)
     sequence, name = _object(drawn, manifest)
-    data = bytearray(objects[name])
-    data[drawn.randrange(len(data))] ^= 1 << drawn.randrange(8)
-    objects[name] = bytes(data)
+    objects[name] = flipped(drawn, objects[name])
     return manifest.partition, sequence
 
 

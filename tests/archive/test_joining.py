@@ -35,6 +35,7 @@ from ledger.ports import Event, MemoryRecord
 from ledger.roles.parts import Topics
 from tests.archive.days import BEGIN_MS, DAY_MS, DAYS, LATER_S, PER_DAY, an_archive, spread
 from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, id_of, read_out
+from tests.archive.mutations import spoiled
 
 
 def must_hold(archive: Archive, anchors: list[Head]) -> None:
@@ -260,16 +261,9 @@ def test_whatever_is_altered_in_what_was_joined_is_found(seed: int) -> None:
     heads, drawn = [archive.head(TOPIC, p) for p in (0, 1)], random.Random(seed)
     whole = dict(store.stored)
     for name in damage_kinds(store):
-        for way in ("flip", "drop"):
-            store.stored = dict(whole)
-            if way == "drop":
-                del store.stored[name]
-            else:
-                data = bytearray(whole[name])
-                data[drawn.randrange(len(data))] ^= 1 << drawn.randrange(8)
-                store.stored[name] = bytes(data)
+        for what, store.stored in spoiled(drawn, whole, name):
             verdict = verify(Archive(store), heads)[int(name.split("/")[2])]
-            assert verdict.broken, f"{way} {name}, seed {seed}: not found"
+            assert verdict.broken, f"{what}, seed {seed}: not found"
             assert verdict.proved <= verdict.broken[0].offset
 
 

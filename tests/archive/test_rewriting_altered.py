@@ -22,6 +22,7 @@ from ledger.archive.verifying import verify
 from ledger.errors import LedgerError
 from tests.archive.days import an_archive, spread
 from tests.archive.given import TOPIC, read_out
+from tests.archive.mutations import spoiled
 from tests.archive.taking import AT, BY, GONE, take_out, verdict_of
 
 # -- what an attacker does ---------------------------------------------------------------------------------------------
@@ -69,16 +70,9 @@ def test_whatever_is_altered_in_what_was_rewritten_is_found(seed: int) -> None:
     head, drawn = archive.head(TOPIC, 0), random.Random(seed)
     whole = dict(store.stored)
     for name in [name for name in store.stored if f"/{TOPIC}/0/" in name]:
-        for way in ("flip", "drop"):
-            store.stored = dict(whole)
-            if way == "drop":
-                del store.stored[name]
-            else:
-                data = bytearray(whole[name])
-                data[drawn.randrange(len(data))] ^= 1 << drawn.randrange(8)
-                store.stored[name] = bytes(data)
+        for what, store.stored in spoiled(drawn, whole, name):
             verdict = verdict_of(archive, [head])
-            assert verdict.broken, f"{way} {name}, seed {seed}: not found"
+            assert verdict.broken, f"{what}, seed {seed}: not found"
             assert verdict.proved <= verdict.broken[0].offset
 
 

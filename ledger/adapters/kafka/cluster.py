@@ -82,15 +82,15 @@ class Cluster:
         deadline = time.monotonic() + self.timeout_s
         while True:
             try:
-                return self._offsets(wanted)
+                return self._offsets(wanted, max(_ASK_AGAIN_S, deadline - time.monotonic()))
             except _Outdated:
                 if time.monotonic() + _ASK_AGAIN_S >= deadline:
                     raise
                 time.sleep(_ASK_AGAIN_S)
 
-    def _offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[Place, int]:
+    def _offsets(self, wanted: dict[TopicPartition, OffsetSpec], timeout_s: float) -> dict[Place, int]:
         futures = self.admin.list_offsets(
-            dict(wanted), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self.timeout_s
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
         )
         return {(tp.topic, tp.partition): self.answer(future).offset for tp, future in futures.items()}
 
