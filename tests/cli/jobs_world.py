@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
+from typer.testing import Result as Told
 
 from ledger import wiring_archive
 from ledger.adapters import avro, cloudevents
@@ -15,9 +16,19 @@ from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.archive.decoding import decoded
 from ledger.cli import app
 from ledger.config import load_config
-from ledger.core.facts import AttemptRunning, AttemptStarted, CheckpointCompleted, CheckpointKind
-from ledger.core.registers import Attempt, Checkpoint, Running
+from ledger.core.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    RefusedRestorePoint,
+    RestorePoint,
+)  # fmt: skip
+from ledger.core.registers import Attempt, Checkpoint, Ended, Running
 from tests.client.world import EVENTS, RECOVERY, Operated
+
+D = "d" * 64
 
 
 class Shell(Operated):
@@ -31,7 +42,7 @@ class Shell(Operated):
             "LEDGER_DIR": str(folder), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "memory:1", "COLUMNS": "300",
         }  # fmt: skip
 
-    def run(self, *arguments: str, **environment: str) -> Result:
+    def run(self, *arguments: str, **environment: str) -> Told:
         """What is answered must lie on stdout, what went wrong on stderr."""
         with capture_logs():  # what the projector says is not the command's answer
             told = CliRunner().invoke(app, list(arguments), env=self._environment | environment, prog_name="jobledger")
@@ -82,4 +93,16 @@ def running(shell: Shell, *options: str) -> str:
     for id_, kind in ((1, CheckpointKind.CHECKPOINT), (2, CheckpointKind.SAVEPOINT), (3, CheckpointKind.SAVEPOINT)):
         fact = CheckpointCompleted(f"/x/{id_}", 10 * id_, kind=kind, ask="periodic-0-0-0" if id_ == 2 else "of-ann")
         shell.record(job_id, Checkpoint(1, id_), fact)
+    return job_id
+
+def busy(shell: Any, name: str = "etl") -> str:
+    """A job with a bit of everything."""
+    job_id = shell.submit(name, "--restart", "fixed-delay:3:10s", "--from", "/outside/chk")
+    base = RestorePoint(0, 0, "/outside/chk")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, base, (RefusedRestorePoint(base, "gone"),), 0, (1.5,)))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    shell.record(job_id, Checkpoint(1, 4), CheckpointCompleted("/chk-4", 10, "", base))
+    shell.record(job_id, Checkpoint(1, 5), CheckpointCompleted("/chk-5", 10, "", base))
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1", 5, 2.5))
+    shell.now(job_id)
     return job_id
