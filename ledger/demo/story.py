@@ -77,11 +77,14 @@ class Story:
             sys.executable, "-c", "raise SystemExit('this graph kills whoever runs it')",
         )  # fmt: skip
         stage.command("submit", "--id", CANCELED, "--name", CANCELED, "--", "sleep", "600")
-        once = ("submit", "--id", TWICE, "--name", TWICE, "--", "sh", "-c", "echo once >> $0", str(self.props / "once"))
+        asked = self.props / "asked"  # it is not over, and not retired, before it was asked for again
+        script = "echo once >> $0; until [ -e $1 ]; do sleep 0.1; done"
+        once = ("submit", "--id", TWICE, "--name", TWICE, "--", "sh", "-c", script, str(self.props / "once"), str(asked))
         stage.command(*once)
         stage.tell("the same again, as a client does that did not hear the answer; then another job under that id")
         stage.command(*once)
         stage.command("submit", "--id", TWICE, "--name", TWICE, "--", "false", expect=(5,))
+        asked.touch()
         self.ticker_pid = stage.until("the ticker runs", lambda: stage.pid_of(TICKER))
 
     def quarantine(self) -> None:
