@@ -88,8 +88,8 @@ class Client:
 
         graph: the packed job graph; the spec's own `graph` is filled in from it. named: called with the id before anything
         is written, so that the caller can ask for the job whatever happens then.
-        Idempotent: the same spec again under the same id is success.
-        Raises: Refused: another spec or a result stands under this id, or (unique) a job of this name is not over.
+        Idempotent: the same spec again under the same id is success, also when the job is over and retired by then.
+        Raises: Refused: another spec stands under this id, or (unique) a job of this name is not over.
         OutcomeUnknown: recorded, but nobody admitted it in time. Unreachable: see `Recorder.record`.
         """
         job_id = job_id or self._new_id()
@@ -306,16 +306,19 @@ class Client:
 
 
 def _stands_already(watch: Watch, digest: str) -> bool:
-    """Whether this very spec is the job's. Raises: Refused if the id is retired, or another spec is."""
+    """Whether this very spec is the job's, or was: its result tells. Raises: Refused if another is, or was."""
     job = watch.job()
-    if job.result is not None:
-        raise Refused(f"{job.job_id} is {job.result.state} and retired.", hint="An id is used once: take a new one.")
+    if (retired := result_of(job)) is not None and retired.result.digest != digest:
+        raise Refused(
+            f"{job.job_id} is {retired.state} and retired, and had another spec: {retired.result.digest[:12]}….",
+            hint="An id is used once: take a new one.",
+        )
     if job.admitted is not None and job.admitted.digest != digest:
         raise Refused(
             f"Another spec is admitted as {job.job_id}: {job.admitted.digest[:12]}…, not {digest[:12]}….",
             hint="An id is used once: take a new one.",
         )
-    return job.admitted is not None
+    return retired is not None or job.admitted is not None
 
 
 def _admitted(watch: Watch, spec: Spec, offset: int | None) -> bool | None:

@@ -151,7 +151,8 @@ def submit(
 ) -> None:  # fmt: skip
     """Submit a job: a command, run by the agent of this host, and brought back until it is over.
 
-    The last line of the answer is the id of the job. To submit the same again under the same --id changes nothing.
+    The last line of the answer is the id of the job. To submit the same again under the same --id
+    changes nothing, also when it is over by then.
     """
     from ledger.adapters.runners.subprocess.graph import pack
     from ledger.core.facts import JobSubmitted

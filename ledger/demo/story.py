@@ -78,8 +78,8 @@ class Story:
         )  # fmt: skip
         stage.command("submit", "--id", CANCELED, "--name", CANCELED, "--", "sleep", "600")
         asked = self.props / "asked"  # it is not over, and not retired, before it was asked for again
-        script = "echo once >> $0; until [ -e $1 ]; do sleep 0.1; done"
-        once = ("submit", "--id", TWICE, "--name", TWICE, "--", "sh", "-c", script, str(self.props / "once"), str(asked))
+        waiting = "echo once >> $0; until [ -e $1 ]; do sleep 0.1; done"
+        once = ("submit", "--id", TWICE, "--name", TWICE, "--", "sh", "-c", waiting, str(self.props / "once"), str(asked))
         stage.command(*once)
         stage.tell("the same again, as a client does that did not hear the answer; then another job under that id")
         stage.command(*once)

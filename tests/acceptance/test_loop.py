@@ -220,7 +220,6 @@ def test_savepoints_come_by_themselves_and_go_when_they_are_disposed_of(shared_l
 
 def test_the_same_job_twice_is_one_job(shared_ledger: Folder, tmp_path: Path) -> None:
     folder, ran, go = shared_ledger, tmp_path / "ran", tmp_path / "go"
-    # Once it is over and retired an id is taken: so it must not be over before it is submitted again.
     command = ("sh", "-c", f"echo ran >> {ran}; until [ -e {go} ]; do sleep 0.1; done")
     folder.submit("twice", *command)
     folder.submit("twice", *command)
@@ -228,7 +227,9 @@ def test_the_same_job_twice_is_one_job(shared_ledger: Folder, tmp_path: Path) ->
     folder.run("wait", "twice")
     folder.until(lambda: not state(folder, "twice"), "retired")
     assert ran.read_text().splitlines() == ["ran"]
+    folder.submit("twice", *command)
     folder.run("submit", "--id", "twice", "--", "another", expect=5)
+    assert ran.read_text().splitlines() == ["ran"]
 
 
 def test_an_answer_says_what_why_and_what_to_do(shared_ledger: Folder, tmp_path: Path) -> None:

@@ -57,15 +57,17 @@ def test_another_graph_is_another_spec(world):
         world.client().submit(spec(), world.graph("another graph"), job_id="job-1")
 
 
-def test_a_retired_id_is_refused_even_with_its_own_spec(world):
+def test_the_same_spec_again_is_success_also_when_the_job_is_retired_and_another_is_refused(world):
     world.started(job_id="job-1")
-    world.record("job-1", Result("FINISHED"), RESULT)
+    digest = world.now("job-1").digest
+    world.record("job-1", Result("FINISHED"), replace(RESULT, digest=digest))
     for _ in range(5):
         world.step()
     assert set(world.values()) == {b"job-1/result/FINISHED"}
-    for again in (spec(), spec("other")):
-        with pytest.raises(Refused, match="retired"):
-            world.client().submit(again, world.graph(), job_id="job-1")
+    assert world.client().submit(spec(), world.graph(), job_id="job-1") == "job-1"
+    with pytest.raises(Refused, match=f"FINISHED and retired, and had another spec: {digest[:12]}"):
+        world.client().submit(spec("other"), world.graph(), job_id="job-1")
+    assert set(world.values()) == {b"job-1/result/FINISHED"}, "nothing was recorded"
 
 
 def test_the_loser_of_two_that_submit_at_once_is_refused(world):
