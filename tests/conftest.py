@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.embedded.java import SHORT_LIVED
 from ledger.adapters.s3.settings import S3Settings
 from tests import s3
 from tests.servers import CLEAN_ALWAYS, RunningBroker
@@ -17,6 +19,7 @@ from tests.servers import CLEAN_ALWAYS, RunningBroker
 #: How long an example takes is the machine's doing, and no property of the code.
 settings.register_profile("ledger", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ledger")
+os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py", "test_stored.py")
 
 

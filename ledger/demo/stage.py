@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ledger import wiring
+from ledger.adapters.embedded.java import SHORT_LIVED
 from ledger.claims import read_claims
 from ledger.config import load_config
 from ledger.core.recovery import RecoveryEntry, RecoverySet
@@ -118,8 +119,9 @@ def _with_folder(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Settings of the caller's own ledger must not reach the demonstration's."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("LEDGER_")} | {"COLUMNS": "160"}
+    """Settings of the caller's own ledger must not reach the demonstration's; those of Java do."""
+    callers = {name: value for name, value in os.environ.items() if not name.startswith("LEDGER_")}
+    return {"JDK_JAVA_OPTIONS": SHORT_LIVED} | callers | {"COLUMNS": "160"}
 
 
 def _shortened(arguments: Sequence[str]) -> list[str]:

@@ -17,9 +17,6 @@ from tests.cluster.network import KAFKA, Network
 from tests.cluster.node import READY_S, Node
 from tests.cluster.topology import Topology
 
-#: The second, slower compiler is not worth its time in a test of a minute.
-_JAVA = ("-XX:TieredStopAtLevel=1",)
-
 
 @dataclass
 class Brokers:
@@ -45,7 +42,7 @@ class Brokers:
             address = self.network.add(name, [KAFKA]).addresses[KAFKA]
             broker = Broker(
                 folder=self.folder / name, host=name, port=port, controller_port=controller_port, node_id=number,
-                voters=voters, cluster_id=kafka["cluster_id"], java_options=_JAVA,
+                voters=voters, cluster_id=kafka["cluster_id"],
                 extra=self.topology.broker_settings(name, address, count) | dict(self.settings),
             )  # fmt: skip
             self._format(broker)
@@ -92,6 +89,6 @@ def _formatted() -> Path:
     """A storage that Kafka has formatted, once for each process of tests: nothing in it tells of settings."""
     folder = Path(tempfile.mkdtemp(prefix="jobledger-formatted-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    broker = Broker(folder=folder, port=9092, controller_port=9093, java_options=_JAVA)
+    broker = Broker(folder=folder, port=9092, controller_port=9093)
     broker.prepare()
     return broker.data

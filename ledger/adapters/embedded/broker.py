@@ -79,8 +79,6 @@ class Broker:
     """All controllers of the cluster, this one included, as `id@host:port`. Empty: it is alone."""
     cluster_id: str = ""
     """What all nodes of a cluster must share. Empty: drawn at the first `prepare`."""
-    java_options: Sequence[str] = ()
-    """Of the JVM, beside those of this module."""
 
     @classmethod
     def at(cls, folder: Path, *, heap_mb: int = HEAP_MB, extra: Mapping[str, str] | None = None) -> Broker:
@@ -216,7 +214,6 @@ class Broker:
             # On the few cores and the small heap of an embedded broker the serial collector is the smallest.
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",
-            *self.java_options,
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={(self.folder / 'log4j2.properties').as_uri()}",
             f"-D{LOG_PROPERTY}={self.log}",
