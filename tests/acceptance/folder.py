@@ -80,6 +80,13 @@ class Folder:
         shown: dict[str, object] = json.loads(self.run("show", job_id, "-o", "json").stdout)
         return shown
 
+    def retired(self, job_id: str) -> bool:
+        """Whether it has left the recovery set, FINISHED. Asked of the topic first: a command costs more."""
+        if self.entry(job_id) is not None:
+            return False
+        done = self.run("show", job_id, "-o", "json", expect=None)
+        return done.returncode == 0 and '"FINISHED"' in done.stdout
+
     # -- what is there
 
     @property

@@ -21,11 +21,6 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 TICKERS = [f"ticker-{i}" for i in range(4)]
 
 
-def retired(folder: Folder, job_id: str) -> bool | None:
-    done = folder.run("show", job_id, "-o", "json", expect=None)
-    return (done.returncode == 0 and '"FINISHED"' in done.stdout and folder.entry(job_id) is None) or None
-
-
 def started_once(folder: Folder) -> None:
     """Every attempt was started once: one running fact per attempt, one live attempt per job."""
     folder.alive()
@@ -50,7 +45,7 @@ def test_kill_any_one_process(own_folder: Folder) -> None:
     for job in TICKERS:
         folder.ticker(job)
     folder.submit("finished-before", "true")
-    folder.until(lambda: retired(folder, "finished-before"), "the first job is retired")
+    folder.until(lambda: folder.retired("finished-before"), "the first job is retired")
     before = folder.until(lambda: (a := folder.running()).keys() >= set(TICKERS) and a, "all tickers run")
     for process in ("broker", "agent", "projector-1", "projector-2", "reconciler-1", "up"):
         pid = folder.pid(process)
@@ -61,7 +56,7 @@ def test_kill_any_one_process(own_folder: Folder) -> None:
             folder.up("--projectors", "2")
         submitted(folder, f"after-{process}")
         for job in (f"before-{process}", f"after-{process}"):
-            folder.until(lambda job=job: retired(folder, job), f"{job} is retired")
+            folder.until(lambda job=job: folder.retired(job), f"{job} is retired")
         assert {j: a for j, a in folder.alive().items() if j in TICKERS} == before, f"jobs noticed the end of {process}"
     assert folder.entry("finished-before") is None
     started_once(folder)
@@ -76,7 +71,7 @@ def test_kill_everything_then_up(own_folder: Folder) -> None:
     for job in TICKERS:
         folder.ticker(job)
     folder.submit("done", "true")
-    folder.until(lambda: retired(folder, "done"), "the short job is retired")
+    folder.until(lambda: folder.retired("done"), "the short job is retired")
 
     def checkpointed() -> bool:
         entries = folder.published().entries
@@ -93,7 +88,7 @@ def test_kill_everything_then_up(own_folder: Folder) -> None:
         )
 
     folder.until(back, "every ticker runs again")
-    assert folder.entry("done") is None and retired(folder, "done")
+    assert folder.retired("done")
     for job in TICKERS:
         entry = folder.entry(job)
         assert entry is not None and entry.base is not None and entry.base.attempt == 1

@@ -28,11 +28,6 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 PATIENCE_S = 180.0
 
 
-def retired(folder: Folder, job_id: str) -> bool:
-    done = folder.run("show", job_id, "-o", "json", expect=None)
-    return done.returncode == 0 and '"FINISHED"' in done.stdout and folder.entry(job_id) is None
-
-
 def plan(folder: Folder) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(folder.run("plan", "-o", "json").stdout)
     return found
@@ -66,7 +61,7 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     (folder.path / "ledger.toml").write_text("[pools.everything]\nslots = 1\n")
     folder.up("--projectors", "1")
     folder.submit("stale", "true")
-    folder.until(lambda: retired(folder, "stale"), "the old job is over and retired", PATIENCE_S)
+    folder.until(lambda: folder.retired("stale"), "the old job is over and retired", PATIENCE_S)
     folder.ticker("live")
     folder.until(lambda: (e := folder.entry("live")) and e.restore_points, "the live job has checkpoints", PATIENCE_S)
 
@@ -101,7 +96,7 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     waits = folder.run("explain", "next").stdout
     assert "waiting for slots: needs 1, 0 of 1 free in pool everything" in waits
     folder.enough.touch()  # the live one finishes: its slot goes to the next, and the one that can't fit holds up nobody
-    folder.until(lambda: retired(folder, "live") and retired(folder, "next"), "both are over", PATIENCE_S)
+    folder.until(lambda: folder.retired("live") and folder.retired("next"), "both are over", PATIENCE_S)
 
     found: dict[str, Any] = {}
 

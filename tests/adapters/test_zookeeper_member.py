@@ -95,7 +95,8 @@ def test_a_member_that_does_not_come_is_not_waited_for_longer(tmp_path: Path):
 
 
 @pytest.mark.kafka
-def test_three_members_serve_and_two_of_them_also(tmp_path: Path, stack: ExitStack):
+def test_three_members_serve_and_two_of_them_also(tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # of which Java tells
     members = members_at(tmp_path / "ledger é: #1", 3)
     processes = {member.server.id: started(member, stack) for member in members}
     for member in members:
