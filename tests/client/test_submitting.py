@@ -57,7 +57,7 @@ def test_another_graph_is_another_spec(world):
         world.client().submit(spec(), world.graph("another graph"), job_id="job-1")
 
 
-def test_the_same_spec_again_is_success_also_when_the_job_is_retired_and_another_is_refused(world):
+def test_the_same_spec_again_records_nothing_when_the_job_is_retired(world):
     world.started(job_id="job-1")
     digest = world.now("job-1").digest
     world.record("job-1", Result("FINISHED"), replace(RESULT, digest=digest))
