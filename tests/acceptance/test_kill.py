@@ -18,7 +18,7 @@ from tests.acceptance.folder import JOBLEDGER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
-TICKERS = [f"ticker-{i}" for i in range(4)]
+TICKERS = [f"ticker-{i}" for i in range(2)]
 
 
 def started_once(folder: Folder) -> None:

@@ -30,6 +30,7 @@ def id_of(record: Record) -> str:
 def records(number: int, seed: int = 1, partition: int = 0, begin: int = 0) -> list[MemoryRecord]:
     """Facts, tombstones and garbage, with holes between the offsets as compaction leaves them."""
     drawn, offset, found = random.Random(seed), begin, []
+    spec, admitted, digest = avro.encode(SPEC), avro.encode(JobAdmitted("0" * 64)), avro.spec_digest(SPEC)
     for count in range(number):
         offset += drawn.choice([1, 1, 1, 2, 5]) if count else 0
         job = f"job-{drawn.randrange(20)}"
@@ -37,8 +38,8 @@ def records(number: int, seed: int = 1, partition: int = 0, begin: int = 0) -> l
         key, value = drawn.choice([
             (key_of(job, Running(n)), avro.encode(AttemptRunning(f"pid {offset}"))),
             (key_of(job, Running(n)), None),
-            (key_of(job, Spec(avro.spec_digest(SPEC))), avro.encode(SPEC)),
-            (key_of(job, Admitted()), avro.encode(JobAdmitted("0" * 64))),
+            (key_of(job, Spec(digest)), spec),
+            (key_of(job, Admitted()), admitted),
             ("garbage", drawn.randbytes(20)),
         ])  # fmt: skip
         headers = cloudevents.headers(

@@ -20,7 +20,7 @@ from tests.client.remembered import LAG_S, Remembered, a_life, folded_from, refo
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-MOMENTS = int(os.environ.get("MOMENTS", "200"))
+MOMENTS = int(os.environ.get("MOMENTS", "80"))
 TURNS = 400
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 
