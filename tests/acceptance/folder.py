@@ -57,7 +57,7 @@ class Folder:
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [JOBLEDGER, *verb.split(), "--dir", str(self.path), *arguments],
-            capture_output=True, text=True, timeout=timeout_s, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
         if expect is not None and done.returncode != expect:
             late = "not within its time: " if done.returncode in LATE else ""

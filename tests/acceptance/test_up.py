@@ -52,26 +52,12 @@ def shown(folder: Folder) -> dict[str, object]:
     return settings
 
 
-class Ledger(Folder):
-    """Takes verbs of two words too, so the path goes by environment."""
-
-    def run(
-        self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 300
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [JOBLEDGER, *verb.split(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=timeout_s, check=False, env={**os.environ, "LEDGER_DIR": str(self.path)},
-        )  # fmt: skip
-        assert expect is None or done.returncode == expect, f"{verb} {arguments}: {done}\n{self.story()}"
-        return done
-
-
 @pytest.fixture
-def ledger(own_folder: Folder) -> Ledger:
-    return Ledger(own_folder.path)
+def ledger(own_folder: Folder) -> Folder:
+    return own_folder
 
 
-def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Ledger) -> None:
+def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> None:
     told = ledger.run("up", "--detach", *SMALL).stdout.splitlines()
     address = str(shown(ledger)["bootstrap"])
     assert told[-1] == f"ready: broker {address} dir {ledger.path}"
@@ -129,7 +115,7 @@ def _epoch(folder: Folder) -> int:
     return max((row["epoch"] or 0 for row in rows if row["role"] == "projector"), default=0)
 
 
-def test_after_a_power_cut_it_comes_up_again(ledger: Ledger) -> None:
+def test_after_a_power_cut_it_comes_up_again(ledger: Folder) -> None:
     """Pid files, sockets and locks of the dead lie about, and their pids belong to others."""
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
     address = shown(ledger)["bootstrap"]
@@ -149,7 +135,7 @@ def test_after_a_power_cut_it_comes_up_again(ledger: Ledger) -> None:
         bystander.wait()
 
 
-def test_one_that_is_not_asked_for_any_more_is_stopped(ledger: Ledger) -> None:
+def test_one_that_is_not_asked_for_any_more_is_stopped(ledger: Folder) -> None:
     ledger.run("up", "--detach", *SMALL)
     surplus = pids(ledger)
     os.kill(ledger.pid("up"), signal.SIGKILL)
@@ -160,7 +146,7 @@ def test_one_that_is_not_asked_for_any_more_is_stopped(ledger: Ledger) -> None:
     assert ledger.pid("projector-1") == surplus["projector-1"]
 
 
-def test_in_the_foreground_an_interrupt_ends_up_alone(ledger: Ledger) -> None:
+def test_in_the_foreground_an_interrupt_ends_up_alone(ledger: Folder) -> None:
     up = subprocess.Popen(
         [JOBLEDGER, "up", *BROKER_AND_AGENT, "-X", "client.id=told-by-flag"], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "LEDGER_DIR": str(ledger.path)},
@@ -179,7 +165,7 @@ def test_in_the_foreground_an_interrupt_ends_up_alone(ledger: Ledger) -> None:
         up.communicate()
 
 
-def test_when_it_cannot_come_up_the_reason_is_told_and_nothing_stays(ledger: Ledger) -> None:
+def test_when_it_cannot_come_up_the_reason_is_told_and_nothing_stays(ledger: Folder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (ledger.path / "broker").mkdir(parents=True)
         port = taken.getsockname()[1]
@@ -192,7 +178,7 @@ def test_when_it_cannot_come_up_the_reason_is_told_and_nothing_stays(ledger: Led
     assert not ledger.processes()
 
 
-def test_when_the_topics_are_not_as_set_it_does_not_come_up(ledger: Ledger) -> None:
+def test_when_the_topics_are_not_as_set_it_does_not_come_up(ledger: Folder) -> None:
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
     ledger.run("down")
     (ledger.path / "ledger.toml").write_text("[topics]\npartitions = 7\n")
@@ -201,7 +187,7 @@ def test_when_the_topics_are_not_as_set_it_does_not_come_up(ledger: Ledger) -> N
     assert not ledger.processes(), "what was started for it is stopped again"
 
 
-def test_flags_reach_the_roles_also_in_the_background(ledger: Ledger) -> None:
+def test_flags_reach_the_roles_also_in_the_background(ledger: Folder) -> None:
     ledger.run("up", "--detach", *BROKER_AND_AGENT, "-X", "client.id=told-by-flag")
     agent = psutil.Process(ledger.pid("agent"))
     assert agent.environ()["LEDGER_KAFKA__CLIENT_ID"] == "told-by-flag"
@@ -220,7 +206,7 @@ def start_job(folder: Folder, job_id: str = "sleeper") -> int:
     return int(next(a.engine_id for a in runner.observe()).split()[0])
 
 
-def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: Ledger) -> None:
+def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: Folder) -> None:
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
     job = start_job(ledger)
     refused = ledger.run("down", "--purge", expect=5)
@@ -240,7 +226,7 @@ def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: L
     assert not ledger.path.exists()
 
 
-def test_a_stopped_job_has_ended_as_stopped(ledger: Ledger) -> None:
+def test_a_stopped_job_has_ended_as_stopped(ledger: Folder) -> None:
     """No intent: the next reconciler brings it back."""
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
     start_job(ledger)

@@ -34,6 +34,7 @@ from ledger.ports import Clock
 from ledger.reading import Source
 
 BROKER_READY_S = 90.0
+ANSWER_S = 60.0  # of a broker that has just begun, on a machine that may be busy with what begins beside it
 ROLES_READY_S = 180.0  # Spark takes its time on a busy machine
 GRACE_S = 30.0
 STEP_S = 0.1
@@ -100,9 +101,9 @@ class Up:
             self._say(f"ready: broker {broker.bootstrap} alone, dir {self._folder}")
             return
         client, settings = self._config.client(), self._config.topic_settings()
-        if made := create_topics(client, settings):
+        if made := create_topics(client, settings, timeout_s=ANSWER_S):
             self._say(f"made topics {' '.join(made)}")
-        require_topics(client, settings)
+        require_topics(client, settings, timeout_s=ANSWER_S)
         with closing(Leaders(self._source(), partial(leader_on_host, self._config), self._fresh)) as leaders:
             for name, role in self._keepers.items():
                 if name != BROKER:

@@ -131,12 +131,13 @@ def specs(settings: TopicSettings) -> list[TopicSpec]:
     ]
 
 
-def create_topics(client: Client, settings: TopicSettings) -> list[str]:
+def create_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 10.0) -> list[str]:
     """Makes those that are missing; their names. Idempotent; what exists is not changed (check_topics).
+    timeout_s: per question.
 
     Raises: Unreachable; ConfigError if the cluster refuses.
     """
-    cluster = Cluster(client)
+    cluster = Cluster(client, timeout_s)
     new = [
         NewTopic(spec.name, spec.partitions, settings.replication_factor, config=dict(spec.config))
         for spec in specs(settings)
@@ -182,9 +183,9 @@ def is_restoring(config: Mapping[str, str]) -> bool:
     return all(config.get(name) == value for name, value in RESTORING.items())
 
 
-def require_topics(client: Client, settings: TopicSettings) -> None:
-    """Raises: ConfigError that lists every problem; Unreachable."""
-    if problems := check_topics(client, settings):
+def require_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 10.0) -> None:
+    """timeout_s: per question. Raises: ConfigError that lists every problem; Unreachable."""
+    if problems := check_topics(client, settings, timeout_s=timeout_s):
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise ConfigError(
             f"The topics are not as they must be:\n{listed}", hint="Mend them, then: jobledger topics check"
