@@ -66,7 +66,7 @@ class Opened:
     def __init__(self, data: bytes) -> None:
         try:
             file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-            self._take(file.read(columns=_raw(file)))
+            self._take(file.read(columns=_raw(file), use_threads=False))  # for so few rows threads cost more than they do
         except (pa.ArrowException, OSError, TypeError) as error:
             raise ValueError(f"not a Parquet file of the archive: {error}") from error
 
