@@ -1,6 +1,7 @@
 """`make bench`: every benchmark, one after the other."""
 
-from benchmarks import fold_rate, task_time
+from benchmarks import fold_rate, jvm_options, task_time
 
 fold_rate.main()
 task_time.main([])
+jvm_options.main([])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -219,6 +220,20 @@ def test_no_broker_is_no_problem_of_the_topics() -> None:
         check_topics(nobody, TopicSettings(), timeout_s=1.0)
 
 
+@pytest.mark.parametrize("ask", [create_topics, check_topics, require_topics])
+def test_how_long_an_answer_may_take_is_as_asked(ask: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    def cluster(_: object, timeout_s: float = 10.0) -> None:
+        told.append(timeout_s)
+        raise Unreachable("nobody answers")
+
+    monkeypatch.setattr("ledger.adapters.kafka.topics.Cluster", cluster)
+    with pytest.raises(Unreachable):
+        ask({}, TopicSettings(), timeout_s=61.0)
+    assert told == [61.0]
+
+
 def _problems(client: dict, settings: TopicSettings, count: int) -> list[Problem]:
     """What is found once the brokers have heard of the last change, which is a moment after it is acknowledged."""
     deadline = time.monotonic() + 10
@@ -249,4 +264,3 @@ def _mend(client: dict, problem: Problem) -> None:
     assert options["--entity-type"] == "topics"
     setting, _, value = options["--add-config"].partition("=")
     _alter(client, options["--entity-name"], setting, value.strip("[]"))
-

@@ -15,8 +15,8 @@ from ledger.errors import ConfigError
 MAJORS = (17, 21)
 INSTALL_HINT = "Install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one."
 
-#: For JVMs that live some minutes on few cores, as JDK_JAVA_OPTIONS: the second, slower compiler and a collector with
-#: threads of its own cost a broker and a Spark driver as much processor time again as their work does.
+#: For JVMs that live some minutes on few cores, as JDK_JAVA_OPTIONS: no second, slower compiler, and a collector without
+#: threads of its own. What that saves: `python -m benchmarks.jvm_options`.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _JVM_FOLDER = Path("/usr/lib/jvm")

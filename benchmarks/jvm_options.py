@@ -1,0 +1,88 @@
+"""A broker and a Spark driver that live for a minute: with the options for JVMs that are short-lived beside Java's own.
+
+`python -m benchmarks.jvm_options [--rounds 3]`. Processor time of the JVM alone: of an embedded broker until it is ready
+and has committed 300 transactions; of a Spark session until it has started and grouped a thousand rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.embedded.java import SHORT_LIVED
+
+PATIENCE_S = 120.0
+OPTIONS = {"java's own": "", "short-lived": SHORT_LIVED}
+TOPIC, TRANSACTIONS = "measured", 300
+
+
+def of_broker(options: str) -> float:
+    os.environ["JDK_JAVA_OPTIONS"] = options
+    with tempfile.TemporaryDirectory(prefix="jobledger-bench-") as folder:
+        broker = Broker.at(Path(folder))
+        broker.prepare()
+        process = subprocess.Popen(broker.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            broker.ready(PATIENCE_S, lambda: process.poll() is None)
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+            producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": TOPIC})
+            producer.init_transactions(PATIENCE_S)
+            for n in range(TRANSACTIONS):
+                producer.begin_transaction()
+                producer.produce(TOPIC, b"value", key=str(n).encode())
+                producer.commit_transaction(PATIENCE_S)
+            return _processor_s(process.pid)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def of_spark(options: str) -> float:
+    os.environ["JDK_JAVA_OPTIONS"] = options
+    from ledger.adapters.spark.session import start_session
+
+    with tempfile.TemporaryDirectory(prefix="jobledger-bench-") as folder:
+        spark = start_session(Path(folder))
+        try:
+            spark.range(1000).selectExpr("id % 7 AS key").groupBy("key").count().collect()
+            return max(_processor_s(child.pid) for child in psutil.Process().children(recursive=True))
+        finally:
+            spark.stop()
+
+
+def _processor_s(pid: int) -> float:
+    return float(sum(psutil.Process(pid).cpu_times()[:2]))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="What a short-lived JVM costs, with and without our options")
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds: int = parser.parse_args(arguments).rounds
+    measured: dict[str, Callable[[str], float]] = {"broker": of_broker, "Spark driver": of_spark}
+    # A process of its own for each: PySpark keeps its JVM as long as Python lives.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as alone:
+        for what, measure in measured.items():
+            costs: dict[str, list[float]] = {name: [] for name in OPTIONS}
+            for _ in range(rounds):
+                for name, options in OPTIONS.items():
+                    costs[name].append(alone.submit(measure, options).result())
+            own, ours = (statistics.median(found) for found in costs.values())
+            told = "; ".join(f"{name}: {', '.join(f'{one:.1f}' for one in found)} s" for name, found in costs.items())
+            print(f"{what}, short-lived over java's own: {ours / own:.3f} of the processor time ({told})")
+
+
+if __name__ == "__main__":
+    main()
