@@ -9,7 +9,7 @@ import pytest
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests.adapters.zookeeper_link import PATH, FakeLink, Servers, T
+from tests.adapters.zookeeper.fake_link import PATH, FakeLink, Servers, T
 from tests.mutants import MUTANTS, mutated
 from tests.simulation.directed import SCHEDULES, perform
 from tests.simulation.walk import Walk

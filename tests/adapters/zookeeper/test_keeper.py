@@ -8,7 +8,7 @@ import pytest
 
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.zookeeper.keeper import Keeper, Wish
-from tests.adapters.zookeeper_link import PATH, FakeLink, Servers, T
+from tests.adapters.zookeeper.fake_link import PATH, FakeLink, Servers, T
 
 
 class One:

@@ -1,0 +1,31 @@
+"""Three members for the tests of a module, and candidates on them that are closed at the end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+from tests.adapters.zookeeper.world import T, World
+from tests.zookeepers import Zookeepers
+
+
+@pytest.fixture(scope="module")
+def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeepers]:
+    with Zookeepers.open(tmp_path_factory.mktemp("zookeepers")) as running:
+        yield running
+
+
+@pytest.fixture
+def settings(zookeepers: Zookeepers) -> ZooKeeperSettings:
+    zookeepers.start()
+    return ZooKeeperSettings(hosts=zookeepers.hosts, chroot=f"/t{uuid.uuid4().hex[:8]}/x", session_timeout_s=T)
+
+
+@pytest.fixture
+def world(settings: ZooKeeperSettings) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(settings, stack)

@@ -1,0 +1,228 @@
+"""Leadership by ZooKeeper on real members: who leads, who is next, and what ends a session."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+
+from ledger.adapters.zookeeper.leadership import candidates
+from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+from ledger.errors import Unreachable
+from tests.adapters.zookeeper.world import LEASE, T, World, always, until
+from tests.zookeepers import Zookeepers
+
+pytestmark = pytest.mark.kafka  # a JVM for each member
+
+# -- who leads, and who is next ----------------------------------------------------------------------------------------
+
+
+def test_a_release_is_followed_by_the_next_leader_at_once(world: World) -> None:
+    anna, bert = world.leader("anna"), world.standby("bert")
+    assert bert.standing().leader == "anna"
+    assert "candidate anna (pid" in bert.standing().waits_for
+    anna.release()
+    assert not anna.valid()
+    until(bert.valid, T / 2)  # long before the session's end
+    assert bert.standing().because.startswith("gone: candidate anna")
+    until(lambda: [one.who for one in candidates(world.settings, world.path)] == ["bert"], 5)
+    anna.acquire()
+    until(lambda: anna.standing().leader == "bert", 5)
+    seen = candidates(world.settings, world.path)
+    assert [(one.who, one.pid, one.leads) for one in seen] == [("bert", os.getpid(), True), ("anna", os.getpid(), False)]
+    assert seen[0].lease_left_s is not None
+    assert 0 < seen[0].lease_left_s <= LEASE
+
+
+def test_handovers_do_not_wait_for_the_next_look(settings: ZooKeeperSettings) -> None:
+    """Each candidate watches the one before it. Without, it looks every second here."""
+    with ExitStack() as stack:
+        world = World(replace(settings, session_timeout_s=10.0), stack)
+        leader, waiting = world.leader("anna"), world.standby("bert")
+        took = 0.0
+        for _ in range(5):
+            leader.release()
+            took += until(waiting.valid, 5)
+            leader, waiting = waiting, leader
+            waiting.acquire()
+            until(lambda one=waiting: one.standing().leader, 5)
+        assert took < 0.6, "not within 0.6 s: five changes"
+
+
+def test_what_the_servers_grant_is_the_session(settings: ZooKeeperSettings) -> None:
+    """At most 20 ticks: 10 s of the 60 that are asked for."""
+    with ExitStack() as stack:
+        anna = World(replace(settings, session_timeout_s=60.0), stack).leader()
+        left = anna.standing().lease_left_s
+        assert left is not None
+        assert left <= 10 * 2 / 3
+        always(anna.valid, 1)
+
+
+def test_a_closed_leader_leaves_at_once(world: World) -> None:
+    anna, bert = world.leader("anna"), world.standby("bert")
+    anna.close()
+    anna.close()
+    assert not anna.valid()
+    assert not anna.acquire()
+    until(bert.valid, T / 2)
+
+
+_LEAD = """
+import sys, time
+from pathlib import Path
+from tests.zookeepers import candidate
+one = candidate(sys.argv[1], sys.argv[2], float(sys.argv[3]), "child")
+while not one.acquire():
+    time.sleep(0.01)
+print("leads", flush=True)
+while True:
+    print(one.valid(), flush=True)
+    time.sleep(0.05)
+"""
+
+
+@contextmanager
+def child(hosts: str, prefix: str) -> Iterator[subprocess.Popen[str]]:
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", _LEAD, hosts, prefix, str(T)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "leads\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_leader_that_is_killed_or_stopped_is_replaced_after_its_session(zookeepers: Zookeepers, world: World) -> None:
+    prefix = f"{uuid.uuid4().hex}."
+    settings = ZooKeeperSettings(hosts=zookeepers.hosts, session_timeout_s=T)
+    other = World(settings, world._stack)
+    other.path = settings.candidates(prefix, "projector")
+    with child(zookeepers.hosts, prefix) as process:
+        bert = other.standby("bert")
+        process.send_signal(signal.SIGSTOP)
+        assert until(bert.valid, T + 2) > LEASE
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert "False\n" in lines  # and from then on:
+        for _ in range(20):
+            assert next(lines) == "False\n"
+        assert bert.valid()
+        until(lambda: [one.who for one in candidates(settings, other.path)] == ["bert", "child"], 2 * T)
+
+
+def test_a_keeper_that_hangs_does_not_block_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kazoo would keep the session alive by pings of its own, and with it the node of a leader that does not renew."""
+    anna, bert = world.leader("anna"), world.standby("bert")
+    hanging = threading.Event()
+    monkeypatch.setattr(anna._keeper, "step", lambda: float(hanging.wait(60)))
+    until(bert.valid, T + 2)
+    assert not anna.valid()
+    hanging.set()
+
+
+def test_a_forked_child_leads_nothing(world: World) -> None:
+    anna = world.leader()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, bytes([anna.valid(), anna.acquire()]))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(read, 2) == b"\0\0"
+    os.close(read)
+    os.close(write)
+    assert anna.valid()
+
+
+# -- sessions ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_ended_from_outside_ends_the_lead_at_once(world: World) -> None:
+    anna, bert = world.leader("anna"), world.standby("bert")
+    link = anna._keeper._link
+    assert link is not None
+    thief = KazooClient(world.settings.hosts, timeout=T, client_id=link._client.client_id)
+    thief.start(30)
+    thief.stop()
+    thief.close()
+    until(bert.valid, 5)
+    until(lambda: not anna.valid(), 1)
+    until(lambda: [one.who for one in candidates(world.settings, world.path)] == ["bert", "anna"], 10)
+    assert "it lost the lead" in anna.standing().because
+
+
+def test_all_nodes_deleted_by_hand_cost_one_change_of_leader(world: World) -> None:
+    anna, bert = world.leader("anna"), world.standby("bert")
+    world.client().delete(world.path, recursive=True)
+    until(lambda: len(candidates(world.settings, world.path)) == 2, 10)
+    until(lambda: anna.valid() or bert.valid(), 5)
+    always(lambda: anna.valid() != bert.valid(), 1)
+
+
+def test_a_create_whose_answer_was_lost_leaves_no_orphan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    anna = world.candidate("anna")
+    keeper = anna._keeper
+    opened = keeper._open_link
+
+    def open_link(known: object) -> object:
+        link = opened(known)  # type: ignore[arg-type]
+        create = link.create_candidate
+
+        def create_and_lose(*arguments: str | bytes) -> str:
+            create(*arguments)  # type: ignore[arg-type]
+            monkeypatch.undo()
+            link.create_candidate = create  # type: ignore[method-assign]
+            link._client.drop()
+            raise ConnectionLoss
+
+        link.create_candidate = create_and_lose  # type: ignore[method-assign,assignment]
+        return link
+
+    monkeypatch.setattr(keeper, "_open_link", open_link)
+    until(anna.acquire, 10)
+    assert len(candidates(world.settings, world.path)) == 1
+    bert = world.standby("bert")
+    anna.release()
+    until(bert.valid, T / 2)
+
+
+def test_nothing_is_sent_late(zookeepers: Zookeepers, world: World) -> None:
+    """kazoo would keep what is asked while nobody is connected, and send it after the reconnection."""
+    anna = world.leader()
+    link = anna._keeper._link
+    assert link is not None
+    client = link._client
+    with zookeepers.stopped(*zookeepers.members):
+        until(lambda: not link.is_connected, T)
+        until(lambda: client._state == "CONNECTING", T)
+        late = client.create_async(f"{world.path}/late", b"")
+        assert late.wait(1)
+        assert late.exception is not None
+    until(anna.acquire, 3 * T)
+    assert world.client().exists(f"{world.path}/late") is None
+
+
+def test_who_is_not_there_is_named(world: World) -> None:
+    settings = ZooKeeperSettings(hosts="127.0.0.1:1,127.0.0.2:1", session_timeout_s=T)
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1,127\.0\.0\.2:1: no answer within 0\.3 s"):
+        candidates(settings, world.path, timeout_s=0.3)
+    nobody = World(settings, world._stack).candidate("anna")
+    assert not nobody.acquire()
+    until(lambda: nobody.standing().waits_for.startswith("zookeeper: no answer from 127.0.0.1:1,127.0.0.2:1 for "), 5)

@@ -1,0 +1,162 @@
+"""Leadership by ZooKeeper while its members are killed, stopped, wiped and replaced."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+
+from ledger.adapters.embedded.zookeeper import members_at
+from ledger.adapters.zookeeper.leadership import candidates
+from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+from tests.adapters.zookeeper.world import LEASE, T, World, always, node_of, port_of, until
+from tests.zookeepers import Zookeepers
+
+pytestmark = pytest.mark.kafka  # a JVM for each member
+
+LONG = 2 * T
+
+
+@pytest.fixture
+def lasting(settings: ZooKeeperSettings) -> Iterator[World]:
+    """Sessions of the length that is the default: what is left of a lease is for a machine that gives nobody a turn."""
+    with ExitStack() as stack:
+        yield World(replace(settings, session_timeout_s=LONG), stack)
+
+
+@contextmanager
+def dialling(port: int) -> Iterator[None]:
+    """Who connects meanwhile tries this member first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "ledger.adapters.zookeeper.client.random.shuffle", lambda found: found.sort(key=lambda one: one[2] != port)
+        )
+        yield
+
+
+def serving_as(zookeepers: Zookeepers, mode: str) -> int:
+    """The port of one that leads or follows the others."""
+    return next(port for port, member in zookeepers.members.items() if member.mode() == mode)
+
+
+@pytest.mark.parametrize("mode", ["leader", "follower"])
+def test_kill_9_of_the_member_that_the_leader_is_connected_to_changes_nothing(
+    mode: str, zookeepers: Zookeepers, lasting: World
+) -> None:
+    port = serving_as(zookeepers, mode)
+    with dialling(port):
+        anna = lasting.leader("anna")
+    bert, node = lasting.standby("bert"), node_of(anna)
+    assert port_of(anna) == port
+    zookeepers.kill(port)
+    always(anna.valid, LONG)
+    assert not bert.valid()
+    assert node_of(anna) == node
+    assert port_of(anna) != port
+
+
+@pytest.mark.parametrize("mode", ["leader", "follower"])
+def test_a_member_that_falls_silent_changes_nothing(mode: str, zookeepers: Zookeepers, lasting: World) -> None:
+    """Where it leads the others, they take syncLimit, here 2 s, to see that it is gone, and then elect another."""
+    port = serving_as(zookeepers, mode)
+    with dialling(port):
+        anna = lasting.leader("anna")
+    bert, node = lasting.standby("bert"), node_of(anna)
+    assert port_of(anna) == port
+    with zookeepers.stopped(port):
+        always(anna.valid, LONG)
+        assert port_of(anna) != port
+    assert node_of(anna) == node
+    assert not bert.valid()
+
+
+def test_members_that_take_connections_and_say_nothing_cost_little(
+    zookeepers: Zookeepers, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledger.adapters.zookeeper.client.random.shuffle", lambda found: None)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(6)]
+        hosts = [f"127.0.0.1:{one.getsockname()[1]}" for one in silent]
+        lonely = World(replace(world.settings, hosts=",".join([*hosts, zookeepers.hosts.partition(",")[0]])), stack)
+        anna = lonely.candidate("anna")
+        until(anna.acquire, T / 2)  # T/4 to dial all of them
+
+
+def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookeepers: Zookeepers, world: World) -> None:
+    anna, bert = world.leader("anna"), world.standby("bert")
+    first, second, third = zookeepers.members
+    zookeepers.kill(first, second)
+    held = anna._keeper.held
+    assert held is not None
+    until(lambda: not anna.valid(), LEASE + 0.2)
+    assert time.monotonic() >= held.until  # not earlier than it must
+    waits_for = anna.standing().waits_for
+    assert "no answer from 127.0.0.1:" in waits_for
+    assert " for " in waits_for
+    always(lambda: not anna.valid() and not bert.valid(), 1.5 * T)
+    zookeepers.launch()
+    until(lambda: zookeepers.members[third].mode(), 30)
+    until(lambda: anna.valid() or bert.valid(), T)
+    until(lambda: len(candidates(world.settings, world.path)) == 2, 10)
+
+
+def test_wiped_data_cost_one_change_of_leader(zookeepers: Zookeepers, world: World) -> None:
+    """The new ensemble knows no session of the old one and refuses whoever has seen more than it has."""
+    anna, bert = world.leader("anna"), world.standby("bert")
+    zookeepers.kill()
+    zookeepers.wipe()
+    zookeepers.start()
+    until(lambda: anna.valid() or bert.valid(), 2 * T)
+    until(lambda: len(candidates(world.settings, world.path)) == 2, 10)
+    until(lambda: anna.valid() != bert.valid(), 2 * T)  # whoever led at first may have to ask the wiped ensemble anew
+    always(lambda: anna.valid() != bert.valid(), 1)
+
+
+def test_members_that_are_added_are_found_and_survive_those_that_were_configured(tmp_path: Path) -> None:
+    """A rolling replacement, as far as this adapter sees it: no host that it was configured with is left in the end."""
+    password = "changing"
+    all_six = members_at(tmp_path, 6, super_password=password)
+    old, new = all_six[:3], all_six[3:]
+    first = [member.server for member in old]
+    zookeepers = Zookeepers({member.server.client_port: replace(member, ensemble=first) for member in old})
+    with ExitStack() as stack:
+        stack.callback(lambda: zookeepers.kill())
+        zookeepers.start()
+        settings = ZooKeeperSettings(hosts=zookeepers.hosts, session_timeout_s=LONG)
+        anna = World(settings, stack).leader()
+        node = node_of(anna)
+        for leaving, joining in zip(old, new, strict=True):
+            current = [member.server for member in zookeepers.members.values()]
+            zookeepers.members[joining.server.client_port] = replace(joining, ensemble=current, joining=True)
+            zookeepers.start(joining.server.client_port)
+            reconfigure(zookeepers, password, joining=joining.server.line())
+            reconfigure(zookeepers, password, leaving=str(leaving.server.id))
+            zookeepers.kill(leaving.server.client_port)
+            del zookeepers.members[leaving.server.client_port]
+            always(anna.valid, 1)
+        always(anna.valid, LONG)
+        assert node_of(anna) == node
+        assert {port for _, port in anna._keeper._link.members} == set(zookeepers.members)  # type: ignore[union-attr]
+
+
+def reconfigure(zookeepers: Zookeepers, password: str, joining: str | None = None, leaving: str | None = None) -> None:
+    """Again if the connection is lost: it may be to the very member that leaves. Either is harmless twice."""
+    for last in (False, False, False, True):
+        client = KazooClient(zookeepers.hosts, auth_data=[("digest", f"super:{password}")], timeout=T)
+        client.start(30)
+        try:
+            client.reconfig(joining=joining, leaving=leaving, new_members=None)
+            return
+        except ConnectionLoss:
+            if last:
+                raise
+        finally:
+            client.stop()
+            client.close()

@@ -1,0 +1,70 @@
+"""Candidates on a real ensemble, as the tests of leadership by ZooKeeper need them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from kazoo.client import KazooClient
+
+from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
+from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+
+T = 5.0
+LEASE = T * 2 / 3
+
+
+def until(condition: Callable[[], object], within: float) -> float:
+    """Seconds until it was so."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < within, f"not within {within:g} s"
+        time.sleep(0.002)
+    return time.monotonic() - began
+
+
+def always(condition: Callable[[], object], for_s: float) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < for_s:
+        assert condition(), f"after {time.monotonic() - began:.2f} s"
+        time.sleep(0.01)
+
+
+class World:
+    def __init__(self, settings: ZooKeeperSettings, stack: ExitStack) -> None:
+        self.settings, self.path, self._stack = settings, settings.candidates("", "projector"), stack
+
+    def candidate(self, who: str) -> ZooKeeperLeadership:
+        made = ZooKeeperLeadership(self.settings, self.path, who=who)
+        self._stack.callback(made.close)
+        return made
+
+    def leader(self, who: str = "anna") -> ZooKeeperLeadership:
+        made = self.candidate(who)
+        until(made.acquire, 15)
+        return made
+
+    def standby(self, who: str = "bert") -> ZooKeeperLeadership:
+        made = self.candidate(who)
+        made.acquire()
+        until(lambda: made.standing().leader, 15)
+        return made
+
+    def client(self) -> KazooClient:
+        made = KazooClient(self.settings.hosts, timeout=T)
+        made.start(30)
+        self._stack.callback(made.close)
+        self._stack.callback(made.stop)
+        return made
+
+
+def port_of(leadership: ZooKeeperLeadership) -> int:
+    """Of the member that it is connected to."""
+    link = leadership._keeper._link
+    assert link is not None
+    return int(link.server.rpartition(":")[2])
+
+
+def node_of(leadership: ZooKeeperLeadership) -> str:
+    return leadership._keeper._node
