@@ -130,7 +130,7 @@ def test_a_broker_that_does_not_come_is_not_waited_for_longer(tmp_path):
     started = time.monotonic()
     with pytest.raises(Unreachable, match=r"not ready within 0\.3 s") as raised:
         one.ready(0.3)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5, "not within 5 s"
     assert str(one.log) in raised.value.hint
     with pytest.raises(Unreachable, match="ended before"):
         one.ready(60, alive=lambda: False)

@@ -122,7 +122,7 @@ def test_what_is_cited_and_not_here_is_found() -> None:
 
 
 #: The end of a wait: an assertion that a deadline has not come, or that something took no longer than it may.
-DEADLINE = re.compile(r"^ +assert (?:time\.monotonic\(\) <|took <|.* < deadline\b).*$", re.MULTILINE)
+DEADLINE = re.compile(r"^ +assert (?:time\.monotonic\(\) (?:- \w+ )?<|took <|.* < deadline\b).*$", re.MULTILINE)
 
 
 def test_a_deadline_that_passed_says_so():

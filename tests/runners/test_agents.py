@@ -548,7 +548,7 @@ def test_an_agent_that_hangs_is_unreachable_in_time(host: Host) -> None:
         asked_at = time.monotonic()
         with pytest.raises(Unreachable):
             SubprocessRunner(host.folder, timeout_s=0.3).observe()
-        assert time.monotonic() - asked_at < 5
+        assert time.monotonic() - asked_at < 5, "not within 5 s"
     finally:
         os.kill(pid, signal.SIGCONT)
 

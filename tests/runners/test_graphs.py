@@ -176,10 +176,8 @@ def test_an_unpacking_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: 
     endless = tmp_path / "endless.py"
     endless.write_text("import time\nwhile True: time.sleep(1)")
     monkeypatch.setattr(unpacking, "__file__", str(endless))
-    began_at = time.monotonic()
-    with pytest.raises(PermanentError, match=r"could not be unpacked within 0\.3 s"):
+    with pytest.raises(PermanentError, match=r"could not be unpacked within 0\.3 s"):  # without the limit it hangs
         graph.unpack(tmp_path / "blob", tmp_path / "out", timeout_s=0.3)
-    assert time.monotonic() - began_at < 30  # without the limit it would never come back
 
 
 def test_a_hostile_graph_starts_nothing_and_can_be_replaced(host: Host) -> None:

@@ -208,5 +208,5 @@ def test_while_the_name_service_fails_or_is_slow_the_last_known_address_counts()
     failing = True
     began = time.monotonic()
     assert names.addresses([*members, ("zk3", 1)], 0.05) == known
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 5, "not within 5 s"
     answer.set()
