@@ -19,8 +19,8 @@ from typing import Any
 from ledger.archive import chains
 from ledger.archive.archive import Archive
 from ledger.archive.objects import ObjectStore
-from ledger.archive.proving import plain
-from ledger.archive.redacting import must_be_id
+from ledger.archive.proving import is_named, plain
+from ledger.archive.redacting import Place, must_be_id
 from ledger.archive.segments import Leaf, leaves_of, pack, unpack
 from ledger.core import merkle
 from ledger.core.chain import Broken, Head, Manifest, decode
@@ -259,20 +259,22 @@ def carries_any(store: ObjectStore) -> bool:
     return bool(store.names("proofs/"))
 
 
-def prove(bundle: Archive, event_id: str, id_of: Callable[[Record], str]) -> dict[str, Any]:
+def prove(bundle: Archive, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:
     """As `proving.prove`, by the chain of the ledger that the bundle was made of.
 
     Raises: NotFound: no such record; UsageError: the id is empty; LedgerError: it was not archived then, or nothing proves
     it any more."""
-    must_be_id(event_id)
+    if isinstance(named, str):
+        must_be_id(named)
+    of, told = ("" if isinstance(named, Place) else "of the event "), str(named)[:200]
     for topic, partition in bundle.places():
         for record in bundle.records(topic, partition):
-            if id_of(record) != event_id:
+            if not is_named(record, named, id_of):
                 continue
             (leaf,) = leaves_of([record])
             carried = read(bundle.store, (topic, partition))
             if carried is None or leaf.offset >= carried.next:
-                raise LedgerError(f"The event {event_id[:200]} was not archived yet when this bundle was made.",
+                raise LedgerError(f"The record {of}{told} was not archived yet when this bundle was made.",
                                   hint="Ask the ledger itself: jobledger audit prove")  # fmt: skip
             for tree in carried.trees:
                 index = next((i for i, one in tree.shown.items() if one == leaf), None)
@@ -285,6 +287,6 @@ def prove(bundle: Archive, event_id: str, id_of: Callable[[Record], str]) -> dic
                     "path": [hashed.hex() for hashed in merkle.path_in(levels, index)],
                     "manifests": [one.encode().decode() for one in manifests], "head": manifests[-1].sha256,
                 }  # fmt: skip
-            raise LedgerError(f"The record of {event_id[:200]} is not the one that the ledger's archive holds.",
+            raise LedgerError(f"The record {of}{told} is not the one that the ledger's archive holds.",
                               hint="Run: jobledger audit verify --bundle FILE --anchors FILE")  # fmt: skip
-    raise NotFound(f"No record of the event {event_id[:200]!r} is in the bundle.")
+    raise NotFound(f"No record {of}{told} is in the bundle.")

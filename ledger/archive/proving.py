@@ -31,9 +31,11 @@ def prove(archive: Archive, named: str | Place, id_of: Callable[[Record], str]) 
     for topic, partition in archive.places():
         manifests = list(archive.manifests(topic, partition))
         for number, manifest in enumerate(manifests):
+            if isinstance(named, Place) and not manifest.first <= named.offset < manifest.next:
+                continue
             records = archive.segment(manifest)
             for record in records:
-                if named == (Place(topic, partition, record.offset()) if isinstance(named, Place) else id_of(record)):
+                if is_named(record, named, id_of):
                     leaves = leaves_of(records) if len(records) == manifest.count else archive.leaves(manifest)
                     index = [leaf.offset for leaf in leaves].index(record.offset())
                     path = merkle.proof([leaf.hash for leaf in leaves], index)
@@ -48,6 +50,13 @@ def prove(archive: Archive, named: str | Place, id_of: Callable[[Record], str]) 
                         "head": manifests[-1].sha256,
                     }
     raise missing(archive, named) if isinstance(named, Place) else unknown_event(archive, named)
+
+
+def is_named(record: Record, named: str | Place, id_of: Callable[[Record], str]) -> bool:
+    """Whether this is the record at a place, or of an event."""
+    if isinstance(named, Place):
+        return named == (record.topic(), record.partition(), record.offset())
+    return named == id_of(record)
 
 
 def plain(record: Record) -> dict[str, Any]:

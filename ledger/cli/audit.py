@@ -10,7 +10,6 @@ from ledger.cli import anchoring, bundling, opening, pinning
 from ledger.cli.anchoring import Files, NoTopic, PublicKey
 from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, Format, counted
-from ledger.errors import UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.verifying import Verdict
@@ -84,11 +83,9 @@ def prove(world: World, event_id: Annotated[
     ends = ("ledger.events", "ledger.recovery")
     topics = {end.removeprefix("ledger."): topic for topic, _ in archive.places() for end in ends if topic.endswith(end)}
     named = parse_place(event_id, topics) or event_id
-    if world.bundle is not None and named != event_id:
-        raise UsageError("Of a bundle a record is named by the id of its event.")
     with world.printer.progress("looking for the record"):
         if world.bundle is not None:
-            proof = bundling.prove(world, event_id, lambda record: cloudevents.parse(record.headers()).id)
+            proof = bundling.prove(world, named, lambda record: cloudevents.parse(record.headers()).id)
         else:
             proof = prove_one(archive, named, lambda record: cloudevents.parse(record.headers()).id)
     print(to_json(proof, indent=None if world.printer.form is Format.jsonl else 2))

@@ -21,6 +21,7 @@ from ledger.errors import UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.objects import ObjectStore
+    from ledger.archive.redacting import Place
     from ledger.archive.verifying import Verdict
     from ledger.core.chain import Head
     from ledger.ports import Record
@@ -147,7 +148,9 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
             continue
         checked = carrying.check(carried, place, leaves, anchors)
         broken = tuple(sorted({*own.broken, *checked.broken}, key=lambda one: (one.offset, one.sequence)))
-        proved = min([checked.proved, *(one.offset for one in own.broken)])
+        # The ledger's chain goes further than a bundle of an earlier moment, of which alone this speaks.
+        anchored = min(checked.anchored, own.sealed)
+        proved = min([checked.proved, own.sealed, *(one.offset for one in own.broken)])
         if not checked.anchored:
             none = "no anchor was given" if not anchors else "none of the anchors stands in the chain that it carries"
             told.append(f"{where}: {none}, so nothing is proved of the ledger's own chain")
@@ -157,11 +160,11 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
             told.append(f"{where}: {checked.later} records, from offset {carried.next} on, were not archived at that time")
         if checked.unproved:
             told.append(f"{where}: {checked.unproved} records are not as they were sealed: redacted, says its maker")
-        found.append((replace(own, anchored=checked.anchored, proved=proved, broken=broken), told))
+        found.append((replace(own, anchored=anchored, proved=proved, broken=broken), told))
     return found
 
 
-def prove(world: World, event_id: str, id_of: Callable[[Record], str]) -> dict[str, Any]:
+def prove(world: World, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:
     """A proof by the chain of the ledger that a bundle was made of; by the bundle's own where it carries none.
     Raises: as `carrying.prove` and `proving.prove`."""
     from ledger.archive import carrying
@@ -169,9 +172,9 @@ def prove(world: World, event_id: str, id_of: Callable[[Record], str]) -> dict[s
 
     archive = opening.archive(world)
     if carrying.carries_any(archive.store):
-        return carrying.prove(archive, event_id, id_of)
+        return carrying.prove(archive, named, id_of)
     world.printer.note("the bundle carries no proofs of the ledger's chain: this one is of its own, which no anchor knows")
-    return by_its_own(archive, event_id, id_of)
+    return by_its_own(archive, named, id_of)
 
 
 def _digest(path: Path) -> str:

@@ -187,10 +187,27 @@ def test_its_records_are_proved_by_the_anchors_of_the_ledger(
     assert last["offset"] >= heads[place].next and "were not archived at that time" in told.stderr
     proof = json.loads(shell.good("audit", "prove", archived["event_id"], "--bundle", str(proved)))
     assert check(proof, heads[place].sha256)
+    at = f"events[{archived['partition']}]@{archived['offset']}"
+    assert json.loads(shell.good("audit", "prove", at, "--bundle", str(proved))) == proof
+    nowhere = shell.run("audit", "prove", "events[0]@999", "--bundle", str(proved))
+    assert nowhere.exit_code == 1 and "No record ledger.events[0]@999 is in the bundle" in nowhere.stderr
     refused = shell.run("audit", "prove", last["event_id"], "--bundle", str(proved))
     assert refused.exit_code == 1 and "was not archived yet" in refused.stderr
     without = shell.run("audit", "verify", "--bundle", str(proved))
     assert without.exit_code == 0 and "no anchor was given, so nothing is proved" in without.stderr
+
+
+def test_a_bundle_of_an_earlier_moment_is_proved_up_to_that_moment(shell: Shell, proved: Path, tmp_path: Path) -> None:
+    """The anchor lies further on, and so says nothing more of it."""
+    first = shell.json("history", "wanted")[0]
+    early = tmp_path / "early.zip"
+    shell.good("audit", "bundle", "--to", str(early), "--reason", "how it began", "--as-of", first["event_id"])
+    told = shell.run("audit", "verify", "--bundle", str(early), "--anchors", str(tmp_path / "anchors"), "-o", "json")
+    assert told.exit_code == 0
+    (row,) = (
+        row for row in json.loads(told.stdout) if (row["topic"], row["partition"]) == ("ledger.events", first["partition"])
+    )
+    assert row["proved"] == row["anchored"] == row["sealed"] == first["offset"] + 1
 
 
 def test_what_was_taken_out_is_named_by_the_proofs_that_were_left(shell: Shell, proved: Path, tmp_path: Path) -> None:
@@ -228,9 +245,7 @@ def test_one_who_made_all_of_the_bundle_anew_around_another_record_is_found(
     assert shell.run("audit", "verify", "--bundle", str(forged)).exit_code == 1, "also without an anchor"
 
 
-def test_what_is_not_whole_by_its_own_chain_is_not_called_proved(
-    shell: Shell, proved: Path, tmp_path: Path
-) -> None:
+def test_what_is_not_whole_by_its_own_chain_is_not_called_proved(shell: Shell, proved: Path, tmp_path: Path) -> None:
     place = "ledger.events", shell.json("history", "wanted")[0]["partition"]
     spoiled = tmp_path / "spoiled.zip"
     with zipfile.ZipFile(proved) as good, zipfile.ZipFile(spoiled, "w") as bad:
