@@ -177,10 +177,13 @@ def submit(
     try:
         with opening.client(world, "submitting") as (client, tell):
             job_id = client.submit(spec, blob, job_id=id_, unique=unique, named=tell)
-            ended = client.wait(job_id) if wait else None
+            again = id_ is not None  # then it may be over since it was first submitted
+            ended = client.wait(job_id, None if wait else 0.0) if wait or again else None
     finally:
         blob.unlink(missing_ok=True)
     _answer_submit(world, job_id, spec, ended)
+    if wait and not (ended and ended.finished):
+        raise typer.Exit(1)
 
 
 @verb
@@ -241,15 +244,13 @@ def _program(word: str) -> str:
 
 def _answer_submit(world: World, job_id: str, spec: JobSubmitted, ended: Ended | None) -> None:
     """The id stands in the last line, whatever else is told."""
-    row = {"job_id": job_id} | ({"state": ended.state, "reason": ended.reason} if ended else {})
+    row = {"job_id": job_id} | ({"state": ended.state, "reason": ended.reason} if ended and ended.state else {})
     if not world.printer.for_people:
         world.printer.one(row, [showing.ID])
     else:
-        state = f"{ended.state}{f': {ended.reason}' if ended.reason else ''}" if ended else "admitted"
+        state = f"{ended.state}{f': {ended.reason}' if ended.reason else ''}" if ended and ended.state else "admitted"
         world.printer.text(f"{spec.namespace}/{spec.name} is {state}")
         world.printer.text(job_id)
-    if ended is not None and not ended.finished:
-        raise typer.Exit(1)
 
 
 def _declare(

@@ -118,6 +118,17 @@ def test_submit_wait(shell, outcome, state, code):
     assert state in told.stdout and "exit code x" in told.stdout
 
 
+def test_who_submits_again_what_is_over_is_told_so(shell):
+    one = ["submit", "--id", "job-1", "--name", "etl", "--restart", "none"]
+    shell.good(*one, "--", "true")
+    assert "etl is admitted" in shell.good(*one, "--", "true")
+    shell.record("job-1", Ended(1, "failed", "agent-a"), AttemptEnded("exit code 3"))
+    shell.step()
+    told = shell.good(*one, "--", "true").splitlines()
+    assert told[0].startswith("default/etl is QUARANTINED: attempt 1 failed: exit code 3") and told[1:] == ["job-1"]
+    assert json.loads(shell.good(*one, "-o", "json", "--", "true"))["state"] == "QUARANTINED"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
