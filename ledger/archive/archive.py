@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ledger.archive import chains, notes, parquet
-from ledger.archive.chains import Chain
+from ledger.archive.chains import Chain, Missing, Named
 from ledger.archive.gone import EXPIRED, Gone
 from ledger.archive.objects import ObjectStore
 from ledger.archive.segments import Leaf, Segment, manifest_name, manifests_prefix, unpack
@@ -132,23 +131,28 @@ class Archive:
             chain = self.chain(*place)
             opened = self._open(chain, manifest)
             if opened is None:
-                raise LedgerError(f"{chain.object_of(manifest).name} is missing.", hint="Run: jobledger audit verify")
-        return opened.records(*place, manifest.first, manifest.next)
+                raise LedgerError(f"{chain.object_of(manifest).name} is missing.", hint=chains.VERIFY)
+        try:
+            return opened.records(*place, manifest.first, manifest.next)
+        except ValueError as error:
+            raise _unreadable(self._chains[place].object_of(manifest).name, error) from error
 
     def leaves(self, manifest: Manifest) -> list[Leaf]:
         """What was sealed, record by record, also of what has expired since. Raises: as `records`."""
         if manifest.is_note:
             return []
         place = manifest.topic, manifest.partition
-        chain = self._chains.get(place) or self.chain(*place)
-        one = chain.joined_of(manifest.sequence) or manifest
-        if (data := chains.read(self.store, one.leaves)) is None:  # it may have been joined since the chain was read
-            one = self.chain(*place).joined_of(manifest.sequence) or manifest
-            data = chains.read(self.store, one.leaves)
-        if data is None or sha256(data).hexdigest() != one.leaves_sha256:
-            wrong = "is missing" if data is None else "is not what was sealed"
-            raise LedgerError(f"{one.leaves} {wrong}.", hint="Run: jobledger audit verify")
-        return [leaf for leaf in unpack(data) if manifest.first <= leaf.offset < manifest.next]
+        named = (self._chains.get(place) or self.chain(*place)).leaves_of(manifest)
+        try:
+            data = chains.read_as(self.store, named)
+        except Missing:  # it may have been joined since the chain was read
+            named = self.chain(*place).leaves_of(manifest)
+            data = chains.read_as(self.store, named)
+        try:
+            leaves = unpack(data)
+        except ValueError as error:
+            raise _unreadable(named.name, error) from error
+        return [leaf for leaf in leaves if manifest.first <= leaf.offset < manifest.next]
 
     def expired(self, topic: str, partition: int) -> list[Gone]:
         """What notes say has expired, in their order, each by namespace."""
@@ -167,26 +171,25 @@ class Archive:
 
     def file(self, file: File) -> bytes:
         """One of them, as it was sealed. Raises: LedgerError if it is not; TemporaryError if it was joined meanwhile."""
-        data = chains.read(self.store, file.name)
-        if data is None and file not in self.files(file.topic, file.partition):
-            raise TemporaryError(f"{file.name} was joined with others meanwhile, or rewritten.", hint="Ask again.")
-        if data is None or sha256(data).hexdigest() != file.sha256:
-            wrong = "is missing" if data is None else "is not what was sealed"
-            raise LedgerError(f"{file.name} {wrong}.", hint="Run: jobledger audit verify")
-        return data
+        try:
+            return chains.read_as(self.store, Named(file.name, file.sha256))
+        except Missing as error:
+            if file in self.files(file.topic, file.partition):
+                raise
+            gone = f"{file.name} was joined with others meanwhile, or rewritten."
+            raise TemporaryError(gone, hint="Ask again.") from error
 
     def _open(self, chain: Chain, manifest: Manifest) -> parquet.Opened | None:
         """None: it is missing. Of what was joined those that follow are most likely asked for next."""
         named = chain.object_of(manifest)
         if self._opened is not None and self._opened[0] == named.sha256:
             return self._opened[1]
-        data = chains.read(self.store, named.name)
-        if data is None:
+        try:
+            opened = parquet.Opened(chains.read_as(self.store, named))
+        except Missing:
             return None
-        if sha256(data).hexdigest() != named.sha256:
-            raise LedgerError(f"{named.name} is not what its manifest, or a note about it, says.",
-                              hint="Run: jobledger audit verify")  # fmt: skip
-        opened = parquet.Opened(data)
+        except ValueError as error:
+            raise _unreadable(named.name, error) from error
         if chain.joined_of(manifest.sequence) is not None:
             self._opened = named.sha256, opened
         return opened
@@ -195,4 +198,8 @@ class Archive:
         try:
             return decode(self.store.read(name) or b"")
         except ValueError as error:
-            raise LedgerError(f"{name} can't be read: {error}", hint="Run: jobledger audit verify") from error
+            raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: ValueError) -> LedgerError:
+    return LedgerError(f"{name} can't be read: {error}", hint=chains.VERIFY)

@@ -25,7 +25,12 @@ from ledger.errors import LedgerError, UsageError
 
 LINES = ".jsonl.gz"
 GAP_MAX = 1_000_000  # manifests that are missing one behind the other
+VERIFY = "Run: jobledger audit verify"
 _TRIES = 3
+
+
+class Missing(LedgerError):
+    """An object is not there: it may have been joined or rewritten since its name was read."""
 
 
 class Named(NamedTuple):
@@ -75,6 +80,11 @@ class Chain:
         """What holds the records that a manifest seals."""
         one = self.joined_of(manifest.sequence)
         return self.now(Named(manifest.records, manifest.records_sha256) if one is None else one.of_records)
+
+    def leaves_of(self, manifest: Manifest) -> Named:
+        """What lists the leaves that a manifest seals."""
+        one = self.joined_of(manifest.sequence) or manifest
+        return Named(one.leaves, one.leaves_sha256)
 
     def now(self, named: Named) -> Named:
         """What is read in the place of an object that a manifest, or the note of a joined run, names."""
@@ -131,7 +141,7 @@ def _load(store: ObjectStore, topic: str, partition: int) -> tuple[Chain, bool]:
         name: data for name in store.names(joined_prefix(topic, partition))
         if name.endswith(LINES) and (data := store.read(name)) is not None
     }  # fmt: skip
-    inside = {name: _unpacked(data) for name, data in listings.items()}
+    inside = {name: unpacked(data) for name, data in listings.items()}
     said, rewritten = _said(store, [*singles.values(), *(one for manifests in inside.values() for one in manifests)])
     fitting = {
         note: one for note, one in said.items()
@@ -221,6 +231,16 @@ def read(store: ObjectStore, name: str) -> bytes | None:
         return None
 
 
+def read_as(store: ObjectStore, named: Named) -> bytes:
+    """An object as it was sealed. Raises: Missing. LedgerError: it is something else."""
+    data = read(store, named.name)
+    if data is None:
+        raise Missing(f"{named.name} is missing.", hint=VERIFY)
+    if sha256(data).hexdigest() != named.sha256:
+        raise LedgerError(f"{named.name} is not what was sealed.", hint=VERIFY)
+    return data
+
+
 def _decoded(data: bytes | None) -> Manifest | None:
     try:
         return decode(data or b"")
@@ -228,7 +248,8 @@ def _decoded(data: bytes | None) -> Manifest | None:
         return None
 
 
-def _unpacked(data: bytes) -> list[Manifest | None]:
+def unpacked(data: bytes) -> list[Manifest | None]:
+    """What `lines_of` packed; None: a line that is no manifest; [] if it can't be unpacked."""
     try:
         return [_decoded(line) for line in gzip.decompress(data).splitlines()]
     except (OSError, EOFError, zlib.error):

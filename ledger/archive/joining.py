@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 
 from ledger import failpoints
 from ledger.archive import chains, notes, parquet
 from ledger.archive.archive import Archive, Overtaken
-from ledger.archive.chains import Chain, Joined
+from ledger.archive.chains import Chain, Joined, Named
 from ledger.archive.gone import with_stubs
 from ledger.archive.segments import leaves_of, manifest_name, manifests_prefix, pack, store_object
+from ledger.archive.verifying import broken_in
 from ledger.core import merkle
 from ledger.core.chain import Manifest
 from ledger.errors import LedgerError
@@ -122,11 +122,8 @@ class _Partition:
             if manifest.is_note:
                 notes.read_note(store, manifest)
                 continue
-            name, digest = chain.object_of(manifest)
-            data = chains.read(store, name)
-            if data is None or sha256(data).hexdigest() != digest:
-                raise LedgerError(f"{name} is not what its manifest, or a note about it, says.",
-                                  hint="Run: jobledger audit verify")  # fmt: skip
+            named = chain.object_of(manifest)
+            data = chains.read_as(store, named)
             try:
                 own = leaves_of(parquet.read(data, topic, partition))
                 if len(own) != manifest.count:
@@ -134,19 +131,19 @@ class _Partition:
             except ValueError:
                 own = []
             if merkle.root([leaf.hash for leaf in own]).hex() != manifest.root:
-                raise LedgerError(f"{name} holds other records than were sealed.", hint="Run: jobledger audit verify")
+                raise LedgerError(f"{named.name} holds other records than were sealed.", hint=chains.VERIFY)
             tables.append(data)
             leaves.append(pack(own))
         day, last = _day(run), run[-1]
         stem = f"{chains.joined_prefix(*self._place)}{day}/{run[0].sequence:012}-{last.sequence:012}"
         wanted = {chains.LINES: chains.lines_of(run), ".parquet": parquet.join(tables), ".leaves": b"".join(leaves)}
-        named = {}
+        made = {}
         for suffix, data in wanted.items():
-            named[suffix] = store_object(store, stem, last.sha256, suffix, data, data.__eq__)
-            if store.read(named[suffix][0]) != data:
-                raise LedgerError(f"{named[suffix][0]} does not come back as it was stored.")
+            made[suffix] = store_object(store, stem, suffix, data)
+            if store.read(made[suffix][0]) != data:
+                raise LedgerError(f"{made[suffix][0]} does not come back as it was stored.")
         return Joined(
-            run[0].sequence, last.sequence, day, last.sha256, *named[chains.LINES], *named[".parquet"], *named[".leaves"]
+            run[0].sequence, last.sequence, day, last.sha256, *made[chains.LINES], *made[".parquet"], *made[".leaves"]
         )
 
     def _clear(self, chain: Chain) -> list[tuple[Joined, int]]:
@@ -166,7 +163,7 @@ class _Partition:
             singles = [manifest_name(topic, partition, m.sequence) for m in run]
             gone = [name for name in (*objects, *singles) if name in lying]
             if gone:
-                self._must_be_sound(one, chain)
+                self._must_be_sound(one, chain, run)
             for name in gone:
                 store.delete(name)
                 failpoints.hit("compact.deleted")
@@ -174,13 +171,15 @@ class _Partition:
                 found.append((one, len(gone)))
         return found
 
-    def _must_be_sound(self, one: Joined, chain: Chain) -> None:
-        """Raises: LedgerError: what took the place of what is to be dropped is not what it was."""
-        for name, digest in (chain.now(one.of_records), (one.leaves, one.leaves_sha256)):
-            data = chains.read(self._archive.store, name)
-            if data is None or sha256(data).hexdigest() != digest:
-                raise LedgerError(f"{name} is missing, or not what the note about it says.",
-                                  hint="What it was made of is still there. Run: jobledger audit verify")  # fmt: skip
+    def _must_be_sound(self, one: Joined, chain: Chain, run: Sequence[Manifest]) -> None:
+        """Raises: LedgerError: what took the place of what is to be dropped does not hold what that holds. A note that says
+        so may be anybody's."""
+        lines = chains.unpacked(chains.read_as(self._archive.store, Named(one.manifests, one.manifests_sha256)))
+        wrong = next(iter(broken_in(self._archive.store, chain, one, run)), None)
+        if lines != run or wrong is not None:
+            what = "it does not list what it was made of" if wrong is None else f"offset {wrong.offset}: {wrong.reason}"
+            raise LedgerError(f"{one.manifests}: {what}.",
+                              hint=f"What it was made of is still there. {chains.VERIFY}")  # fmt: skip
 
 
 def _runs(chain: Chain, over_ms: float) -> Iterator[list[Manifest]]:

@@ -81,6 +81,8 @@ class Opened:
         names = table.schema.names
         if names not in (_RAW, [*_RAW, _HASH]) or any(table.schema.field(n).type != SCHEMA.field(n).type for n in names):
             raise ValueError("other columns than those of an archive")
+        if table.column("offset").null_count or table.column("timestamp").null_count:
+            raise ValueError("a record without an offset or a time")
         self._columns = [table.column(name) for name in names]
         self._columns[1] = self._columns[1].cast(pa.int64())
         self._offsets: list[int] = self._columns[0].to_pylist()
@@ -145,6 +147,14 @@ def join(files: Sequence[bytes]) -> bytes:
     return bytes(sink.getvalue())
 
 
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two files have the same rows, in all columns."""
+    try:
+        return one == other or pq.read_table(pa.BufferReader(one)).equals(pq.read_table(pa.BufferReader(other)))
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def rewrite(data: bytes, gone: Collection[int], redacted: Collection[int]) -> bytes:
     """The same rows without those at the offsets that are gone, and without the values of those that are redacted: nothing
     that was read out of them is left, but for their hash. The same file and offsets give the same bytes."""
@@ -174,6 +184,8 @@ def _record(
     topic: str, partition: int, offset: int, at_ms: int, key: Any, value: Any, headers: Any, hashed: bytes | None = None
 ) -> MemoryRecord:
     pairs = tuple((header["name"], header["value"]) for header in headers or ())
+    if any(name is None for name, _ in pairs):
+        raise ValueError("a header without a name")
     if hashed is not None and value is None:
         return RedactedRecord(topic, partition, offset, key, stand_in(hashed), pairs, at_ms, hashed)
     return MemoryRecord(topic, partition, offset, key, value, pairs, at_ms)

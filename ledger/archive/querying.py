@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledger.archive import views
+from ledger.archive import chains, views
 from ledger.archive.archive import Archive, File
 from ledger.archive.gone import expired_of
 from ledger.archive.parquet import SCHEMA
@@ -125,8 +125,11 @@ def opened(archive: Archive, topics: Topics, sure_from_s: Sure, expired: Gone | 
         with duckdb.connect(":memory:", config=_CLOSED) as database:
             names = (topics.events, topics.recovery)
             made = views.all_of(str(folder / "events"), str(folder / "recovery"), _utc(sure_s), names)
-            for statement in (*_begun(folder), _SEALED, _EXPIRED, _EXPIRED_JOBS, *made):
-                database.execute(statement)
+            try:
+                for statement in (*_begun(folder), _SEALED, _EXPIRED, _EXPIRED_JOBS, *made):
+                    database.execute(statement)
+            except duckdb.Error as error:
+                raise LedgerError(f"DuckDB can't read what was archived: {error}", hint=chains.VERIFY) from error
             for one in sealed:
                 told = [one.topic, one.partition, one.records, one.next, _utc(one.until_s), _utc(one.sure_from_s)]
                 database.execute("INSERT INTO sealed VALUES (?, ?, ?, ?, ?, ?)", told)

@@ -26,7 +26,6 @@ from ledger.left_out import Taken
 
 RANGES_MAX = 50_000  # in one note; what is beyond gets a note of its own
 _TRIES = 100
-_VERIFY = "Run: jobledger audit verify"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +124,14 @@ def _needless(archive: Archive, chain: Chain, topic: str, partition: int) -> Ite
     store = archive.store
     lying = [name for kind in ("records", "joined", "rewritten", "snapshots")
              for name in store.names(f"{kind}/{topic}/{partition}/") if name.endswith(".parquet")]  # fmt: skip
-    named = {one.now.name for one in _objects(chain)}
+    named = {one.now.name: one for one in _objects(chain)}
     for name in lying:
         if name in named:
             continue
         now = chain.replaced.get(name)
         if now is not None and now.name in named:
-            _must_be_sound(archive, now)
+            one = named[now.name]  # by the word of a note, which may be anybody's
+            _must_hold(one, _sealed(archive, one), (topic, partition), chains.read_as(archive.store, one.now), chain, ())
             yield name
         elif _holds_what_is_gone(archive, name, chain, topic, partition):
             yield name
@@ -143,14 +143,13 @@ def _objects(chain: Chain) -> Iterator[_Object]:
     leaves: dict[Named, Named] = {}
     for sequence, manifest in enumerate(chain.manifests):
         if manifest is None:
-            raise LedgerError(f"Manifest {sequence} is missing or can't be read.", hint=_VERIFY)
+            raise LedgerError(f"Manifest {sequence} is missing or can't be read.", hint=chains.VERIFY)
         if manifest.is_note:
             continue
         joined = chain.joined_of(sequence)
         base = Named(manifest.records, manifest.records_sha256) if joined is None else joined.of_records
         bases.setdefault(base, []).append(manifest)
-        one = joined or manifest
-        leaves[base] = Named(one.leaves, one.leaves_sha256)
+        leaves[base] = chain.leaves_of(manifest)
     for base, manifests in bases.items():
         yield _Object(base, chain.now(base), leaves[base], tuple(manifests))
 
@@ -169,13 +168,7 @@ def _due(one: _Object, chain: Chain, wanted: Wanted) -> Wanted:
 
 def _made(archive: Archive, place: tuple[str, int], one: _Object, chain: Chain, due: Sequence[Wanted]) -> Rewritten:
     """Stores the object without them, and reads it back. Raises: LedgerError if what is there is not as it was sealed."""
-    data = chains.read(archive.store, one.now.name)
-    listed = chains.read(archive.store, one.leaves.name)
-    for named, found in ((one.now, data), (one.leaves, listed)):
-        if found is None or sha256(found).hexdigest() != named.sha256:
-            raise LedgerError(f"{named.name} is missing, or not what was sealed.", hint=_VERIFY)
-    assert data is not None and listed is not None
-    sealed = unpack(listed)
+    data, sealed = chains.read_as(archive.store, one.now), _sealed(archive, one)
     gone = tuple(
         Gone(
             each.why, ranges(there, offsets), len(there), each.namespace, each.until_ms, each.below, each.reason, each.jobs
@@ -208,14 +201,15 @@ def _must_hold(
     for manifest in one.manifests:
         own = [leaf.hash for leaf in leaves if manifest.first <= leaf.offset < manifest.next]
         if merkle.root(own).hex() != manifest.root:
-            raise LedgerError(f"{one.now.name} holds other records than were sealed.", hint=_VERIFY)
+            raise LedgerError(f"{one.now.name} holds other records than were sealed.", hint=chains.VERIFY)
 
 
-def _must_be_sound(archive: Archive, named: Named) -> None:
-    data = chains.read(archive.store, named.name)
-    if data is None or (named.sha256 and sha256(data).hexdigest() != named.sha256):
-        raise LedgerError(f"{named.name} is missing, or not what the note about it says.",
-                          hint=f"What it was made of is still there. {_VERIFY}")  # fmt: skip
+def _sealed(archive: Archive, one: _Object) -> list[Leaf]:
+    """Raises: LedgerError."""
+    try:
+        return unpack(chains.read_as(archive.store, one.leaves))
+    except ValueError as error:
+        raise LedgerError(f"{one.leaves.name} can't be read: {error}", hint=chains.VERIFY) from error
 
 
 def _holds_what_is_gone(archive: Archive, name: str, chain: Chain, topic: str, partition: int) -> bool:

@@ -73,22 +73,15 @@ def store_segment(
     store: ObjectStore, first: int, records: Sequence[Record], decoded: Callable[[Record], Decoded]
 ) -> Segment:
     """Stores records (some, of one partition, in offset order) as what lies from `first` on. Repeated, it stores nothing
-    twice: what is there and holds the same records is taken as it is."""
+    twice: what is there and holds the same, in all columns, is taken as it is."""
     topic, partition, next_ = records[0].topic(), records[0].partition(), records[-1].offset() + 1
     leaves = leaves_of(records)
     root = merkle.root([leaf.hash for leaf in leaves]).hex()
     times = [record.timestamp()[1] for record in records]
     where = f"{topic}/{partition}/{first:019}-{next_:019}"
-
-    def same(found: bytes) -> bool:
-        try:
-            return leaves_of(parquet.read(found, topic, partition)) == leaves
-        except ValueError:
-            return False
-
     in_file, in_list = parquet.encode(records, decoded), pack(leaves)
-    records_name, records_sha256 = store_object(store, f"records/{where}", root, ".parquet", in_file, same)
-    leaves_name, leaves_sha256 = store_object(store, f"leaves/{where}", root, ".leaves", in_list, in_list.__eq__)
+    records_name, records_sha256 = store_object(store, f"records/{where}", ".parquet", in_file, parquet.same)
+    leaves_name, leaves_sha256 = store_object(store, f"leaves/{where}", ".leaves", in_list)
     return Segment(
         first, next_, len(records), root, min(times), max(times), records_name, records_sha256, leaves_name,
         leaves_sha256,
@@ -96,14 +89,15 @@ def store_segment(
 
 
 def store_object(
-    store: ObjectStore, stem: str, root: str, suffix: str, data: bytes, same: Callable[[bytes], bool]
+    store: ObjectStore, stem: str, suffix: str, data: bytes, same: Callable[[bytes, bytes], bool] = bytes.__eq__
 ) -> tuple[str, str]:
-    """Name and digest of an object that holds the data. One of that name that holds something else, as a disk may do, is
-    left as it is: evidence. Then the name tells the root besides."""
-    for name in (stem + suffix, f"{stem}.{root[:16]}{suffix}"):
+    """Name and digest of an object that holds the data. One of that name that holds something else, by a disk or by
+    somebody, is left as it is: evidence. Then the name tells the digest besides."""
+    digest = sha256(data).hexdigest()
+    for name in (stem + suffix, f"{stem}.{digest[:16]}{suffix}"):
         if store.create(name, data):
-            return name, sha256(data).hexdigest()
-        if (found := store.read(name)) is not None and same(found):
+            return name, digest
+        if (found := store.read(name)) is not None and same(found, data):
             return name, sha256(found).hexdigest()
     raise LedgerError(f"{name} holds something else than it should, and so does {stem}{suffix}.",
                       hint="Something else writes into this archive, or its disk is damaged.")  # fmt: skip

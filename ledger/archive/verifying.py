@@ -106,7 +106,7 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
     ]
     for joined in chain.joined:
         run = [manifest for manifest in sealed if joined.covers(manifest.sequence)]
-        altered += _joined(store, chain, joined, run)
+        altered += broken_in(store, chain, joined, run)
     # What hangs on a manifest that does not hold is proved by nobody, unless an anchor lies below it.
     holding = min((one.sequence for one in links), default=there)
     # How far an anchor reaches is the word of its manifest, whose hash it names.
@@ -177,7 +177,7 @@ def _note(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.records} is missing or was altered")
 
 
-def _joined(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Manifest]) -> Iterator[Broken]:
+def broken_in(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Manifest]) -> Iterator[Broken]:
     """What of the objects of a joined run is not as its manifests seal it. run: those manifests that can be read."""
     segments = [manifest for manifest in run if not manifest.is_note]
     for manifest in run:
@@ -199,6 +199,8 @@ def _joined(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Mani
             records = opened.records(topic, partition, manifest.first, manifest.next)
             own = None if sealed is None else [leaf for leaf in sealed if manifest.first <= leaf.offset < manifest.next]
             wrong = _first_wrong(chain, manifest, records, own, name)
+            if wrong is None and own is not None and _root(own) != manifest.root:
+                wrong = Broken(manifest.sequence, manifest.first, f"{joined.leaves} does not list what was sealed")
             found += [] if wrong is None else [wrong]
     except ValueError as error:
         why = "is missing" if data is None else f"can't be read: {error}"
@@ -250,7 +252,10 @@ def _departs(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] |
 
 
 def _trusted(listed: bytes | None, digest: str) -> list[Leaf] | None:
-    return unpack(listed) if listed is not None and sha256(listed).hexdigest() == digest else None
+    try:
+        return unpack(listed) if listed is not None and sha256(listed).hexdigest() == digest else None
+    except ValueError:  # as whoever sealed it may have wanted
+        return None
 
 
 def _root(leaves: Sequence[Leaf]) -> str:

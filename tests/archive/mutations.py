@@ -9,6 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ledger.archive import parquet
 from ledger.archive.archive import Archive
 from ledger.archive.segments import leaves_of, pack
@@ -27,6 +30,20 @@ def flipped(drawn: random.Random, data: bytes) -> bytes:
     found = bytearray(data)
     found[drawn.randrange(len(found))] ^= 1 << drawn.randrange(8)
     return bytes(found)
+
+
+NAMELESS = {"name": None, "value": b"x"}  # a header
+
+
+def with_cell(data: bytes, column: str, row: int, value: object) -> bytes:
+    """A Parquet file with one cell of it changed."""
+    table = pq.read_table(pa.BufferReader(data))
+    cells, kind = table.column(column).to_pylist(), table.schema.field(column).type
+    cells[row] = value
+    sink = pa.BufferOutputStream()
+    at = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(at, pa.field(column, kind), pa.array(cells, kind)), sink)
+    return bytes(sink.getvalue())
 
 
 def spoiled(drawn: random.Random, objects: Objects, name: str) -> Iterator[tuple[str, Objects]]:
@@ -111,6 +128,21 @@ def swap_two_records(drawn: random.Random, archive: Archive, objects: Objects) -
     return _rewrite(drawn, archive, objects, swap)
 
 
+def alter_a_column(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
+    """What is read out of a record, beside its own bytes."""
+    manifest = _one(drawn, archive)
+    objects[manifest.records] = with_cell(objects[manifest.records], "actor", drawn.randrange(manifest.count), "somebody")
+    return manifest.partition, manifest.first
+
+
+def empty_a_cell(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
+    """No archiver writes such a file: nothing that is read of it may be taken for granted."""
+    manifest = _one(drawn, archive)
+    column, empty = drawn.choice([("offset", None), ("timestamp", None), ("headers", [None]), ("headers", [NAMELESS])])
+    objects[manifest.records] = with_cell(objects[manifest.records], column, drawn.randrange(manifest.count), empty)
+    return manifest.partition, manifest.first
+
+
 def alter_a_manifest(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
     """Well done: canonical, and with a root that fits objects which were rewritten likewise."""
     manifest = _one(drawn, archive)
@@ -136,7 +168,8 @@ def cut_off_the_end(drawn: random.Random, archive: Archive, objects: Objects) ->
 
 MUTATIONS: tuple[Mutation, ...] = (
     flip_a_bit, drop_an_object, swap_two_objects, put_one_object_in_place_of_another, alter_a_record, drop_a_record,
-    repeat_a_record, insert_a_record, swap_two_records, alter_a_manifest, drop_a_manifest, cut_off_the_end,
+    repeat_a_record, insert_a_record, swap_two_records, alter_a_column, empty_a_cell, alter_a_manifest, drop_a_manifest,
+    cut_off_the_end,
 )  # fmt: skip
 
 

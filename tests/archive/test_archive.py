@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,11 +15,13 @@ from ledger.adapters import avro
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive import parquet
 from ledger.archive.archive import Archive, Overtaken
-from ledger.archive.segments import runs, store_segment
+from ledger.archive.segments import manifest_name, runs, store_segment
+from ledger.archive.verifying import verify
 from ledger.core.chain import Head
 from ledger.errors import LedgerError
 from ledger.ports import MemoryRecord
 from tests.archive.given import SPEC, TOPIC, TOPIC_ID, an_archive, read_out, records, sealed
+from tests.archive.mutations import NAMELESS, with_cell
 
 
 def test_what_was_sealed_is_read_in_order() -> None:
@@ -68,6 +73,46 @@ def test_an_object_that_a_disk_has_damaged_is_left_and_passed_by() -> None:
     assert again.records != segment.records
     archive.seal(Head(TOPIC, 0), TOPIC_ID, again)
     assert list(archive.records(TOPIC, 0)) == found
+
+
+@pytest.mark.parametrize("forged", [
+    lambda data, found: with_cell(data, "actor", 2, "somebody"),
+    lambda data, found: parquet.rewrite(data, (), {one.offset() for one in found}),
+    lambda data, found: parquet.encode(found[:-1], read_out),
+], ids=["a column", "values redacted", "a record removed"])  # fmt: skip
+def test_what_somebody_has_put_where_an_object_belongs_is_not_sealed(forged: Callable[..., bytes]) -> None:
+    """Its leaves may be those of the records, and what is read beside them not."""
+    archive, found = Archive(MemoryObjects()), records(5)
+    honest = parquet.encode(found, read_out)
+    name = f"records/{TOPIC}/0/{0:019}-{found[-1].offset() + 1:019}.parquet"
+    archive.store.create(name, forged(honest, found))
+    archive.seal(Head(TOPIC, 0), TOPIC_ID, store_segment(archive.store, 0, found, read_out))
+    assert [archive.file(one) for one in archive.files(TOPIC, 0)] == [honest]
+    assert verify(archive, [archive.head(TOPIC, 0)])[0].strays == (name,)
+
+
+def test_a_file_with_the_same_rows_is_taken_as_it_is() -> None:
+    """Another version of the library that writes it packs otherwise."""
+    archive, found = Archive(MemoryObjects()), records(5)
+    segment = store_segment(archive.store, 0, found, read_out)
+    other = with_cell(archive.store.stored[segment.records], "actor", 0, None)  # as it was, written anew
+    assert other != archive.store.stored[segment.records]
+    archive.store.stored[segment.records] = other
+    again = store_segment(archive.store, 0, found, read_out)
+    assert (again.records, again.records_sha256) == (segment.records, sha256(other).hexdigest())
+
+
+@pytest.mark.parametrize(("column", "empty"), [("offset", None), ("headers", [NAMELESS])])
+def test_a_file_without_what_every_record_has_is_refused(column: str, empty: object) -> None:
+    archive, store, _ = an_archive()
+    one = next(archive.manifests(TOPIC, 0))
+    data = with_cell(store.stored[one.records], column, 0, empty)
+    with pytest.raises(ValueError, match="without"):
+        parquet.read(data, TOPIC, 0)
+    bad = replace(one, records_sha256=sha256(data).hexdigest())
+    store.stored[one.records], store.stored[manifest_name(TOPIC, 0, 0)] = data, bad.encode()
+    with pytest.raises(LedgerError, match="can't be read"):
+        list(Archive(store).records(TOPIC, 0))
 
 
 def test_a_topic_made_anew_is_not_sealed_upon_the_old_one() -> None:

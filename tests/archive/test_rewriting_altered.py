@@ -16,7 +16,7 @@ from ledger.archive.archive import Archive
 from ledger.archive.gone import EXPIRED, REDACTED, Gone, Rewritten, body_of
 from ledger.archive.notes import REWRITTEN
 from ledger.archive.redacted import RedactedRecord
-from ledger.archive.rewriting import Wanted
+from ledger.archive.rewriting import Wanted, rewrite
 from ledger.archive.segments import pack
 from ledger.archive.verifying import verify
 from ledger.errors import LedgerError
@@ -134,6 +134,19 @@ def test_what_was_damaged_between_rewriting_and_clearing_keeps_what_it_was_made_
         failpoints.arm("")
     one = archive.chain(TOPIC, 0).rewritten[0]
     store.stored[one.object] = b"damaged"
-    with pytest.raises(LedgerError, match="is missing, or not what"):
+    with pytest.raises(LedgerError, match="is not what was sealed"):
         take_out(archive)
     assert one.records in store.stored
+
+
+def test_what_a_note_of_anybody_names_takes_the_place_of_nothing() -> None:
+    """Who may only create lets nobody else delete."""
+    archive, store, _ = an_archive()
+    one = next(archive.manifests(TOPIC, 0))
+    store.create(f"rewritten/{TOPIC}/0/x.parquet", b"garbage")
+    whole = dict(store.stored)
+    said = Rewritten(one.records, f"rewritten/{TOPIC}/0/x.parquet", sha256(b"garbage").hexdigest(), (), "", "", -1)
+    archive.note(archive.head(TOPIC, 0), REWRITTEN, body_of([said], BY, AT))
+    with pytest.raises(LedgerError, match="holds other records than were sealed"):
+        rewrite(Archive(store), TOPIC, 0, [], BY, AT)
+    assert whole.items() <= store.stored.items()

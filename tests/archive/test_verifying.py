@@ -18,6 +18,7 @@ from ledger.archive.segments import manifest_name, store_segment
 from ledger.archive.verifying import verify
 from ledger.core import merkle
 from ledger.core.chain import NOTE, Head, head_of
+from ledger.errors import LedgerError
 from tests.archive.given import TOPIC, an_archive, read_out, records, sealed
 from tests.archive.mutations import MUTATIONS, Mutation, cut_off_the_end
 
@@ -43,9 +44,24 @@ def test_what_was_sealed_after_the_anchor_is_consistent_but_not_proved() -> None
     assert (first.proved, first.sealed, first.broken) == (heads[0].next, later.next, ())
 
 
+def test_leaves_that_are_cut_are_broken_also_where_their_digest_fits() -> None:
+    archive, store, heads = an_archive()
+    last = list(archive.manifests(TOPIC, 0))[-1]
+    store.stored["leaves/cut"], data = b"cut", store.stored[last.records]
+    bad = replace(
+        last, sequence=last.sequence + 1, previous=last.sha256, first=last.next, next=last.next + 1, count=1, missing=0,
+        records_sha256=sha256(data).hexdigest(), leaves="leaves/cut", leaves_sha256=sha256(b"cut").hexdigest(),
+    )  # fmt: skip
+    store.stored[manifest_name(TOPIC, 0, bad.sequence)] = bad.encode()
+    (found,) = verify(Archive(store), heads)[0].broken
+    assert (found.sequence, found.offset) == (bad.sequence, bad.first)
+    with pytest.raises(LedgerError, match="leaves/cut can't be read"):
+        Archive(store).leaves(bad)
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_every_mutation_is_found_and_named(mutation: Mutation) -> None:
-    """REPETITIONS=100 makes it 1200 of them. The seed of the round that fails is in the message."""
+    """REPETITIONS=100 makes it 1400 of them. The seed of the round that fails is in the message."""
     archive, store, heads = an_archive()
     whole = dict(store.stored)
     for seed in range(ROUNDS):
