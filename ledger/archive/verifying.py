@@ -162,13 +162,16 @@ def _segment(store: ObjectStore, chain: Chain, manifest: Manifest) -> Iterator[B
         why = "is missing" if data is None else f"can't be read: {error}"
         yield Broken(manifest.sequence, manifest.first, f"{name} {why}")
         return
-    wrong = _first_wrong(chain, manifest, records, _trusted(listed, manifest.leaves_sha256), name)
+    sealed = _trusted(listed, manifest.leaves_sha256)
+    wrong = _first_wrong(chain, manifest, records, sealed, name)
     if wrong is not None:
         yield wrong
     elif altered:
         yield Broken(manifest.sequence, manifest.first, f"{name} was altered, beside its records")
-    if listed is None or sha256(listed).hexdigest() != manifest.leaves_sha256:
+    if sealed is None:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} is missing or was altered")
+    elif wrong is None and _root(sealed) != manifest.root:
+        yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} does not list what was sealed")
 
 
 def _note(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:

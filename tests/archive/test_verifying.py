@@ -44,17 +44,22 @@ def test_what_was_sealed_after_the_anchor_is_consistent_but_not_proved() -> None
     assert (first.proved, first.sealed, first.broken) == (heads[0].next, later.next, ())
 
 
-def test_leaves_that_are_cut_are_broken_also_where_their_digest_fits() -> None:
+@pytest.mark.parametrize("data", [b"cut", b"", b"0" * 40])
+def test_leaves_are_looked_into_also_where_their_digest_fits(data: bytes) -> None:
     archive, store, heads = an_archive()
+    later = sealed(archive, records(5, begin=heads[0].next))[-1]
     last = list(archive.manifests(TOPIC, 0))[-1]
-    store.stored["leaves/cut"], data = b"cut", store.stored[last.records]
-    bad = replace(
-        last, sequence=last.sequence + 1, previous=last.sha256, first=last.next, next=last.next + 1, count=1, missing=0,
-        records_sha256=sha256(data).hexdigest(), leaves="leaves/cut", leaves_sha256=sha256(b"cut").hexdigest(),
-    )  # fmt: skip
-    store.stored[manifest_name(TOPIC, 0, bad.sequence)] = bad.encode()
+    bad = replace(last, leaves="leaves/x", leaves_sha256=sha256(data).hexdigest())
+    store.stored[bad.leaves], store.stored[manifest_name(TOPIC, 0, bad.sequence)] = data, bad.encode()
     (found,) = verify(Archive(store), heads)[0].broken
-    assert (found.sequence, found.offset) == (bad.sequence, bad.first)
+    assert (found.sequence, found.offset, found.reason[:8]) == (later.sequence, heads[0].next, "leaves/x")
+
+
+def test_leaves_that_are_cut_are_refused() -> None:
+    archive, store, _ = an_archive()
+    one = next(archive.manifests(TOPIC, 0))
+    store.stored["leaves/cut"] = b"cut"
+    bad = replace(one, leaves="leaves/cut", leaves_sha256=sha256(b"cut").hexdigest())
     with pytest.raises(LedgerError, match="leaves/cut can't be read"):
         Archive(store).leaves(bad)
 
