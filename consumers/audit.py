@@ -42,7 +42,8 @@ class Audit:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.rules = settings, Rules(settings.rules)
         self.places: dict[int, int] = {}  # partition -> offset that was judged last
-        self.rejected: dict[str, str] = {}
+        # How many; how many of them nobody has accepted; of some of these, place -> why.
+        self.rejected, self.unseen, self.shown = 0, 0, dict[str, str]()
         self.found: dict[str, int] = {}
         self.busy, self.quiet, self.caught_up = False, 0, False
         # A group of its own for each process: one that was killed would keep its partitions for a minute. Groups without a
@@ -112,7 +113,11 @@ class Audit:
         """The record as it is: its value, and its headers behind those that say where it was and what is wrong with it. Of
         one that is larger than the ledger takes by default, what has room, and its digest."""
         place = f"{message.topic}[{message.partition}]@{message.offset}"
-        self.rejected[place] = why
+        self.rejected += 1
+        if place not in self.settings.accepted:
+            self.unseen += 1
+            if len(self.shown) < REJECTS_SHOWN:
+                self.shown[place] = why
         said = {
             "audit_topic": message.topic, "audit_partition": str(message.partition), "audit_offset": str(message.offset),
             "audit_time_ms": str(round(message.timestamp * 1000)), "audit_error": why,
@@ -149,12 +154,11 @@ class Audit:
 
     def problems(self) -> list[str]:
         """Why it is not ready; [] if it is."""
-        unseen = [place for place in self.rejected if place not in self.settings.accepted]
         found = [] if self.caught_up else ["not everything has been read yet"]
-        if unseen:
-            shown = "; ".join(f"{place}: {self.rejected[place]}" for place in unseen[:REJECTS_SHOWN])
+        if self.unseen:
+            shown = "; ".join(f"{place}: {why}" for place, why in self.shown.items())
             found.append(
-                f"{len(unseen)} records could not be read: {shown}. They are in {self.settings.rejects}: find out who "
+                f"{self.unseen} records could not be read: {shown}. They are in {self.settings.rejects}: find out who "
                 f"wrote them, then put their places into AUDIT_ACCEPTED and start again"
             )
         return found
@@ -163,7 +167,7 @@ class Audit:
         """For people: what was judged and found, and what the rules could not remember."""
         return {
             "judged": {str(p): offset for p, offset in self.places.items()}, "found": self.found,
-            "rejected": len(self.rejected), "forgotten": dict(self.rules.forgotten),
+            "rejected": self.rejected, "forgotten": dict(self.rules.forgotten),
         }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
@@ -25,6 +25,9 @@ from consumers.memory import Table, digest
 #: Runs of missing numbers that are kept for one source in one partition; older ones are not waited for any more.
 GAPS_MAX = 100
 _SHOWN_CHARS = 200
+#: The key of a tombstone that says nothing, and has no headers. All others of the ledger's own keys are judged: a claim
+#: says who leads.
+_NOOP = "~noop"
 
 #: Rule -> what it finds.
 RULES: Mapping[str, str] = {
@@ -92,13 +95,13 @@ class Finding:
 
 @dataclass(slots=True)
 class _Run:
-    """Numbers from first to last that have not come. before_s: append time of the record before them, None: unknown."""
+    """Numbers from first to last that have not come. before_s: append time of the record before them, None: unknown.
+    shown_by: the record that shows it, as `_kept` leaves it; None: settled, they had time enough to come."""
 
     first: int
     last: int
     before_s: float | None
-    shown_by: Seen
-    settled: bool = False
+    shown_by: Seen | None
 
 
 @dataclass(slots=True)
@@ -127,7 +130,8 @@ class Rules:
         self._partitions: dict[int, _Partition] = {}
         self._ids: Table[bytes, bytes] = Table("event ids", limit, forgotten)
         self._lines: Table[tuple[bytes, int], _Line] = Table("sources", limit, forgotten)
-        self._retired: Table[bytes, str] = Table("retired jobs", limit, forgotten)
+        # Job -> key -> place of its results: there may be two, and one of them may expire alone.
+        self._retired: Table[bytes, dict[bytes, str]] = Table("retired jobs", limit, forgotten)
         self._attempts: Table[bytes, list[tuple[int, float]]] = Table("attempts", limit, forgotten)
         self._waiting: Table[tuple[bytes, int], _Line] = Table("gaps", limit, forgotten)  # for a number that is missing
 
@@ -144,7 +148,7 @@ class Rules:
             self._partitions[seen.partition] = known = _Partition(seen.offset, begin_s)
         known.offset = seen.offset
         found = list(self._settle(seen.time_s, now_s, seen.partition))
-        if not seen.key.job:
+        if seen.key.register == _NOOP:
             return found + list(self._number(seen, known, now_s))
         if seen.event:
             before, content = self._ids.get(digest(seen.event)), digest(seen.raw_key, seen.value)
@@ -183,13 +187,15 @@ class Rules:
 
     def _result(self, seen: Seen) -> Iterator[Finding]:
         job = digest(seen.key.job)
+        places = self._retired.get(job) or {}
         if seen.key.register == "result":
-            if seen.value is None:
+            result = digest(seen.raw_key)
+            if seen.value is not None and result not in places:
+                self._retired.put(job, {**places, result: seen.place})
+            elif seen.value is None and places.pop(result, None) is not None and not places:
                 self._retired.drop(job)
-            elif self._retired.get(job) is None:
-                self._retired.put(job, seen.place)
-        elif seen.value is not None and (place := self._retired.get(job)) is not None:
-            yield _finding(seen, "result", f"{seen.key.register} of a job whose result is at {place}")
+        elif seen.value is not None and places:
+            yield _finding(seen, "result", f"{seen.key.register} of a job whose result is at {next(iter(places.values()))}")
 
     def _reason(self, seen: Seen) -> Iterator[Finding]:
         if seen.key.register == "intent" and seen.fields is not None and not str(seen.fields.get("reason", "")).strip():
@@ -221,7 +227,7 @@ class Rules:
             line = _Line(high_s=None if self.forgotten["sources"] else partition.begin_s)
         if number > line.high:
             if number > line.high + 1:
-                line.runs.append(_Run(line.high + 1, number - 1, line.high_s, seen))
+                line.runs.append(_Run(line.high + 1, number - 1, line.high_s, _kept(seen)))
             line.high, line.high_s = number, seen.time_s
         elif number > line.floor and not _fill(line, number):
             detail = f"{source} {number}"
@@ -229,10 +235,10 @@ class Rules:
         if len(line.runs) > GAPS_MAX:
             oldest = line.runs.pop(0)
             line.floor = oldest.last
-            if not oldest.settled and self._is_young(oldest, now_s):  # it might have been told
+            if oldest.shown_by is not None and self._is_young(oldest, now_s):  # it might have been told
                 self.forgotten["gaps"] += 1
         self._lines.put(key, line)
-        if any(not run.settled for run in line.runs):
+        if any(run.shown_by is not None for run in line.runs):
             self._waiting.put(key, line)
 
     def _settle(self, reached_s: float, now_s: float, partition: int | None = None) -> Iterator[Finding]:
@@ -241,12 +247,13 @@ class Rules:
             if partition is not None and key[1] != partition:
                 continue
             for run in line.runs:
-                if run.settled or reached_s < run.shown_by.time_s + self._settings.gap_grace_s:
+                shown_by = run.shown_by
+                if shown_by is None or reached_s < shown_by.time_s + self._settings.gap_grace_s:
                     continue
-                run.settled = True
+                run.shown_by = None
                 if self._is_young(run, now_s):
-                    yield _gap(run)
-            if all(run.settled for run in line.runs):
+                    yield _gap(run, shown_by)
+            if all(run.shown_by is None for run in line.runs):
                 self._waiting.drop(key)
 
     def _is_young(self, run: _Run, now_s: float) -> bool:
@@ -254,12 +261,23 @@ class Rules:
         return run.before_s is not None and now_s - run.before_s <= self._settings.gap_window_s
 
 
-def _gap(run: _Run) -> Finding:
-    source = run.shown_by.headers["ce_source"]
+def _kept(seen: Seen) -> Seen:
+    """What is needed of a record that shows a gap, which may be of any size."""
+    headers = {name: _bounded(seen.headers.get(name, "")) for name in ("ce_id", "ce_source")}
+    return replace(seen, raw_key=b"", value=None, fields=None, headers=headers)
+
+
+def _bounded(text: str) -> str:
+    """Of what is longer than anybody's, the beginning and a digest."""
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]} {digest(text).hex()}"
+
+
+def _gap(run: _Run, shown_by: Seen) -> Finding:
+    source = shown_by.headers["ce_source"]
     numbers = f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}"
-    what = f"number {numbers} of {source[:_SHOWN_CHARS]} is missing in partition {run.shown_by.partition}"
-    detail = f"{source} {run.shown_by.partition} {run.first} {run.last}"
-    return _finding(run.shown_by, "sequence", what, detail, whose=False)
+    what = f"number {numbers} of {source[:_SHOWN_CHARS]} is missing in partition {shown_by.partition}"
+    detail = f"{source} {shown_by.partition} {run.first} {run.last}"
+    return _finding(shown_by, "sequence", what, detail, whose=False)
 
 
 def _fill(line: _Line, number: int) -> bool:
@@ -267,9 +285,7 @@ def _fill(line: _Line, number: int) -> bool:
     for index, run in enumerate(line.runs):
         if run.first <= number <= run.last:
             halves = [(run.first, number - 1), (number + 1, run.last)]
-            line.runs[index : index + 1] = [
-                _Run(a, b, run.before_s, run.shown_by, run.settled) for a, b in halves if a <= b
-            ]
+            line.runs[index : index + 1] = [_Run(a, b, run.before_s, run.shown_by) for a, b in halves if a <= b]
             return True
     return False
 
@@ -277,6 +293,8 @@ def _fill(line: _Line, number: int) -> bool:
 def _finding(seen: Seen, rule: str, what: str, detail: str = "", whose: bool = True) -> Finding:
     """detail: what tells it from other findings of this rule on the same event. whose: whether it is about this event."""
     about = [seen.key.job, seen.event or seen.place] if whose else []
+    if whose and not seen.key.job:  # it is about no job, but about what that key says
+        what = f"{seen.key.register[:_SHOWN_CHARS]}: {what}"
     time = datetime.fromtimestamp(seen.time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     made = digest(rule, *about, detail).hex()
     return Finding(made, rule, seen.key.job, seen.event, seen.place, time, what)

@@ -253,8 +253,8 @@ class Archive(Bucket):
     """The private key (Ed25519, PEM) that signs anchors; its owner alone should be able to read it. None: they are not
     signed."""
     anchor_public_key_file: Path | None = None
-    """The public keys (PEM, one after the other) whose anchors count for `audit verify` and `archive restore`, and no
-    others. None: all count, signed or not."""
+    """The public keys (PEM, one after the other) whose anchors count for `audit verify`, `archive restore` and an
+    archiver that signs, and no others. None: all count, signed or not."""
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
     """Where the archiver answers GET /metrics (Prometheus). None: nowhere."""
     metrics_address: str = "127.0.0.1"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ledger.archive.archive import Archive
     from ledger.archive.archiving import Archiver
     from ledger.archive.status import Progress
+    from ledger.core.anchors import Anchor
     from ledger.core.chain import Head
     from ledger.metrics import Metric, Samples
 
@@ -44,6 +45,16 @@ def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
     return PublicKeys(path)
 
 
+def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str] | None:
+    """`why_not` of an archiver: which anchors count for it; None: all do, as for who does not sign, or whose own key is not
+    among the public ones. He would not know his own again. Raises: as `public_keys`."""
+    from ledger.archive.anchors import made
+    from ledger.core.chain import Head
+
+    keys = None if sign is None else public_keys(config)
+    return None if keys is None or keys.why_not(made(Head("", 0), sign)) else keys.why_not
+
+
 def anchor_topic(config: Config, topic: str = "") -> AnchorTopic:
     """The topic of anchors; topic: another than that of the settings. To be closed. Raises: as `event_log`."""
     from ledger.adapters import cloudevents
@@ -60,13 +71,16 @@ def anchoring(
 ) -> Anchoring:
     """Who anchors. places: as `Anchoring`; None: of the topics as they are. to: a file in place of the topic. To be closed.
 
-    Raises: as `signer`, `event_log`."""
+    Raises: as `signer`, `public_keys`, `event_log`."""
     from ledger.archive.anchoring import Anchoring
 
     places = places or partial(wiring_archive.archived_partitions, config)
     from ledger.archive.anchor_file import AnchorFile
 
-    return Anchoring(archive, anchor_topic(config) if to is None else AnchorFile(to), places, signer(config))
+    sign = signer(config)
+    if to is not None:
+        return Anchoring(archive, AnchorFile(to), places, sign)
+    return Anchoring(archive, anchor_topic(config), places, sign, counting(config, sign))
 
 
 def anchored_progress(config: Config) -> list[Progress]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledger import wiring, wiring_archive
 from ledger.config import Config
+from ledger.core.registers import is_job_id, parse_key
 from ledger.identity import whoami
 from ledger.ids import RANDOM_BYTES, uuid7
 
@@ -30,6 +31,19 @@ def pin(
     )  # fmt: skip
     pins.pin(kept, made, source.topics.events, source.partition_of)
     return made
+
+
+def is_archived(config: Config, source: Source, job_id: str) -> bool:
+    """Whether the archive holds a record of a job with that id. Reads what may hold one until it has. Raises: as `archive`
+    and `picking.picked`."""
+    if not is_job_id(job_id):
+        return False
+    kept = wiring_archive.archive(config)
+    from ledger.archive.picking import picked
+
+    partition, topic = source.partition_of(job_id), source.topics.events
+    found = picked(kept, topic, partition, 0, kept.head(topic, partition).next, [f"{job_id}/".encode()])
+    return any(parse_key(record.key()) is not None for record in found)
 
 
 def unpin(config: Config, source: Source, pin_id: str, reason: str) -> Pin | None:

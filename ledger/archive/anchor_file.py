@@ -33,4 +33,5 @@ class AnchorFile:
         raise UsageError(f"What {self._path} holds of {key.decode()} can't be given up ({reason}): begin another file.")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """The next `read` begins at the beginning."""
+        self._next = 0

@@ -43,7 +43,8 @@ class NotAnchored(LedgerError):
 @dataclass(slots=True)
 class _Chain:
     """newest: the anchor of the greatest sequence, time_s: since when, by the topic; last: what the topic holds last, None
-    if that is no anchor. fork: why two anchors can't both be true. looks: how often its manifests were asked for."""
+    if that is no anchor, or does not count. fork: why two anchors can't both be true. looks: how often its manifests were
+    asked for."""
 
     newest: Anchor
     time_s: float
@@ -53,13 +54,15 @@ class _Chain:
 
 
 class Anchoring:
-    """One who anchors. topic: or a file. places: of the chains to be anchored, beside those that were."""
+    """One who anchors. topic: or a file. places: of the chains to be anchored, beside those that were. why_not: as of
+    `core.anchors.judge`; what does not count is told, and written over. Those of `signer` must count."""
 
     def __init__(
         self, archive: Archive, topic: AnchorPlace, places: Callable[[], Iterable[TopicPartition]],
-        signer: Signer | None = None,
+        signer: Signer | None = None, why_not: Callable[[Anchor], str] | None = None,
     ) -> None:  # fmt: skip
         self._archive, self._topic, self._places, self._signer = archive, topic, places, signer
+        self._why_not = why_not or (lambda _: "")
         self._chains: dict[TopicPartition, _Chain] = {}
         self._keys: set[bytes] = set()
 
@@ -116,6 +119,10 @@ class Anchoring:
             self._keys.add(one.key)
             if one.anchor is None:
                 log.error("no_anchor", why=one.problem)
+                if known is not None:
+                    known.last = None
+            elif why := self._why_not(one.anchor):  # anybody may have written it, and no reader believes it
+                log.error("anchor_does_not_count", why=f"{one.where}, of {one.chain}: {why}")
                 if known is not None:
                     known.last = None
             elif known is None:

@@ -69,13 +69,15 @@ FROM entries"""
 
 #: One row for each attempt that was recorded, ran or ended. base: what it was to begin from, by the record of the highest
 #: epoch; outcome, cause, …: of the end that counts. Resends and pruning change nothing: the first record of a fact counts.
+#: Of a job whose records lie in several partitions there is a row for each: readers take that of its key's partition, but
+#: how many partitions there are, and so which that is, an archive does not say.
 ATTEMPTS = f"""
 CREATE VIEW attempts AS
 WITH facts AS (
-    SELECT job_id, string_split(register, '/') AS part, timestamp, body
+    SELECT job_id, partition, string_split(register, '/') AS part, timestamp, body
     FROM events
     WHERE fact IN ('AttemptStarted', 'AttemptRunning', 'AttemptEnded')
-    QUALIFY row_number() OVER (PARTITION BY job_id, register ORDER BY "offset") = 1
+    QUALIFY row_number() OVER (PARTITION BY job_id, partition, register ORDER BY "offset") = 1
 ), by_attempt AS (
     SELECT *, part[2]::BIGINT AS n, CASE part[1]
         WHEN 'attempt' THEN {{'a': part[3]::BIGINT, 'b': false, 'c': ''}}
@@ -84,7 +86,7 @@ WITH facts AS (
     FROM facts
 )
 SELECT
-    job_id, n,
+    job_id, partition, n,
     min(timestamp) FILTER (part[1] = 'attempt') AS recorded_at,
     max(rank.a) FILTER (part[1] = 'attempt') AS epoch,
     nullif(arg_max(body->'$.base', rank) FILTER (part[1] = 'attempt'), 'null'::JSON) AS base,
@@ -96,9 +98,10 @@ SELECT
     arg_max(part[4], rank) FILTER (part[1] = 'ended') AS ended_by,
     arg_max(body->>'$.cause', rank) FILTER (part[1] = 'ended') AS cause,
     arg_max((body->>'$.ran_for_s')::DOUBLE, rank) FILTER (part[1] = 'ended') AS ran_for_s
-FROM by_attempt GROUP BY job_id, n"""
+FROM by_attempt GROUP BY job_id, partition, n"""
 
 #: One row for each checkpoint and savepoint. completed_at: when its fact was appended; pruned_at: when it was tombstoned.
+#: Of several partitions: as in `attempts`.
 CHECKPOINTS = """
 CREATE VIEW checkpoints AS
 WITH facts AS (
@@ -107,14 +110,14 @@ WITH facts AS (
     FROM events WHERE starts_with(register, 'checkpoint/')
 )
 SELECT
-    job_id, part[2]::BIGINT AS n, part[3]::BIGINT AS id,
+    job_id, partition, part[2]::BIGINT AS n, part[3]::BIGINT AS id,
     arg_min(body->>'$.kind', "offset") FILTER (fact IS NOT NULL) AS kind,
     min(timestamp) FILTER (fact IS NOT NULL) AS completed_at,
     arg_min(body->>'$.location', "offset") FILTER (fact IS NOT NULL) AS location,
     arg_min((body->>'$.size')::BIGINT, "offset") FILTER (fact IS NOT NULL) AS size,
     arg_min(body->>'$.consistency', "offset") FILTER (fact IS NOT NULL) AS consistency,
     min(timestamp) FILTER (value IS NULL AND value_sha256 IS NULL) AS pruned_at
-FROM facts GROUP BY job_id, part"""
+FROM facts GROUP BY job_id, partition, part"""
 
 
 def left_out_at(events: str, recovery: str) -> str:

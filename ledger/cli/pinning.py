@@ -9,10 +9,11 @@ import typer
 from ledger.cli import given, opening
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, Format, utc
-from ledger.errors import ConfigError, UsageError
+from ledger.errors import ConfigError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.pins import Pin
+    from ledger.reading import Source
 
 Jobs = Annotated[
     list[str], typer.Option("--job", metavar="JOB", help="What to keep all of; may be given again.", show_default=False)
@@ -47,7 +48,6 @@ def pin(world: World, job: Jobs, reason: Reason, from_: From = None, to: To = No
     place of while a job runs goes as ever.
     """
     from ledger import wiring_pins
-    from ledger.finding import resolve
 
     why = given.reason(reason)
     with opening.source(world, "pinning") as source:
@@ -57,7 +57,7 @@ def pin(world: World, job: Jobs, reason: Reason, from_: From = None, to: To = No
         if begin is not None and end is not None and end < begin:
             raise UsageError(f"--to {to} is before --from {from_}.")
         _needs_archive(world)
-        jobs = sorted({resolve(source, one, retired=True) for one in job})
+        jobs = sorted({_resolve(world, source, one) for one in job})
         made = wiring_pins.pin(world.config, source, jobs, begin, end, why)
     _show(world, [made])
 
@@ -108,6 +108,20 @@ def register(audit: typer.Typer) -> None:
     audit.command()(pin)
     audit.command()(pins)
     audit.command()(unpin)
+
+
+def _resolve(world: World, source: Source, ref: str) -> str:
+    """As `finding.resolve`; also the id of a job that the archive alone knows any more: of such a one retention takes all
+    in time."""
+    from ledger import wiring_pins
+    from ledger.finding import resolve
+
+    try:
+        return resolve(source, ref, retired=True)
+    except NotFound:
+        if wiring_pins.is_archived(world.config, source, ref):
+            return ref
+        raise
 
 
 def _show(world: World, found: list[Pin]) -> None:

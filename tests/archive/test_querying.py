@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,18 @@ def test_attempts_and_checkpoints_are_those_of_the_job(seed: int) -> None:
         }
     gone = {r.key() for r in records if r.value() is None and b"/checkpoint/" in (r.key() or b"")}
     assert {f"{row['job_id']}/checkpoint/{row['n']}/{row['id']}".encode() for row in pruned} == gone
+
+
+def test_what_lies_in_another_partition_changes_nothing_of_a_job() -> None:
+    """Readers take no notice of it. Which partition is the right one, an archive does not say."""
+    records = [event_records(random.Random(seed)) for seed in (1, 2)]
+    astray = [replace(record, _partition=1) for record in records[1]]
+    with asked(an_archive(records[0])) as ask:
+        alone = {name: ask(f"FROM {name} ORDER BY ALL") for name in ("attempts", "checkpoints")}
+    with asked(an_archive(records[0], astray)) as ask:
+        for name, rows in alone.items():
+            assert rows and ask(f"FROM {name} WHERE partition = 0 ORDER BY ALL") == rows
+            assert ask(f"FROM {name} WHERE partition = 1")
 
 
 def test_the_events_are_there_as_they_were_sealed_and_nothing_that_lies_beside_them() -> None:

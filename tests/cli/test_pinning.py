@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +53,21 @@ def test_pin_list_and_unpin(archived: Shell) -> None:
     assert "lifted before" in archived.run("audit", "unpin", row["pin"], "--reason", "closed").stderr
     assert archived.run("audit", "unpin", "no-such", "--reason", "r").exit_code == 1
     assert archived.run("audit", "verify").exit_code == 0
+
+
+def test_a_job_that_the_archive_alone_knows_is_pinned_by_its_id(
+    archived: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the one that retention takes next."""
+    job = archived.json("show", "etl")["job_id"]
+    later = Shell(tmp_path / "later", monkeypatch)  # compaction has taken it out of the topics
+    shutil.copytree(archived.folder / "archive", later.folder / "archive")
+    for unknown in (job[:-1], "etl", "no-such-job", "no/job"):
+        told = later.run("audit", "pin", "--job", unknown, "--reason", "r")
+        assert told.exit_code == 1 and "There is no job" in told.stderr
+    later.good("audit", "pin", "--job", job, "--reason", "r")
+    assert [row["jobs"] for row in later.json("audit", "pins")] == [[job]]
+    assert later.run("audit", "verify").exit_code == 0
 
 
 @pytest.mark.parametrize("arguments", [

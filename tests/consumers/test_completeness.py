@@ -40,7 +40,11 @@ A, B, C = Place(0, 0), Place(0, 1), Place(1, 0)
         ("a", {A: "a", B: "a"}, {A: "a", B: "a"}, [], [], []),  # sent again, and archived so
         ("a", {A: "a"}, {A: "a", B: "a"}, ["event a", "place [0]@1"], [], []),
         ("a", {A: "a", C: "c"}, {C: "c"}, [], [], []),  # compacted away in the log
-        ("a", {A: "a", C: "a"}, {A: "a"}, [], ["event a"], []),
+        ("a", {A: "a", B: "a"}, {B: "a"}, [], [], []),  # of two that were sent the first was compacted away
+        ("a", {A: "a", B: "a"}, {}, [], [], []),  # or both
+        ("a", {A: "a", B: "a"}, {A: "a", B: "b"}, [], ["event a"], ["place [0]@1"]),
+        ("a", {A: "a", C: "a"}, {A: "a"}, [], ["event a"], []),  # a resend has the key of the first, so its partition
+        ("a", {A: "a", C: "a"}, {A: "a", C: "a"}, [], [], []),
         ("a", {A: "a", C: "x"}, {A: "a", C: "c"}, [], [], ["place [1]@0"]),
         ("a", {A: "a", C: "x"}, {A: "a", C: "?"}, [], [], []),
         ("aa", {A: "a"}, None, [], ["event a, acknowledged 2 times"], []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -39,6 +40,12 @@ TABLE: list[tuple[str, Build, list[str]]] = [
     ("a tombstone beside a result", lambda r: [r("j/result/FINISHED"), r("j/running/1", value=None)], []),
     ("after the result has expired",
      lambda r: [r("j/result/FAILED"), r("j/result/FAILED", value=None), r("j/running/1")], []),
+    ("after one result of two has expired",
+     lambda r: [r("j/result/CANCELED"), r("j/result/FINISHED"), r("j/result/CANCELED", value=None), r("j/running/1")],
+     ["result"]),
+    ("after both results have expired",
+     lambda r: [*(r(f"j/result/{s}", value=v) for v in (b"v", None) for s in ("CANCELED", "FINISHED")), r("j/running/1")],
+     []),
     ("what was sent before the result, again",
      lambda r: [(first := r("j/running/1")), r("j/result/FINISHED"), r.again(first)], []),
     ("a reason", intent("maintenance"), []),
@@ -78,6 +85,11 @@ TABLE: list[tuple[str, Build, list[str]]] = [
     ("no number", lambda r: [r("j/running/1", ce_sequence="zero")], ["headers"]),
     ("the ledger's own key without a header",
      lambda r: [r("~noop", value=None, ce_id="", ce_source="", ledger_actor="")], []),
+    ("somebody else's claim of the last epoch",
+     lambda r: [r("~claim/reconciler/9007199254740992", ledger_actor="mallory@x")], ["actor"]),
+    ("the tombstone of a claim", lambda r: [r("~claim/reconciler/1", value=None, ledger_actor="mallory@x")], ["actor"]),
+    ("a claim without a header", lambda r: [r("~claim/reconciler/1", ce_source="")], ["headers"]),
+    ("a claim that is sent again", lambda r: [(first := r("~claim/reconciler/1")), r.again(first)], []),
     ("the ledger's own keys count", lambda r: [r("~claim/reconciler/1", number=1), r("j/attempt/1/1", number=2)], []),
 ]  # fmt: skip
 
@@ -97,6 +109,11 @@ def test_a_finding_says_where_and_what() -> None:
     (found,) = judged([records("j/running/1"), records("j/intent/1/u", {"kind": "CANCEL", "reason": ""})])
     assert (found.rule, found.job, found.event, found.place) == ("reason", "j", "event-1", "events[0]@1")
     assert (found.time, found.what) == ("2023-11-14T22:13:21.000Z", "CANCEL without a reason")
+
+
+def test_what_is_found_of_a_claim_names_it() -> None:
+    (found,) = judged([Records()("~claim/reconciler/7", ledger_actor="mallory@x")])
+    assert (found.job, found.what) == ("", "~claim/reconciler/7: written by mallory@x, who is not on the list")
 
 
 def test_without_a_list_anybody_may_write() -> None:
@@ -138,6 +155,28 @@ def test_lines_that_wait_for_a_number_are_bounded_too() -> None:
     for n in range(500):
         rules.judge(records("j/running/1", source=f"/s/{n}", number=5, after_s=0), BEGIN_S)
     assert len(rules._waiting) == 100 and rules.forgotten["gaps"] == 400
+
+
+def test_of_a_record_that_shows_a_gap_little_is_kept() -> None:
+    """However large it is, and nothing once that was told."""
+    rules, records, large = Rules(SETTINGS), Records(), 100_000
+
+    def judge(number: int) -> None:
+        text = f"{number:0{large}}"
+        seen = records("j/running/1", {"cause": text}, value=text.encode(), number=number, source=f"/{text}", after_s=0,
+                       ce_id=text, ce_extra=text)  # fmt: skip
+        assert rules.judge(replace(seen, headers={**seen.headers, "ce_source": "/s" * large}), BEGIN_S) == []
+
+    tracemalloc.start()
+    try:
+        for number in range(2, 102, 2):
+            judge(number)
+        held, _ = tracemalloc.get_traced_memory()
+        assert len(rules.tick(BEGIN_S + 100)) == 50
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < held < 50 * 3_000
 
 
 def test_a_source_that_was_forgotten_begins_anew() -> None:
