@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ledger.core.moment import FORMS, Moment, Places
+from ledger.core.published import headers_of
 from ledger.errors import LedgerError, NotFound, Unreachable
 from ledger.left_out import reaching
 from ledger.past import Archived, PastLog, Sealed, Want, left_out_between
@@ -92,7 +93,7 @@ def _named(
     topics = list(names.values())
     if moment.event_id:
         for record in _all(PastLog(source.log, {}, archived), topics, source.patience_s):
-            if source.envelope.parse(record.headers()).id == moment.event_id:
+            if source.envelope.parse(headers_of(record)).id == moment.event_id:
                 place, at_s = (record.topic(), record.partition()), record.timestamp()[1] / 1000
                 return {place: _Named(record.offset() + 1, at_s, at_s)}
         hint = f"If no event was meant: it takes {FORMS}."
