@@ -253,7 +253,8 @@ def test_where_nothing_expired_a_bundle_is_what_older_programs_read() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"x": [{}]}, {"x": [3]}, {"x": 3}, [], {"x": [
-    {"namespace": "prod", "until_s": 1.0, "below": 1, "records": 1, "jobs": {"job-0": [1, 2, "3"]}}]}])  # fmt: skip
+    {"namespace": "prod", "until_s": 1.0, "below": 1, "records": 1, "jobs": {"job-0": [1, 2, "3"]}}]}, {"x": [
+    {"namespace": "prod", "until_s": 1e300, "below": 1, "records": 1, "jobs": None}]}])  # fmt: skip
 def test_a_bundle_whose_word_on_that_can_t_be_read_is_refused(wrong: object) -> None:
     about = json.loads(bundle_of(jobs_archive((KEY, VALUE, 0.0)), "0s").about.encode())
     with pytest.raises(UsageError, match=r"bundle\.json"):
