@@ -16,14 +16,16 @@ from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.archive import Archive
 from ledger.archive.gone import Gone
 from ledger.archive.querying import opened
+from ledger.archive.segments import store_segment
 from ledger.core.moment import parse, vector
+from ledger.core.registers import Running, key_of
 from ledger.errors import LedgerError, NotFound, UsageError
 from ledger.finding import resolve
 from ledger.left_out import LeftOut
-from ledger.ports import Event, EventLog
+from ledger.ports import Event, EventLog, MemoryRecord
 from ledger.reading import Source, all_registers, recovery_set
 from ledger.recorded import ThenClock
-from tests.archive.given import read_out
+from tests.archive.given import TOPIC_ID, read_out
 from tests.archive.lives import (
     BEGIN_S,
     BY,
@@ -147,6 +149,30 @@ def test_that_something_went_is_known_of_a_moment_whose_own_records_went() -> No
     for days in (1.0, 1.5, 2.0, 2.9):
         assert left_out_of(then(archive, moment(days))).jobs == {"job-0": ("prod", "job-0")}
     assert left_out_of(then(archive, moment(3.0))) == LeftOut()
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_where_what_lay_there_last_expired_the_other_partitions_have_to_be_named(noted: bool) -> None:
+    """Nobody knows any more when that was, so by it nothing else can be cut."""
+    archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 1.0), (*RUNNING, 3.0), (*RUNNING, 9.0))
+    kept = [(*spec_of("job-2"), 0.5), (key_of("job-2", Running(1)), RUNNING[1], 2.0)]
+    records = [
+        MemoryRecord(EVENTS, 1, offset, key.encode(), value, (), int((BEGIN_S + days * DAY_S) * 1000))
+        for offset, (key, value, days) in enumerate(kept)
+    ]
+    archive.seal(archive.head(EVENTS, 1), TOPIC_ID, store_segment(archive.store, 0, records, read_out))
+    before = {text: asked(archive, text)[1] for text in ("events[0]@0", "events[0]@1", "events[0]@2", "events[1]@0")}
+    assert before["events[0]@1"] == {("events", 0): 2, ("events", 1): 1}
+    assert left(archive) == [0, 2, 3]
+    if not noted:
+        noted_without_jobs(archive)
+    with pytest.raises(LedgerError, match=r"events\[0\]@1 has expired") as refused:
+        asked(archive, "events[0]@1")
+    assert "every partition" in refused.value.hint
+    for text, cut in before.items():
+        assert asked(archive, vector(cut))[1] == cut
+        if text != "events[0]@1":
+            assert asked(archive, text)[1] == cut
 
 
 def test_who_is_left_out_is_told_by_number_and_by_name_if_they_are_few() -> None:
