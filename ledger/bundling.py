@@ -7,7 +7,6 @@ Decision 32.
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -37,6 +36,7 @@ _TIME_MAX_S = 9e9  # the year 2255
 #: Asks what proves records of a place, of which these are the leaves; None: nothing does.
 Carrying = Callable[[TopicPartition, Sequence[Leaf]], Carried | None]
 _NEVER_MS = 10**15
+_COUNT_MAX = 100_000  # partitions of a topic: readers make room for each
 RESERVED = b"~"  # keys of the ledger's own; no job id begins so
 
 
@@ -287,16 +287,36 @@ def decode(data: bytes | None) -> About:
         if (number := values.get("format")) != FORMAT:
             raise UsageError(f"This bundle has the format {number!r}; this version reads {FORMAT}.",
                              hint="Use the version that made it: bundle.json tells which.")  # fmt: skip
-        values["jobs"] = tuple(values["jobs"])
-        about = About(**values)
-        parse(about.cut, about.made_at_s)
-        for found in about.expired.values():
-            deque(map(_expired, found), maxlen=0)
-        if set(about.partitions) != {"events", "recovery"}:
-            raise ValueError("partitions of events and recovery are missing")
+        if not isinstance(values["jobs"], list):
+            raise TypeError("jobs are a list")
+        about = About(**{**values, "jobs": tuple(values["jobs"])})
+        _check(about)
         return about
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"{ABOUT} of this bundle can't be read: {error}.") from error
+
+
+def _check(about: About) -> None:
+    """What readers rely on. Raises: as `_expired`; OverflowError."""
+    texts = about.made_at, about.made_by, about.reason, about.events, about.recovery, about.rejects, about.cut
+    if not all(isinstance(text, str) for text in (*texts, *about.jobs)):
+        raise TypeError("what should be text is none")
+    by_name = about.partitions, about.sure_from_s, about.config, about.versions, about.expired
+    if not all(isinstance(found, Mapping) for found in by_name):
+        raise TypeError("what should be told by name is not")
+    if any(type(number) is not int or not 1 <= number <= _COUNT_MAX for number in (about.keep, *about.partitions.values())):
+        raise ValueError("there are no such numbers of partitions, or of restore points to keep")
+    if not all(type(time_s) in (int, float) for time_s in about.sure_from_s.values()):
+        raise TypeError("from when on it holds all is no time")
+    if set(about.partitions) != {"events", "recovery"}:
+        raise ValueError("partitions of events and recovery are missing")
+    for short, partition in parse(about.cut, about.made_at_s).last or ():
+        if partition >= about.partitions[short]:
+            raise ValueError(f"there is no {short}[{partition}]")
+    for found in about.expired.values():
+        for one in map(_expired, found):
+            if not abs(one.until_s) <= _TIME_MAX_S:
+                raise ValueError("until when something had expired is no time")
 
 
 class Ended:

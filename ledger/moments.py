@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ledger.core.moment import FORMS, Moment, Places
+from ledger.core.published import headers_of
 from ledger.errors import LedgerError, NotFound, Unreachable
 from ledger.left_out import reaching
 from ledger.past import Archived, PastLog, Sealed, Want, left_out_between
@@ -47,7 +48,8 @@ def as_of(
     not count. lag_s: topic -> min.compaction.lag, for which a topic is complete. thin: as `Want`.
     refusal: None: as a ledger says it.
 
-    Raises: NotFound: no such event or record. LedgerError: compaction may have removed what was there at that moment."""
+    Raises: NotFound: no such event or record. LedgerError: compaction may have removed what was there at that moment;
+    or what would tell when it was has expired."""
     names = {"events": source.topics.events, "recovery": source.topics.recovery}
     log = source.log
     time_s, named = moment.time_s, _named(source, moment, names, archived)
@@ -92,7 +94,7 @@ def _named(
     topics = list(names.values())
     if moment.event_id:
         for record in _all(PastLog(source.log, {}, archived), topics, source.patience_s):
-            if source.envelope.parse(record.headers()).id == moment.event_id:
+            if source.envelope.parse(headers_of(record)).id == moment.event_id:
                 place, at_s = (record.topic(), record.partition()), record.timestamp()[1] / 1000
                 return {place: _Named(record.offset() + 1, at_s, at_s)}
         hint = f"If no event was meant: it takes {FORMS}."
@@ -103,7 +105,9 @@ def _named(
     for place, last in wanted.items():
         if place in ends and last >= (end := max(ends[place], sealed.get(place, 0))):
             raise NotFound(f"{place[0]}[{place[1]}] ends at {end}: there is no offset {last} yet.")
-    times = {place: archived[place].time_before(last + 1) if place in archived else 0.0 for place, last in wanted.items()}
+    found = {
+        place: archived[place].last_before(last + 1) if place in archived else (-1, 0.0) for place, last in wanted.items()
+    }
     beyond = {place for place, last in wanted.items() if last >= sealed.get(place, 0)}
     behind: dict[TopicPartition, Record] = {}
     # Of a place that an archive does not go up to, also what lies right behind it.
@@ -114,9 +118,25 @@ def _named(
         if record.offset() > wanted[place]:
             behind.setdefault(place, record)
         elif place in beyond:
-            times[place] = record.timestamp()[1] / 1000
+            found[place] = record.offset(), record.timestamp()[1] / 1000
+    if ends.keys() - wanted.keys():
+        _must_tell_when(wanted, found, archived)
+    times = {place: time_s for place, (_, time_s) in found.items()}
     return {place: _Named(last + 1, times[place], max(times[place], _until_s(last + 1, behind.get(place))))
             for place, last in wanted.items()}  # fmt: skip
+
+
+def _must_tell_when(wanted: Marks, found: Mapping[TopicPartition, tuple[int, float]], archived: Archived) -> None:
+    """By the time of what lay there last the partitions that are not named are cut: refused where that record has expired.
+    wanted: place -> its offset; found: place -> offset and time of the last that is left. Raises: LedgerError."""
+    for place, last in sorted(wanted.items()):
+        left, expired = found[place][0], archived[place].expired if place in archived else ()
+        if left < last and any(one.between(left + 1, last + 1) is not None for one in expired):
+            raise LedgerError(
+                f"What lay at or right below {place[0]}[{place[1]}]@{last} has expired: nobody can tell any more when that "
+                f"was, and so how far the other partitions went.",
+                hint="Ask by a time; or name every partition: an answer about a moment ends with them, as of events[0]@….",
+            )
 
 
 def _until_s(end: int, behind: Record | None) -> float:

@@ -59,14 +59,14 @@ class Sealed:
             return self.records(begin, end)
         return chain((one for one in found[1]() if one.offset() >= begin), self.records(found[0], end))
 
-    def time_before(self, end: int) -> float:
-        """Append time of the last record below `end`, seconds since the epoch; 0 if there is none."""
+    def last_before(self, end: int) -> tuple[int, float]:
+        """The last record below `end`: offset, and append time in seconds since the epoch; (-1, 0) if there is none."""
         ends = [span.next for span in self.spans if span.next < end]
         for begin in [*reversed(ends), 0]:
             if found := list(self.records(begin, end)):
-                return found[-1].timestamp()[1] / 1000
+                return found[-1].offset(), found[-1].timestamp()[1] / 1000
             end = begin
-        return 0.0
+        return -1, 0.0
 
 
 Archived = Mapping[TopicPartition, Sealed]

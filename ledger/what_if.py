@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ledger.core.published import headers_of
 from ledger.core.recovery import diff
 from ledger.core.registers import parse_key
 from ledger.core.table import RegisterTable
@@ -90,7 +91,7 @@ def without(source: Source, drops: Sequence[Drop]) -> Without:
 def _fits(source: Source, drop: Drop, record: Record) -> bool:
     if drop.key:
         return record.offset() == drop.offset and record.key() == drop.key
-    return str(source.envelope.parse(record.headers()).id) == drop.event_id
+    return str(source.envelope.parse(headers_of(record)).id) == drop.event_id
 
 
 def _is_of(line: HistoryRecord, job_id: str) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ledger.core import anchors
 from ledger.core.anchors import Anchor, Kept, chain_of
+from ledger.core.published import headers_of
 from ledger.errors import Unreachable
 from ledger.ports import Clock, Envelope, Event, EventLog, Headers, Reader, Record
 
@@ -110,9 +111,9 @@ class AnchorTopic:
         key, value = record.key() or b"", record.value()
         chain = key[:_TEXT_MAX].decode("utf-8", "replace")
         if value is None:
-            said = dict(record.headers() or [])
-            who = self._envelope.parse(record.headers()).actor or "somebody"
-            reason = (said.get(REASON) or b"no reason was given")[:_TEXT_MAX].decode("utf-8", "replace")
+            headers = headers_of(record)
+            who = self._envelope.parse(headers).actor or "somebody"
+            reason = (dict(headers).get(REASON) or b"no reason was given")[:_TEXT_MAX].decode("utf-8", "replace")
             told = f"{where}: {who} gave up what was anchored of {chain}: {reason}"
             return Posted(key, chain, where, time_s, given_up=told)
         try:

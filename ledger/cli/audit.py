@@ -78,6 +78,7 @@ def prove(world: World, event_id: Annotated[
     from ledger.archive.proving import prove as prove_one
     from ledger.archive.redacting import parse_place
     from ledger.cli.output import to_json
+    from ledger.core.published import headers_of
 
     archive = opening.archive(world)
     ends = ("ledger.events", "ledger.recovery")
@@ -85,9 +86,9 @@ def prove(world: World, event_id: Annotated[
     named = parse_place(event_id, topics) or event_id
     with world.printer.progress("looking for the record"):
         if world.bundle is not None:
-            proof = bundling.prove(world, named, lambda record: cloudevents.parse(record.headers()).id)
+            proof = bundling.prove(world, named, lambda record: cloudevents.parse(headers_of(record)).id)
         else:
-            proof = prove_one(archive, named, lambda record: cloudevents.parse(record.headers()).id)
+            proof = prove_one(archive, named, lambda record: cloudevents.parse(headers_of(record)).id)
     print(to_json(proof, indent=None if world.printer.form is Format.jsonl else 2))
 
 

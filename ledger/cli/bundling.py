@@ -56,7 +56,7 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
 
     Every verb that takes --as-of opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed.
     Of the jobs that are named, or of all if they are no more than 20, there is a picture in it besides
-    (timelines/JOB.html); with --logs also what the named ones printed (logs/job-JOB/ATTEMPT/).
+    (timelines/job-JOB.html); with --logs also what the named ones printed (logs/job-JOB/ATTEMPT/).
     Its records are proved by anchors of the ledger: audit verify --bundle FILE --anchors FILE.
     What the log says of jobs (names, labels, who did what and why, why attempts ended) is readable to whoever has the file;
     secrets of the configuration are masked. Commands and environments lie in graphs, which it does not hold.
@@ -76,7 +76,7 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
             jobs = [resolve(then, one, retired=True) for one in job or ()]
             records = wiring_archive.make_bundle(world.config, store, then, cut, jobs, reason)
             for job_id in jobs or _few(then):
-                store.create(f"timelines/{job_id}.html", html(timeline_of(then, job_id)).encode())
+                store.create(f"timelines/job-{job_id}.html", html(timeline_of(then, job_id)).encode())
                 if logs and not _printed(world, store, job_id):
                     world.printer.note(f"this host has no logs of {job_id}: they lie where its agent runs")
         size, digest = part.stat().st_size, _digest(part)

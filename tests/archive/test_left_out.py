@@ -16,14 +16,16 @@ from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.archive import Archive
 from ledger.archive.gone import Gone
 from ledger.archive.querying import opened
+from ledger.archive.segments import store_segment
 from ledger.core.moment import parse, vector
+from ledger.core.registers import Running, key_of
 from ledger.errors import LedgerError, NotFound, UsageError
 from ledger.finding import resolve
 from ledger.left_out import LeftOut
-from ledger.ports import Event, EventLog
+from ledger.ports import Event, EventLog, MemoryRecord
 from ledger.reading import Source, all_registers, recovery_set
 from ledger.recorded import ThenClock
-from tests.archive.given import read_out
+from tests.archive.given import TOPIC_ID, read_out
 from tests.archive.lives import (
     BEGIN_S,
     BY,
@@ -149,6 +151,30 @@ def test_that_something_went_is_known_of_a_moment_whose_own_records_went() -> No
     assert left_out_of(then(archive, moment(3.0))) == LeftOut()
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_where_what_lay_there_last_expired_the_other_partitions_have_to_be_named(noted: bool) -> None:
+    """Nobody knows any more when that was, so by it nothing else can be cut."""
+    archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 1.0), (*RUNNING, 3.0), (*RUNNING, 9.0))
+    kept = [(*spec_of("job-2"), 0.5), (key_of("job-2", Running(1)), RUNNING[1], 2.0)]
+    records = [
+        MemoryRecord(EVENTS, 1, offset, key.encode(), value, (), int((BEGIN_S + days * DAY_S) * 1000))
+        for offset, (key, value, days) in enumerate(kept)
+    ]
+    archive.seal(archive.head(EVENTS, 1), TOPIC_ID, store_segment(archive.store, 0, records, read_out))
+    before = {text: asked(archive, text)[1] for text in ("events[0]@0", "events[0]@1", "events[0]@2", "events[1]@0")}
+    assert before["events[0]@1"] == {("events", 0): 2, ("events", 1): 1}
+    assert left(archive) == [0, 2, 3]
+    if not noted:
+        noted_without_jobs(archive)
+    with pytest.raises(LedgerError, match=r"events\[0\]@1 has expired") as refused:
+        asked(archive, "events[0]@1")
+    assert "every partition" in refused.value.hint
+    for text, cut in before.items():
+        assert asked(archive, vector(cut))[1] == cut
+        if text != "events[0]@1":
+            assert asked(archive, text)[1] == cut
+
+
 def test_who_is_left_out_is_told_by_number_and_by_name_if_they_are_few() -> None:
     few = {"a": ("prod", "other"), "b": ("prod", "third"), "c": ("test", "mine")}
     found = LeftOut({"prod": 86_400.0, "test": 0.0, "dev": 0.0}, few)
@@ -253,7 +279,8 @@ def test_where_nothing_expired_a_bundle_is_what_older_programs_read() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"x": [{}]}, {"x": [3]}, {"x": 3}, [], {"x": [
-    {"namespace": "prod", "until_s": 1.0, "below": 1, "records": 1, "jobs": {"job-0": [1, 2, "3"]}}]}])  # fmt: skip
+    {"namespace": "prod", "until_s": 1.0, "below": 1, "records": 1, "jobs": {"job-0": [1, 2, "3"]}}]}, {"x": [
+    {"namespace": "prod", "until_s": 1e300, "below": 1, "records": 1, "jobs": None}]}])  # fmt: skip
 def test_a_bundle_whose_word_on_that_can_t_be_read_is_refused(wrong: object) -> None:
     about = json.loads(bundle_of(jobs_archive((KEY, VALUE, 0.0)), "0s").about.encode())
     with pytest.raises(UsageError, match=r"bundle\.json"):

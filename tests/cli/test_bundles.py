@@ -78,14 +78,14 @@ def test_it_holds_the_jobs_that_are_named_and_no_others(shell: Shell, tmp_path: 
     assert shell.run("replay", "--bundle", file).exit_code == 0
     assert shell.run("history", other, "--bundle", file).exit_code == 1
     with zipfile.ZipFile(file) as zipped:
-        assert zipped.read(f"timelines/{wanted}.html").startswith(b"<!DOCTYPE html>")
+        assert zipped.read(f"timelines/job-{wanted}.html").startswith(b"<!DOCTYPE html>")
         assert other.encode() not in b"".join(map(zipped.read, zipped.namelist()))
 
 
 def test_of_a_few_jobs_it_holds_pictures_of_many_only_of_those_that_are_named(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = [shell.submit("one"), shell.submit("two")]
+    jobs = [shell.submit("one", "--id", ".one"), shell.submit("two")]
 
     def pictures(*words: str) -> list[str]:
         file = tmp_path / f"{len(list(tmp_path.iterdir()))}.zip"
@@ -93,9 +93,9 @@ def test_of_a_few_jobs_it_holds_pictures_of_many_only_of_those_that_are_named(
         with zipfile.ZipFile(file) as zipped:
             return sorted(name for name in zipped.namelist() if name.startswith("timelines/"))
 
-    assert pictures() == sorted(f"timelines/{job}.html" for job in jobs)
+    assert pictures() == sorted(f"timelines/job-{job}.html" for job in jobs)
     monkeypatch.setattr(bundling, "PICTURES", 1)
-    assert pictures() == [] and pictures("--job", "two") == [f"timelines/{jobs[1]}.html"]
+    assert pictures() == [] and pictures("--job", "two") == [f"timelines/job-{jobs[1]}.html"]
 
 
 def test_of_a_moment_it_holds_nothing_that_came_later(shell: Shell, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, Chec
 from ledger.core.registers import Attempt, Checkpoint, Ended, Running
 from tests.cli.jobs_world import Shell
 from tests.client.world import EVENTS
+from tests.odd_headers import ODD, OddHeaders
 
 
 @pytest.fixture
@@ -109,3 +110,16 @@ def test_a_key_that_is_no_text_can_be_named(shell: Shell, job: str) -> None:
     told = shell.run("replay", "--what-if", f"drop \udcff/x@{offset + 1}")
     assert told.exit_code == 1
     assert "with the key \\xff/x" in told.stderr
+
+
+def test_among_records_whose_headers_can_not_be_read_an_event_is_found(
+    shell: Shell, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event_id = events(shell, job)["admitted"]["event_id"]
+    shell.raw(b"odd/no register", b"x", 0, headers=ODD)
+    odd = OddHeaders(shell.log)
+    monkeypatch.setattr("ledger.wiring.event_log", lambda _: odd)
+    (changed,) = shell.json("replay", "--what-if", f"drop {event_id}")
+    assert changed["after"] is None
+    nowhere = shell.run("list", "--as-of", "never-seen")
+    assert nowhere.exit_code == 1 and "no record of the event" in nowhere.stderr

@@ -142,3 +142,13 @@ def test_what_tests_share_lies_in_no_module_of_tests():
         for found in re.finditer(r"^from tests\.(?:\w+\.)*test_\w+ import .*", text, re.MULTILINE)
     ]  # fmt: skip
     assert borrowing == []
+
+
+def test_headers_are_asked_for_by_the_one_function_that_may_not_fail():
+    """Where a name is no UTF-8 `Record.headers()` fails, or ends the process; `core.published.headers_of` does not."""
+    asking = [
+        hit for path, text in texts().items()
+        if path.startswith("ledger/") and path.endswith(".py") and path != "ledger/core/published.py"
+        for hit in found(re.compile(r"\w\.headers\(\)|methodcaller\(.headers"), path, text)
+    ]  # fmt: skip
+    assert asking == []

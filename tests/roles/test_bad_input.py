@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -13,11 +12,11 @@ from ledger.core.facts import LeaderClaimed
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import NUMBER_MAX, claim_key, partition_of
 from ledger.errors import ConfigError
-from ledger.ports import MemoryRecord
 from ledger.rejects import RejectsTopic, list_rejects
 from ledger.roles.parts import ProjectorSettings
 from ledger.roles.projector import Projector
 from tests.bad_input import DIGEST, GOOD, SPEC, TARGET, Bad, Fate, everything, good_records
+from tests.odd_headers import ODD, OddHeaders
 from tests.roles.cluster import Cluster
 from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, World, run
 
@@ -148,35 +147,6 @@ def test_what_a_stranger_writes_to_ledger_recovery_harms_nobody(fed: Fed, stray:
 # -- headers that the client library can't hand out --------------------------------------------------------------------
 
 
-class OddHeaders:
-    """A log whose client can't read headers, of records with that mark: what confluent-kafka does if a name is no UTF-8."""
-
-    def __init__(self, log: Any) -> None:
-        self._log = log
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    def reader(self, *arguments: Any) -> Any:
-        reader = self._log.reader(*arguments)
-        poll = reader.poll
-        reader.poll = lambda *limits: [Odd.of(record) for record in poll(*limits)]
-        return reader
-
-
-class Odd(MemoryRecord):
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, r: MemoryRecord) -> Odd:
-        return cls(r.topic(), r.partition(), r.offset(), r.key(), r.value(), r._headers, r.timestamp()[1])
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        if any(name == "odd" for name, _ in self._headers):
-            raise SystemError("returned a result with an exception set")
-        return super().headers()
-
-
 def test_headers_that_can_not_be_read_are_none() -> None:
     world = World(ProjectorSettings(commit_interval_s=0.0, result_retention_s=1e9))
     parts = world.parts("projector", "p1", wrap=OddHeaders)
@@ -184,7 +154,7 @@ def test_headers_that_can_not_be_read_are_none() -> None:
     for job_id, register, fact in good_records():
         world.record(job_id, register, fact)
     run(projector)
-    odd = (("odd", b"x"), ("ledger_epoch", b"1"))
+    odd = (*ODD, ("ledger_epoch", b"1"))
     world.raw(f"{TARGET}/no register".encode(), b"x", HOME, headers=odd)
     world.raw(f"odd/spec/{DIGEST}".encode(), avro.encode(SPEC), partition_of("odd", PARTITIONS), headers=odd)
     world.raw(TARGET.encode(), None, HOME, RECOVERY, odd)

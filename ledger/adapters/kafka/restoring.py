@@ -26,6 +26,7 @@ from ledger.adapters.kafka.topics import (
     specs,
 )
 from ledger.adapters.kafka.writer import SENDING
+from ledger.core.published import headers_of
 from ledger.errors import ConfigError, LedgerError, Unreachable
 from ledger.ports import MemoryRecord, TopicPartition
 
@@ -77,7 +78,7 @@ class KafkaTarget:
                 self._producer.produce(
                     record.topic(), record.value(), record.key(), record.partition(),
                     on_delivery=partial(self._delivered, where), timestamp=record.timestamp()[1],
-                    headers=list[tuple[str, str | bytes | None]](record.headers() or []),
+                    headers=list[tuple[str, str | bytes | None]](headers_of(record)),
                 )  # fmt: skip
                 break
             except BufferError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import zipfile
 import zlib
+from lzma import LZMAError
 from pathlib import Path
 
 from ledger.archive.objects import check_name, check_prefix
@@ -12,6 +14,10 @@ from ledger.errors import LedgerError, UsageError
 
 OBJECT_BYTES_MAX = 1 << 30
 _WHEN = (1980, 1, 1, 0, 0, 0)  # the same records make the same bytes
+#: What reading a damaged zip may raise: the module has no error for that of its own.
+_DAMAGED = (
+    OSError, EOFError, OverflowError, RuntimeError, ValueError, struct.error, zlib.error, LZMAError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 class ZipObjects:
@@ -24,8 +30,8 @@ class ZipObjects:
             self._zip = zipfile.ZipFile(path, "x" if new else "r", zipfile.ZIP_DEFLATED)
         except FileExistsError as error:
             raise UsageError(f"{path} is there already.", hint="Name another file.") from error
-        except (OSError, zipfile.BadZipFile) as error:
-            raise UsageError(f"{path} can't be {'made' if new else 'read'}: {error}.") from error
+        except _DAMAGED as error:
+            raise UsageError(f"{path} can't be {'made' if new else 'read'}: {_why(error)}.") from error
         self._path, self._names = path, set(self._zip.namelist())
         self._creating = threading.Lock()
 
@@ -47,8 +53,8 @@ class ZipObjects:
             raise LedgerError(f"{name} in {self._path} is larger than {OBJECT_BYTES_MAX >> 20} MiB: it is none of ours.")
         try:
             return self._zip.read(name)
-        except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-            raise LedgerError(f"{name} in {self._path} is damaged: {error}.") from error
+        except _DAMAGED as error:
+            raise LedgerError(f"{name} in {self._path} is damaged: {_why(error)}.") from error
 
     def delete(self, name: str) -> None:
         """Raises: UsageError: nothing is taken out of a bundle."""
@@ -60,3 +66,7 @@ class ZipObjects:
 
     def close(self) -> None:
         self._zip.close()
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__
