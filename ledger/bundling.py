@@ -45,8 +45,8 @@ class About:
     """What a bundle says of itself. made_at: RFC 3339. jobs: ids, empty = all. cut: as --as-of takes it. partitions: of
     either topic. sure_from_s: `topic[partition]` -> the oldest moment (seconds since the epoch) of which it holds all, but
     for what had expired: expired: `topic[partition]` -> that, as `_plain` has it; where nothing had, and in older bundles,
-    it is not in the file. config: the settings, without secrets. versions: name -> version, of what made it. format: of
-    this file."""
+    it is not in the file. as_of_s: the moment that was asked for, seconds since the epoch; None: that of its making.
+    config: the settings, without secrets. versions: name -> version, of what made it. format: of this file."""
 
     made_at: str
     made_by: str
@@ -62,11 +62,22 @@ class About:
     config: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     expired: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    as_of_s: float | None = None
     format: int = FORMAT
 
     @property
+    def as_of(self) -> str:
+        """Up to when it knows the ledger, RFC 3339."""
+        return self.made_at if self.as_of_s is None else _utc(self.as_of_s)
+
+    @property
+    def known_s(self) -> float:
+        """The same, in seconds since the epoch: `15m` of a bundle is that long before. Raises: ValueError."""
+        return self.made_at_s if self.as_of_s is None else self.as_of_s
+
+    @property
     def made_at_s(self) -> float:
-        """Seconds since the epoch: `15m` of a bundle is that long before it was made. Raises: ValueError."""
+        """Seconds since the epoch. Raises: ValueError."""
         return datetime.fromisoformat(self.made_at).timestamp()
 
     def reaching(self) -> dict[TopicPartition, int]:
@@ -98,8 +109,9 @@ class About:
 
     def encode(self) -> bytes:
         plain = asdict(self)
-        if not self.expired:
-            del plain["expired"]  # so that older programs go on reading it
+        for name in ("expired", "as_of_s"):
+            if not plain[name]:
+                del plain[name]  # so that older programs go on reading it
         return json.dumps(plain, indent=1, sort_keys=True).encode()
 
 
@@ -150,6 +162,7 @@ def write(
         keep=then.keep,
         partitions={short: then.log.partitions(topic) for short, topic in topics.items()}, cut=vector(cut),
         sure_from_s=sure, config=why.config, versions=why.versions, expired=expired,
+        as_of_s=as_of_s if (as_of_s := then.clock.time()) < now_s else None,
     )  # fmt: skip
     store.create(ABOUT, about.encode())
     return written
@@ -310,7 +323,11 @@ def _check(about: About) -> None:
         raise TypeError("from when on it holds all is no time")
     if set(about.partitions) != {"events", "recovery"}:
         raise ValueError("partitions of events and recovery are missing")
-    for short, partition in parse(about.cut, about.made_at_s).last or ():
+    if type(about.as_of_s) not in (int, float, type(None)) or not abs(about.known_s) <= _TIME_MAX_S:
+        raise TypeError("as of when it is, is no time")
+    if (last := parse(about.cut, about.made_at_s).last) is None:
+        raise ValueError("how far it goes is told by no offsets")
+    for short, partition in last:
         if partition >= about.partitions[short]:
             raise ValueError(f"there is no {short}[{partition}]")
     for found in about.expired.values():

@@ -294,7 +294,7 @@ def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
     from ledger.recorded import ThenClock
 
     def source(log: EventLog, about: About) -> Source:
-        made = Source(log, about, avro, cloudevents, ThenClock(wiring.clock(), about.made_at_s), keep=about.keep)
+        made = Source(log, about, avro, cloudevents, ThenClock(wiring.clock(), about.known_s), keep=about.keep)
         return made if progressed is None else replace(made, progressed=progressed)
 
     return bundling.read(ZipObjects(path), source)

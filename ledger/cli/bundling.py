@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import opening
+from ledger.cli import given, opening
 from ledger.cli.opening import AsOf
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column
@@ -40,7 +40,6 @@ Logs = Annotated[
     ),
 ]
 PICTURES = 20  # of so many jobs at most without being asked
-EVERYTHING = "9999-12-31"  # later than any record, by whosever clock
 MADE = [
     Column("FILE", "file"),
     Column("RECORDS", "records"),
@@ -69,12 +68,15 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
 
     if logs and not job:
         raise UsageError("--logs needs --job: of which jobs?")
+    why = given.reason(reason)
+    if to.exists():
+        raise _taken(to)
     part = to.with_name(f"{to.name}.{os.getpid()}.part")
     try:
         with opening.moments(world, "making a bundle") as at, closing(ZipObjects(part, new=True)) as store:
-            then, cut = at("--as-of", EVERYTHING if as_of is None else as_of)
+            then, cut = at("--as-of", as_of)
             jobs = [resolve(then, one, retired=True) for one in job or ()]
-            records = wiring_archive.make_bundle(world.config, store, then, cut, jobs, reason)
+            records = wiring_archive.make_bundle(world.config, store, then, cut, jobs, why)
             for job_id in jobs or _few(then):
                 store.create(f"timelines/job-{job_id}.html", html(timeline_of(then, job_id)).encode())
                 if logs and not _printed(world, store, job_id):
@@ -131,9 +133,10 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
     for place in sorted({*here, *carrying.places(archive.store), *told_of}):
         own = verify_partition(archive.store, *place, [])
         where, told = f"{own.topic}[{own.partition}]", list[str]()
-        if place in told_of and place not in here:
-            gone = Broken(0, 0, f"nothing of it is in the bundle, which says that it goes up to offset {told_of[place]}")
-            own = replace(own, broken=(*own.broken, gone))
+        if place in told_of and own.sealed != told_of[place] + 1:
+            goes = "nothing of it is in the bundle" if place not in here else f"it goes up to offset {own.sealed - 1}"
+            other = Broken(0, 0, f"{goes}, and the bundle says up to offset {told_of[place]}")
+            own = replace(own, broken=(*own.broken, other))
         try:
             carried = carrying.read(archive.store, place)
             leaves = leaves_of(archive.records(*place))
@@ -187,9 +190,13 @@ def _name(part: Path, to: Path) -> None:
     try:
         os.link(part, to)
     except FileExistsError as error:
-        raise UsageError(f"{to} is there already.", hint="Name another file.") from error
+        raise _taken(to) from error
     except OSError as error:
         raise UsageError(f"{to} can't be made: {error}.") from error
+
+
+def _taken(to: Path) -> UsageError:
+    return UsageError(f"{to} is there already.", hint="Name another file.")
 
 
 def register(audit: typer.Typer) -> None:

@@ -82,8 +82,11 @@ def _for_people(changed: Changed) -> list[dict[str, Any]]:
     whole = to_plain(changed)
     told = {name: whole[name] for name in ("job_id", "before", "after")}
     told["differs"] = differing_fields(whole["before"], whole["after"])
-    return [{**record, **told, "why": why(record["fact"])} for record in whole["records"]]
+    return [{**record, **told, "why": why(record)} for record in whole["records"]]
 
 
-def why(fact: dict[str, Any] | None) -> str:
-    return str((fact or {}).get("reason") or (fact or {}).get("cause") or "")
+def why(record: dict[str, Any]) -> str:
+    if record["tombstone"]:
+        return "tombstone"
+    fact = record["fact"] or {}
+    return str(fact.get("reason") or fact.get("cause") or "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.cli.options import World
+from ledger.cli.output import utc
 from ledger.errors import UsageError
 from ledger.left_out import LeftOut
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ledger.reading import Progressed, Source
 
 READING = "reading the log"
+SKEW_S = 60.0  # a time of append is of a broker's clock, which may be ahead of ours
 AsOf = Annotated[
     str | None,
     typer.Option(
@@ -38,7 +40,7 @@ def source(world: World, what: str = READING, as_of: str | None = None, thin: bo
         if as_of is None:
             then, cut = now, None
         else:
-            then, cut = asked(_moment(now, "--as-of", as_of))
+            then, cut = asked(_moment(world, now, "--as-of", as_of))
         yield then
     if cut is not None:
         world.printer.note(f"as of {vector(cut)}")
@@ -48,14 +50,14 @@ def source(world: World, what: str = READING, as_of: str | None = None, thin: bo
 @contextmanager
 def moments(
     world: World, what: str = READING, thin: bool = False
-) -> Iterator[Callable[[str, str], tuple[Source, Places]]]:
-    """What makes of a flag and its text the ledger as it was then, and where that cuts it. Who is left out is for the
-    caller to say. thin: as in `source`.
+) -> Iterator[Callable[[str, str | None], tuple[Source, Places]]]:
+    """What makes of a flag and its text the ledger as it was then, and where that cuts it; None: all that there is. Who is
+    left out is for the caller to say. thin: as in `source`.
 
     Raises: UsageError; as `moments.as_of`."""
     with world.printer.progress(what) as tell:
         now, asked = _opened(world, _telling(tell), thin)
-        yield lambda flag, text: asked(_moment(now, flag, text))
+        yield lambda flag, text: asked(_moment(world, now, flag, text))
 
 
 def say_left_out(world: World, then: Source) -> None:
@@ -87,19 +89,29 @@ def _opened(
         now = wiring.source(world.config, progressed)
         return now, partial(wiring_archive.past, world.config, now, thin=thin)
     opened = wiring_archive.bundle(world.bundle, progressed)
-    made = f"as of {opened.about.made_at} by {opened.about.made_by}: {opened.about.reason}"
-    world.printer.note(f"a bundle of {', '.join(opened.about.jobs) or 'all jobs'} {made}")
+    about = opened.about
+    made = f"as of {about.as_of}{'' if about.as_of == about.made_at else f', made {about.made_at}'} by {about.made_by}"
+    world.printer.note(f"a bundle of {', '.join(about.jobs) or 'all jobs'} {made}: {about.reason}")
     return opened.source, opened.as_of
 
 
-def _moment(now: Source, flag: str, text: str) -> Moment:
-    """Raises: UsageError."""
+def _moment(world: World, now: Source, flag: str, text: str | None) -> Moment:
+    """Raises: UsageError, also of a moment that nobody knows anything of yet."""
     from ledger.core import moment
 
+    if text is None:
+        return moment.EVERYTHING
+    known_s = now.clock.time()
     try:
-        return moment.parse(text, now.clock.time())
+        found = moment.parse(text, known_s)
     except ValueError as error:
         raise UsageError(f"{flag} {text[:200]}: {error}.", hint=f"It takes {moment.FORMS}.") from error
+    if found.time_s is not None and found.time_s > known_s + (SKEW_S if world.bundle is None else 0.0):
+        if world.bundle is None:
+            raise UsageError(f"{flag} {text}: that moment is still to come.")
+        raise UsageError(f"{flag} {text}: this bundle holds the ledger up to {utc(known_s)}, and not what came later.",
+                         hint="Ask for an earlier moment.")  # fmt: skip
+    return found
 
 
 def vector_of(source: Source) -> str:

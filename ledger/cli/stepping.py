@@ -52,4 +52,4 @@ def _row(step: Step) -> dict[str, Any]:
     whole = to_plain(step)
     record = whole.pop("record")
     changes = differing_fields(whole["before"], whole["after"])
-    return {**record, **whole, "changes": changes, "why": "tombstone" if record["tombstone"] else why(record["fact"])}
+    return {**record, **whole, "changes": changes, "why": why(record)}

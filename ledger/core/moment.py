@@ -32,6 +32,10 @@ class Moment:
     event_id: str = ""
 
 
+#: Later than any record, by whosever clock.
+EVERYTHING = Moment(time_s=253_402_214_400.0)
+
+
 def parse(text: str, now_s: float) -> Moment:
     """Raises: ValueError if it is none of the forms."""
     if ago := _AGO.match(text):
