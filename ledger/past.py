@@ -141,7 +141,7 @@ class PastReader:
             else:
                 self._old.pop(0)
                 self._position[place] = self._begin[place]
-            return [record for record in found if not self._left_out.hides(record)]
+            return [record for record in found if self._is_wanted(record)]
         if self._position == self._cut:
             return []
         found = [record for record in self._live.poll(records_max, timeout_s) if self._counts(record)]
@@ -160,9 +160,13 @@ class PastReader:
 
     def _counts(self, record: Record) -> bool:
         place = record.topic(), record.partition()
-        if not self._begin[place] <= record.offset() < self._cut[place] or self._left_out.hides(record):
+        return self._begin[place] <= record.offset() < self._cut[place] and self._is_wanted(record)
+
+    def _is_wanted(self, record: Record) -> bool:
+        """An archive may give others too: not each can be asked by key."""
+        if self._keys and not (record.key() or b"").startswith(self._keys):
             return False
-        return not self._keys or (record.key() or b"").startswith(self._keys)
+        return not self._left_out.hides(record)
 
 
 def picked(source: Source, keys: tuple[bytes, ...]) -> Source:

@@ -21,8 +21,9 @@ from ledger.core.moment import Moment, vector
 from ledger.core.registers import Checkpoint, Running
 from ledger.errors import LedgerError, NotFound, UsageError
 from ledger.moments import as_of
+from ledger.past import picked
 from ledger.ports import Event, Record, TopicPartition
-from ledger.reading import Source, recovery_set
+from ledger.reading import Source, Tail, recovery_set
 from ledger.replaying import replay
 from tests.client.remembered import LAG_S, Remembered, a_life, folded_from, live, refolded, republished
 from tests.client.world import EVENTS, RECOVERY
@@ -268,6 +269,20 @@ def test_who_was_idle_is_trusted(tmp_path: Path) -> None:
     world.seal()
     world.clean()
     assert folded_from(world.then(cloudevents.rfc3339(before_s))[0]) == refolded(world, before_s)
+
+
+def test_of_an_archive_that_can_not_be_asked_by_key_only_what_is_wanted_comes_too(tmp_path: Path) -> None:
+    world = Remembered(tmp_path)
+    job, other = world.started("one", "job-0"), world.started("two", "job-1")
+    world.seal()
+    assert all(sealed.picked is None for sealed in world.archived().values())
+    source, _ = world.then("0s")
+    with Tail(picked(source, (f"{job}/".encode(),)), [EVENTS]) as tail:
+        keys = {record.key() for records in tail.to_end() for record in records}
+    with Tail(source, [EVENTS]) as tail:
+        whole = {record.key() for records in tail.to_end() for record in records}
+    assert keys == {key for key in whole if key is not None and key.startswith(f"{job}/".encode())}
+    assert any(key is not None and key.startswith(other.encode()) for key in whole)
 
 
 def test_the_past_is_not_written(tmp_path: Path) -> None:
