@@ -24,7 +24,6 @@ WRONG = {
 }  # fmt: skip
 FITTING = {
     "keep": [5],
-    "cut": ["x"],
     "jobs": [["x"]],
     "config": [{"a": 1}],
     "versions": [{"a": 1}],

@@ -1,0 +1,116 @@
+"""No verb answers for a moment that nobody knows anything of: one still to come, or one behind what a bundle holds."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.core.facts import AttemptEnded, JobResult
+from ledger.core.registers import Ended, Result
+from tests.cli.jobs_world import Shell
+
+
+@pytest.fixture
+def early(shell: Shell, tmp_path: Path) -> Path:
+    """Made when the job was suspended, of a moment at which it was not yet."""
+    job = shell.submit("etl")
+    shell.clock.advance(20.0)
+    shell.good("suspend", job, "--reason", "a pause")
+    shell.clock.advance(20.0)
+    file = tmp_path / "early.zip"
+    shell.good("audit", "bundle", "--to", str(file), "--reason", "how it began", "--as-of", "30s")
+    return file
+
+
+VERBS = [
+    ("list", "--as-of"), ("show", "etl", "--as-of"), ("explain", "etl", "--as-of"), ("plan", "--as-of"),
+    ("history", "etl", "--as-of"), ("diff", "--from"), ("replay", "--from"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", [*VERBS, ("audit", "bundle", "--to", "x.zip", "--reason", "r", "--as-of")], ids=" ".join)
+def test_a_moment_that_is_still_to_come_is_refused(shell: Shell, verb: tuple[str, ...]) -> None:
+    """A year that was mistyped must not be answered with what is now."""
+    shell.submit("etl")
+    told = shell.run(*verb, "2030-01-01")
+    assert told.exit_code == 2 and "2030-01-01: that moment is still to come" in told.stderr
+
+
+def test_a_clock_that_is_a_little_behind_the_brokers_is_no_hindrance(shell: Shell) -> None:
+    shell.submit("etl")
+    ahead = shell.clock.time() + 30.0
+    assert len(shell.json("list", "--as-of", time_of(ahead))) == 1
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_bundle_of_a_moment_knows_nothing_of_what_came_later(shell: Shell, early: Path, verb: tuple[str, ...]) -> None:
+    later = time_of(shell.clock.time() - 10.0)
+    told = shell.run(*verb, later, "--bundle", str(early))
+    assert told.exit_code == 2 and told.stdout == ""
+    assert "this bundle holds the ledger up to 2025-" in told.stderr and "Ask for an earlier moment" in told.stderr
+    assert shell.run(*verb, "0s", "--bundle", str(early)).exit_code == 0
+
+
+def test_a_bundle_of_a_moment_tells_the_time_that_it_was_then(shell: Shell, early: Path) -> None:
+    told = shell.run("list", "--bundle", str(early))
+    with zipfile.ZipFile(early) as file:
+        about = json.loads(file.read("bundle.json"))
+    made = shell.clock.time()
+    assert about["as_of_s"] == pytest.approx(made - 30.0)
+    assert f"a bundle of all jobs as of {time_of(made - 30.0)}, made {about['made_at']} by " in told.stderr
+    assert told.stdout == shell.good("list", "--as-of", "30s")  # the AGE too
+    (then,) = shell.json("list", "--as-of", "1s", "--bundle", str(early))
+    assert then["state"] == "CREATED"
+
+
+def test_a_bundle_that_says_that_it_goes_elsewhere_than_it_does_is_named(shell: Shell, tmp_path: Path) -> None:
+    shell.submit("etl")
+    file, other = tmp_path / "all.zip", tmp_path / "other.zip"
+    shell.good("audit", "bundle", "--to", str(file), "--reason", "r")
+    assert shell.run("audit", "verify", "--bundle", str(file)).exit_code == 0
+
+    def shortened(about: dict[str, Any]) -> dict[str, Any]:
+        head, _, last = about["cut"].rpartition("@")
+        return {**about, "cut": f"{head}@{int(last) - 1}"}
+
+    with zipfile.ZipFile(file) as good, zipfile.ZipFile(other, "w") as made:
+        for name in good.namelist():
+            data = good.read(name)
+            made.writestr(name, json.dumps(shortened(json.loads(data))) if name == "bundle.json" else data)
+    told = shell.run("audit", "verify", "--bundle", str(other))
+    assert told.exit_code == 1 and "and the bundle says up to offset" in told.stderr
+
+
+def test_what_is_wrong_with_a_bundle_to_be_made_is_told_before_anything_is_read(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise AssertionError("a server was asked")
+
+    monkeypatch.setattr("ledger.wiring.event_log", gone)
+    (tmp_path / "there").mkdir()
+    for to, reason, words in (("there", "r", "is there already"), ("new.zip", " ", "reason")):
+        told = shell.run("audit", "bundle", "--to", str(tmp_path / to), "--reason", reason)
+        assert told.exit_code == 2 and words in told.stderr
+
+
+def test_what_was_deleted_between_two_moments_is_told_as_deleted(shell: Shell) -> None:
+    job = shell.submit("etl")
+    shell.clock.advance(5.0)
+    shell.record(job, Ended(1, "finished", "agent-a"), AttemptEnded())
+    shell.record(job, Result("FINISHED"), JobResult("etl", "default", "subprocess", "0" * 64, "", 1.0, 1, {}, None))
+    for _ in range(6):
+        shell.step()
+    lines = shell.good("diff", "--from", "4s").splitlines()
+    written = [line for line in lines if " spec/" in line]
+    assert [line.split()[-1] for line in written] == ["tombstone"], lines
+
+
+def time_of(time_s: float) -> str:
+    from ledger.adapters.cloudevents import rfc3339
+
+    return rfc3339(time_s).replace(".000000Z", "Z").replace("000Z", "Z")
