@@ -101,6 +101,15 @@ class Chain:
         return {n: one for one in self.joined for n in range(one.first_sequence, one.last_sequence + 1)}
 
 
+def numbers(store: ObjectStore, topic: str, partition: int) -> list[int]:
+    """Of the manifests that lie by themselves, in order. What lies beside them under another name, as a copy, is none."""
+    prefix = manifests_prefix(topic, partition)
+    names = set(store.names(prefix))
+    stems = (name.removeprefix(prefix).removesuffix(".json") for name in names)
+    found = {int(stem) for stem in stems if stem.isdecimal()}
+    return sorted(number for number in found if manifest_name(topic, partition, number) in names)
+
+
 def joined_prefix(topic: str, partition: int) -> str:
     return f"joined/{topic}/{partition}/"
 
@@ -123,9 +132,7 @@ def load(store: ObjectStore, topic: str, partition: int) -> Chain:
 
 
 def _load(store: ObjectStore, topic: str, partition: int) -> tuple[Chain, bool]:
-    listed = store.names(manifests_prefix(topic, partition))
-    numbers = {int(stem) for name in listed if (stem := name.rpartition("/")[2].removesuffix(".json")).isdecimal()}
-    found = {number: store.read(manifest_name(topic, partition, number)) for number in sorted(numbers)}
+    found = {number: store.read(manifest_name(topic, partition, number)) for number in numbers(store, topic, partition)}
     singles = {number: _decoded(data) for number, data in found.items()}
     listings = {
         name: data for name in store.names(joined_prefix(topic, partition))
