@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from io import BytesIO
 from typing import NamedTuple
 
 from ledger.archive import notes
@@ -26,6 +27,8 @@ from ledger.errors import LedgerError, UsageError
 LINES = ".jsonl.gz"
 GAP_MAX = 1_000_000  # manifests that are missing one behind the other
 _TRIES = 3
+_LINE_MAX = 1 << 20  # bytes of a manifest
+_PACKED_MIN = 32  # bytes of a manifest in a listing, at least: the hash of the one before it is unlike any other
 
 
 class Named(NamedTuple):
@@ -236,7 +239,13 @@ def _decoded(data: bytes | None) -> Manifest | None:
 
 
 def _unpacked(data: bytes) -> list[Manifest | None]:
+    """[] if it is damaged. It may be anybody's, and of any size once unpacked: so line by line, and no more of them than so
+    many bytes can hold."""
+    found: list[Manifest | None] = []
     try:
-        return [_decoded(line) for line in gzip.decompress(data).splitlines()]
+        with gzip.open(BytesIO(data)) as lines:
+            while len(found) * _PACKED_MIN < len(data) and (line := lines.readline(_LINE_MAX)):
+                found.append(_decoded(line.removesuffix(b"\n")))
     except (OSError, EOFError, zlib.error):
         return []
+    return found
