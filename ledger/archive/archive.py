@@ -14,7 +14,7 @@ from ledger.archive import chains, notes, parquet
 from ledger.archive.chains import Chain, Missing, Named
 from ledger.archive.gone import EXPIRED, Gone
 from ledger.archive.objects import ObjectStore
-from ledger.archive.segments import Leaf, Segment, manifest_name, manifests_prefix, unpack
+from ledger.archive.segments import Leaf, Segment, manifest_name, unpack
 from ledger.core import merkle
 from ledger.core.chain import NOTE, Head, Manifest, decode, head_of
 from ledger.errors import LedgerError, TemporaryError
@@ -48,9 +48,16 @@ class Archive:
         return sorted({(part[1], int(part[2])) for part in parts if len(part) == 4 and part[2].isdecimal()})
 
     def head(self, topic: str, partition: int) -> Head:
-        """Where sealing goes on. Raises: LedgerError if the last manifest can't be read."""
-        names = self.store.names(manifests_prefix(topic, partition))
-        return head_of(self._manifest(names[-1])) if names else Head(topic, partition)
+        """Where sealing goes on. Raises: LedgerError if the last manifest can't be read, or belongs elsewhere."""
+        numbers = chains.numbers(self.store, topic, partition)
+        if not numbers:
+            return Head(topic, partition)
+        name = manifest_name(topic, partition, numbers[-1])
+        head = head_of(self._manifest(name))
+        if head[:3] != (topic, partition, numbers[-1]):
+            raise LedgerError(f"{name} holds the manifest number {head.sequence} of {head.topic}[{head.partition}].",
+                              hint="Run: jobledger audit verify")  # fmt: skip
+        return head
 
     def manifests(self, topic: str, partition: int) -> Iterator[Manifest]:
         """In sequence. Raises: LedgerError at one that can't be read."""

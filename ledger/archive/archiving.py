@@ -94,21 +94,23 @@ class Archiver:
         """Until `stopped`. What passes by itself is waited out.
 
         Raises: LedgerError: a topic was made anew or cut off, a chain can't be read; or nothing goes right for long."""
-        failures = 0
+        failures, begun = 0, dict[TopicPartition, Head]()
         try:
             while not stopped():
                 try:
                     if not self.heads:
                         self.begin()
+                        if self.heads != begun:  # the archive has gone on, by whomever
+                            failures, begun = 0, dict(self.heads)
                     self.step()
                     failures = 0
                     self._do_chores()
-                except Overtaken as error:
-                    log.info("overtaken", why=str(error))
-                    self.heads = {}
-                except (TemporaryError, Unreachable) as error:
+                except (Overtaken, TemporaryError, Unreachable) as error:
                     failures += 1
-                    log.warning("not_archived", why=str(error), times=failures)
+                    if isinstance(error, Overtaken):
+                        log.info("overtaken", why=str(error), times=failures)
+                    else:
+                        log.warning("not_archived", why=str(error), times=failures)
                     if failures >= FAILURES_MAX:
                         raise
                     self.heads = {}

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from io import BytesIO
 from typing import NamedTuple
 
 from ledger.archive import notes
@@ -27,6 +28,8 @@ LINES = ".jsonl.gz"
 GAP_MAX = 1_000_000  # manifests that are missing one behind the other
 VERIFY = "Run: jobledger audit verify"
 _TRIES = 3
+_LINE_MAX = 1 << 20  # bytes of a manifest
+_PACKED_MIN = 32  # bytes of a manifest in a listing, at least: the hash of the one before it is unlike any other
 
 
 class Missing(LedgerError):
@@ -111,6 +114,15 @@ class Chain:
         return {n: one for one in self.joined for n in range(one.first_sequence, one.last_sequence + 1)}
 
 
+def numbers(store: ObjectStore, topic: str, partition: int) -> list[int]:
+    """Of the manifests that lie by themselves, in order. What lies beside them under another name, as a copy, is none."""
+    prefix = manifests_prefix(topic, partition)
+    names = set(store.names(prefix))
+    stems = (name.removeprefix(prefix).removesuffix(".json") for name in names)
+    found = {int(stem) for stem in stems if stem.isdecimal()}
+    return sorted(number for number in found if manifest_name(topic, partition, number) in names)
+
+
 def joined_prefix(topic: str, partition: int) -> str:
     return f"joined/{topic}/{partition}/"
 
@@ -133,9 +145,7 @@ def load(store: ObjectStore, topic: str, partition: int) -> Chain:
 
 
 def _load(store: ObjectStore, topic: str, partition: int) -> tuple[Chain, bool]:
-    listed = store.names(manifests_prefix(topic, partition))
-    numbers = {int(stem) for name in listed if (stem := name.rpartition("/")[2].removesuffix(".json")).isdecimal()}
-    found = {number: store.read(manifest_name(topic, partition, number)) for number in sorted(numbers)}
+    found = {number: store.read(manifest_name(topic, partition, number)) for number in numbers(store, topic, partition)}
     singles = {number: _decoded(data) for number, data in found.items()}
     listings = {
         name: data for name in store.names(joined_prefix(topic, partition))
@@ -249,8 +259,13 @@ def _decoded(data: bytes | None) -> Manifest | None:
 
 
 def unpacked(data: bytes) -> list[Manifest | None]:
-    """What `lines_of` packed; None: a line that is no manifest; [] if it can't be unpacked."""
+    """What `lines_of` packed; None: a line that is no manifest; [] if it is damaged. It may be anybody's, and of any size
+    once unpacked: so line by line, and no more of them than so many bytes can hold."""
+    found: list[Manifest | None] = []
     try:
-        return [_decoded(line) for line in gzip.decompress(data).splitlines()]
+        with gzip.open(BytesIO(data)) as lines:
+            while len(found) * _PACKED_MIN < len(data) and (line := lines.readline(_LINE_MAX)):
+                found.append(_decoded(line.removesuffix(b"\n")))
     except (OSError, EOFError, zlib.error):
         return []
+    return found

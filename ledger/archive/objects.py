@@ -31,12 +31,17 @@ class ObjectStore(Protocol):
         """Durably. One that is not there is deleted already."""
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin with the prefix (empty, or parts with a `/` behind each), in order. All or an exception."""
+        """The names that begin with the prefix (empty, or parts with a `/` behind each), in order. All or an exception.
+        What somebody else has put there under what is no name is passed over."""
+
+
+def is_name(name: str) -> bool:
+    return len(name) <= 1000 and _NAME.match(name) is not None
 
 
 def check_name(name: str) -> str:
     """Raises: UsageError."""
-    if len(name) > 1000 or _NAME.match(name) is None:
+    if not is_name(name):
         raise UsageError(f"Not the name of an object: {name[:200]!r}.")
     return name
 

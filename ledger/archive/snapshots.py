@@ -26,7 +26,7 @@ from ledger.archive.decoding import Decoded
 from ledger.core.published import Decode, Published
 from ledger.core.registers import PROGRESS_KEY, parse_claim
 from ledger.core.table import RegisterTable
-from ledger.errors import LedgerError, TemporaryError
+from ledger.errors import LedgerError, TemporaryError, Unreachable
 from ledger.ports import MemoryRecord, Record
 
 log = structlog.get_logger("ledger.archive")
@@ -104,18 +104,19 @@ def make(
     archive: Archive, topic: str, partition: int, thin: Thin, decoded: Callable[[Record], Decoded],
     same: Callable[[Iterable[Record], Iterable[Record]], bool], whole: bool = True,
 ) -> Snapshot | None:  # fmt: skip
-    """Of all that is sealed; None if that is nothing. One that is there is left as it is.
+    """Of all that is sealed; None if that is nothing. One that is there, and right, is left as it is.
 
     same: whether a fold of some records gives what a fold of others gives. whole: it is made of the whole archive and
     compared with that; False: of the newest that there is and what was sealed since, and compared with these, but for one
-    of WHOLE_EVERY. Then those that were made so are compared too, and dropped if they are not what the archive folds to.
+    of WHOLE_EVERY. With the whole the last one that was compared with it, and all since, are compared once more, and
+    dropped if they are not what the archive folds to.
 
     Raises: LedgerError if it would not stand for what it was made of."""
     head = archive.head(topic, partition)
     if head.sequence < 0:
         return None
     found = latest(archive, topic, partition, head.next)
-    if found is not None and found.next == head.next and (found.steps == 0 or not whole):
+    if found is not None and found.next == head.next and not whole:
         return found
     steps = 0 if whole or found is None or found.steps + 1 >= WHOLE_EVERY else found.steps + 1
     records = partial(_since, archive, topic, partition, found if steps else None, head.next)
@@ -125,8 +126,8 @@ def make(
             f"A snapshot of {topic}[{partition}] up to {head.next} does not fold to what the archive folds to.",
             hint="This is a defect of the ledger. Answers about the past go on without it.",
         )
-    if not steps and found is not None and found.steps:
-        _drop_if_unfit(archive, topic, partition, found, same, kept)
+    if not steps:
+        _drop_unfit(archive, topic, partition, head.next, same)
     if kept:
         name = _name(topic, partition, head.next, head.sha256, steps)
         archive.store.create(name, parquet.encode(kept, decoded))
@@ -136,15 +137,17 @@ def make(
 def latest(archive: Archive, topic: str, partition: int, end: int) -> Snapshot | None:
     """The newest one that holds nothing from `end` on, and was made of this chain. Of two up to the same offset the one
     that was compared with more."""
-    listed_ = [one for one in listed(archive, topic, partition) if one.next <= end]
-    if not listed_:
-        return None
-    heads = {(one.next, one.sha256[:16]) for one in archive.manifests(topic, partition)}
-    fitting = [one for one in listed_ if (one.next, one.head) in heads]
-    if not fitting:
-        return None
-    best = max(fitting, key=lambda one: (one.next, -one.steps, one.name))
-    return Snapshot(best.next, best.name, partial(_read, archive, best, topic, partition), best.steps)
+    found = _of_this_chain(archive, topic, partition, end)
+    return found[-1] if found else None
+
+
+def _of_this_chain(archive: Archive, topic: str, partition: int, end: int) -> list[Snapshot]:
+    """Those that hold nothing from `end` on, by offset; of two up to the same one the one later that was compared with
+    more."""
+    found = [one for one in listed(archive, topic, partition) if one.next <= end]
+    heads = {(one.next, one.sha256[:16]) for one in archive.manifests(topic, partition)} if found else set()
+    ours = sorted((one for one in found if one[:2] in heads), key=lambda one: (one.next, -one.steps, one.name))
+    return [Snapshot(one.next, one.name, partial(_read, archive, one, topic, partition), one.steps) for one in ours]
 
 
 def listed(archive: Archive, topic: str, partition: int) -> list[Listed]:
@@ -161,23 +164,27 @@ def _since(archive: Archive, topic: str, partition: int, base: Snapshot | None, 
     return chain(base.records(), archive.records(topic, partition, first=base.next, end=end))
 
 
-def _drop_if_unfit(
-    archive: Archive, topic: str, partition: int, found: Snapshot,
-    same: Callable[[Iterable[Record], Iterable[Record]], bool], whole: list[Record],
-) -> None:  # fmt: skip
-    """`found` and those that it was made of, back to one that was compared with the whole."""
-    try:
-        end = archive.head(topic, partition).next
-        fits = same(_since(archive, topic, partition, found, end), whole)
-    except LedgerError as error:
-        log.warning("snapshot_unreadable", snapshot=found.name, why=str(error))
-        fits = False
-    if fits:
-        return
-    for one in reversed([one for one in listed(archive, topic, partition) if one.next <= found.next]):
-        if not one.steps:
-            break
-        log.error("snapshot_dropped", snapshot=one.name, why="it does not fold to what the archive folds to")
+def _drop_unfit(
+    archive: Archive, topic: str, partition: int, end: int, same: Callable[[Iterable[Record], Iterable[Record]], bool]
+) -> None:
+    """Of those up to `end`, from the last on that was compared with the whole: that one if it does not stand for what is
+    sealed up to there, and each that does not follow from the one before it. Raises: as `Archive.records`."""
+    ours = _of_this_chain(archive, topic, partition, end)
+    begin = max((at for at, one in enumerate(ours) if not one.steps), default=0)
+    base: Snapshot | None = None
+    for one in ours[begin:]:
+        try:
+            kept = list(one.records())
+        except (TemporaryError, Unreachable):  # that says nothing about it
+            raise
+        except LedgerError as error:
+            why = str(error)
+        else:
+            if same(kept, _since(archive, topic, partition, base, one.next)):
+                base = one
+                continue
+            why = "it does not fold to what the archive folds to"
+        log.error("snapshot_dropped", snapshot=one.name, why=why)
         archive.store.delete(one.name)
 
 

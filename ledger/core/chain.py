@@ -148,6 +148,10 @@ def broken_links(
     Hashes prove downwards: an anchor says what its manifest is, that one what its predecessor is, and so on. So one that is
     not what its successor names is to blame, and by its own word nobody is."""
     broken: list[Broken] = []
+    begins, end = list[int](), 0  # of each where the last one below it that can be read ends
+    for one in manifests:
+        begins.append(end)
+        end = end if one is None else one.next
     claim = ""  # what the successor says, if it is itself sound
     for sequence in reversed(range(len(manifests))):
         manifest, below = manifests[sequence], manifests[sequence - 1] if sequence else None
@@ -155,8 +159,7 @@ def broken_links(
         if not reason and manifest is not None:
             reason = _why_unfit(manifest, below, sequence)
         if reason:
-            ends = [before.next for before in manifests[:sequence] if before is not None]
-            broken.append(Broken(sequence, ends[-1] if ends else 0, reason))
+            broken.append(Broken(sequence, begins[sequence], reason))
         claim = manifest.previous if manifest is not None and not reason else ""
     return broken[::-1]
 

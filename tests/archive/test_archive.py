@@ -55,6 +55,22 @@ def test_sealing_again_changes_nothing() -> None:
     assert archive.seal(head, TOPIC_ID, segment) == archive.seal(head, TOPIC_ID, segment) == archive.head(TOPIC, 0)
 
 
+@pytest.mark.parametrize("beside", ["old.json", "99.json", "000000000099", "copies/000000000099.json"])
+def test_a_copy_of_a_manifest_under_another_name_is_no_head(beside: str) -> None:
+    archive, store, heads = an_archive(partitions=1)
+    folder = f"manifests/{TOPIC}/0/"
+    store.stored[folder + beside] = store.stored[f"{folder}000000000004.json"]
+    assert archive.head(TOPIC, 0) == heads[0]
+    assert list(archive.manifests(TOPIC, 0))[-1].sequence == heads[0].sequence
+
+
+def test_one_manifest_in_the_place_of_another_is_no_head() -> None:
+    archive, store, _ = an_archive(partitions=1)
+    store.stored[manifest_name(TOPIC, 0, 10)] = store.stored[manifest_name(TOPIC, 0, 4)]
+    with pytest.raises(LedgerError, match="holds the manifest number 4 of"):
+        archive.head(TOPIC, 0)
+
+
 def test_of_two_archivers_one_seals_and_the_other_begins_again() -> None:
     archive, found = Archive(MemoryObjects(), "one"), records(30)
     head = Head(TOPIC, 0)

@@ -14,8 +14,19 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.archive import Archive, Overtaken
-from ledger.archive.archiving import FAILURES_MAX, Archiver, Beginning, Chore, PartitionShape, ReaderSegments
+from ledger.archive.archiving import (
+    FAILURES_MAX,
+    PAUSE_S,
+    Archiver,
+    Beginning,
+    Chore,
+    PartitionShape,
+    ReaderSegments,
+    Stored,
+)
+from ledger.archive.segments import store_segment
 from ledger.archive.verifying import verify
+from ledger.core.chain import Head
 from ledger.errors import LedgerError, Unreachable
 from ledger.ports import Event, MemoryRecord, TopicPartition
 from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
@@ -134,6 +145,52 @@ def test_what_never_goes_right_ends_it() -> None:
     with pytest.raises(Unreachable):
         world.archiver().run(lambda: False)
     assert world.clock.monotonic() == pytest.approx((FAILURES_MAX - 1) * 2.0)
+
+
+class Behind(Archive):
+    """Takes the beginning of a chain for its head, as if a store had told it wrong."""
+
+    def head(self, topic: str, partition: int) -> Head:
+        return Head(topic, partition)
+
+
+def test_who_is_overtaken_where_nobody_goes_on_waits_and_ends() -> None:
+    world = World(random.Random(1))
+    world.store.mortal = False
+    run(world, world.archiver())
+    archive = Behind(world.store)
+    archiver = Archiver(archive, ReaderSegments(world.log, archive, read_out, records_max=5), world.shapes, world.clock)
+    with pytest.raises(Overtaken):
+        archiver.run(lambda: False)
+    assert world.clock.monotonic() == pytest.approx((FAILURES_MAX - 1) * PAUSE_S)
+
+
+class Outrun(ReaderSegments):
+    """Somebody else is always quicker: of all that this one stores, the first record is sealed already."""
+
+    times = 0
+    written: list[list[MemoryRecord]]
+
+    def take(self, timeout_s: float) -> list[Stored]:
+        self.times += 1
+        for partition, written in enumerate(self.written):
+            head = self._archive.head(TOPIC, partition)
+            left = [one for one in written if one.offset() >= head.next]
+            if left:
+                found = store_segment(self._archive.store, head.next, left[:1], read_out)
+                self._archive.seal(head, TOPIC_ID, found)
+        return list(super().take(timeout_s))
+
+
+def test_who_is_overtaken_by_one_who_goes_on_goes_on_too() -> None:
+    world = World(random.Random(1))
+    world.store.mortal = False
+    archive = Archive(world.store)
+    stream = Outrun(world.log, archive, read_out, records_max=17)
+    stream.written = world.written
+    run(world, Archiver(archive, stream, world.shapes, world.clock))
+    assert stream.times > FAILURES_MAX
+    assert whole(world.archived()) == whole(world.written)
 
 
 def test_a_chore_that_keeps_failing_is_an_error_and_the_archive_goes_on() -> None:

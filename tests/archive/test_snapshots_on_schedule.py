@@ -18,7 +18,7 @@ from ledger.archive.archiving import Chore
 from ledger.archive.snapshots import Listed, Snapshot, latest, listed
 from ledger.archive.thinning import thin_out, to_keep
 from ledger.config import load_config
-from ledger.errors import LedgerError, TemporaryError
+from ledger.errors import LedgerError, TemporaryError, Unreachable
 from tests.archive.given import TOPIC, read_out, records, sealed
 
 DAY_S = 86_400.0
@@ -131,7 +131,87 @@ def test_one_that_does_not_follow_from_the_archive_is_found_out_and_dropped(
     assert mended is not None and mended.steps == 0
     assert snapshots.same_registers(mended.records(), archive.records(TOPIC, 0))
     assert [one.name for one in listed(archive, TOPIC, 0)] == [sound.name, mended.name]
-    assert [entry["snapshot"] for entry in logged if entry["event"] == "snapshot_dropped"][-1] == spoiled.name
+    dropped = [entry["snapshot"] for entry in logged if entry["event"] == "snapshot_dropped"]
+    assert dropped[0] == spoiled.name and len(dropped) == 3
+
+
+def spoil(archive: Archive, one: Snapshot | None) -> Snapshot:
+    """Puts another in the place of one, under its name."""
+    assert one is not None
+    kept = list(one.records())
+    archive.store.delete(one.name)
+    archive.store.create(one.name, parquet.encode(kept[::2], read_out))
+    return one
+
+
+def must_be_right(archive: Archive) -> None:
+    for one in listed(archive, TOPIC, 0):
+        found = latest(archive, TOPIC, 0, one.next)
+        assert found is not None
+        assert snapshots.same_registers(found.records(), archive.records(TOPIC, 0, end=one.next)), one.name
+
+
+def test_nor_does_one_stay_that_was_compared_with_the_whole_when_it_was_made(
+    growing: Growing, monkeypatch: pytest.MonkeyPatch, logged: list[Any]
+) -> None:
+    monkeypatch.setattr(snapshots, "WHOLE_EVERY", 3)
+    archive, root = growing.archive, spoil(growing.archive, make(growing.archive))
+    for _ in range(3):
+        growing.grow()
+        made = make(archive)
+    assert made is not None and made.steps == 0
+    assert next(entry["snapshot"] for entry in logged if entry["event"] == "snapshot_dropped") == root.name
+    assert [one.name for one in listed(archive, TOPIC, 0)] == [made.name]
+    must_be_right(archive)
+
+
+def test_one_that_was_altered_after_the_next_was_made_of_it_goes_alone(
+    growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What took its place later hides that from every fold which goes on from it."""
+    monkeypatch.setattr(snapshots, "WHOLE_EVERY", 4)
+    archive, made = growing.archive, [make(growing.archive)]
+    for n in range(1, 5):
+        growing.grow()
+        if n == 4:
+            spoil(archive, made[1])
+            archive.store.create(f"snapshots/{TOPIC}/0/{made[2].next:019}-{'f' * 16}.parquet", b"of another chain")
+        made.append(make(archive))
+    names = {one.name for one in listed(archive, TOPIC, 0)}
+    assert {one.name for one in made if one is not None} - names == {made[1].name}
+    assert len(names) == 5, "another chain's is left"
+
+
+def test_by_hand_one_that_is_there_is_compared_and_made_anew_if_it_is_wrong(growing: Growing) -> None:
+    archive, first = growing.archive, make(growing.archive)
+    assert first is not None
+    before = archive.store.read(first.name)
+    assert make(archive, whole=True) is not None and archive.store.read(first.name) == before
+    spoil(archive, first)
+    again = make(archive, whole=True)
+    assert again is not None and again.name == first.name and archive.store.read(first.name) == before
+    spoil(archive, first)
+    growing.grow()
+    assert make(archive, whole=True) is not None
+    assert first.name not in [one.name for one in listed(archive, TOPIC, 0)]
+
+
+def test_a_store_that_does_not_answer_says_nothing_about_a_snapshot(
+    growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, first = growing.archive, make(growing.archive)
+    assert first is not None
+    read = archive.store.read
+
+    def fails(name: str) -> bytes | None:
+        if name == first.name:
+            raise Unreachable("not now")
+        return read(name)
+
+    monkeypatch.setattr(archive.store, "read", fails)
+    with pytest.raises(Unreachable):
+        make(archive, whole=True)
+    assert first.name in archive.store.names("snapshots/")
 
 
 def test_one_that_does_not_fold_to_what_it_was_made_of_is_not_made(growing: Growing) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ledger.adapters.local.objects import MARKER, FolderObjects
 from ledger.adapters.local.zipped import ZipObjects
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.s3.objects import S3Objects
+from ledger.adapters.s3.settings import S3Settings
 from ledger.archive.objects import ObjectStore
 from ledger.errors import Unreachable, UsageError
 from tests.s3 import BUILD_S
@@ -155,6 +157,31 @@ def test_who_comes_second_to_make_a_folder_finds_that_of_the_first(tmp_path: Pat
     monkeypatch.setattr(objects.os, "getpid", meanwhile)
     assert store.create("one", b"1") and store.names("") == ["one"]
     assert os.listdir(tmp_path) == ["archive"]
+
+
+FOREIGN = ("a/copy of one", "a/one~", "a/é", "a/" + "/".join("b" * 11))
+
+
+def test_what_somebody_else_put_into_a_folder_under_a_name_that_is_none_is_no_object(tmp_path: Path) -> None:
+    store = FolderObjects(tmp_path / "archive")
+    store.create("a/one", b"1")
+    for name in FOREIGN:
+        path = tmp_path / "archive" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    assert store.names("a/") == store.names("") == ["a/one"]
+
+
+def test_nor_is_it_one_in_a_bucket_a_zip_or_in_memory(moto: S3Settings, tmp_path: Path) -> None:
+    bucket, names = S3Objects(moto), (*FOREIGN, "a/", "a/.hidden")
+    for name in names:
+        bucket._client.put_object(Bucket=moto.bucket, Key=moto.prefix + name, Body=b"x")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        for name in names:
+            made.writestr(name, b"x")
+    memory = MemoryObjects()
+    memory.stored.update(dict.fromkeys(names, b"x"))
+    assert bucket.names("a/") == ZipObjects(tmp_path / "a.zip").names("a/") == memory.names("a/") == []
 
 
 def test_what_a_crash_leaves_in_a_folder_is_no_object(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import pytest
@@ -19,6 +20,10 @@ THIRD = replace(FIRST, sequence=2, previous=SECOND.sha256, first=15, next=16, co
 
 
 def why(*manifests: Manifest | None, anchors: dict[int, str] | None = None) -> list[tuple[int, int]]:
+    return why_of(manifests, anchors)
+
+
+def why_of(manifests: Sequence[Manifest | None], anchors: dict[int, str] | None = None) -> list[tuple[int, int]]:
     return [(one.sequence, one.offset) for one in broken_links("ledger.events", 0, manifests, anchors or {})]
 
 
@@ -55,6 +60,27 @@ def test_what_is_missing_repeated_or_swapped_is_told_by_its_offset() -> None:
 def test_an_anchor_of_what_is_not_there() -> None:
     assert why(FIRST, None, anchors={1: SECOND.sha256}) == [(1, 10)]
     assert why(FIRST, anchors={0: "0" * 64}) == [(0, 0)]
+
+
+class Counted(list):
+    """Knows how many of its elements were looked at."""
+
+    seen = 0
+
+    def __getitem__(self, at):
+        found = super().__getitem__(at)
+        self.seen += len(found) if isinstance(at, slice) else 1
+        return found
+
+    def __iter__(self):
+        return (self[at] for at in range(len(self)))
+
+
+def test_it_costs_by_the_number_of_manifests_however_many_are_missing() -> None:
+    """One object of a high number, which anybody may have put there, makes all those below it missing ones."""
+    manifests = Counted([FIRST, *[None] * 998, replace(THIRD, sequence=999)])
+    assert why_of(manifests) == [(sequence, 10) for sequence in range(1, 999)]
+    assert manifests.seen <= 4 * len(manifests)
 
 
 def test_a_topic_made_anew_is_another() -> None:

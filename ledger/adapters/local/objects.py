@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ledger.adapters.local.files import spool, sync_folder
-from ledger.archive.objects import check_name, check_prefix
+from ledger.archive.objects import check_name, check_prefix, is_name
 from ledger.errors import Unreachable
 
 _TEMPORARY = ".create-"  # no name begins with a dot, so what a crash leaves is never taken for an object
@@ -67,8 +67,8 @@ class FolderObjects:
         folder = self._root / check_prefix(prefix)
         with self._told(f"list {prefix or 'all'}"):
             self._must_be_mounted()
-            paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-            return sorted(path.relative_to(self._root).as_posix() for path in paths)
+            found = (path.relative_to(self._root).as_posix() for path in folder.rglob("*") if path.is_file())
+            return sorted(filter(is_name, found))
 
     def _begin(self) -> None:
         """With its marker from the first moment on: whoever comes second must not meet a root without."""

@@ -9,7 +9,7 @@ import zlib
 from lzma import LZMAError
 from pathlib import Path
 
-from ledger.archive.objects import check_name, check_prefix
+from ledger.archive.objects import check_name, check_prefix, is_name
 from ledger.errors import LedgerError, UsageError
 
 OBJECT_BYTES_MAX = 1 << 30
@@ -62,7 +62,7 @@ class ZipObjects:
 
     def names(self, prefix: str) -> list[str]:
         check_prefix(prefix)
-        return sorted(name for name in self._names if name.startswith(prefix))
+        return sorted(name for name in self._names if name.startswith(prefix) and is_name(name))
 
     def close(self) -> None:
         self._zip.close()

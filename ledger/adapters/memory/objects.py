@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ledger.archive.objects import check_name, check_prefix
+from ledger.archive.objects import check_name, check_prefix, is_name
 from ledger.errors import Unreachable
 
 
@@ -38,7 +38,7 @@ class MemoryObjects:
     def names(self, prefix: str) -> list[str]:
         check_prefix(prefix)
         self._must_be_up()
-        return sorted(name for name in self.stored if name.startswith(prefix))
+        return sorted(name for name in self.stored if name.startswith(prefix) and is_name(name))
 
     def _must_be_up(self) -> None:
         if not self.up:

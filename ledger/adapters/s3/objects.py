@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from ledger.adapters.s3.client import BROKEN, Connection, gone, status_of, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW
-from ledger.archive.objects import check_name, check_prefix
+from ledger.archive.objects import check_name, check_prefix, is_name
 
 _TRIES = 3
 
@@ -63,7 +63,8 @@ class S3Objects:
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._settings.bucket, Prefix=before + check_prefix(prefix)
             )
-            return sorted(one["Key"].removeprefix(before) for page in pages for one in page.get("Contents", ()))
+            found = (one["Key"].removeprefix(before) for page in pages for one in page.get("Contents", ()))
+            return sorted(filter(is_name, found))
 
     @property
     def _client(self) -> Any:
