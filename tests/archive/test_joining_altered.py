@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import asdict, replace
 from hashlib import sha256
 
@@ -11,7 +10,7 @@ import pytest
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive import notes
 from ledger.archive.archive import Archive
-from ledger.archive.chains import LINES
+from ledger.archive.chains import LINES, lines_of
 from ledger.archive.joining import compact
 from ledger.errors import LedgerError
 from tests.archive.days import LATER_S, an_archive
@@ -28,8 +27,8 @@ def test_what_a_note_of_anybody_names_takes_the_place_of_nothing(spoil: str) -> 
     true = fitting.chain(TOPIC, 0).joined[0]
     names = {"manifests": true.manifests, "records": true.records, "leaves": true.leaves}
     data = {kind: fitting.store.stored[name] for kind, name in names.items()}
-    lines = gzip.compress(b"x\n" * (true.last_sequence - true.first_sequence + 1), mtime=0)
-    data[spoil] = lines if spoil == "manifests" else b""
+    others = [replace(one, written_by="somebody") for one in archive.manifests(TOPIC, 0)]
+    data[spoil] = lines_of(others[true.first_sequence : true.last_sequence + 1]) if spoil == "manifests" else b""
     said = {kind: f"joined/{TOPIC}/0/x/{kind}{LINES}" for kind in data}
     for kind, name in said.items():
         assert store.create(name, data[kind])

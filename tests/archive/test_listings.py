@@ -34,4 +34,4 @@ def test_of_manifests_as_small_as_they_can_be_all_are_read() -> None:
     for n in range(500):
         head = archive.note(head, "x", {"n": n})
     run = list(archive.manifests(TOPIC, 0))
-    assert chains._unpacked(lines_of(run)) == run
+    assert chains.unpacked(lines_of(run)) == run
