@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate
 
-from ledger.core.fold import fold_job
 from ledger.core.job import Job
-from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import parse_key, partition_of
 from ledger.core.table import RegisterTable
+from ledger.differing import Known, known_of
 from ledger.past import since, until
 from ledger.ports import Record
 from ledger.reading import HistoryRecord, Source, Tail, history_record
@@ -22,11 +21,11 @@ from ledger.reading import HistoryRecord, Source, Tail, history_record
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A record, and the fold of its job before and after it; None: it was no job, or retired."""
+    """A record, and what the log says of its job before and after it; None: nothing."""
 
     job_id: str
-    before: RecoveryEntry | None
-    after: RecoveryEntry | None
+    before: Known | None
+    after: Known | None
     record: HistoryRecord
 
 
@@ -41,9 +40,9 @@ def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> 
         named = parse_key(record.key())
         if named is None or partition_of(named[0], partitions) != record.partition() or job_id not in (None, named[0]):
             continue
-        before = _entry(source, table, named[0], record.partition())
+        before = _known(source, table, named[0], record.partition())
         table.apply([record], tell_touched=False)
-        yield Step(named[0], before, _entry(source, table, named[0], record.partition()), history_record(source, record))
+        yield Step(named[0], before, _known(source, table, named[0], record.partition()), history_record(source, record))
 
 
 def _read(source: Source, cut: Mapping[int, int], table: RegisterTable, job_id: str | None) -> list[list[Record]]:
@@ -69,6 +68,6 @@ def _by_time(partitions: list[list[Record]]) -> Iterator[Record]:
     return (record for _, record in merge(*timed, key=lambda pair: pair[0]))
 
 
-def _entry(source: Source, table: RegisterTable, job_id: str, partition: int) -> RecoveryEntry | None:
+def _known(source: Source, table: RegisterTable, job_id: str, partition: int) -> Known | None:
     registers = table.registers(job_id.encode(), partition)
-    return fold_job(Job(job_id, registers, lambda r, held: source.codec.read(r, held[0])), source.keep)
+    return known_of(source, Job(job_id, registers, lambda r, held: source.codec.read(r, held[0])))

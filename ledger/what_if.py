@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.core.published import headers_of
-from ledger.core.recovery import diff
 from ledger.core.registers import parse_key
 from ledger.core.table import RegisterTable
-from ledger.differing import Changed, folded
+from ledger.differing import Changed, differing, known
 from ledger.errors import NotFound, UsageError
 from ledger.ports import Record
 from ledger.reading import HistoryRecord, Source, Tail, history_record
@@ -78,12 +77,12 @@ def without(source: Source, drops: Sequence[Drop]) -> Without:
             hint = "jobledger history JOB -o wide lists events and offsets; with --as-of 0s those in the archive too."
             raise NotFound(f"There is no record {what} in {source.topics.events}.", hint=hint)
     lines = [history_record(source, record) for record in dropped]
-    found = diff(folded(source, whole), folded(source, rest))
+    one, other = known(source, whole), known(source, rest)
     return Without(
         tuple(lines),
         tuple(
-            Changed(one.job_id, one.published, one.folded, tuple(line for line in lines if _is_of(line, one.job_id)))
-            for one in found
+            Changed(job_id, one.get(job_id), other.get(job_id), tuple(line for line in lines if _is_of(line, job_id)))
+            for job_id in differing(one, other)
         ),
     )
 

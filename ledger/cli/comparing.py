@@ -51,15 +51,23 @@ def _difference_row(difference: Any) -> dict[str, Any]:
 
 
 def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
-    """Of two entries; None: there is none."""
+    """Of two entries; None: there is none. Of a job that is retired only what its result tells too."""
     from ledger.beside import STAMPS
 
     a, b = one or {}, other or {}
+    if a and b and _is_retired(a) != _is_retired(b):
+        return [key for key in a if key in b and a[key] != b[key]]
     return [key for key in a or b if key not in STAMPS and a.get(key) != b.get(key)]
 
 
 def entry_text(entry: dict[str, Any] | None) -> str:
-    return "-" if entry is None else cell(f"{entry['state']}/{entry['attempt']}")
+    if entry is None:
+        return "-"
+    return cell(f"{entry['state']} (retired)" if _is_retired(entry) else f"{entry['state']}/{entry['attempt']}")
+
+
+def _is_retired(entry: dict[str, Any]) -> bool:
+    return "result" in entry
 
 
 DIFFERENCES = [

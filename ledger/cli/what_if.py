@@ -26,5 +26,5 @@ def show_without(world: World, what_if: Sequence[str], as_of: str | None) -> Non
     show(world.printer, found.changed, "nothing would be different", COLUMNS)
     for record in found.dropped:
         world.printer.note(f"without events[{record.partition}]@{record.offset} {record.key}")
-    if as_of is None:
+    if as_of is None and world.bundle is None:
         world.printer.note("what compaction has removed is not in the log; with --as-of 0s the archive is read too")

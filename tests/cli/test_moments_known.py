@@ -98,16 +98,39 @@ def test_what_is_wrong_with_a_bundle_to_be_made_is_told_before_anything_is_read(
         assert told.exit_code == 2 and words in told.stderr
 
 
-def test_what_was_deleted_between_two_moments_is_told_as_deleted(shell: Shell) -> None:
+@pytest.fixture
+def retired(shell: Shell) -> str:
+    """The id of a job that was retired within the last four seconds."""
     job = shell.submit("etl")
     shell.clock.advance(5.0)
     shell.record(job, Ended(1, "finished", "agent-a"), AttemptEnded())
     shell.record(job, Result("FINISHED"), JobResult("etl", "default", "subprocess", "0" * 64, "", 1.0, 1, {}, None))
     for _ in range(6):
         shell.step()
+    return job
+
+
+def test_what_was_deleted_between_two_moments_is_told_as_deleted(shell: Shell, retired: str) -> None:
     lines = shell.good("diff", "--from", "4s").splitlines()
-    written = [line for line in lines if " spec/" in line]
+    written = [line for line in lines if f"{retired}  " in line and " spec/" in line]
     assert [line.split()[-1] for line in written] == ["tombstone"], lines
+
+
+def test_a_job_that_was_retired_between_two_moments_has_not_vanished(shell: Shell, retired: str) -> None:
+    (one,) = shell.json("diff", "--from", "4s")
+    assert (one["before"]["state"], one["after"]["state"]) == ("CREATED", "FINISHED")
+    assert one["after"]["result"]["name"] == "etl"
+    assert "FINISHED (retired)" in shell.good("diff", "--from", "4s")
+    assert [step["after"]["state"] for step in shell.json("replay", "--from", "4s", "--job", retired)][-1] == "FINISHED"
+
+
+def test_a_result_that_had_never_been_written_would_make_a_difference(shell: Shell, retired: str) -> None:
+    """It is all that is left of the job."""
+    (record,) = (one for one in shell.json("history", retired) if one["register"] == "result/FINISHED")
+    drop = f"drop {retired}/result/FINISHED@{record['offset']}"
+    (one,) = shell.json("replay", "--what-if", drop)
+    assert (one["job_id"], one["before"]["state"], one["after"]) == (retired, "FINISHED", None)
+    assert "FINISHED (retired)" in shell.good("replay", "--what-if", drop)
 
 
 def time_of(time_s: float) -> str:
