@@ -248,6 +248,17 @@ class Bundle:
     source: Source
     archived: Archived
 
+    def must_hold_all(self) -> None:
+        """Raises: LedgerError: a partition of which it says that it holds something is not in it. No question about the
+        jobs there can be answered."""
+        there = set(self.archive.places())
+        for place, last in sorted(self.about.reaching().items()):
+            if place not in there:
+                raise LedgerError(
+                    f"This bundle says that it holds {place[0]}[{place[1]}] up to offset {last}, and holds nothing.",
+                    hint="What is left of it: jobledger audit verify --bundle FILE",
+                )
+
     def as_of(self, moment: Moment) -> tuple[Source, Places]:
         """Raises: as `moments.as_of`."""
         nothing_s = {self.about.events: 0.0, self.about.recovery: 0.0}

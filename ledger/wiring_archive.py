@@ -80,6 +80,7 @@ def queries(config: Config, bundled: Path | None = None) -> Iterator[Queries]:
         asked = opened(kept, config.topics, lambda found: sure_from_s(found, lag_s[found[0].topic], kept.leaves))
     else:
         given = bundle(bundled)
+        given.must_hold_all()
         sure = given.archived
         asked = opened(
             given.archive, given.about, lambda found: sure[found[0].topic, found[0].partition].sure_from_s,

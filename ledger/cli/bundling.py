@@ -53,7 +53,7 @@ MADE = [
 def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf = None, logs: Logs = False) -> None:
     """Put the ledger up to a moment into one file, with what the archive still has, for whoever looks into it elsewhere.
 
-    Every verb that takes --as-of opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed.
+    Every reading verb opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed.
     Of the jobs that are named, or of all if they are no more than 20, there is a picture in it besides
     (timelines/job-JOB.html); with --logs also what the named ones printed (logs/job-JOB/ATTEMPT/).
     Its records are proved by anchors of the ledger: audit verify --bundle FILE --anchors FILE.

@@ -89,6 +89,7 @@ def _opened(
         now = wiring.source(world.config, progressed)
         return now, partial(wiring_archive.past, world.config, now, thin=thin)
     opened = wiring_archive.bundle(world.bundle, progressed)
+    opened.must_hold_all()
     about = opened.about
     made = f"as of {about.as_of}{'' if about.as_of == about.made_at else f', made {about.made_at}'} by {about.made_by}"
     world.printer.note(f"a bundle of {', '.join(about.jobs) or 'all jobs'} {made}: {about.reason}")

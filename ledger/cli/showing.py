@@ -51,6 +51,7 @@ RESTORE_POINT = [
 ]
 NO_WAITS: Mapping[str, str] = {}
 HISTORY = [
+    Column("PARTITION", "partition", wide=True),
     Column("OFFSET", "offset"),
     Column("TIME", "time"),
     Column("CE_TIME", "ce_time_s", utc, wide=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,34 @@ def test_a_bundle_that_says_that_it_goes_elsewhere_than_it_does_is_named(shell: 
         head, _, last = about["cut"].rpartition("@")
         return {**about, "cut": f"{head}@{int(last) - 1}"}
 
-    with zipfile.ZipFile(file) as good, zipfile.ZipFile(other, "w") as made:
-        for name in good.namelist():
-            data = good.read(name)
-            made.writestr(name, json.dumps(shortened(json.loads(data))) if name == "bundle.json" else data)
+    copied(file, other, lambda name, data: json.dumps(shortened(json.loads(data))) if name == "bundle.json" else data)
     told = shell.run("audit", "verify", "--bundle", str(other))
     assert told.exit_code == 1 and "and the bundle says up to offset" in told.stderr
+
+
+@pytest.mark.parametrize("verb", [
+    ("list",), ("explain", "etl"), ("plan",), ("history", "etl"), ("archive", "query", "SELECT 1"),
+], ids=" ".join)  # fmt: skip
+def test_of_a_bundle_that_lacks_what_it_says_it_holds_nothing_is_answered(
+    shell: Shell, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    shell.submit("etl")
+    partition = shell.json("history", "etl")[0]["partition"]
+    file, other = tmp_path / "all.zip", tmp_path / "other.zip"
+    shell.good("audit", "bundle", "--to", str(file), "--reason", "r")
+    copied(file, other, lambda name, data: None if name.startswith(f"manifests/ledger.events/{partition}/") else data)
+    told = shell.run(*verb, "--bundle", str(other))
+    assert told.exit_code == 1 and told.stdout == ""
+    assert f"says that it holds ledger.events[{partition}]" in told.stderr
+    assert shell.run("audit", "verify", "--bundle", str(other)).exit_code == 1
+
+
+def copied(file: Path, to: Path, change: Callable[[str, bytes], bytes | str | None]) -> None:
+    """A zip with other members; None: without it."""
+    with zipfile.ZipFile(file) as good, zipfile.ZipFile(to, "w") as made:
+        for name in good.namelist():
+            if (data := change(name, good.read(name))) is not None:
+                made.writestr(name, data)
 
 
 def test_what_is_wrong_with_a_bundle_to_be_made_is_told_before_anything_is_read(

@@ -33,7 +33,10 @@ from ledger.ports import MemoryRecord, TopicPartition
 log = logging.getLogger("ledger.kafka")
 _ONLY_THEN = ("retention.ms", "retention.bytes")
 _BATCH = 5_000  # records on their way at most, between two looks at what became of them
-EMPTY = "Restore into topics that hold nothing: another cluster, another prefix (LEDGER_TOPICS__PREFIX), or delete these."
+EMPTY = (
+    "If a restore into them was finished, there is nothing left to do. Else restore into topics that hold nothing: of "
+    "another cluster, or with another prefix (LEDGER_TOPICS__PREFIX)."
+)
 
 
 class KafkaTarget:
@@ -61,7 +64,7 @@ class KafkaTarget:
             own = [place for place in places if place[0] == topic]
             whole = is_restoring(self._cluster.config(topic)) and not any(begins[place] for place in own)
             if any(ends[place] for place in own) and not whole:
-                raise LedgerError(f"{topic} holds records already, and they are of no restore.", hint=EMPTY)
+                raise LedgerError(f"{topic} holds records already, and no restore into it is under way.", hint=EMPTY)
         self._alter(RESTORING)
         return ends
 
