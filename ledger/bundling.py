@@ -6,22 +6,20 @@ Decision 32.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ledger.archive.archive import Archive
 from ledger.archive.carrying import Carried, name_of
 from ledger.archive.decoding import Decoded
-from ledger.archive.gone import redacted_before, taken_of
+from ledger.archive.gone import redacted_before
 from ledger.archive.notes import REWRITTEN
 from ledger.archive.objects import ObjectStore
 from ledger.archive.segments import Leaf, leaves_of, runs, store_segment
+from ledger.bundle_about import ABOUT, TIME_MAX_S, About, decode, expired_of, plain, utc
 from ledger.core.moment import Moment, Places, parse, vector
-from ledger.core.pools import Pool, Pools
 from ledger.errors import LedgerError, UsageError
 from ledger.left_out import Expired, LeftOut, Taken
 from ledger.moments import as_of
@@ -29,90 +27,11 @@ from ledger.past import Archived, PastLog, Sealed, left_out_between
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
 from ledger.reading import Source, Tail
 
-ABOUT = "bundle.json"
-FORMAT = 1
 TOPIC_ID = "bundle"
-_TIME_MAX_S = 9e9  # the year 2255
 #: Asks what proves records of a place, of which these are the leaves; None: nothing does.
 Carrying = Callable[[TopicPartition, Sequence[Leaf]], Carried | None]
 _NEVER_MS = 10**15
-_COUNT_MAX = 100_000  # partitions of a topic: readers make room for each
 RESERVED = b"~"  # keys of the ledger's own; no job id begins so
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a bundle says of itself. made_at: RFC 3339. jobs: ids, empty = all. cut: as --as-of takes it. partitions: of
-    either topic. sure_from_s: `topic[partition]` -> the oldest moment (seconds since the epoch) of which it holds all, but
-    for what had expired: expired: `topic[partition]` -> that, as `_plain` has it; where nothing had, and in older bundles,
-    it is not in the file. as_of_s: the moment that was asked for, seconds since the epoch; None: that of its making.
-    config: the settings, without secrets. versions: name -> version, of what made it. format: of this file."""
-
-    made_at: str
-    made_by: str
-    reason: str
-    jobs: tuple[str, ...]
-    events: str
-    recovery: str
-    rejects: str
-    partitions: Mapping[str, int]
-    keep: int
-    cut: str
-    sure_from_s: Mapping[str, float]
-    config: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    expired: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    as_of_s: float | None = None
-    format: int = FORMAT
-
-    @property
-    def as_of(self) -> str:
-        """Up to when it knows the ledger, RFC 3339."""
-        return self.made_at if self.as_of_s is None else _utc(self.as_of_s)
-
-    @property
-    def known_s(self) -> float:
-        """The same, in seconds since the epoch: `15m` of a bundle is that long before. Raises: ValueError."""
-        return self.made_at_s if self.as_of_s is None else self.as_of_s
-
-    @property
-    def made_at_s(self) -> float:
-        """Seconds since the epoch. Raises: ValueError."""
-        return datetime.fromisoformat(self.made_at).timestamp()
-
-    def reaching(self) -> dict[TopicPartition, int]:
-        """The offset of the last record in each partition of which the file must hold some. Raises: ValueError."""
-        topics = {"events": self.events, "recovery": self.recovery}
-        cut = (parse(self.cut, self.made_at_s).last or {}) if not self.jobs else {}
-        return {
-            (topics[short], partition): last for (short, partition), last in cut.items()
-            if last >= 0 and f"{short}[{partition}]" not in self.expired
-        }  # fmt: skip
-
-    def limits(self) -> Pools | None:
-        """The pools of the settings that it holds; None: it tells of none. Raises: UsageError if they can't be read."""
-        try:
-            given = self.config.get("pools")
-            return None if given is None else Pools(
-                Pool(name, pool["slots"], frozenset(pool["namespaces"]), frozenset(pool["runners"]))
-                for name, pool in given.items()
-            )  # fmt: skip
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"The pools in this bundle can't be read: {error!r}.") from error
-
-    @property
-    def starts_max(self) -> int | None:
-        """Of the settings that it holds: how many starts a pass may have; None: it does not tell."""
-        section = self.config.get("reconciler")
-        found = section.get("starts_max") if isinstance(section, Mapping) else None
-        return found if isinstance(found, int) else None
-
-    def encode(self) -> bytes:
-        plain = asdict(self)
-        for name in ("expired", "as_of_s"):
-            if not plain[name]:
-                del plain[name]  # so that older programs go on reading it
-        return json.dumps(plain, indent=1, sort_keys=True).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +74,7 @@ def write(
         name = f"{short}[{partition}]"
         sure[name] = seen.sure_from_s
         known = [*(archived[place].expired if place in archived else ()), *hidden.get(place, ())]
-        if of_place := [plain for one in known if (plain := _plain(one, set(jobs))) is not None]:
+        if of_place := [told for one in known if (told := plain(one, set(jobs)))]:
             expired[name] = of_place
     about = About(
         why.made_at, why.made_by, why.reason, tuple(jobs), topics["events"], topics["recovery"], then.topics.rejects,
@@ -203,24 +122,6 @@ def _hidden(then: Source, cut: Places) -> dict[TopicPartition, list[Expired]]:
     return found
 
 
-def _plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:
-    """Fields as those of Expired; of its jobs those that are asked for (none named: all), id -> [first, since_ms, below].
-    None: it is of none of them."""
-    plain = expired._asdict()
-    if expired.jobs is not None:
-        taken = {job_id: numbers for job_id, *numbers in expired.jobs if not jobs or job_id in jobs}
-        if not taken:
-            return None
-        plain["jobs"] = taken
-    return plain
-
-
-def _expired(plain: Mapping[str, Any]) -> Expired:
-    """`_plain` backwards. Raises: AttributeError, KeyError, TypeError, ValueError if it is nothing of that kind."""
-    jobs = None if plain["jobs"] is None else taken_of(plain["jobs"])
-    return Expired(str(plain["namespace"]), float(plain["until_s"]), int(plain["below"]), jobs, int(plain["records"]))
-
-
 def _records(source: Source, topic: str, partition: int) -> Iterator[Record]:
     with Tail(source, [topic], partition) as tail:
         for records in tail.to_end():
@@ -260,9 +161,26 @@ class Bundle:
                 )
 
     def as_of(self, moment: Moment) -> tuple[Source, Places]:
-        """Raises: as `moments.as_of`."""
+        """Raises: as `moments.as_of`; LedgerError: nobody can tell by this bundle when that was."""
+        self._must_tell_when(moment)
         nothing_s = {self.about.events: 0.0, self.about.recovery: 0.0}
         return as_of(self.source, moment, self.archived, nothing_s, refusal=_refusal)
+
+    def _must_tell_when(self, moment: Moment) -> None:
+        """By the time of the record at a named offset the partitions that are not named are cut: of some jobs only, it may
+        not be in here."""
+        topics = {"events": self.about.events, "recovery": self.about.recovery}
+        named = {(topics[short], partition): last for (short, partition), last in (moment.last or {}).items()}
+        if not self.about.jobs or self.archived.keys() <= named.keys():
+            return
+        for place, last in sorted(named.items()):
+            there = place in self.archived and last < self.archived[place].next
+            if there and last >= 0 and not any(self.archive.records(*place, last, last + 1)):
+                raise LedgerError(
+                    f"This bundle is of some jobs, and {place[0]}[{place[1]}]@{last} is no record of them: nobody can tell "
+                    f"by it when that was, and so how far the other partitions went.",
+                    hint="Ask by a time; or name every partition, as the answer about a moment does: as of events[0]@….",
+                )
 
 
 def _refusal(place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerError:
@@ -271,15 +189,11 @@ def _refusal(place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerEr
         ends = 0 if sealed is None else sealed.next
         return LedgerError(f"This bundle holds {name} up to offset {ends}, and not what came later.",
                            hint="Ask for an earlier moment.")  # fmt: skip
-    sure = f"only from {_utc(sealed.sure_from_s)} on" if sealed.sure_from_s < _TIME_MAX_S else "at no moment"
+    sure = f"only from {utc(sealed.sure_from_s)} on" if sealed.sure_from_s < TIME_MAX_S else "at no moment"
     return LedgerError(
         f"This bundle is sure to hold all of {name} {sure}: when it was made, some of what was there before may have been "
         f"compacted away already.", hint="Ask for a later moment.",
     )  # fmt: skip
-
-
-def _utc(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bundle:
@@ -292,7 +206,7 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
     for (short, partition), last in cut.items():
         place = topics[short], partition
         sure_from_s = about.sure_from_s.get(f"{short}[{partition}]", float("inf"))
-        gone = [_expired(plain) for plain in about.expired.get(f"{short}[{partition}]", ())]
+        gone = [expired_of(one) for one in about.expired.get(f"{short}[{partition}]", ())]
         archived[place] = Sealed(last + 1, sure_from_s, partial(archive.records, *place), expired=gone)
         ends[place] = last + 1
     counts = {topics[short]: number for short, number in about.partitions.items()}
@@ -300,51 +214,6 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
     made = source(log, about)
     left_out = left_out_between(made, ends, ends, archived)
     return Bundle(about, archive, replace(made, log=log.leaving_out(left_out)), archived)
-
-
-def decode(data: bytes | None) -> About:
-    """Raises: UsageError."""
-    if data is None:
-        raise UsageError(f"This is no bundle: there is no {ABOUT} in it.", hint="Made by: jobledger audit bundle")
-    try:
-        values = json.loads(data)
-        if (number := values.get("format")) != FORMAT:
-            raise UsageError(f"This bundle has the format {number!r}; this version reads {FORMAT}.",
-                             hint="Use the version that made it: bundle.json tells which.")  # fmt: skip
-        if not isinstance(values["jobs"], list):
-            raise TypeError("jobs are a list")
-        about = About(**{**values, "jobs": tuple(values["jobs"])})
-        _check(about)
-        return about
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise UsageError(f"{ABOUT} of this bundle can't be read: {error}.") from error
-
-
-def _check(about: About) -> None:
-    """What readers rely on. Raises: as `_expired`; OverflowError."""
-    texts = about.made_at, about.made_by, about.reason, about.events, about.recovery, about.rejects, about.cut
-    if not all(isinstance(text, str) for text in (*texts, *about.jobs)):
-        raise TypeError("what should be text is none")
-    by_name = about.partitions, about.sure_from_s, about.config, about.versions, about.expired
-    if not all(isinstance(found, Mapping) for found in by_name):
-        raise TypeError("what should be told by name is not")
-    if any(type(number) is not int or not 1 <= number <= _COUNT_MAX for number in (about.keep, *about.partitions.values())):
-        raise ValueError("there are no such numbers of partitions, or of restore points to keep")
-    if not all(type(time_s) in (int, float) for time_s in about.sure_from_s.values()):
-        raise TypeError("from when on it holds all is no time")
-    if set(about.partitions) != {"events", "recovery"}:
-        raise ValueError("partitions of events and recovery are missing")
-    if type(about.as_of_s) not in (int, float, type(None)) or not abs(about.known_s) <= _TIME_MAX_S:
-        raise TypeError("as of when it is, is no time")
-    if (last := parse(about.cut, about.made_at_s).last) is None:
-        raise ValueError("how far it goes is told by no offsets")
-    for short, partition in last:
-        if partition >= about.partitions[short]:
-            raise ValueError(f"there is no {short}[{partition}]")
-    for found in about.expired.values():
-        for one in map(_expired, found):
-            if not abs(one.until_s) <= _TIME_MAX_S:
-                raise ValueError("until when something had expired is no time")
 
 
 class Ended:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ledger.archive.restoring import Restoring
     from ledger.archive.snapshots import Thin
     from ledger.archive.status import Progress
-    from ledger.bundling import About, Bundle
+    from ledger.bundle_about import About
+    from ledger.bundling import Bundle
     from ledger.core.chain import Head
     from ledger.core.moment import Moment, Places
     from ledger.past import Archived

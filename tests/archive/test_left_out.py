@@ -17,6 +17,7 @@ from ledger.archive.archive import Archive
 from ledger.archive.gone import Gone
 from ledger.archive.querying import opened
 from ledger.archive.segments import store_segment
+from ledger.bundle_about import About, decode
 from ledger.core.moment import parse, vector
 from ledger.core.registers import Running, key_of
 from ledger.errors import LedgerError, NotFound, UsageError
@@ -231,7 +232,7 @@ def bundle_of(archive: Archive, text: str, jobs: Collection[str] = ()) -> bundli
     store, lag_s = MemoryObjects(), {EVENTS: 0.0, RECOVERY: 0.0}
     bundling.write(store, source, cut, jobs, why, read_out, archived_of(archive), lag_s, float(NOW_S))
 
-    def made(log: EventLog, about: bundling.About) -> Source:
+    def made(log: EventLog, about: About) -> Source:
         return Source(log, about, avro, cloudevents, ThenClock(ManualClock(), about.made_at_s))
 
     return bundling.read(store, made)
@@ -275,7 +276,7 @@ def test_of_whom_a_bundle_of_the_past_holds_nothing_it_says_so_at_every_moment()
 
 def test_where_nothing_expired_a_bundle_is_what_older_programs_read() -> None:
     about = bundle_of(jobs_archive((KEY, VALUE, 0.0)), "0s").about
-    assert "expired" not in json.loads(about.encode()) and about == bundling.decode(about.encode())
+    assert "expired" not in json.loads(about.encode()) and about == decode(about.encode())
 
 
 @pytest.mark.parametrize("wrong", [{"x": [{}]}, {"x": [3]}, {"x": 3}, [], {"x": [
@@ -284,7 +285,7 @@ def test_where_nothing_expired_a_bundle_is_what_older_programs_read() -> None:
 def test_a_bundle_whose_word_on_that_can_t_be_read_is_refused(wrong: object) -> None:
     about = json.loads(bundle_of(jobs_archive((KEY, VALUE, 0.0)), "0s").about.encode())
     with pytest.raises(UsageError, match=r"bundle\.json"):
-        bundling.decode(json.dumps({**about, "expired": wrong}).encode())
+        decode(json.dumps({**about, "expired": wrong}).encode())
 
 
 def test_between_two_moments_who_is_left_out_of_either_is_left_out_of_both() -> None:

@@ -100,6 +100,24 @@ def test_of_a_bundle_that_lacks_what_it_says_it_holds_nothing_is_answered(
     assert shell.run("audit", "verify", "--bundle", str(other)).exit_code == 1
 
 
+def test_by_a_record_that_a_bundle_does_not_hold_nobody_can_tell_when_that_was(shell: Shell, tmp_path: Path) -> None:
+    """The other partitions are cut at the time of the one that is named."""
+    wanted = shell.submit("wanted")
+    shell.clock.advance(5.0)
+    shell.submit("other")
+    file = tmp_path / "some.zip"
+    shell.good("audit", "bundle", "--to", str(file), "--reason", "r", "--job", "wanted")
+    own, other = shell.json("history", wanted)[-1], shell.json("history", "other")[0]
+
+    def asked(moment: str) -> Any:
+        return shell.run("show", wanted, "--as-of", moment, "--bundle", str(file))
+
+    refused = asked(f"events[{other['partition']}]@{other['offset']}")
+    assert refused.exit_code == 1 and "nobody can tell by it when that was" in refused.stderr
+    whole = asked("0s").stderr.partition("\nas of ")[2].split()[0]
+    assert asked(whole).exit_code == asked(f"events[{own['partition']}]@{own['offset']}").exit_code == 0
+
+
 def copied(file: Path, to: Path, change: Callable[[str, bytes], bytes | str | None]) -> None:
     """A zip with other members; None: without it."""
     with zipfile.ZipFile(file) as good, zipfile.ZipFile(to, "w") as made:

@@ -15,7 +15,8 @@ from ledger.adapters.local.zipped import ZipObjects
 from ledger.archive.archive import Archive
 from ledger.archive.decoding import decoded
 from ledger.archive.segments import store_segment
-from ledger.bundling import ABOUT, TOPIC_ID, decode
+from ledger.bundle_about import ABOUT, decode
+from ledger.bundling import TOPIC_ID
 from ledger.cli import app
 from ledger.core.moment import parse, vector
 from ledger.core.registers import Admitted, Result, Spec, key_of, parse_key

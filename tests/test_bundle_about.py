@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ledger.bundling import About, decode
+from ledger.bundle_about import About, decode
 from ledger.errors import UsageError
 
 ABOUT = About(
