@@ -30,8 +30,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]' -c constraints.txt
 	touch $(INSTALLED)
 
-setup: $(INSTALLED) ## The environment, Java, the broker's jars and Spark's Kafka connector (downloaded once)
+setup: $(INSTALLED) ## The environment, Java, the broker's jars and Spark's Kafka connector (downloaded and prepared once)
 	$(BIN)/python -m ledger.adapters.embedded
+	$(BIN)/python -m ledger.adapters.spark
 
 demo: setup ## Start a ledger, run jobs, kill one, see it come back
 	$(BIN)/jobledger demo

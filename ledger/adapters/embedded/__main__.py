@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from ledger.adapters.embedded.broker import broker_archive
+from ledger.adapters.embedded.class_archives import make_archive
+from ledger.adapters.embedded.exercise import exercise
 from ledger.adapters.embedded.jars import broker_classpath, spark_connector
 from ledger.adapters.embedded.java import ensure_java
 from ledger.errors import LedgerError
@@ -19,6 +22,7 @@ def main() -> int:
         ensure_java()
         broker_classpath(_say)
         spark_connector(_say)
+        make_archive(broker_archive(), _say, exercise)
     except LedgerError as error:
         _say(f"{error} {error.hint}".rstrip())
         return error.exit_code

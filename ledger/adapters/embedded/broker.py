@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ledger.adapters.embedded.class_archives import class_archive, sharing
 from ledger.adapters.embedded.jars import broker_classpath
 from ledger.adapters.embedded.java import find_java
 from ledger.adapters.embedded.ports import HOST, free_ports
@@ -79,6 +81,8 @@ class Broker:
     """All controllers of the cluster, this one included, as `id@host:port`. Empty: it is alone."""
     cluster_id: str = ""
     """What all nodes of a cluster must share. Empty: drawn at the first `prepare`."""
+    java_options: Sequence[str] = ()
+    """More options for the JVM that `command` starts."""
 
     @classmethod
     def at(cls, folder: Path, *, heap_mb: int = HEAP_MB, extra: Mapping[str, str] | None = None) -> Broker:
@@ -152,7 +156,8 @@ class Broker:
         Started a second time on the same folder it ends at once with `hold.HELD`, having touched nothing.
         Raises: ConfigError without Java or jars."""
         hold = [sys.executable, "-I", "-S", str(Path(__file__).with_name("hold.py")), str(self.folder / "lock")]
-        return [*hold, *self._java(f"-Xmx{self.heap_mb}m"), "kafka.Kafka", str(self.folder / "server.properties")]
+        java = self._java(f"-Xmx{self.heap_mb}m", *self.java_options)
+        return [*hold, *java, "kafka.Kafka", str(self.folder / "server.properties")]
 
     def ready(self, timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
         """Return once the broker answers for itself and its controller takes requests.
@@ -207,10 +212,11 @@ class Broker:
             hint = f"See {self.log}; the settings are in {self.folder / 'server.properties'}."
             raise ConfigError(f"Kafka could not format {self.data}: {told}", hint=hint)
 
-    def _java(self, heap: str) -> list[str]:
+    def _java(self, *options: str) -> list[str]:
         return [
             str(find_java()),
-            heap,
+            *options,
+            *sharing(broker_archive()),
             # On the few cores and the small heap of an embedded broker the serial collector is the smallest.
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",
@@ -220,6 +226,11 @@ class Broker:
             "-cp",
             broker_classpath(),
         ]
+
+
+def broker_archive() -> Path:
+    """Where the class archive of the broker lies, made or not. Raises: as `broker_classpath`."""
+    return class_archive("broker", [Path(jar) for jar in broker_classpath().split(os.pathsep)])
 
 
 def _replication(nodes: int) -> dict[str, str]:

@@ -53,9 +53,9 @@ def broker_classpath(progress: Progress = print) -> str:
     Idempotent: also from several processes at once; one downloads, the others wait for it.
     Raises: ConfigError without Java or PySpark, or if the download fails (nothing is left behind)."""
     folder = cache_folder() / f"kafka-{KAFKA_VERSION}"
-    if not _is_whole(folder):
+    if not is_whole(folder):
         with _locked(folder):
-            if not _is_whole(folder):
+            if not is_whole(folder):
                 progress(f"Downloading Kafka {KAFKA_VERSION} (45 MB, once) to {folder}")
                 _download_broker(folder)
     return os.pathsep.join(str(folder / name) for name in sorted(_read_manifest(folder)))
@@ -78,14 +78,14 @@ def spark_connector(progress: Progress = print) -> list[Path]:
     Raises: ConfigError without Java or PySpark, or if the download fails."""
     version = _pyspark_version()
     folder = cache_folder() / f"spark-connector-{version}"
-    if not _is_whole(folder):
+    if not is_whole(folder):
         with _locked(folder):
-            if not _is_whole(folder):
+            if not is_whole(folder):
                 progress(f"Downloading Spark's Kafka connector {version} (60 MB, once)")
                 jars = _resolve_by_spark(f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}")
                 folder.mkdir(parents=True, exist_ok=True)
-                _write_manifest(folder, jars)
-    shipped = tuple(f"_{jar.name}" for jar in _pyspark_jars())
+                write_manifest(folder, jars)
+    shipped = tuple(f"_{jar.name}" for jar in spark_jars())
     return [folder / name for name in sorted(_read_manifest(folder)) if not name.endswith(shipped)]
 
 
@@ -104,7 +104,7 @@ def _download_broker(folder: Path) -> None:
             if not (whole / f"{name}-{version}.jar").is_file():
                 hint = "See that the repository in use carries it; then try again."
                 raise ConfigError(f"Ivy brought no {name}-{version}.jar", hint=hint)
-        _write_manifest(whole, whole.glob("*.jar"))
+        write_manifest(whole, whole.glob("*.jar"))
         if folder.exists():  # damaged, or it would have been taken
             folder.rename(work / "damaged")
         whole.rename(folder)
@@ -184,8 +184,8 @@ def _pyspark_version() -> str:
     return str(_pyspark().__version__)
 
 
-def _pyspark_jars(pattern: str = "*.jar") -> list[Path]:
-    """Those that PySpark ships. Raises: ConfigError if there is none."""
+def spark_jars(pattern: str = "*.jar") -> list[Path]:
+    """The jars that PySpark ships. Raises: ConfigError if there is none."""
     folder = Path(str(_pyspark().__file__)).parent / "jars"
     jars = sorted(folder.glob(pattern))
     if not jars:
@@ -194,10 +194,10 @@ def _pyspark_jars(pattern: str = "*.jar") -> list[Path]:
 
 
 def _pyspark_jar(pattern: str) -> Path:
-    return _pyspark_jars(pattern)[-1]
+    return spark_jars(pattern)[-1]
 
 
-def _is_whole(folder: Path) -> bool:
+def is_whole(folder: Path) -> bool:
     """Whether every jar of the manifest is there in full. Paths in a manifest are relative to its folder, or absolute."""
     try:
         return all((folder / name).stat().st_size == size for name, size in _read_manifest(folder).items())
@@ -210,7 +210,7 @@ def _read_manifest(folder: Path) -> Mapping[str, int]:
     return sizes
 
 
-def _write_manifest(folder: Path, jars: Iterable[Path]) -> None:
+def write_manifest(folder: Path, jars: Iterable[Path]) -> None:
     sizes = {jar.name if jar.parent == folder else str(jar): jar.stat().st_size for jar in jars}
     temporary = folder / f"{_MANIFEST}.{os.getpid()}"
     temporary.write_text(json.dumps(sizes, indent=1, sort_keys=True))

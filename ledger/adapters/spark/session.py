@@ -5,29 +5,34 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ledger.adapters.embedded.jars import spark_connector
+from ledger.adapters.embedded.class_archives import class_archive, sharing
+from ledger.adapters.embedded.jars import spark_connector, spark_jars
 from ledger.adapters.embedded.java import java_home
 
 
 def start_session(
     folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler",
-    daemon: str = "pyspark.daemon",
+    daemon: str = "pyspark.daemon", java_options: Sequence[str] | None = None,
 ) -> SparkSession:  # fmt: skip
     """folder: where Spark may write. slots: tasks (of a reconciler: groups of actions) that may be under way at once.
-    daemon: the module from whose process Python workers are forked.
+    daemon: the module from whose process Python workers are forked. java_options: of the driver's JVM; None: to map the
+    class archive, if it was made.
 
     Raises: ConfigError if there is no Java that Spark runs on.
     """
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else another Python starts
     folder.mkdir(parents=True, exist_ok=True)
+    options = sharing(spark_archive()) if java_options is None else java_options
     settings = {
         "spark.jars": ",".join(str(jar) for jar in spark_connector()),
         "spark.driver.memory": f"{driver_memory_mb}m",
+        "spark.driver.defaultJavaOptions": " ".join(f'"{option}"' for option in options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),
@@ -53,3 +58,8 @@ def start_session(
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return builder.getOrCreate()
+
+
+def spark_archive() -> Path:
+    """Where the class archive of a Spark driver lies, made or not. Raises: ConfigError without Java."""
+    return class_archive("spark", spark_jars())

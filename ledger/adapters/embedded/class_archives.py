@@ -1,0 +1,81 @@
+"""Class archives: what a JVM has loaded and checked once, for later ones to map into memory (JEP 350; decision 39).
+
+A shortcut and nothing else. The JVM itself passes over an archive that was made by another Java, of other jars, or that
+was altered since; one that is not there is not missed. Made by `python -m ledger.adapters.embedded` and
+`python -m ledger.adapters.spark`, beside the downloads and by the same rule: a folder has its name once all is in it.
+What they save: `python -m benchmarks.jvm_options`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ledger.adapters.embedded.jars import cache_folder, is_whole, write_manifest
+from ledger.adapters.embedded.java import find_java
+
+#: An archive of jars that nobody has any more is deleted when a newer one is made and this has passed.
+KEPT_S = 30 * 86_400.0
+# Without the check of its sums an archive with one altered byte can hang the JVM. That it does not fit is no news for
+# those who read what a server prints.
+_SHARE = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+_RECORD = ("-XX:TieredStopAtLevel=1", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # it won't live long
+
+
+def class_archive(program: str, jars: Iterable[Path]) -> Path:
+    """The file that is the archive of a program, made or not. program: a word of its folder's name. jars: its class path.
+
+    The name tells Java and the jars apart, so that of several on one machine each has its own.
+    Raises: ConfigError without Java."""
+    java = find_java()
+    release = java.parent.parent / "release"
+    told = [str(java), release.read_text(errors="replace") if release.is_file() else ""]
+    for jar in jars:
+        seen = jar.stat()
+        told.append(f"{jar} {seen.st_size} {seen.st_mtime_ns}")
+    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
+    return cache_folder() / f"classes-{program}-{digest[:16]}" / "classes.jsa"
+
+
+def sharing(archive: Path) -> list[str]:
+    """The options of a JVM that is to map this archive; none if it has not been made, or is not whole."""
+    return [f"-XX:SharedArchiveFile={archive}", *_SHARE] if is_whole(archive.parent) else []
+
+
+def make_archive(archive: Path, progress: Callable[[str], object], run: Callable[[list[str]], object]) -> None:
+    """Make it, unless it is there. run: the program with the options it is given, from its start to its end.
+
+    Where that fails it is said and no more: everything works without an archive."""
+    folder = archive.parent
+    if is_whole(folder):
+        return
+    program = folder.name.split("-")[1]
+    progress(f"Preparing a quicker start of {program} (once)")
+    try:
+        _record(archive, run)
+    except Exception as trouble:
+        progress(f"{program} will start as slowly as ever: {trouble}")
+    for other in folder.parent.glob(f"classes-{program}-*"):
+        if time.time() - other.stat().st_mtime > KEPT_S:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _record(archive: Path, run: Callable[[list[str]], object]) -> None:
+    folder = archive.parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as temporary:
+        whole = Path(temporary) / "whole"
+        whole.mkdir()
+        written = whole / archive.name
+        run([f"-XX:ArchiveClassesAtExit={written}", *_RECORD])
+        with written.open("rb") as file:
+            os.fsync(file)
+        write_manifest(whole, [written])
+        if folder.exists():  # damaged, or it would have been taken
+            folder.rename(Path(temporary) / "damaged")
+        whole.rename(folder)

@@ -1,0 +1,56 @@
+"""`python -m ledger.adapters.spark`: record what a Spark driver loads at its start, so that later ones start quicker."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from ledger.adapters.embedded.class_archives import make_archive
+from ledger.adapters.spark.session import spark_archive, start_session
+from ledger.errors import LedgerError
+
+_PATIENCE_S = 120.0
+
+
+def exercise(options: Sequence[str]) -> None:
+    """A driver from its start to its end: some rows, one task in Python, and a stream that calls Python back."""
+    with tempfile.TemporaryDirectory(prefix="jobledger-exercise-") as folder:
+        spark = start_session(Path(folder), slots=2, java_options=options)
+        jvm = SparkContext._gateway.proc
+        rows = spark.range(1000)
+        rows.selectExpr("id % 7 AS key").groupBy("key").count().collect()
+        rows.repartition(2).rdd.mapPartitions(lambda some: [len(list(some))]).collect()
+        rows.write.parquet(f"{folder}/rows")
+        stream = spark.readStream.schema(rows.schema).parquet(f"{folder}/rows")
+
+        def seen(batch: DataFrame, _number: int) -> None:
+            batch.collect()
+
+        query = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/offsets")
+        query.foreachBatch(seen).start().awaitTermination(int(_PATIENCE_S))
+        spark.stop()
+        jvm.stdin.close()  # which ends it
+        jvm.wait(_PATIENCE_S)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def main() -> int:
+    """0, or the exit code of what failed. Idempotent: the second time it starts no JVM."""
+    try:
+        make_archive(spark_archive(), _say, exercise)
+    except LedgerError as error:
+        _say(f"{error} {error.hint}".rstrip())
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
