@@ -1,4 +1,5 @@
-"""A broker and a Spark driver that live for a minute: with the options for JVMs that are short-lived beside Java's own.
+"""A broker and a Spark driver that live for a minute: with the options for JVMs that are short-lived beside Java's own,
+and with the class archives of `make setup` (decision 39) beside that.
 
 `python -m benchmarks.jvm_options [--rounds 3]`. Processor time of the JVM alone: of an embedded broker until it is ready
 and has committed 300 transactions; of a Spark session until it has started and grouped a thousand rows.
@@ -14,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -24,14 +26,19 @@ from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.java import SHORT_LIVED
 
 PATIENCE_S = 120.0
-OPTIONS = {"java's own": "", "short-lived": SHORT_LIVED}
+#: JDK_JAVA_OPTIONS, and what the program adds to it: None, its class archive.
+VARIANTS: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "java's own": ("", ()),
+    "short-lived": (SHORT_LIVED, ()),
+    "short-lived, with class archives": (SHORT_LIVED, None),
+}
 TOPIC, TRANSACTIONS = "measured", 300
 
 
-def of_broker(options: str) -> float:
+def of_broker(options: str, more: tuple[str, ...] | None) -> float:
     os.environ["JDK_JAVA_OPTIONS"] = options
     with tempfile.TemporaryDirectory(prefix="jobledger-bench-") as folder:
-        broker = Broker.at(Path(folder))
+        broker = replace(Broker.at(Path(folder)), java_options=more)
         broker.prepare()
         process = subprocess.Popen(broker.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -50,12 +57,12 @@ def of_broker(options: str) -> float:
             process.wait()
 
 
-def of_spark(options: str) -> float:
+def of_spark(options: str, more: tuple[str, ...] | None) -> float:
     os.environ["JDK_JAVA_OPTIONS"] = options
     from ledger.adapters.spark.session import start_session
 
     with tempfile.TemporaryDirectory(prefix="jobledger-bench-") as folder:
-        spark = start_session(Path(folder))
+        spark = start_session(Path(folder), java_options=more)
         try:
             spark.range(1000).selectExpr("id % 7 AS key").groupBy("key").count().collect()
             return max(_processor_s(child.pid) for child in psutil.Process().children(recursive=True))
@@ -71,17 +78,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="What a short-lived JVM costs, with and without our options")
     parser.add_argument("--rounds", type=int, default=3)
     rounds: int = parser.parse_args(arguments).rounds
-    measured: dict[str, Callable[[str], float]] = {"broker": of_broker, "Spark driver": of_spark}
+    measured: dict[str, Callable[[str, tuple[str, ...] | None], float]] = {"broker": of_broker, "Spark driver": of_spark}
     # A process of its own for each: PySpark keeps its JVM as long as Python lives.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as alone:
         for what, measure in measured.items():
-            costs: dict[str, list[float]] = {name: [] for name in OPTIONS}
+            costs: dict[str, list[float]] = {name: [] for name in VARIANTS}
             for _ in range(rounds):
-                for name, options in OPTIONS.items():
-                    costs[name].append(alone.submit(measure, options).result())
-            own, ours = (statistics.median(found) for found in costs.values())
-            told = "; ".join(f"{name}: {', '.join(f'{one:.1f}' for one in found)} s" for name, found in costs.items())
-            print(f"{what}, short-lived over java's own: {ours / own:.3f} of the processor time ({told})")
+                for name, variant in VARIANTS.items():
+                    costs[name].append(alone.submit(measure, *variant).result())
+            own = statistics.median(costs["java's own"])
+            for name, found in costs.items():
+                told = f"{statistics.median(found) / own:.3f} of the processor time of java's own"
+                print(f"{what}, {name}: {told} ({', '.join(f'{one:.1f}' for one in found)} s)")
 
 
 if __name__ == "__main__":

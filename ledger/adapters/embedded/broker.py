@@ -81,8 +81,8 @@ class Broker:
     """All controllers of the cluster, this one included, as `id@host:port`. Empty: it is alone."""
     cluster_id: str = ""
     """What all nodes of a cluster must share. Empty: drawn at the first `prepare`."""
-    java_options: Sequence[str] = ()
-    """More options for the JVM that `command` starts."""
+    java_options: Sequence[str] | None = None
+    """More options for the JVM that `command` starts. None: to map the class archive, if it was made."""
 
     @classmethod
     def at(cls, folder: Path, *, heap_mb: int = HEAP_MB, extra: Mapping[str, str] | None = None) -> Broker:
@@ -156,7 +156,8 @@ class Broker:
         Started a second time on the same folder it ends at once with `hold.HELD`, having touched nothing.
         Raises: ConfigError without Java or jars."""
         hold = [sys.executable, "-I", "-S", str(Path(__file__).with_name("hold.py")), str(self.folder / "lock")]
-        java = self._java(f"-Xmx{self.heap_mb}m", *self.java_options)
+        options = sharing(broker_archive()) if self.java_options is None else self.java_options
+        java = self._java(f"-Xmx{self.heap_mb}m", *options)
         return [*hold, *java, "kafka.Kafka", str(self.folder / "server.properties")]
 
     def ready(self, timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
@@ -196,7 +197,7 @@ class Broker:
         return True
 
     def _format(self, cluster_id: str) -> None:
-        tool = [*self._java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
+        tool = [*self._java("-Xmx128m", *sharing(broker_archive())), "kafka.tools.StorageTool", "format"]
         done = subprocess.run(
             [*tool, "--cluster-id", cluster_id, "--config", str(self.folder / "server.properties"), "--ignore-formatted"],
             stdin=subprocess.DEVNULL,
@@ -216,7 +217,6 @@ class Broker:
         return [
             str(find_java()),
             *options,
-            *sharing(broker_archive()),
             # On the few cores and the small heap of an embedded broker the serial collector is the smallest.
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",

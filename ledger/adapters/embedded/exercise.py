@@ -35,7 +35,7 @@ def exercise(options: Sequence[str]) -> None:
 
 def _use(bootstrap: str) -> None:
     """A compacted topic, a transaction, a group that reads it."""
-    client = {"bootstrap.servers": bootstrap}
+    client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     topic = NewTopic(_TOPIC, 1, 1, config={"cleanup.policy": "compact"})
     admin = AdminClient(client, logger=_SILENT)
     admin.create_topics([topic])[_TOPIC].result()

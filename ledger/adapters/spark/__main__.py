@@ -21,7 +21,8 @@ def exercise(options: Sequence[str]) -> None:
     """A driver from its start to its end: some rows, one task in Python, and a stream that calls Python back."""
     with tempfile.TemporaryDirectory(prefix="jobledger-exercise-") as folder:
         spark = start_session(Path(folder), slots=2, java_options=options)
-        jvm = SparkContext._gateway.proc
+        gateway = SparkContext._gateway
+        assert gateway is not None
         rows = spark.range(1000)
         rows.selectExpr("id % 7 AS key").groupBy("key").count().collect()
         rows.repartition(2).rdd.mapPartitions(lambda some: [len(list(some))]).collect()
@@ -34,8 +35,8 @@ def exercise(options: Sequence[str]) -> None:
         query = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/offsets")
         query.foreachBatch(seen).start().awaitTermination(int(_PATIENCE_S))
         spark.stop()
-        jvm.stdin.close()  # which ends it
-        jvm.wait(_PATIENCE_S)
+        gateway.proc.stdin.close()  # which ends the JVM
+        gateway.proc.wait(_PATIENCE_S)
 
 
 def _say(line: str) -> None:
