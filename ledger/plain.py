@@ -7,9 +7,13 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def to_plain(value: Any) -> Any:
     """Dataclasses and named tuples to dicts, tuples to lists, enums to their symbols; a field `from_` is called `from`."""
+    if type(value) in _PLAIN:  # most of what there is
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name.removesuffix("_"): to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Enum):

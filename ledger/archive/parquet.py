@@ -183,8 +183,8 @@ def rewrite(data: bytes, gone: Collection[int], redacted: Collection[int]) -> by
 def _record(
     topic: str, partition: int, offset: int, at_ms: int, key: Any, value: Any, headers: Any, hashed: bytes | None = None
 ) -> MemoryRecord:
-    pairs = tuple((header["name"], header["value"]) for header in headers or ())
-    if any(name is None for name, _ in pairs):
+    pairs = tuple([(header["name"], header["value"]) for header in headers or ()])
+    if None in [name for name, _ in pairs]:
         raise ValueError("a header without a name")
     if hashed is not None and value is None:
         return RedactedRecord(topic, partition, offset, key, stand_in(hashed), pairs, at_ms, hashed)

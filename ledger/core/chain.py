@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from hashlib import sha256
+from struct import Struct
 from typing import NamedTuple
 
 from ledger.core import merkle
@@ -18,6 +19,8 @@ from ledger.core import merkle
 FORMAT = 1
 NOTE = 2  # a manifest that seals no record: `records` names what it says (ledger/archive/notes.py), `leaves` is empty
 _ABSENT = bytes(32)  # in the place of the hash of a key or value that is null
+_NULL = b"\xff\xff\xff\xff"  # in the place of the length of a header's value that is null
+_length = Struct(">I").pack
 
 
 def leaf_of(
@@ -37,16 +40,16 @@ def leaf_of_hashed(
     value is 32 zero bytes; headers are the concatenation of name and value, each after its length (4 bytes, big-endian),
     where a null value has the length 2^32 - 1."""
     fixed = offset.to_bytes(8, "big", signed=True) + timestamp_ms.to_bytes(8, "big", signed=True)
-    packed = b"".join(_sized(name.encode()) + _sized(data) for name, data in headers)
+    packed = bytearray()  # in one loop: of all that an archive reckons, most is reckoned here
+    for name, data in headers:
+        raw = name.encode()
+        packed += _length(len(raw)) + raw
+        packed += _NULL if data is None else _length(len(data)) + data
     return merkle.leaf(fixed + hash_of(key) + value_sha256 + sha256(packed).digest())
 
 
 def hash_of(data: bytes | None) -> bytes:
     return _ABSENT if data is None else sha256(data).digest()
-
-
-def _sized(data: bytes | None) -> bytes:
-    return b"\xff\xff\xff\xff" if data is None else len(data).to_bytes(4, "big") + data
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,8 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Canonical: names in order, no spaces, ASCII. The hash is taken of these bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+        plain = {name: getattr(self, name) for name in _KINDS}
+        return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
     @property
     def sha256(self) -> str:
@@ -92,12 +96,14 @@ class Manifest:
         return self.format == NOTE
 
 
+_KINDS: dict[str, type] = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(Manifest)}
+
+
 def decode(data: bytes) -> Manifest:
     """Raises: ValueError if these are not the very bytes that `encode` gives."""
     try:
         plain = json.loads(data)
-        wanted = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(Manifest)}
-        if not isinstance(plain, dict) or {name: type(value) for name, value in plain.items()} != wanted:
+        if not isinstance(plain, dict) or {name: type(value) for name, value in plain.items()} != _KINDS:
             raise ValueError("not the fields of a manifest")
         made = Manifest(**plain)
         if made.format not in (FORMAT, NOTE):

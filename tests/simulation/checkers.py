@@ -14,19 +14,20 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from ledger.adapters import avro, cloudevents
+from ledger.adapters import cloudevents
 from ledger.core.facts import JobSubmitted
 from ledger.core.fold import fold
-from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
+from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import OUTCOMES, Attempt, Ended, Result, Spec, parse_key
 from ledger.core.replacing import STOP, intent_id, is_stop
+from tests.simulation import codec
 from tests.simulation.copies import (
     Copied,
     Leased,
     Ran,
     Taken,
     Told,
-    bare,
+    alike,
     by_partition,
     claim_of,
     effective,
@@ -44,7 +45,7 @@ def _differences(what: str, one: Mapping[str, Any], other: Mapping[str, Any]) ->
     return [
         f"{what}: {job_id}: {_short(one.get(job_id))} | {_short(other.get(job_id))}"
         for job_id in sorted({*one, *other})
-        if not same_meaning(bare(one.get(job_id)), bare(other.get(job_id)))
+        if not alike(one.get(job_id), other.get(job_id))
     ]
 
 
@@ -110,14 +111,14 @@ def no_resurrection(
         if record.value is None:
             registers[job_id].pop((record.key or b"").partition(b"/")[2], None)
         if job_id in over:
-            entry = fold(job_id, registers[job_id], avro.read)
+            entry = fold(job_id, registers[job_id], codec.read)
             if entry is not None and entry.in_recovery_set:
                 found.append(f"I4 {job_id} is {entry.state} after {over[job_id].key!r} at {record.offset}")
-        elif _final(register) and record.value is not None and fold(job_id, registers[job_id], avro.read) is not None:
+        elif _final(register) and record.value is not None and fold(job_id, registers[job_id], codec.read) is not None:
             over[job_id] = record
         if isinstance(register, Result) and record.value is not None:
             retired.setdefault(job_id, record.time_s)
-    entries = ((r.key, avro.decode(RecoveryEntry, r.value)) for r in effective(recovery) if _is_entry(r))
+    entries = ((r.key, codec.decode(RecoveryEntry, r.value)) for r in effective(recovery) if _is_entry(r))
     found += _terminal_then_live("I4 in the entries", ((key.decode(), entry) for key, entry in entries if key))
     found += _terminal_then_live("I4 as readers see it", ((t.job_id, t.entry) for t in taken if t.entry is not None))
     found += [
@@ -252,10 +253,10 @@ def projection_exact(events: Sequence[Copied], recovery: Sequence[Copied]) -> Fi
     for record in effective(recovery):
         if not _is_entry(record):
             continue
-        entry = avro.decode(RecoveryEntry, record.value or b"")
+        entry = codec.decode(RecoveryEntry, record.value or b"")
         log = per_job.get(record.partition, {}).get(entry.job_id, [])
         expected = folded(r for r in log if r.offset < entry.as_of).get(entry.job_id)
-        if not same_meaning(bare(expected), bare(entry)):
+        if not alike(expected, entry):
             found.append(
                 f"I7 {entry.job_id} at {record.offset} of epoch {entry.epoch}, as of {entry.as_of}: "
                 f"{_short(entry)}, but the log says {_short(expected)}"
@@ -279,7 +280,7 @@ def view_exact(view: Mapping[str, RecoveryEntry], events: Sequence[Copied], what
 def view_faithful(view: Mapping[str, RecoveryEntry], recovery: Sequence[Copied]) -> Findings:
     """I7, at any time: what a reader holds that has read exactly these records is what counts of them."""
     last = {r.key.decode(): r.value for r in effective(recovery) if r.key and not r.key.startswith(b"~")}
-    counts = {job_id: avro.decode(RecoveryEntry, value) for job_id, value in last.items() if value is not None}
+    counts = {job_id: codec.decode(RecoveryEntry, value) for job_id, value in last.items() if value is not None}
     return _differences("I7 a reader holds | what counts", view, counts)
 
 
@@ -289,7 +290,7 @@ def replaced_by(events: Iterable[Copied]) -> dict[str, str]:
     for record in events:
         parsed = parse_key(record.key)
         if parsed is not None and isinstance(parsed[1], Spec) and record.value is not None:
-            spec = avro.read(parsed[1], record.value)
+            spec = codec.read(parsed[1], record.value)
             if isinstance(spec, JobSubmitted) and spec.replaces is not None:
                 out[parsed[0]] = spec.replaces
     return out
@@ -378,7 +379,7 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
         match parse_key(record.key) if record.value is not None else None:
             case (job_id, Ended(n, outcome, _)):
                 ends[job_id, n].append(outcome)
-            case (job_id, Spec() as register) if isinstance(spec := avro.read(register, record.value), JobSubmitted):
+            case (job_id, Spec() as register) if isinstance(spec := codec.read(register, record.value), JobSubmitted):
                 paired |= {job_id, spec.replaces} if spec.replaces else set()
     stopped = OUTCOMES.index("stopped")  # the weakest that is no failure
     failed = {job: n for job, n in sorted(ends) if max(map(OUTCOMES.index, ends[job, n])) < stopped}
@@ -404,7 +405,7 @@ def savepoints_as_wanted(
     keeps = {}
     for record in events:
         match parse_key(record.key) if record.value is not None else None:
-            case (job_id, Spec() as register) if isinstance(spec := avro.read(register, record.value), JobSubmitted):
+            case (job_id, Spec() as register) if isinstance(spec := codec.read(register, record.value), JobSubmitted):
                 keeps[job_id] = spec.savepoint_policy.keep_max
     found: Findings = []
     for location in sorted(saved - stored - given_up):

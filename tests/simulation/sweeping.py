@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger import collecting
-from ledger.adapters import avro, cloudevents
+from ledger.adapters import cloudevents
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.client import Client
 from ledger.core.facts import JobSubmitted
@@ -23,6 +23,7 @@ from ledger.ports import Clock, Kept, StoredBlob
 from ledger.reading import Source
 from ledger.recorder import Recorded
 from ledger.roles.parts import Topics
+from tests.simulation import codec
 from tests.simulation.baton import Actor, Stage
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import Copied, claim_of
@@ -148,7 +149,7 @@ class Sweeping:
         def submit() -> None:
             client = Client(
                 self._source(job_id), lambda: nullcontext(_Records(self.world, self._sent)), self.world.blobs,
-                digest=avro.spec_digest, new_id=lambda: job_id, actor="client",
+                digest=codec.spec_digest, new_id=lambda: job_id, actor="client",
             )  # fmt: skip
             if actor not in self.running:
                 return
@@ -209,7 +210,7 @@ class Sweeping:
 
     def _source(self, who: str) -> Source:
         log = SimLog(self.world.log, self.world.stage, self.world.evidence, who)
-        return Source(log, Topics(*TOPICS), avro, cloudevents, self.clock, patience_s=float("inf"))
+        return Source(log, Topics(*TOPICS), codec, cloudevents, self.clock, patience_s=float("inf"))
 
 
 # -- what must be so ---------------------------------------------------------------------------------------------------
@@ -264,6 +265,6 @@ def _references(job_id: str, events: Sequence[Copied]) -> tuple[set[str], bool]:
         elif isinstance(parsed[1], Spec):
             if record.value is None:
                 specs.pop(record.key, None)
-            elif isinstance(fact := avro.read(parsed[1], record.value), JobSubmitted):
+            elif isinstance(fact := codec.read(parsed[1], record.value), JobSubmitted):
                 specs[record.key] = fact.graph.uri
     return set(specs.values()), over

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from ledger.adapters import avro, cloudevents
+from ledger.adapters import cloudevents
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.leadership import MemoryElection
@@ -41,8 +41,8 @@ from ledger.rejects import RejectsTopic
 from ledger.roles.parts import Parts, ProjectorSettings, Topics
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
-from tests.simulation import checkers, copies
-from tests.simulation.baton import Actor, Stage
+from tests.simulation import checkers, codec, copies
+from tests.simulation.baton import Actor, Stage, on_one_core
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import Taken
 from tests.simulation.evidence import Evidence, LoggedRunner
@@ -95,7 +95,7 @@ class World:
         self.instances: list[Instance] = []
         self.orphans: list[tuple[QueuedExecutor, Task]] = []
         self.at_commit: Callable[[str], None] = lambda name: self.stage.point(f"commit {name}")
-        self.observer = Published(avro.decode)
+        self.observer = Published(codec.decode)
         self._observing = self.log.reader([RECOVERY])
         self._made, self._ids = itertools.count(1), itertools.count(1)
 
@@ -107,7 +107,7 @@ class World:
         lease = Lease(self.elections[role], who, self.stage, self.evidence, role)
         ids = itertools.count(1)
         parts = Parts(
-            log, lease, self.clock, avro, cloudevents, lambda: f"{who}-{next(ids)}", Topics(*TOPICS), who, who,
+            log, lease, self.clock, codec, cloudevents, lambda: f"{who}-{next(ids)}", Topics(*TOPICS), who, who,
         )  # fmt: skip
         if role == "projector":
             settings = ProjectorSettings(commit_interval_s=0.0, forget_after_s=DELETE_RETENTION_S / 2)
@@ -197,7 +197,7 @@ class World:
     def spec(self, job_id: str, graph: GraphRef, *given: Any, **more: Any) -> Event:
         """The arguments of `submitted`."""
         spec = self.submitted(job_id, graph, *given, **more)
-        return self.event(job_id, Spec(avro.spec_digest(spec)), spec)
+        return self.event(job_id, Spec(codec.spec_digest(spec)), spec)
 
     def submitted(
         self, job_id: str, graph: GraphRef, attempts_max: int = 0, varied: bool = False, replaces: str | None = None,
@@ -241,7 +241,7 @@ class World:
             type(fact).__name__, event_id=f"client-{number}", source="/client", subject=job_id, key=key,
             time_s=self.clock.time(), sequence=number,
         )  # fmt: skip
-        return Event(EVENTS, partition, key.encode(), avro.encode(fact), headers)
+        return Event(EVENTS, partition, key.encode(), codec.encode(fact), headers)
 
     def send(self, event: Event, who: str = "client", kind: Any = "ok") -> None:
         """kind: what the sender is told. A "fail" is not sent; of an "info" nobody knows (here: it is)."""
@@ -286,7 +286,7 @@ class World:
 
     def fresh_view(self) -> Published:
         """What somebody holds who reads `ledger.recovery` now, from the beginning."""
-        view = Published(avro.decode)
+        view = Published(codec.decode)
         for record in self.log.reader([RECOVERY]).poll(1_000_000, 0):
             view.apply(record)
         return view
@@ -378,6 +378,7 @@ def quiet() -> Iterator[list[str]]:
     level = structlog.make_filtering_bound_logger(logging.ERROR)
     structlog.configure(wrapper_class=level, processors=[listen], cache_logger_on_first_use=False)
     try:
-        yield said
+        with on_one_core():
+            yield said
     finally:
         structlog.configure(**before)
