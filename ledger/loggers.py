@@ -20,6 +20,8 @@ class Logger:
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)  # what pickle and the like ask for is no method of a logger
         import structlog
 
         if LEAST is not None and not structlog.is_configured():

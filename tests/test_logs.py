@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,7 +126,8 @@ def test_a_command_says_on_stderr_what_is_said_by_its_log(
 def test_a_role_says_it_as_its_own_log_was_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loggers, "LEAST", logging.WARNING)
     stream = configured(format="json")
-    loggers.Logger("ledger.archive").info("sealed", records=7)
+    copied = pickle.loads(pickle.dumps(loggers.Logger("ledger.archive")))  # to a worker of Spark, with what refers to it
+    copied.info("sealed", records=7)
     [line] = stream.getvalue().splitlines()
     assert json.loads(line)["records"] == 7
 
