@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ledger.archive.archive import Archive
-from ledger.archive.carrying import Carried, name_of
 from ledger.archive.decoding import Decoded
 from ledger.archive.gone import redacted_before
 from ledger.archive.notes import REWRITTEN
@@ -27,9 +26,12 @@ from ledger.past import Archived, PastLog, Sealed, left_out_between
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
 from ledger.reading import Source, Tail
 
+if TYPE_CHECKING:
+    from ledger.archive.carrying import Carried
+
 TOPIC_ID = "bundle"
 #: Asks what proves records of a place, of which these are the leaves; None: nothing does.
-Carrying = Callable[[TopicPartition, Sequence[Leaf]], Carried | None]
+Carrying = Callable[[TopicPartition, Sequence[Leaf]], "Carried | None"]
 _NEVER_MS = 10**15
 RESERVED = b"~"  # keys of the ledger's own; no job id begins so
 
@@ -54,6 +56,8 @@ def write(
     chain of the ledger's archive.
 
     Raises: as reading; LedgerError."""
+    from ledger.archive.carrying import name_of  # who reads a bundle needs none of it
+
     archive = Archive(store, why.made_by, lambda: why.made_at)
     topics = {"events": then.topics.events, "recovery": then.topics.recovery}
     written, sure, expired = 0, {}, {}

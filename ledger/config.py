@@ -66,7 +66,7 @@ REFUSED = {
 class Config(BaseSettings):
     """All settings of one process. Frozen; made by `load_config`."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
     dir: Path = Field(default_factory=default_dir)
     """The folder of an embedded ledger: broker, blobs, runs, logs. Default: $XDG_DATA_HOME/jobledger. Flag --dir,

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from ledger.adapters.local.files import write_atomic
 from ledger.core.recovery import RecoveryEntry
+from ledger.loggers import Logger
 from ledger.plain import to_plain
 from ledger.ports import Clock
 
@@ -28,7 +27,7 @@ DELIVERED_MAX = 10_000
 TRIES_MAX = 8
 RETRY_S, RETRY_MAX_S = 2.0, 300.0
 TEXT_CHARS_MAX = 300
-log = structlog.get_logger("notify")
+log = Logger("notify")
 
 #: Delivers one notification: (id, JSON body). Returns once it is taken. Raises: anything, if it is not.
 Deliver = Callable[[str, bytes], None]

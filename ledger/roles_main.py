@@ -13,7 +13,6 @@ import structlog
 from ledger import waiting, wiring, wiring_anchors, wiring_archive, worker_daemon
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.topics import require_topics
-from ledger.collecting_on_schedule import Collections, command_of
 from ledger.config import Config
 from ledger.identity import instance, whoami
 from ledger.presence import Presence
@@ -22,8 +21,6 @@ from ledger.roles.candidacy import Candidacy
 from ledger.roles.cold_start import from_the_log
 from ledger.roles.leaderless import LeaderlessAlarm
 from ledger.roles.parts import Parts, ProjectorSettings, Topics, unheard
-from ledger.roles.projector import Projector
-from ledger.roles.reconciler import Reconciler, ReconcilerSettings
 
 log = structlog.get_logger("ledger.roles")
 SLOTS = 4  # groups of actions that may be under way at once, beside one for each plug-in
@@ -38,6 +35,8 @@ def spare_the_collector() -> None:
 
 def run_projector(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
     """Raises: ConfigError if a topic is not as it must be; Unreachable if there is no broker."""
+    from ledger.roles.projector import Projector
+
     spare_the_collector()
     require_topics(config.client(), config.topic_settings())
     settings = ProjectorSettings(
@@ -71,6 +70,8 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
     from ledger.adapters.spark.stream import SparkRecoveryStream
+    from ledger.collecting_on_schedule import Collections, command_of
+    from ledger.roles.reconciler import Reconciler, ReconcilerSettings
 
     require_topics(config.client(), config.topic_settings())
     wiring.blobs(config)  # executors make their own, much later: what can't be is told now

@@ -15,7 +15,7 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Topics(Section):

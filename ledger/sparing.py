@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from ledger.core.facts import GraphRef, RestorePoint
 from ledger.errors import LedgerError
+from ledger.loggers import Logger
 from ledger.ports import BlobStore, Runner, StoredBlob
 
 #: The pin that holds a job, "" = none does. Raises: LedgerError: nobody knows.
 HeldBy = Callable[[str], str]
-log = structlog.get_logger("sparing")
+log = Logger("sparing")
 
 
 class SparingBlobs:

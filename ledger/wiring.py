@@ -12,7 +12,6 @@ from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import TYPE_CHECKING, Any
 
 from ledger.adapters.clock import SystemClock
-from ledger.config import Config, read_secret
 from ledger.core.outside import OUTSIDE
 from ledger.core.registers import is_job_id
 from ledger.errors import ConfigError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ledger.adapters.kafka.sender import KafkaSender
     from ledger.adapters.runners.subprocess.sender import KafkaEventSender
     from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+    from ledger.config import Config
     from ledger.notifying import Deliver, Notifier
     from ledger.reading import Progressed, Source
 
@@ -193,6 +193,7 @@ def notifier(config: Config) -> Notifier | None:
 
 def _hooks(config: Config) -> dict[str, Deliver]:
     from ledger.adapters import hooks
+    from ledger.config import read_secret
 
     given, made = config.notify, dict[str, "Deliver"]()
     if given.command:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger import wiring
-from ledger.config import Config
 from ledger.errors import ConfigError
 from ledger.identity import instance, versions, whoami
 from ledger.ports import EventLog, Record, TopicPartition
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ledger.archive.status import Progress
     from ledger.bundle_about import About
     from ledger.bundling import Bundle
+    from ledger.config import Config
     from ledger.core.chain import Head
     from ledger.core.moment import Moment, Places
     from ledger.past import Archived

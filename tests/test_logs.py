@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import logging
+import pickle
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
-from ledger import logs
+from ledger import loggers, logs
 from ledger.config import MASK
 from ledger.settings import Log
 
@@ -104,3 +107,38 @@ def test_lines_for_people_on_a_terminal_or_where_asked_for() -> None:
     stream = configured(terminal=True, format="json")
     structlog.get_logger("projector").info("leads", epoch=7)
     assert lines(stream)[0]["epoch"] == 7
+
+
+def test_a_command_says_on_stderr_what_is_said_by_its_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stdout answers alone stand; and a warning is told, but no more."""
+    monkeypatch.setattr(loggers, "LEAST", logging.WARNING)
+    log = loggers.Logger("ledger.archive")
+    log.info("sealed")
+    log.error("snapshot_dropped", why="torn")
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert "snapshot_dropped" in err
+    assert "torn" in err
+
+
+def test_a_role_says_it_as_its_own_log_was_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loggers, "LEAST", logging.WARNING)
+    stream = configured(format="json")
+    copied = pickle.loads(pickle.dumps(loggers.Logger("ledger.archive")))  # to a worker of Spark, with what refers to it
+    copied.info("sealed", records=7)
+    [line] = stream.getvalue().splitlines()
+    assert json.loads(line)["records"] == 7
+
+
+def test_only_what_roles_run_gets_its_loggers_from_structlog() -> None:
+    """Of any other module a command would import it at each start, and what it says would go to stdout."""
+    package = Path(logs.__file__).parent
+    direct = {
+        path.relative_to(package).as_posix() for path in package.rglob("*.py")
+        if re.search(r"^(import|from) structlog", path.read_text(), re.MULTILINE)
+    }  # fmt: skip
+    of_roles = {name for name in direct if name.startswith("roles/")}
+    assert of_roles
+    assert direct - of_roles == {"logs.py", "roles_main.py", "collecting_on_schedule.py"}

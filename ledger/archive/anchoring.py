@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from ledger.archive.anchor_topic import Posted
 from ledger.archive.anchors import Signer, made
 from ledger.archive.archive import Archive
@@ -20,9 +18,10 @@ from ledger.core import chain as core_chain
 from ledger.core.anchors import Anchor, chain_of, why_not_above
 from ledger.core.chain import Head, Manifest, head_of
 from ledger.errors import ConfigError, LedgerError, TemporaryError, Unreachable
+from ledger.loggers import Logger
 from ledger.ports import TopicPartition
 
-log = structlog.get_logger("ledger.archive")
+log = Logger("ledger.archive")
 LISTED_EVERY = 60  # looks at a chain: by default one an hour
 
 

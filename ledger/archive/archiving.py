@@ -11,16 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from ledger.archive.archive import Archive, Overtaken
 from ledger.archive.decoding import Decoded
 from ledger.archive.segments import Segment, runs, store_segment
 from ledger.core.chain import Head
 from ledger.errors import LedgerError, TemporaryError, Unreachable
+from ledger.loggers import Logger
 from ledger.ports import Clock, EventLog, Reader, Record, TopicPartition
 
-log = structlog.get_logger("ledger.archive")
+log = Logger("ledger.archive")
 TAKE_S = 0.5
 PAUSE_S = 2.0
 FAILURES_MAX = 30  # in a row; then the process ends and its supervisor begins anew

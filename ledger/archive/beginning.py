@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import structlog
-
 from ledger.archive.archive import Archive
 from ledger.archive.archiving import PartitionShape
 from ledger.archive.lateness import came_late, sealed_s
 from ledger.archive.snapshots import Snapshot, latest
 from ledger.core.chain import Manifest
 from ledger.errors import LedgerError
+from ledger.loggers import Logger
 from ledger.ports import TopicPartition
 
-log = structlog.get_logger("ledger.archive")
+log = Logger("ledger.archive")
 
 
 class Usable(NamedTuple):

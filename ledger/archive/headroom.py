@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from ledger.archive.status import Progress
 from ledger.errors import LedgerError
+from ledger.loggers import Logger
 from ledger.ports import Clock
 
 AGAIN_S = 300.0
 LOOKS = 5  # that fail in a row until it is no more known that nothing waits
 FINE, SCARCE, OVER, UNKNOWN = "headroom_regained", "headroom_scarce", "headroom_over", "headroom_unknown"
-log = structlog.get_logger("ledger.archive")
+log = Logger("ledger.archive")
 
 
 @dataclass(frozen=True, slots=True)

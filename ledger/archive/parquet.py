@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledger.archive.decoding import Decoded
@@ -84,7 +83,8 @@ class Opened:
         if table.column("offset").null_count or table.column("timestamp").null_count:
             raise ValueError("a record without an offset or a time")
         self._columns = [table.column(name) for name in names]
-        self._columns[1] = self._columns[1].cast(pa.int64())
+        # Seen as what they are, numbers: `cast` would import pyarrow.compute, which takes as long as all the reading.
+        self._columns[1] = pa.chunked_array([chunk.view(pa.int64()) for chunk in self._columns[1].chunks], pa.int64())
         self._offsets: list[int] = self._columns[0].to_pylist()
 
     def records(self, topic: str, partition: int, first: int | None = None, end: int | None = None) -> list[MemoryRecord]:
@@ -105,6 +105,8 @@ def picked(
     row group by whose statistics there is none, nothing is read; of one where none is found, the keys alone.
 
     Raises: ValueError if that is no such file."""
+    import pyarrow.compute as pc  # builds 300 functions, and most reading needs none
+
     found: list[MemoryRecord] = []
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
@@ -158,6 +160,8 @@ def same(one: bytes, other: bytes) -> bool:
 def rewrite(data: bytes, gone: Collection[int], redacted: Collection[int]) -> bytes:
     """The same rows without those at the offsets that are gone, and without the values of those that are redacted: nothing
     that was read out of them is left, but for their hash. The same file and offsets give the same bytes."""
+    import pyarrow.compute as pc
+
     table = pq.read_table(pa.BufferReader(data))
     if _HASH not in table.schema.names:
         table = table.append_column(SCHEMA.field(_HASH), pa.nulls(len(table), SCHEMA.field(_HASH).type))

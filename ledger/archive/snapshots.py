@@ -18,8 +18,6 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-import structlog
-
 from ledger.archive import parquet
 from ledger.archive.archive import Archive
 from ledger.archive.decoding import Decoded
@@ -27,9 +25,10 @@ from ledger.core.published import Decode, Published
 from ledger.core.registers import PROGRESS_KEY, parse_claim
 from ledger.core.table import RegisterTable
 from ledger.errors import LedgerError, TemporaryError, Unreachable
+from ledger.loggers import Logger
 from ledger.ports import MemoryRecord, Record
 
-log = structlog.get_logger("ledger.archive")
+log = Logger("ledger.archive")
 _PROGRESS = PROGRESS_KEY.encode()
 WHOLE_EVERY = 30  # each of so many is compared with a fold of the whole archive: one made daily, once a month
 _NAME = re.compile(r"([0-9]{1,19})-([0-9a-f]{16})(?:-([1-9][0-9]{0,3}))?\.parquet\Z")

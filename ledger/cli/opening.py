@@ -12,7 +12,6 @@ import typer
 from ledger.cli.options import World
 from ledger.cli.output import utc
 from ledger.errors import UsageError
-from ledger.left_out import LeftOut
 
 if TYPE_CHECKING:
     from ledger.archive.archive import Archive
@@ -62,6 +61,8 @@ def moments(
 
 def say_left_out(world: World, then: Source) -> None:
     """Whom an answer about the past knows nothing of: once for an answer."""
+    from ledger.left_out import LeftOut
+
     for line in getattr(then.log, "left_out", LeftOut()).told():
         world.printer.note(line)
 

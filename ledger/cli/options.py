@@ -16,7 +16,6 @@ import functools
 import inspect
 import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ledger import failpoints
+from ledger import failpoints, loggers
 from ledger.adapters.local.room import without_room
 from ledger.cli.output import Format, Printer
 from ledger.errors import ConfigError, LedgerError, OutcomeUnknown, Unreachable, UsageError
@@ -157,12 +156,7 @@ def _hint(folder: Path, error: LedgerError) -> str:
 
 def _log_to_stderr(*, debug: bool) -> None:
     """Answers are on stdout alone. `serve` sets up the log of a role."""
-    import structlog
-
-    least = logging.DEBUG if debug else logging.WARNING
-    structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=structlog.make_filtering_bound_logger(least)
-    )
+    loggers.LEAST = logging.DEBUG if debug else logging.WARNING
 
 
 def _arm_failpoints() -> None:
