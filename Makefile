@@ -15,6 +15,8 @@ WORKERS ?= 2
 # more, and the report says so. A wrong value is never tried again.
 PATIENT := --reruns 1 --only-rerun 'not within' --only-rerun 'Timeout .>' --only-rerun 'timed out after' \
 	--only-rerun 'Unreachable: No answer'
+# Else each command that a test runs, and each role, compiles a hundred modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 FAST := not kafka and not spark and not acceptance and not slow
 
 .PHONY: help setup demo check lint types test simulate fuzz acceptance bench clean
