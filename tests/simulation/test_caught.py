@@ -32,7 +32,7 @@ CAUGHT = {
     "gc-finds-nothing": ("a_submitter_dies_after_its_put", "G3"),
     "no-settling": ("an_attempt_ends_and_its_agent_is_mute", "I12"),
 }
-#: Seen by chance, also or only: guard -> the seed where it shows soonest, at the time of writing; else it searches on.
+#: Seen by chance, also or only: guard -> a seed where it shows soon, at the time of writing; else the walk searches on.
 BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 41, "read-committed-end": 90, "start-holds-nothing": 5,
              "gc-reads-before-it-lists": 63, "gc-finds-nothing": 24, "savepoints-are-pruned": 34,
              "given-up-is-never-deleted": 10}  # fmt: skip
