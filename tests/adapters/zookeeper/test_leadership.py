@@ -168,9 +168,19 @@ def test_a_session_that_is_ended_from_outside_ends_the_lead_at_once(world: World
     assert "it lost the lead" in anna.standing().because
 
 
+def all_deleted(client: KazooClient, path: str) -> bool:
+    """At once: one after another, whose node is gone comes back before the last is. False if somebody came meanwhile."""
+    deletion = client.transaction()
+    for name in client.get_children(path):
+        deletion.delete(f"{path}/{name}")
+    deletion.delete(path)
+    return not any(isinstance(result, Exception) for result in deletion.commit())
+
+
 def test_all_nodes_deleted_by_hand_cost_one_change_of_leader(world: World) -> None:
     anna, bert = world.leader("anna"), world.standby("bert")
-    world.client().delete(world.path, recursive=True)
+    client = world.client()
+    until(lambda: all_deleted(client, world.path), 10)
     until(lambda: len(candidates(world.settings, world.path)) == 2, 10)
     until(lambda: anna.valid() or bert.valid(), 5)
     always(lambda: anna.valid() != bert.valid(), 1)
