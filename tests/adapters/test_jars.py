@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.embedded import jars
+from ledger.adapters.embedded.bringing import bring
 from ledger.errors import ConfigError
 
 IVY = """\
@@ -164,3 +165,16 @@ def test_a_connector_that_can_not_be_resolved_is_an_error(world: World):
         jars.spark_connector(lambda _: None)
     world.answer(0)
     jars.spark_connector(lambda _: None)
+
+
+def test_setting_up_ends_with_the_first_step_that_fails(capsys: pytest.CaptureFixture[str]):
+    def fail(progress: jars.Progress) -> None:
+        progress("it begins")
+        raise ConfigError("no such Java", hint="Install it.")
+
+    begun: list[str] = []
+    assert bring(lambda _: begun.append("first"), fail, lambda _: begun.append("last")) == ConfigError.exit_code
+    assert begun == ["first"]
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "it begins\nno such Java Install it.\n")
+    assert bring(lambda _: None) == 0

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ledger.adapters.embedded.jars import cache_folder, is_whole, write_manifest
+from ledger.adapters.embedded.jars import Progress, cache_folder, is_whole, write_manifest
 from ledger.adapters.embedded.java import find_java
 
 #: An archive of jars that nobody has any more is deleted when a newer one is made and this has passed.
@@ -47,7 +47,7 @@ def sharing(archive: Path) -> list[str]:
     return [f"-XX:SharedArchiveFile={archive}", *_SHARE] if is_whole(archive.parent) else []
 
 
-def make_archive(archive: Path, progress: Callable[[str], object], run: Callable[[list[str]], object]) -> None:
+def make_archive(archive: Path, progress: Progress, run: Callable[[list[str]], object]) -> None:
     """Make it, unless it is there. run: the program with the options it is given, from its start to its end.
 
     Where that fails it is said and no more: everything works without an archive."""

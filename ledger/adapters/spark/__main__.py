@@ -10,9 +10,9 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from ledger.adapters.embedded.bringing import bring
 from ledger.adapters.embedded.class_archives import make_archive
 from ledger.adapters.spark.session import spark_archive, start_session
-from ledger.errors import LedgerError
 
 _PATIENCE_S = 120.0
 
@@ -39,18 +39,9 @@ def exercise(options: Sequence[str]) -> None:
         gateway.proc.wait(_PATIENCE_S)
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-
-
 def main() -> int:
     """0, or the exit code of what failed. Idempotent: the second time it starts no JVM."""
-    try:
-        make_archive(spark_archive(), _say, exercise)
-    except LedgerError as error:
-        _say(f"{error} {error.hint}".rstrip())
-        return error.exit_code
-    return 0
+    return bring(lambda progress: make_archive(spark_archive(), progress, exercise))
 
 
 if __name__ == "__main__":
