@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import psutil
 import pytest
+from psutil import NoSuchProcess
 
 from ledger.errors import Unreachable
 from tests.waiting import until
@@ -24,11 +24,11 @@ def one_after_another(*answers: object) -> Callable[[], object]:
     return answer
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [FileNotFoundError(2, "gone", "/proc/1/fd/3"), ProcessLookupError(3, "gone"), psutil.NoSuchProcess(1), Unreachable("away")],
-    ids=lambda error: type(error).__name__,
-)
+TROUBLES = [FileNotFoundError(2, "gone", "/proc/1/fd/3"), ProcessLookupError(3, "gone"), NoSuchProcess(1), Unreachable("away")]
+WRONGS = [AssertionError("wrong"), ValueError("wrong"), KeyError("wrong")]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda error: type(error).__name__)
 def test_what_is_gone_when_it_is_looked_at_is_no_answer(trouble: Exception) -> None:
     assert until(one_after_another(trouble, None, "there"), every_s=0) == "there"
 
@@ -42,7 +42,7 @@ def test_a_deadline_tells_what_was_waited_for_and_the_last_trouble() -> None:
     assert str(told.value).endswith("the story")
 
 
-@pytest.mark.parametrize("wrong", [AssertionError("wrong"), ValueError("wrong"), KeyError("wrong")], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("wrong", WRONGS, ids=lambda error: type(error).__name__)
 def test_what_is_wrong_ends_the_waiting(wrong: Exception) -> None:
     with pytest.raises(type(wrong)):
         until(one_after_another(wrong, "there"), every_s=0)
