@@ -24,7 +24,7 @@ def one_after_another(*answers: object) -> Callable[[], object]:
     return answer
 
 
-TROUBLES = [FileNotFoundError(2, "gone", "/proc/1/fd/3"), ProcessLookupError(3, "gone"), NoSuchProcess(1), Unreachable("away")]
+TROUBLES = [FileNotFoundError(2, "gone", "a.json"), ProcessLookupError(3, "gone"), NoSuchProcess(1), Unreachable("away")]
 WRONGS = [AssertionError("wrong"), ValueError("wrong"), KeyError("wrong")]
 
 
