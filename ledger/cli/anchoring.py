@@ -92,13 +92,12 @@ def judged(
     """The anchors to prove against, from files and the topic ("": none is read), and whether something is wrong with any;
     what is stands on stderr. of: the topics whose anchors count, None = all.
 
-    Raises: UsageError if a file can't be read; ConfigError if a key can't be."""
+    Raises: UsageError if a file can't be read or holds none; ConfigError if a key can't be."""
     from ledger import wiring_anchors
-    from ledger.archive import anchors as in_files
     from ledger.core.anchors import judge
 
     keys = wiring_anchors.public_keys(world.config, public_key) if public_key or world.bundle is None else None
-    kept = [one for file in files for one in in_files.read(file)]
+    kept = [one for file in files for one in _from_file(file)]
     unreadable: Sequence[str] = ()
     if topic:
         found, unreadable = _from_topic(world, topic)
@@ -109,6 +108,15 @@ def judged(
     _tell(world, "an anchor that does not count", result.refused)
     _tell(world, "a fork", result.forks)
     return result, bool(unreadable or result.refused or result.forks)
+
+
+def _from_file(file: Path) -> Sequence[Kept]:
+    """Who names a file to be proved against must not be told that all is well by one that was emptied."""
+    from ledger.archive import anchors
+
+    if not (kept := anchors.read(file)):
+        raise UsageError(f"{file} holds no anchor, so nothing can be proved by it.", hint="See: audit anchor --to")
+    return kept
 
 
 def _from_topic(world: World, topic: str) -> tuple[Sequence[Kept], Sequence[str]]:

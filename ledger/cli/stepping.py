@@ -22,7 +22,7 @@ STEPS = [
     Column("FROM", "before", entry_text),
     Column("TO", "after", entry_text),
     *ACTED[1:],
-    Column("CHANGES", "changes", wide=True),
+    Column("DIFFERS", "differs", wide=True),
 ]
 
 
@@ -51,5 +51,5 @@ def _row(step: Step) -> dict[str, Any]:
     """A record beside what it changed."""
     whole = to_plain(step)
     record = whole.pop("record")
-    changes = differing_fields(whole["before"], whole["after"])
-    return {**record, **whole, "changes": changes, "why": why(record)}
+    differs = differing_fields(whole["before"], whole["after"])
+    return {**record, **whole, "differs": differs, "why": why(record)}

@@ -72,6 +72,15 @@ def test_files_count_beside_the_topic_and_without_it(audited: Audited, tmp_path:
     assert audited.proved(*both[:2])[0] == [head.next for head in audited.heads]
 
 
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_a_file_that_was_emptied_proves_nothing(audited: Audited, tmp_path: Path, content: bytes) -> None:
+    """Though the topic, or another file, holds anchors."""
+    audited.run("anchor")
+    (tmp_path / "emptied").write_bytes(content)
+    told = audited.run("verify", "--anchors", str(tmp_path / "emptied"))
+    assert told.exit_code == 2 and f"{tmp_path / 'emptied'} holds no anchor" in told.stderr
+
+
 def test_to_a_file_asks_no_kafka(audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: Any) -> Any:
         raise AssertionError("nobody is asked")
