@@ -12,6 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters.embedded.broker import Broker
+from tests.waiting import until
 
 READY_S = 60.0
 
@@ -93,5 +94,11 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
     """Create a topic with one replica; returns its name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin.create_topics([topic], operation_timeout=10)[name].result(15)
+    admin.create_topics([topic], operation_timeout=10)[name].result(READY_S)
+
+    def seen() -> bool:
+        there = admin.list_topics(timeout=READY_S).topics.get(name)
+        return there is not None and len(there.partitions) == partitions
+
+    until(seen, f"the broker has heard of {name}")  # what has answered is the controller
     return name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,9 +14,11 @@ from ledger.archive.archiving import Archiver, ReaderSegments
 from ledger.config import Config
 from ledger.core.facts import JobSubmitted, RestartKind, RestartPolicy
 from ledger.outside import NO_GRAPH
+from ledger.ports import TopicPartition
 from ledger.roles_main import run_projector
 
 PARTITIONS = 2
+PATIENCE_S = 100.0
 Told = subprocess.CompletedProcess[str]
 SPEC = JobSubmitted("etl", "prod", "subprocess", NO_GRAPH, RestartPolicy(RestartKind.NONE))
 
@@ -39,15 +42,20 @@ def projecting(config: Config) -> Iterator[None]:
 
 
 def seal(config: Config) -> None:
-    """All that there is now."""
+    """All that there is now, however long a poll may find nothing."""
     archive = wiring_archive.archive(config)
     stream = ReaderSegments(wiring.event_log(config), archive, wiring_archive.archiving(config)[1])
     archiver = Archiver(archive, stream, lambda: wiring_archive.archived_partitions(config), wiring.clock())
     archiver.begin()
     reader = wiring.event_log(config).reader([config.topics.events, config.topics.recovery])
-    ends, idle = reader.high_watermarks(), 0
+    last: dict[TopicPartition, int] = {}  # record: behind it lie ends of transactions, which nobody reads
+    ends, begun = reader.high_watermarks(), time.monotonic()
+    while any(reader.position()[place] < end for place, end in ends.items()):
+        last |= {(one.topic(), one.partition()): one.offset() for one in reader.poll(1000, 0.2)}
+        assert time.monotonic() < begun + PATIENCE_S, f"not within {PATIENCE_S:g} s: read up to {ends}"
     reader.close()
-    while idle < 4:  # the last offsets hold ends of transactions, which nobody reads
-        idle = 0 if archiver.step() else idle + 1
+    while any(archive.head(*place).next <= offset for place, offset in last.items()):
+        archiver.step()
+        assert time.monotonic() < begun + PATIENCE_S, f"not within {PATIENCE_S:g} s: sealed up to {last}"
     stream.close()
     assert all(archive.head(*place).next <= end for place, end in ends.items())

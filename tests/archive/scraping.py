@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
-
-# -- metrics -----------------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scraped(port: int) -> dict[str, float]:

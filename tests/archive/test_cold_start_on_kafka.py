@@ -38,7 +38,7 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         for job in jobs[:4]:
             runner.record(job, Attempt(1, 1), AttemptStarted("0" * 64))
             runner.record(job, Running(1), AttemptRunning("pid 1"))
-        replay(wiring.source(config))  # waits until all is published
+        assert replay(wiring.source(config), timeout_s=100).behind == ()  # all is published
     seal(config)
     made = {(topic, partition): next_ for topic, partition, next_ in wiring_archive.snapshots(config)}
     assert len(made) == 2 * PARTITIONS
@@ -58,7 +58,7 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         runner.record(jobs[0], Ended(1, "finished", "agent-a"), AttemptEnded())
         runner.record(jobs[1], Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
         client.declare(jobs[5], IntentKind.SUSPEND, reason="night")
-        found = replay(wiring.source(config))
+        found = replay(wiring.source(config), timeout_s=100)
         assert (found.differences, found.behind) == ((), ())
         after = recovery_set(wiring.source(config))
     assert made in [dict(begin) for begin in begun], "it began behind the snapshots"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from ledger.adapters.embedded.ports import free_ports
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.prometheus import Exporter
 from ledger.archive.archiving import PartitionShape
@@ -19,7 +20,7 @@ from ledger.core.anchors import Anchor, Kept
 from ledger.core.chain import Head
 from ledger.errors import ConfigError, LedgerError, Unreachable
 from ledger.metrics import CATALOGUE
-from tests.archive.scraping import free_port, scraped
+from tests.archive.scraping import scraped
 from tests.docs.pages import ROOT
 
 DAY_S = 86_400.0
@@ -150,7 +151,7 @@ def everything() -> Any:
 
 
 def test_metrics_are_scraped_over_http() -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     with Exporter("127.0.0.1", port, everything):
         found = scraped(port)
         with pytest.raises(ConfigError, match="can't be served"):

@@ -132,6 +132,7 @@ def test_what_comes_later_is_sealed_behind_it_and_joined_in_its_time() -> None:
     assert compact(archive, BEGIN_MS / 1000 + 30 * DAY_MS / 1000) == []
 
 
+@pytest.mark.timeout(400)
 def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
     _, whole, anchors = an_archive()
     wanted: dict[str, bytes] = {}
@@ -157,8 +158,12 @@ def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
 class BetweenReads(Between):
     """Now and then before it reads, too."""
 
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.drawn = random.Random(seed)
+
     def read(self, name: str) -> bytes | None:
-        if random.random() < 0.02:
+        if self.drawn.random() < 0.02:
             self.before_change()
         return super().read(name)
 
@@ -166,9 +171,8 @@ class BetweenReads(Between):
 @pytest.mark.parametrize("seed", range(6))
 def test_two_at_once_and_an_archiver_beside_them(seed: int) -> None:
     """The other one joins all there is in the middle of this one; an archiver seals, a reader reads."""
-    random.seed(seed)
     _, whole, anchors = an_archive()
-    store = BetweenReads()
+    store = BetweenReads(seed)
     store.stored = dict(whole.stored)
     archive, drawn = Archive(store, "one"), random.Random(seed)
     head = archive.head(TOPIC, 0)

@@ -54,7 +54,7 @@ def archived(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) ->
             runner.record(jobs[1], Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
         client.wait(jobs[1], timeout_s=60)
         client.declare(jobs[5], IntentKind.SUSPEND, reason="night")
-        replay(wiring.source(config))  # waits until all is published
+        assert replay(wiring.source(config), timeout_s=100).behind == ()  # all is published
     seal(config)
     return config
 
@@ -160,7 +160,7 @@ def test_a_cluster_that_lost_its_topics_goes_on_and_so_does_its_archive(archived
     topics = [archived.topics.events, archived.topics.recovery]
     for future in admin.delete_topics(topics, operation_timeout=30).values():
         future.result(60)
-    until(lambda: not set(topics) & set(admin.list_topics(timeout=10).topics), "the topics are gone")
+    until(lambda: not set(topics) & set(admin.list_topics(timeout=60).topics), "the topics are gone")
     told = restore(archived, archived.topics.prefix, PARTITIONS, "--anchors", str(anchors), "--adopt")
     assert told.returncode == 0, told.stderr
     assert before <= raw(archived)

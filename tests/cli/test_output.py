@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from dataclasses import dataclass
 
 import pytest
 
 from ledger.cli import output
 from ledger.cli.output import Column, Format, Printer, age, cell, to_json, utc
+from tests.waiting import until
 
 ROWS = [
     {"job_id": "j1", "name": "etl", "reason": "node lost", "points": [{"id": 3}], "labels": {"team": "a"}},
@@ -130,9 +130,7 @@ def test_what_takes_long_is_told_on_stderr_and_what_is_quick_is_not(monkeypatch:
     printer = Printer(Format.json, out, err)
     with printer.progress("reading") as tell:
         tell("half")
-        deadline = time.monotonic() + 10
-        while "half" not in err.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda: "half" in err.getvalue(), "it is told")
     assert "reading: half …\n" in err.getvalue()
     assert out.getvalue() == ""
     monkeypatch.setattr(output, "PROGRESS_AFTER_S", 60)

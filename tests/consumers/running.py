@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,23 +16,19 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
+from ledger.adapters.embedded.ports import free_ports
 from tests.docs.pages import blocks
 from tests.protocol import page
 from tests.servers import die_with_parent
 
 _PAGE = (page.ROOT / "docs" / "CONSUMERS.md").read_text()
+ANSWER_S = 60.0  # of a broker; what it raises then is no trouble that is waited out
 #: What the page shows: name of the block -> its lines that start something, as words.
 SHOWN = {
     block.info.removeprefix("sh "): [line.split() for line in block.lines if line.startswith("python ")]
     for block in blocks(_PAGE)
 }
 MAKE_TOPICS, RUN = SHOWN["audit"]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Audit:
@@ -43,7 +38,7 @@ class Audit:
         self.prefix, self._bootstrap, self._log = prefix, bootstrap, folder / "audit.log"
         self.settings = {
             "AUDIT_BOOTSTRAP_SERVERS": bootstrap, "AUDIT_PREFIX": prefix, "AUDIT_NAME": f"{prefix}audit",
-            "AUDIT_REPLICATION_FACTOR": "1", "AUDIT_WEB_PORT": str(free_port()), **settings,
+            "AUDIT_REPLICATION_FACTOR": "1", "AUDIT_WEB_PORT": str(free_ports(1)[0]), **settings,
         }  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -110,9 +105,9 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
     client = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
     consumer = Consumer({**client, "isolation.level": "read_committed"})
     try:
-        there = consumer.list_topics(topic, 10).topics[topic].partitions
+        there = consumer.list_topics(topic, ANSWER_S).topics[topic].partitions
         places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in there]
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1] for p in there}
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), ANSWER_S)[1] for p in there}
         consumer.assign(places)
         found: list[Message] = []
         deadline = time.monotonic() + 60

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ledger.core import fold, registers
-from tests.fuzz.run import Found, fuzz
-from tests.fuzz.targets import TARGETS
+from tests.fuzz import run
+from tests.fuzz.run import INPUT_S_MAX, Found, fuzz
+from tests.fuzz.targets import TARGETS, Target
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -33,3 +36,25 @@ def test_a_fold_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold.restart, "past", lambda record: fold.restart.Past(record.failures))  # there need not be one
     with pytest.raises(Found, match="NoneType"):
         fuzz("fold", 2_000, seed=1)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_an_input_that_is_slow_is_found_and_a_machine_that_stood_still_is_none(
+    monkeypatch: pytest.MonkeyPatch, always: bool
+) -> None:
+    now_s, checked = [0.0], []
+
+    def check(drawn: int) -> bool:
+        checked.append(drawn)
+        now_s[0] += INPUT_S_MAX + 1 if drawn == 7 and (always or checked.count(7) == 1) else 0.0
+        return True
+
+    numbers = iter(range(100))
+    monkeypatch.setitem(TARGETS, "slow", Target(lambda rng: next(numbers), check))
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    if always:
+        with pytest.raises(Found, match="too slow"):
+            fuzz("slow", 10, seed=1)
+    else:
+        assert fuzz("slow", 10, seed=1).slowest_s == 0.0
+    assert checked.count(7) == 2
