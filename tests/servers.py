@@ -12,9 +12,10 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.kafka.cluster import Cluster
 from tests.waiting import until
 
-READY_S = 60.0
+READY_S = 100.0
 
 # Together with COMPACT_NOW on a topic: a record that is superseded is gone within a few seconds. The cleaner never
 # touches the active segment, and a segment is closed only by an append: write, wait, write; twice for a tombstone.
@@ -91,14 +92,12 @@ class RunningBroker:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-    """Create a topic with one replica; returns its name."""
+    """Create a topic with one replica, and wait until it can be used; returns its name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin.create_topics([topic], operation_timeout=10)[name].result(READY_S)
-
-    def seen() -> bool:
-        there = admin.list_topics(timeout=READY_S).topics.get(name)
-        return there is not None and len(there.partitions) == partitions
-
-    until(seen, f"the broker has heard of {name}")  # what has answered is the controller
+    admin.create_topics([topic], operation_timeout=10)[name].result(60)
+    # A broker hears of it some moments after the controller has made it, and leads its partitions some more later.
+    places = [(name, partition) for partition in range(partitions)]
+    cluster = Cluster({"bootstrap.servers": bootstrap})
+    until(lambda: cluster.ends(places), f"{name} is known and led")
     return name

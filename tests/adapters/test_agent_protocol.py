@@ -74,7 +74,7 @@ def served(tmp_path: Path) -> Iterator[SubprocessRunner]:
 
 def say(folder: Path, line: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection, wire.socket_path(folder) as path:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.connect(path)
         try:
             connection.sendall(line)
@@ -128,7 +128,7 @@ def test_an_answer_that_is_none_is_no_answer(tmp_path: Path, answer: bytes) -> N
         threading.Thread(target=_answers, args=(listener, answer, len(ASKED)), daemon=True).start()
         for ask in ASKED.values():
             try:
-                ask(SubprocessRunner(tmp_path, timeout_s=20))
+                ask(SubprocessRunner(tmp_path, timeout_s=60))
             except LedgerError as error:
                 assert isinstance(error, Unreachable) and not isinstance(error, PermanentError)
 
@@ -137,7 +137,7 @@ def _answers(listener: socket.socket, answer: bytes, times: int) -> None:
     for _ in range(times):
         connection, _ = listener.accept()
         with connection:
-            wire.read_line(connection, 1 << 20, time.monotonic() + 10)
+            wire.read_line(connection, 1 << 20, time.monotonic() + 60)
             connection.sendall(answer)
 
 

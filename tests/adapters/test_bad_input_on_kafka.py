@@ -80,7 +80,7 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
     def good() -> dict[str, RecoveryEntry]:
         return {job_id: entry for job_id, entry in client.recovery_set().items() if job_id in GOOD and entry.known}
 
-    until(lambda: len(good()) == len(GOOD), "the good jobs are published")
+    until(lambda: len(good()) == len(GOOD), "the good jobs are published", DEADLINE_S)
     before, bads = good(), everything()
     for bad in bads:
         if bad.job and not bad.alone:
@@ -108,7 +108,7 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
     taken = [bad for bad in bads if bad.what in bare.places]
     wanted = {bare.places[bad.what]: bad.what for bad in taken if bad.fate is Fate.REJECTED}
 
-    until(lambda: wanted.keys() <= rejected(config), "what can't be used is listed")
+    until(lambda: wanted.keys() <= rejected(config), "what can't be used is listed", DEADLINE_S)
     listed = rejected(config)
     assert not [bad.what for bad in taken if bad.fate is Fate.HARMLESS and bare.places[bad.what] in listed]
     projecting.stop()  # and another reads it all cold

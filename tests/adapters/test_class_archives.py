@@ -15,6 +15,7 @@ from ledger.adapters.embedded import broker as embedded
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.class_archives import KEPT_S, class_archive, make_archive, sharing
 from tests.servers import RunningBroker
+from tests.waiting import until
 
 SPOILED = {
     "junk": lambda data: b"junk" * (len(data) // 4),
@@ -111,10 +112,15 @@ def test_those_of_old_jars_go_when_a_month_has_passed(jars: list[Path]) -> None:
 
 
 def mapped(pid: int) -> set[str]:
-    """The class archives that a process or its children have in memory, the one of Java itself left out."""
-    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    maps = "".join(Path(f"/proc/{process.pid}/maps").read_text() for process in processes)
-    return {line.split()[-1] for line in maps.splitlines() if line.endswith("classes.jsa") and "/server/" not in line}
+    """The class archives that a process or its children have in memory, the one of Java itself left out. Looked at again
+    if one of them ended meanwhile."""
+
+    def maps() -> str:
+        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        return "".join(Path(f"/proc/{process.pid}/maps").read_text() for process in processes)
+
+    lines = until(maps, "what is in memory").splitlines()
+    return {line.split()[-1] for line in lines if line.endswith("classes.jsa") and "/server/" not in line}
 
 
 @pytest.mark.kafka

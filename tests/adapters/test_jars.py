@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from ledger.adapters.embedded import jars
 from ledger.adapters.embedded.bringing import bring
 from ledger.errors import ConfigError
+from tests.waiting import until
 
 IVY = """\
 #!/bin/sh
@@ -35,6 +35,7 @@ folder=$(dirname "$last")
 mkdir -p "$folder"
 printf half > "$folder/kafka_2.13-4.3.1.jar"
 sleep 0.5
+while [ -e '{held}' ]; do sleep 0.05; done
 [ {code} = 0 ] || {{ echo '.....'; echo 'UNRESOLVED DEPENDENCIES'; exit {code}; }}
 printf 'the whole jar' > "$folder/kafka_2.13-4.3.1.jar"
 printf binding > "$folder/log4j-slf4j-impl-2.25.4.jar"
@@ -50,12 +51,14 @@ class World:
         self.cache = root / "cache" / "jobledger"
         self.java = root / "java" / "bin" / "java"
         self.tally = root / "tally"
+        self.held = root / "held"
+        """While it is there, a download stays half."""
         self.java.parent.mkdir(parents=True)
         (root / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
         self.answer(0)
 
     def answer(self, code: int) -> None:
-        self.java.write_text(IVY.format(tally=self.tally, store=self.root / "ivy" / "jars", code=code))
+        self.java.write_text(IVY.format(tally=self.tally, held=self.held, store=self.root / "ivy" / "jars", code=code))
         self.java.chmod(0o755)
 
     @property
@@ -111,12 +114,14 @@ def test_a_failed_download_tells_why_and_leaves_nothing(world: World):
 
 def test_what_a_killed_download_left_is_not_taken(world: World):
     script = "from ledger.adapters.embedded.jars import broker_classpath; broker_classpath(lambda _: None)"
+    world.held.touch()
     process = subprocess.Popen([sys.executable, "-c", script])
-    while not list(world.cache.glob("*/jars/*.jar")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    try:
+        until(lambda: list(world.cache.glob("*/jars/*.jar")), "half of it is there")
+    finally:
+        process.kill()
+        process.wait()
+        world.held.unlink()
     assert not world.folder.exists()
     jars.broker_classpath(lambda _: None)
     assert (world.folder / "kafka_2.13-4.3.1.jar").read_text() == "the whole jar"

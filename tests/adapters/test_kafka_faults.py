@@ -17,8 +17,9 @@ from ledger.errors import Fenced, Unreachable
 from ledger.ports import Event
 from tests.proxy import END_TXN, Proxy
 from tests.servers import RunningBroker, create_topic
+from tests.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +49,11 @@ def topic(proxied: tuple[RunningBroker, Proxy], prefix: str) -> str:
     return create_topic(proxied[0].bootstrap, prefix + "topic")
 
 
-def log_of(bootstrap: str) -> KafkaLog:
+def log_of(bootstrap: str, patience_s: float = 30.0) -> KafkaLog:
     return KafkaLog(
-        {"bootstrap.servers": bootstrap}, SystemClock(), timeout_s=3.0, init_timeout_s=3.0, commit_timeout_s=3.0
-    )
+        {"bootstrap.servers": bootstrap}, SystemClock(), timeout_s=patience_s, init_timeout_s=patience_s,
+        commit_timeout_s=patience_s,
+    )  # fmt: skip
 
 
 def read(log: KafkaLog, topic: str) -> list[bytes | None]:
@@ -74,15 +76,15 @@ def test_a_late_end_of_one_transaction_tears_the_next_one_of_a_plain_producer(
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(topic, b"first", b"k", 0)
-    producer.flush(10)
+    assert producer.flush(30) == 0
     proxy.keep_back(END_TXN)
     producer.commit_transaction(20)
     assert proxy.kept.is_set()
     producer.begin_transaction()
     producer.produce(topic, b"half of the second", b"k", 0)
-    producer.flush(10)
+    assert producer.flush(30) == 0
     proxy.hand_in()
-    assert proxy.answered_late.wait(10)
+    assert proxy.answered_late.wait(60)
     log = log_of(running.bootstrap)
     assert read(log, topic) == [b"first", b"half of the second"]  # nobody has committed that
 
@@ -105,7 +107,7 @@ def test_a_writer_whose_commit_was_shaken_writes_no_more(
     successor = log.writer(prefix + "w")
     successor.init()
     proxy.hand_in()
-    assert proxy.answered_late.wait(10)
+    assert proxy.answered_late.wait(60)
     successor.commit([Event(topic, 0, b"k", b"third")])
     assert read(log_of(running.bootstrap), topic) == [b"zeroth", b"first", b"third"]
 
@@ -114,13 +116,18 @@ def test_a_silent_broker_fences_the_writer_in_time_and_costs_the_reader_nothing(
     proxied: tuple[RunningBroker, Proxy], topic: str, prefix: str
 ) -> None:
     running, _ = proxied
-    log = log_of(running.bootstrap)
-    writer, reader, late = log.writer(prefix + "w"), log.reader([topic]), log.writer(prefix + "late")
+    log, patient = log_of(running.bootstrap, 3.0), log_of(running.bootstrap)
+    writer, late = patient.writer(prefix + "w"), log.writer(prefix + "late")
+    reader = until(lambda: log.reader([topic]), "a reader, which has no patience either")
     writer.init()
     (first,) = writer.commit([Event(topic, 0, b"k", b"1")])
-    deadline = time.monotonic() + 10
-    while reader.position()[topic, 0] < first + 2 and time.monotonic() < deadline:
+    writer._commit_timeout_s = 3.0
+
+    def caught_up() -> bool:
         reader.poll(10, 0.1)
+        return reader.position()[topic, 0] >= first + 2
+
+    until(caught_up, "it was read")
     before = reader.position()
     assert running.process is not None
     os.kill(running.process.pid, signal.SIGSTOP)
@@ -142,11 +149,11 @@ def test_a_silent_broker_fences_the_writer_in_time_and_costs_the_reader_nothing(
         assert time.monotonic() - began < 25, "not within 25 s"
     finally:
         os.kill(running.process.pid, signal.SIGCONT)
-    late.init()  # nothing was changed, so it may be asked again
-    successor = log.writer(prefix + "w")
+    until(lambda: late.init() or True, "nothing was changed, so it may be asked again")
+    successor = patient.writer(prefix + "w")
     successor.init()
     successor.commit([Event(topic, 0, b"k", b"3")])
-    marks, seen, deadline = reader.high_watermarks(), [], time.monotonic() + 60
+    marks, seen, deadline = until(reader.high_watermarks, "an answer"), [], time.monotonic() + 60
     while any(reader.position().get(place, 0) < end for place, end in marks.items()):
         assert time.monotonic() < deadline, "not within the time"
         seen += reader.poll(10, 0.1)

@@ -94,7 +94,7 @@ def test_a_signal_reaches_only_the_process_that_is_meant() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(0.3)
         processes.send(who, signal.SIGKILL)
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
         processes.send(who, signal.SIGKILL)  # gone: no error
     finally:
         child.kill()
@@ -121,7 +121,7 @@ def test_it_is_found_again_by_whoever_comes_next(made: Callable[..., Process]) -
     second = made()
     assert second.adopt() == who
     assert second.alive()
-    assert second.stop(10)
+    assert second.stop(60)
     assert second.adopt() is None
     assert not first.alive()
     assert not first.pid_file.exists()
@@ -137,7 +137,7 @@ def test_it_outlives_its_starter(tmp_path: Path) -> None:
     process = Process("worker", list, tmp_path)
     assert process.adopt() is not None
     assert process.alive()
-    assert process.stop(10)
+    assert process.stop(60)
     assert not process.alive()
 
 
@@ -174,7 +174,7 @@ def test_one_that_does_not_listen_is_killed(made: Callable[..., Process]) -> Non
     process.start()
     until(lambda: process.last_line() == "deaf")
     assert process.stop(0.3) is False
-    assert not process.alive()
+    until(lambda: not process.alive(), "it is dead, for which it was waited no longer than for its end in order")
     assert process.ended_how() == "killed by SIGKILL"
 
 

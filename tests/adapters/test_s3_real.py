@@ -65,14 +65,14 @@ def test_of_many_who_create_one_does(versitygw: S3Settings, source: Path, data: 
 
         def create(won: list[bool] = won, together: threading.Barrier = together) -> None:
             client = connect(versitygw)
-            together.wait(60)
+            together.wait(300)
             won.append(upload(client, versitygw, versitygw.prefix + ref.uri, source, ref, NEW))
 
         threads = [threading.Thread(target=create) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert sorted(won) == [False] * 5 + [True]
         assert blobs.put("job-1", source) == ref
     assert uploads(versitygw) == []
@@ -108,9 +108,9 @@ def test_submitters_and_a_retirement_side_by_side_end_in_order(versitygw: S3Sett
     for thread in [*threads, deleting]:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     ended.set()
-    deleting.join(60)
+    deleting.join(300)
     assert failed == []
     blobs = S3Blobs(versitygw)
     ref = blobs.put("job-1", source)

@@ -135,7 +135,7 @@ def world(runner: str) -> tuple[Mapping[str, Runner], BlobStore]:
 
 
 def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> None:
-    executor = SparkExecutor(spark, partial(world, "engine"), time_limit_s=10.0)
+    executor = SparkExecutor(spark, partial(world, "engine"), time_limit_s=20.0)
     jobs = ["good", "hangs", "dies", "leaves", "refuses", "fine"]
     graph = GraphRef("graphs/x/y", "0" * 64, 1)
     executor.submit([Task("start", "engine", job, 1, graph=graph) for job in jobs])
@@ -146,7 +146,7 @@ def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> N
         got.update((task.job_id, outcome) for task, outcome in executor.results())
         return len(got) == 7
 
-    until(enough, "an outcome for every task", 90.0)
+    until(enough, "an outcome for every task", 150.0)
     executor.close()
     assert {job: got[job].status for job in jobs} == {
         "good": TaskStatus.DONE, "hangs": TaskStatus.CRASHED, "dies": TaskStatus.CRASHED,
@@ -172,7 +172,7 @@ def two_worlds() -> tuple[Mapping[str, Runner], BlobStore]:
 
 
 def test_a_plugin_that_hangs_keeps_no_slot_from_others(spark: SparkSession) -> None:
-    executor = SparkExecutor(spark, two_worlds, time_limit_s=20.0, slots=3, alone={"foreign"})
+    executor = SparkExecutor(spark, two_worlds, time_limit_s=60.0, slots=3, alone={"foreign"})
     graph = GraphRef("graphs/x/y", "0" * 64, 1)
     for _ in range(6):  # a group each: twice as many as there are slots
         executor.submit([Task("start", "foreign", "hangs", 1, graph=graph)])

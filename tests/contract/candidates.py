@@ -3,9 +3,9 @@
     python -m tests.contract.candidates KIND WHERE WHO
 
 is a candidate in a process of its own: it wants to lead until it is told to end. On stdout it says, each as one line
-`<monotonic time> <word>`, that it is there (`ready`), then when it began (`leads`) or ceased to lead (`stands`), looking
-every few milliseconds; and `woke leads` or `woke stands`, as the first thing it sees after it was stopped, with the time of
-its last look before.
+`<monotonic time> <word>`, that it is there (`ready`), then when it had begun (`leads`) or still led before it ceased to
+(`stands`), looking every few milliseconds; and `woke leads` or `woke stands`, as the first thing it sees after it got no
+turn for WOKE_S, with the time of its last look before. So it says of no moment that it led which it has not seen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -28,9 +28,10 @@ from ledger.adapters.local.leadership import FileLockLeadership
 from ledger.adapters.memory.leadership import MemoryElection, MemoryLeadership
 from ledger.ports import Leadership
 
-SESSION_S = 4.0  # T of the real ones
-LEASE_S = SESSION_S * 2 / 3
+SESSION_S = 4.0  # T of the real ones, where a lease is to end
+LASTING_S = 10.0  # and where it must last: as long as ZooKeeper grants. What is left of it is for a busy machine
 LOOK_S = 0.005
+WOKE_S = 1.0
 
 
 def made(kind: str, where: dict[str, Any], who: str) -> Leadership:
@@ -41,11 +42,11 @@ def made(kind: str, where: dict[str, Any], who: str) -> Leadership:
         from ledger.adapters.kafka.leadership import KafkaLeadership, Names
 
         client, names = {"bootstrap.servers": where["bootstrap"]}, Names.of(where["prefix"], "projector")
-        return KafkaLeadership(client, names, who=who, session_timeout_s=SESSION_S)
+        return KafkaLeadership(client, names, who=who, session_timeout_s=where["session_s"])
     from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
     from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 
-    settings = ZooKeeperSettings(hosts=where["hosts"], session_timeout_s=SESSION_S)
+    settings = ZooKeeperSettings(hosts=where["hosts"], session_timeout_s=where["session_s"])
     return ZooKeeperLeadership(settings, settings.candidates(where["prefix"], "projector"), who=who)
 
 
@@ -57,6 +58,11 @@ def until(condition: Callable[[], object], within_s: float, what: str = "") -> f
         assert took < within_s, f"not within {within_s:g} s: {what or condition}"
         time.sleep(0.01)
     return time.monotonic() - began
+
+
+def leading(candidates: Iterable[Leadership]) -> int:
+    """How many lead now. Looked at twice: the first may have ceased to before the last is looked at."""
+    return sum(one.valid() for one in [one for one in candidates if one.valid()])
 
 
 def overlaps(spans: list[tuple[float, float]]) -> list[tuple[tuple[float, float], tuple[float, float]]]:
@@ -103,16 +109,20 @@ class ZooKeeperServer(Server):
 @dataclass
 class Election:
     """One election. Durations in seconds. moment_s: by when another leads once the leader has released; after_death_s: once
-    it was killed. has_lease: the lead ends by time alone, not only with the process."""
+    it was killed. session_s: T of the lease, 0 = the lead does not end by time alone, but with the process."""
 
     kind: str
     where: dict[str, Any] = field(default_factory=dict)
     server: Server = field(default_factory=Server)
-    moment_s: float = 0.05
-    after_death_s: float = 2.0
-    has_lease: bool = False
+    moment_s: float = 5.0
+    after_death_s: float = 10.0
+    session_s: float = 0.0
     shared: MemoryElection = field(default_factory=MemoryElection)
     candidates: list[Leadership] = field(default_factory=list)
+
+    @property
+    def lease_s(self) -> float:
+        return self.session_s * 2 / 3
 
     def candidate(self, who: str = "anna@host") -> Leadership:
         if self.kind == "memory":
@@ -125,7 +135,7 @@ class Election:
     def leader(self, who: str = "anna@host") -> Leadership:
         """A candidate that leads."""
         new = self.candidate(who)
-        until(new.acquire, self.moment_s + 2 * SESSION_S, f"{who} leading")
+        until(new.acquire, self.moment_s + 20, f"{who} leading")
         return new
 
     def close(self) -> None:
@@ -177,7 +187,7 @@ class Process:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._reading.join(5)
+        self._reading.join()
         assert self._process.stdout is not None
         self._process.stdout.close()
 
@@ -197,11 +207,11 @@ def main() -> None:
     parent, led, looked_at = os.getppid(), False, time.monotonic()
     while not ending.is_set() and os.getppid() == parent:
         before, looked_at = looked_at, time.monotonic()
-        leads = candidate.valid()
-        if looked_at - before > 1.0:
+        leads, seen_at = candidate.valid(), time.monotonic()
+        if looked_at - before > WOKE_S:
             print(before, f"woke {'leads' if leads else 'stands'}", flush=True)
         elif leads != led:
-            print(looked_at, "leads" if leads else "stands", flush=True)
+            print(seen_at if leads else before, "leads" if leads else "stands", flush=True)
         led = leads
         candidate.acquire()
         ending.wait(LOOK_S)

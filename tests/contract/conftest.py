@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ledger.adapters.embedded.broker import Broker
-from tests.contract.candidates import SESSION_S, Election, KafkaServer, ZooKeeperServer
+from tests.contract.candidates import LASTING_S, SESSION_S, Election, KafkaServer, ZooKeeperServer
 from tests.servers import RunningBroker, create_topic
 
 KINDS = ["memory", "file", *(pytest.param(kind, marks=pytest.mark.kafka) for kind in ("zookeeper", "kafka"))]
@@ -35,39 +35,50 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 @pytest.fixture(params=KINDS)
 def election(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    """Of any kind."""
-    yield from _opened(request, tmp_path_factory, prefix)
+    """Of any kind. Its leader stays one."""
+    yield from _opened(request, tmp_path_factory, prefix, LASTING_S)
 
 
 @pytest.fixture(params=KINDS[1:])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    """One that processes can share."""
-    yield from _opened(request, tmp_path_factory, prefix)
+    """One that processes can share. Its leader stays one."""
+    yield from _opened(request, tmp_path_factory, prefix, LASTING_S)
 
 
 @pytest.fixture(params=KINDS[2:])
 def leased(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    """One whose lead ends by time alone, and that needs a server. A file lock lasts as long as its process."""
-    yield from _opened(request, tmp_path_factory, prefix)
+    """One whose lead ends by time alone, and soon, and that needs a server. A file lock lasts as long as its process."""
+    yield from _opened(request, tmp_path_factory, prefix, SESSION_S)
 
 
-def _opened(request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    made = _election(request, folders, prefix)
+@pytest.fixture(params=KINDS[2:])
+def lasting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
+    """As `leased`, but its leader stays one where nothing is done to it."""
+    yield from _opened(request, tmp_path_factory, prefix, LASTING_S)
+
+
+def _opened(
+    request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str, session_s: float
+) -> Iterator[Election]:
+    made = _election(request, folders, prefix, session_s)
     try:
         yield made
     finally:
         made.close()
 
 
-def _election(request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str) -> Election:
+def _election(
+    request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str, session_s: float
+) -> Election:
     if request.param == "memory":
         return Election("memory")
     if request.param == "file":
         return Election("file", {"path": str(folders.mktemp("run") / "locks" / "leader-projector.lock")})
-    real = {"moment_s": SESSION_S, "after_death_s": 8 * SESSION_S, "has_lease": True}
+    real = {"moment_s": session_s / 2, "after_death_s": 8 * session_s, "session_s": session_s}
+    where = {"prefix": prefix, "session_s": session_s}
     if request.param == "kafka":
         server = request.getfixturevalue("kafka_server")
         create_topic(server.broker.bootstrap, f"{prefix}ledger.leaders")
-        return Election("kafka", {"bootstrap": server.broker.bootstrap, "prefix": prefix}, server, **real)
+        return Election("kafka", {**where, "bootstrap": server.broker.bootstrap}, server, **real)
     server = request.getfixturevalue("zookeeper_server")
-    return Election("zookeeper", {"hosts": server.zookeepers.hosts, "prefix": prefix}, server, **real)
+    return Election("zookeeper", {**where, "hosts": server.zookeepers.hosts}, server, **real)

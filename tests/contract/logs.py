@@ -17,7 +17,8 @@ from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record
 from ledger.ports import TopicPartition as Place
 from tests.servers import COMPACT_NOW, create_topic
 
-WAIT_S = 20.0
+WAIT_S = 60.0
+OPEN_S = 300.0  # far longer than a test lasts: what is left open is ended by the test and nobody else
 
 
 class Open(Protocol):
@@ -37,7 +38,7 @@ class World(Protocol):
 
     def topic(self, partitions: int = 1) -> str: ...
     def unique(self, name: str) -> str: ...
-    def open(self, transactional_id: str, timeout_s: float = 60.0) -> Open: ...
+    def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open: ...
     def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks: ...
     def delete(self, topic: str) -> None: ...
     def make_anew(self, topic: str) -> None: ...
@@ -66,7 +67,7 @@ class MemoryWorld:
         self._made += 1
         return f"{name}{self._made}"
 
-    def open(self, transactional_id: str, timeout_s: float = 60.0) -> Open:
+    def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open:
         return _MemoryOpen(self.log, transactional_id, timeout_s)
 
     def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks:
@@ -115,7 +116,7 @@ class KafkaWorld:
         self._client: Mapping[str, str | int] = {"bootstrap.servers": bootstrap}
         self._bootstrap, self._prefix = bootstrap, prefix
         self.clock = SystemClock()
-        self.log = KafkaLog(self._client, self.clock)
+        self.log = KafkaLog(self._client, self.clock, timeout_s=30.0, init_timeout_s=60.0, commit_timeout_s=30.0)
         self._made = 0
 
     def topic(self, partitions: int = 1) -> str:
@@ -126,20 +127,20 @@ class KafkaWorld:
         self._made += 1
         return f"{self._prefix}{name}{self._made}"
 
-    def open(self, transactional_id: str, timeout_s: float = 60.0) -> Open:
+    def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open:
         return _KafkaOpen(self._client, transactional_id, timeout_s)
 
     def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks:
         consumer = Consumer({**self._client, "group.id": group})
         try:
-            found = consumer.committed([TopicPartition(*place) for place in places], timeout=10)
+            found = consumer.committed([TopicPartition(*place) for place in places], timeout=30)
             return {(tp.topic, tp.partition): max(-1, tp.offset) for tp in found}
         finally:
             consumer.close()
 
     def delete(self, topic: str) -> None:
         admin = AdminClient(dict(self._client))
-        admin.delete_topics([topic], operation_timeout=10)[topic].result(15)
+        admin.delete_topics([topic], operation_timeout=10)[topic].result(60)
 
     def make_anew(self, topic: str) -> None:
         self.delete(topic)
@@ -155,7 +156,7 @@ class KafkaWorld:
     def _nudge(self, topic: str) -> None:
         producer = Producer({**self._client, "enable.idempotence": True})
         producer.produce(topic, b"nudge", b"nudge", 0)
-        assert producer.flush(10) == 0
+        assert producer.flush(30) == 0
 
     def compact(self, topic: str, gone: Callable[[], bool]) -> None:
         """Only an append closes a segment, and the cleaner leaves the last one alone: so nudge until it has been there."""
@@ -173,19 +174,19 @@ class _KafkaOpen:
             {**client, "transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms,
              "message.timeout.ms": timeout_ms}
         )  # fmt: skip
-        self._producer.init_transactions(20)
+        self._producer.init_transactions(60)
         self._producer.begin_transaction()
 
     def write(self, *events: Event) -> None:
         for event in events:
             self._producer.produce(event.topic, event.value, event.key, event.partition, headers=list(event.headers))
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(60) == 0
 
     def commit(self) -> None:
-        self._producer.commit_transaction(20)
+        self._producer.commit_transaction(60)
 
     def abort(self) -> None:
-        self._producer.abort_transaction(20)
+        self._producer.abort_transaction(60)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

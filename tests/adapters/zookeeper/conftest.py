@@ -9,8 +9,11 @@ from contextlib import ExitStack
 import pytest
 
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests.adapters.zookeeper.world import T, World
+from tests.adapters.zookeeper.world import T, World, until
+from tests.servers import READY_S
 from tests.zookeepers import Zookeepers
+
+SERVING = ["follower", "follower", "leader"]
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +25,8 @@ def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeepers]
 @pytest.fixture
 def settings(zookeepers: Zookeepers) -> ZooKeeperSettings:
     zookeepers.start()
+    # One that was stopped in the test before still takes itself for what it was.
+    until(lambda: sorted(m.mode() or "" for m in zookeepers.members.values()) == SERVING, READY_S)
     return ZooKeeperSettings(hosts=zookeepers.hosts, chroot=f"/t{uuid.uuid4().hex[:8]}/x", session_timeout_s=T)
 
 
@@ -29,3 +34,8 @@ def settings(zookeepers: Zookeepers) -> ZooKeeperSettings:
 def world(settings: ZooKeeperSettings) -> Iterator[World]:
     with ExitStack() as stack:
         yield World(settings, stack)
+
+
+@pytest.fixture
+def lasting(world: World) -> World:
+    return world.lasting()

@@ -101,10 +101,10 @@ def test_three_members_serve_and_two_of_them_also(tmp_path: Path, stack: ExitSta
     processes = {member.server.id: started(member, stack) for member in members}
     for member in members:
         member.ready(60, alive=lambda process=processes[member.server.id]: process.poll() is None)
-    assert sorted(member.mode() or "" for member in members) == ["follower", "follower", "leader"]
+    until(lambda: sorted(member.mode() or "" for member in members) == ["follower", "follower", "leader"], "three serve")
     assert subprocess.run(members[0].command(), check=False, capture_output=True).returncode == HELD
 
-    leader = next(member for member in members if member.mode() == "leader")
+    leader = until(lambda: next((member for member in members if member.mode() == "leader"), None), "one leads")
     processes[leader.server.id].kill()
     processes[leader.server.id].wait()
     others = [member for member in members if member is not leader]

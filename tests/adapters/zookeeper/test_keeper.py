@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.zookeeper.keeper import Keeper, Wish
 from tests.adapters.zookeeper.fake_link import PATH, FakeLink, Servers, T
+from tests.waiting import until
 
 
 class One:
@@ -295,10 +294,7 @@ def test_who_is_refused_leaves_the_place_to_others_and_says_why(anna: One, bert:
     anna.step()
     assert not anna.leads
     assert "NoAuthError" in anna.keeper.notes.waits_for
-    deadline = time.monotonic() + 5
-    while servers.line:  # the session is ended on a thread of its own
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.001)
+    until(lambda: not servers.line, "its session, which is ended on a thread of its own, has ended", every_s=0.001)
     bert.step()
     assert bert.leads
 
