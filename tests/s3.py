@@ -9,7 +9,6 @@ import fcntl
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.embedded.jars import cache_folder
+from ledger.adapters.embedded.ports import free_ports
 from ledger.adapters.s3.settings import S3Settings
 from tests.servers import die_with_parent
 
@@ -117,8 +117,7 @@ class RealS3:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.buckets = folder, folder / "buckets"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port: int = free.getsockname()[1]
+        (self._port,) = free_ports(1)
         self.endpoint = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -165,7 +164,7 @@ def _answers(port: int) -> bool:
     try:
         connection.request("GET", "/")
         return connection.getresponse().status in (200, 403)
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters.embedded.broker import Broker
+from tests.waiting import until
 
 READY_S = 60.0
 
@@ -90,8 +91,9 @@ class RunningBroker:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-    """Create a topic with one replica; returns its name."""
+    """Create a topic with one replica; returns its name, once the broker knows it: its controller makes it before."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin.create_topics([topic], operation_timeout=10)[name].result(15)
+    admin.create_topics([topic], operation_timeout=10)[name].result(READY_S)
+    until(lambda: name in (known := admin.list_topics(timeout=30).topics) and known[name].partitions, f"{name} is known")
     return name
