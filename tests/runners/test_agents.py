@@ -576,3 +576,15 @@ def test_the_senders_log_is_read_back_as_written(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "log")
     log.send([event])
     assert log.read() == [event]
+
+
+def test_half_a_line_of_the_senders_log_does_not_count(tmp_path: Path) -> None:
+    """Its writer is in the middle of it, or was killed there."""
+    one, two = RunnerEvent(b"job-1/running/1", (), b"\x00"), RunnerEvent(b"job-1/running/2", (), b"\x00")
+    log = LogFile(tmp_path / "log")
+    log.send([one])
+    with log.path.open("ab") as file:
+        file.write(b'["job-1/run')
+    assert log.read() == [one]
+    log.send([two])
+    assert log.read() == [one, two]
