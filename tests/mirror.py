@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
 from tests.simulation.checkers import Copied
+from tests.waiting import until
 
 Place = tuple[str, int]
 
@@ -28,7 +29,7 @@ class Mirror:
 
     def __init__(self, client: Mapping[str, str], topics: Sequence[str]) -> None:
         self._admin = AdminClient(dict(client))
-        described = self._admin.list_topics(timeout=10).topics
+        described = until(lambda: self._described(topics), "the broker knows the topics")
         self.places: list[Place] = [(topic, p) for topic in topics for p in sorted(described[topic].partitions)]
         self._all = _Reading(client, self.places, "read_uncommitted")
         self._committed = _Reading(client, self.places, "read_committed")
@@ -74,13 +75,18 @@ class Mirror:
 
     def aborted(self, topic: str) -> list[Copied]:
         """What no reader of committed records will ever see, as far as both have read."""
+        stands = dict(self._committed.position)  # first: what is read meanwhile is seen, and counts for nothing else
         seen = {(record.partition, record.offset) for record in self.committed(topic)}
-        stands = self._committed.position
         return [
             record
             for record in self.raw(topic)
             if (record.partition, record.offset) not in seen and record.offset < stands[topic, record.partition]
         ]
+
+    def _described(self, topics: Sequence[str]) -> Mapping[str, TopicMetadata] | None:
+        """None as long as the broker has not heard of them all: its controller makes them, and tells it afterwards."""
+        found = self._admin.list_topics(timeout=30).topics
+        return found if all(topic in found and found[topic].partitions for topic in topics) else None
 
     def _follow(self) -> None:
         while not self._over.is_set():

@@ -23,6 +23,7 @@ class Proxy:
         self.port: int = self._listening.getsockname()[1]
         self._wanted: int | None = None
         self._late: tuple[socket.socket, bytes] | None = None
+        self._handed_in = False
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self.kept = threading.Event()
@@ -30,11 +31,12 @@ class Proxy:
         self._start(self._accept)
 
     def keep_back(self, api_key: int) -> None:
-        self._wanted = api_key
+        self._wanted, self._handed_in = api_key, False
 
     def hand_in(self) -> None:
         assert self._late is not None
         broker, frame = self._late
+        self._handed_in = True
         broker.sendall(frame)
 
     def close(self) -> None:
@@ -82,7 +84,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := broker.recv(1 << 16):
                 if self._late is not None and self._late[0] is broker:
-                    self.answered_late.set()
+                    if self._handed_in:  # else it answers what was asked before
+                        self.answered_late.set()
                 else:
                     client.sendall(data)
             client.shutdown(socket.SHUT_RDWR)

@@ -15,6 +15,7 @@ from ledger.adapters.embedded.zookeeper import Member, connect_string, members_a
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from tests.servers import READY_S, die_with_parent
+from tests.waiting import until
 
 
 @dataclass
@@ -83,10 +84,17 @@ class Zookeepers:
         for port in ports:
             self.processes[port].send_signal(signal.SIGSTOP)
         try:
+            for port in ports:
+                until(lambda port=port: _halted(self.processes[port].pid), "it stands still")
             yield
         finally:
             for port in ports:
                 self.processes[port].send_signal(signal.SIGCONT)
+
+
+def _halted(pid: int) -> bool:
+    """With all its threads: each one goes on until it has heard of it."""
+    return all(") T " in path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat"))
 
 
 def candidate(hosts: str, prefix: str, session_s: float, who: str) -> ZooKeeperLeadership:

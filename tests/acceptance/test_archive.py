@@ -53,8 +53,10 @@ def test_all_is_kept_whoever_is_killed_and_what_is_altered_is_named(ledger: Fold
     folder.submit("second", "true", options=("--wait",))
     folder.until(lambda: whole(folder), "the second job is archived, by another archiver")
 
-    rows = json.loads(folder.run("archive status", "-o", "json").stdout)
-    assert {row["topic"] for row in rows} == {"ledger.events", "ledger.recovery"}
+    def topics() -> set[str]:
+        return {row["topic"] for row in json.loads(folder.run("archive status", "-o", "json").stdout)}
+
+    folder.until(lambda: topics() == {"ledger.events", "ledger.recovery"}, "both topics are archived")
     anchors = tmp_path / "anchors"
     heads = json.loads(folder.run("audit anchor", "--to", str(anchors), "-o", "json").stdout)
     folder.run("audit verify", "--no-topic", "--anchors", str(anchors))

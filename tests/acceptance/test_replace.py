@@ -35,10 +35,10 @@ def test_new_code_takes_over_and_bad_code_is_given_up(shared_ledger: Folder) -> 
         return "new" in alive and (old is None or old.state is JobState.CANCELED)
 
     folder.until(taken_over, "the new one runs in the place of the old", timeout_s=150)
-    new = folder.entry("new")
-    assert new is not None and new.base is not None and "/old/" in new.base.location
-    ticks = int(new.base.location.rpartition("-")[2])
-    assert f"begins at {ticks}" in folder.run("logs", "new").stdout
+    new = folder.until(lambda: is_in(folder, "new", JobState.RUNNING), "that is published")
+    assert new.base is not None and "/old/" in new.base.location
+    words = f"begins at {int(new.base.location.rpartition('-')[2])}"
+    folder.until(lambda: words in folder.run("logs", "new").stdout, words)
 
     bad = ("--id", "bad", "--restart", "none", "--wait")
     told = folder.run("replace", "new", *bad, "--", PYTHON, "-c", "raise SystemExit(3)", expect=1)

@@ -42,7 +42,8 @@ def start_stale(folder: Folder, job_id: str) -> None:
     blob = pack([sys.executable, "-c", STUBBORN], folder=folder.path.parent)
     graph = wiring.blobs(folder.config).put(job_id, Path(blob))
     runner = wiring.runners(folder.config)["subprocess"]
-    assert runner.start(job_id, 1, graph, None, {}) is StartAnswer.STARTED
+    answer = folder.until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started")
+    assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), "already: a first answer came too late"
 
 
 def everything(folder: Folder) -> tuple[dict[Any, int], dict[str, tuple[int, int]]]:
@@ -72,8 +73,8 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     folder.until(lambda: "stale" in folder.alive(), "the stale job has the slot")
     [(action, attempt, why)] = planned(folder, "stale")
     assert (action, attempt) == ("stop", 1) and why.startswith("a stray"), "the next leader will stop it"
+    seen = [set(folder.alive())]
     os.kill(reconciler, signal.SIGKILL)
-    seen: list[set[str]] = []
 
     def goes_on() -> bool:
         seen.append(set(folder.alive()))
@@ -87,14 +88,18 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     assert entry is not None and entry.state is JobState.RUNNING
     assert entry.base is not None and entry.base.attempt == 1, "from its checkpoint"
     assert entry.failures == 1, "the kill; for want of slots it did not fail"
-    told = folder.run("history", "stale", "-o", "json").stdout
-    assert "ended/1/stopped/reconciler-" in told and "a stray" in told
+
+    def told() -> bool:
+        history = folder.run("history", "stale", "-o", "json").stdout
+        return "ended/1/stopped/reconciler-" in history and "a stray" in history
+
+    folder.until(told, "why it was stopped is told", PATIENCE_S)
 
     folder.submit("huge", "true", options=("--slots", "2"))
     folder.submit("next", "true")
     folder.until(lambda: "needs 2" in folder.run("explain", "huge").stdout, "the wait is told")
-    waits = folder.run("explain", "next").stdout
-    assert "waiting for slots: needs 1, 0 of 1 free in pool everything" in waits
+    waits = "waiting for slots: needs 1, 0 of 1 free in pool everything"
+    folder.until(lambda: waits in folder.run("explain", "next").stdout, "that of the next one too")
     folder.enough.touch()  # the live one finishes: its slot goes to the next, and the one that can't fit holds up nobody
     folder.until(lambda: folder.retired("live") and folder.retired("next"), "both are over", PATIENCE_S)
 

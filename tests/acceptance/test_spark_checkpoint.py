@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.acceptance.folder import Folder
+from tests.waiting import until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -35,10 +36,12 @@ def emptied(checkpoint: Path) -> None:
 def garbage(checkpoint: Path) -> None:
     rng = random.Random(3)
     for path in files(checkpoint):
-        path.write_bytes(rng.randbytes(300))
-    for folder in [path for path in checkpoint.rglob("*") if path.is_dir()]:
-        (folder / "7").write_bytes(rng.randbytes(300))
-        (folder / "999999").write_bytes(b"")
+        with suppress(FileNotFoundError):
+            path.write_bytes(rng.randbytes(300))
+    for folder in [Path(where, name) for where, names, _ in os.walk(checkpoint) for name in names]:
+        with suppress(FileNotFoundError):
+            (folder / "7").write_bytes(rng.randbytes(300))
+            (folder / "999999").write_bytes(b"")
 
 
 def deleted(checkpoint: Path) -> None:
@@ -46,14 +49,19 @@ def deleted(checkpoint: Path) -> None:
 
 
 def no_folder(checkpoint: Path) -> None:
-    deleted(checkpoint)
-    deleted(checkpoint)
-    checkpoint.write_bytes(b"no folder at all")
+    def replaced() -> bool:
+        deleted(checkpoint)
+        checkpoint.write_bytes(b"no folder at all")  # unless Spark has made the folder anew meanwhile
+        return True
+
+    until(replaced, "a file has the folder's place")
 
 
 def files(checkpoint: Path) -> list[Path]:
-    """Those that are there now; Spark writes under names of its own (`.4.…tmp`, `..4.…tmp.crc`), and renames."""
-    return [path for path in checkpoint.rglob("*") if path.is_file() and ".tmp" not in path.suffixes]
+    """Those that are there now; Spark writes under names of its own (`.4.…tmp`, `..4.…tmp.crc`), and renames. Folders that
+    go while they are walked are passed over."""
+    found = [Path(where, name) for where, _, names in os.walk(checkpoint) for name in names]
+    return [path for path in found if ".tmp" not in path.suffixes]
 
 
 @pytest.fixture(scope="module")

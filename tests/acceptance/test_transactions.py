@@ -185,7 +185,7 @@ def test_a_submitter_that_is_killed_around_the_blob_leaves_no_job_and_can_submit
         mirror = Mirror(ledger.config.client(), [topics.events]).to_end()
         assert mirror.raw(topics.events) == []
         ledger.start()
-        assert submit() == 0
-        entry = published(ledger.source).entries["job"]
+        ledger.until(lambda: submit() == 0, "it is admitted", 120.0)  # a projector that is slow to begin costs a try
+        entry = until(lambda: published(ledger.source).entries.get("job"), "it is published")
         assert entry.graph is not None and wiring.blobs(ledger.config).exists(entry.graph)
         mirror.close()

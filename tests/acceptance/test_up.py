@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -66,9 +67,13 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
     assert all(runs(pid) for pid in before.values())
     assert all(os.getsid(pid) == pid for pid in before.values())
 
-    (projector,) = json.loads(ledger.run("leader", "projector", "-o", "json").stdout)
+    def both() -> Any:
+        """The projector, once its standby has said that it is there: `up` does not wait for that."""
+        (row,) = json.loads(ledger.run("leader", "projector", "-o", "json").stdout)
+        return row if {one["pid"] for one in row["candidates"]} == {before["projector-1"], before["projector-2"]} else None
+
+    projector = waiting.until(both, "the standby stands by", 240.0)
     assert projector["led"] and projector["epoch"] == 1
-    assert {one["pid"] for one in projector["candidates"]} == {before["projector-1"], before["projector-2"]}
     assert projector["pid"] in (before["projector-1"], before["projector-2"])
     assert "reconciler: nobody leads: there is no candidate" in ledger.run("leader", expect=1).stderr
 
@@ -158,7 +163,7 @@ def test_in_the_foreground_an_interrupt_ends_up_alone(ledger: Folder) -> None:
         assert psutil.Process(ledger.pid("agent")).environ()["LEDGER_KAFKA__CLIENT_ID"] == "told-by-flag"
         up.send_signal(signal.SIGINT)
         assert "the ledger runs on" in list(lines)[-1]
-        assert up.wait(20) == 130
+        assert up.wait(120) == 130
         assert all(runs(pid) for pid in pids(ledger, ("broker", "agent")).values())
     finally:
         up.kill()
@@ -169,7 +174,7 @@ def test_when_it_cannot_come_up_the_reason_is_told_and_nothing_stays(ledger: Fol
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (ledger.path / "broker").mkdir(parents=True)
         port = taken.getsockname()[1]
-        ports = {"port": port, "controller_port": port + 1}
+        ports = {"port": port, "controller_port": port - 1}
         (ledger.path / "broker" / "ports.json").write_text(json.dumps(ports))
         done = ledger.run("up", "--detach", *BROKER_AND_AGENT, expect=None)
     assert done.returncode == 3
@@ -201,7 +206,8 @@ def start_job(folder: Folder, job_id: str = "sleeper") -> int:
     blob = pack(["sleep", "600"], folder=folder.path.parent)
     graph = wiring.blobs(folder.config).put(job_id, Path(blob))
     runner = wiring.runners(folder.config)["subprocess"]
-    assert runner.start(job_id, 1, graph, None, {}) is StartAnswer.STARTED
+    answer = waiting.until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started", 240.0)
+    assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), "already: a first answer came too late"
     until(lambda: any(a.engine_id for a in runner.observe()), "the job runs")
     return int(next(a.engine_id for a in runner.observe()).split()[0])
 

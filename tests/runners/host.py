@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from ledger.ports import RunnerEvent
 from tests import waiting
 
 T = TypeVar("T")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 PARTITIONS = 4
 STEP_S = 0.02
 JOB = Path(__file__).with_name("job.py")
@@ -44,7 +44,9 @@ class SystemClock:
 
 
 class LogFile:
-    """An EventSender that appends to a file, or to nothing while it is down. `lose`: stored, but not acknowledged."""
+    """An EventSender that appends to a file, or to nothing while it is down. `lose`: stored, but not acknowledged.
+
+    A line counts once it is whole: who reads may come in the middle of a writing, and who writes may be killed there."""
 
     partitions = PARTITIONS
 
@@ -54,19 +56,23 @@ class LogFile:
     def send(self, events: Sequence[RunnerEvent]) -> Collection[bytes]:
         if not self.up:
             return []
-        with self.path.open("a") as file:
+        with self.path.open("ab") as file:
+            os.truncate(self.path, len(self._whole()))
             for event in events:
-                file.write(json.dumps([event.key.decode(), event.headers, event.value], default=bytes.hex) + "\n")
+                line = json.dumps([event.key.decode(), event.headers, event.value], default=bytes.hex)
+                file.write(line.encode() + b"\n")
         return [] if self.lose else [event.key for event in events]
 
     def close(self) -> None: ...
 
     def read(self) -> list[RunnerEvent]:
-        if not self.path.exists():
-            return []
-        rows = [json.loads(line) for line in self.path.read_text().splitlines()]
+        rows = [json.loads(line) for line in self._whole().splitlines()]
         unhex = bytes.fromhex
         return [RunnerEvent(k.encode(), tuple((n, unhex(v)) for n, v in h), unhex(value)) for k, h, value in rows]
+
+    def _whole(self) -> bytes:
+        data = self.path.read_bytes() if self.path.exists() else b""
+        return data[: data.rfind(b"\n") + 1]
 
 
 def until(condition: Callable[[], T | None], what: str = "", deadline_s: float = DEADLINE_S) -> T:
@@ -93,7 +99,7 @@ class Host:
         self.folder = folder / "agent"
         self.blobs = FileBlobs(folder / "blobs")
         self.log = LogFile(folder / "log")
-        self.runner = SubprocessRunner(self.folder)
+        self.runner = SubprocessRunner(self.folder, DEADLINE_S)
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
@@ -211,7 +217,7 @@ class Host:
                 until((path / "supervisor.json").exists, "whoever is on its way has claimed the attempt")
             for name in ("supervisor.json", "child.json"):
                 if (path / name).exists() and procs.alive(who := json.loads((path / name).read_text())):
-                    os.kill(who["pid"], signal.SIGKILL)
+                    procs.kill(who["pid"])  # a job may be dying with its supervisor at this moment
                     until(lambda who=who: not procs.alive(who), "it dies")
         for path in self.root.glob("control/*/*.said"):
             if path.stem in ("fork", "escape", "vanish"):
@@ -220,10 +226,12 @@ class Host:
 
 
 def kill_if(pid: int, root: Path) -> None:
-    """Kills a process that a test left behind, if it is one: by its own pid, which it reported itself."""
-    found = procs.stat(pid)
-    if found is not None and not found.dead and (root / "control").exists():
-        procs.kill(pid)
+    """Kills a process that a test left behind, if it is one: by its own pid, which it reported itself, and which may be
+    somebody else's by now."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if os.fsencode(root) in words or words == b"sleep\x001000\0":
+            procs.kill(pid)
 
 
 def gone(pid: int) -> bool:

@@ -21,7 +21,7 @@ from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.core.registers import Checkpoint, Ended, Running, partition_of
 from ledger.errors import ConfigError, PermanentError, Unreachable
 from ledger.ports import RunnerEvent
-from tests.runners.host import PARTITIONS, Host, LogFile, SystemClock, facts_in, gone, until
+from tests.runners.host import DEADLINE_S, PARTITIONS, Host, LogFile, SystemClock, facts_in, gone, until
 
 J = "job-1"
 WRITES_FOR_EVER = (
@@ -37,6 +37,7 @@ def checkpoints(host: Host) -> list[int]:
 # -- kill -9 ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(400)
 def test_killing_the_agent_stops_nothing_and_loses_no_checkpoint(host: Host) -> None:
     host.spawn_agent()
     host.runner.start(J, 1, host.graph(J, command=["sh", "-c", WRITES_FOR_EVER]), None, {})
@@ -180,7 +181,7 @@ def test_a_supervisor_that_comes_too_late_starts_nothing(host: Host) -> None:
     from ledger.adapters.runners.subprocess.folders import Attempt
 
     late = prepare.spawn(Attempt(J, 1, host.run_folder(J)))
-    assert late.wait(20) == 0
+    assert late.wait(DEADLINE_S) == 0
     assert "had its one life already" in (host.run_folder(J) / "logs" / "supervisor.log").read_text()
     assert not list(host.control(J).glob("*.said"))
 
@@ -201,8 +202,15 @@ def test_a_crash_behind_the_sending_sends_the_same_again(host: Host) -> None:
     host.spawn_agent()
     host.kill_agent()
     host.spawn_agent("sent")
-    until(lambda: (host.folder / wire.SOCKET).exists(), "the agent listens")
-    assert until(lambda: host.runner.start(J, 1, graph, None, {})).value == "started"
+
+    def asked() -> str:
+        """It may die before it has answered."""
+        try:
+            return host.runner.start(J, 1, graph, None, {}).value
+        except Unreachable:
+            return "" if host.process is None or host.process.poll() is None else "started"
+
+    assert until(asked, "the agent has been asked") == "started"
     until(lambda: host.process is not None and host.process.poll() is not None, "it dies behind its first sending")
     host.kill_agent()
     host.spawn_agent()
@@ -310,6 +318,7 @@ def test_what_is_in_memory_is_bounded_while_nothing_can_be_sent(host: Host, monk
 # -- many ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(400)
 def test_fifty_attempts_are_observed_in_one_call(host: Host) -> None:
     host.start_agent()
     graph = host.graph(J, command=["sleep", "1000"])
@@ -319,9 +328,9 @@ def test_fifty_attempts_are_observed_in_one_call(host: Host) -> None:
     assert [(a.job_id, a.n, a.alive) for a in observed] == [(J, n, True) for n in range(1, 51)]
     for n in range(1, 51):
         host.runner.stop(J, n, "stopped")
-    until(lambda: not host.alive(J), "all are stopped", 60)
+    until(lambda: not host.alive(J), "all are stopped", 120)
     assert {r.n for r, _ in host.logged(J) if isinstance(r, Ended)} <= set(range(1, 51))
-    until(lambda: len({r.n for r, _ in host.logged(J) if isinstance(r, Ended)}) == 50, "all ends are in the log")
+    until(lambda: len({r.n for r, _ in host.logged(J) if isinstance(r, Ended)}) == 50, "all ends are in the log", 120)
 
 
 def test_a_slow_start_holds_up_nobody_else(host: Host) -> None:
@@ -332,16 +341,16 @@ def test_a_slow_start_holds_up_nobody_else(host: Host) -> None:
         def fetch(self, ref, target):  # type: ignore[no-untyped-def]
             if f"/{J}/" in ref.uri:
                 fetching.set()
-                assert go_on.wait(20)
+                assert go_on.wait(DEADLINE_S)
             super().fetch(ref, target)
 
     host.blobs = SlowBlobs(host.root / "blobs")
     host.start_agent()
     slow = host.graph(J)
-    starting = threading.Thread(target=lambda: SubprocessRunner(host.folder, 30).start(J, 1, slow, None, {}))
+    starting = threading.Thread(target=lambda: SubprocessRunner(host.folder, 2 * DEADLINE_S).start(J, 1, slow, None, {}))
     starting.start()
     try:
-        assert fetching.wait(20)
+        assert fetching.wait(DEADLINE_S)
         assert host.alive(J) == [1]
         with pytest.raises(Unreachable, match="is being started"):
             host.runner.start(J, 1, slow, None, {})
@@ -350,7 +359,7 @@ def test_a_slow_start_holds_up_nobody_else(host: Host) -> None:
         host.runner.fence(J, 1)
     finally:
         go_on.set()
-        starting.join(20)
+        starting.join(DEADLINE_S)
     assert host.alive(J) == []  # fenced in the last moment: it was not started
     assert host.runner.start(J, 1, slow, None, {}).value == "fenced"
     assert host.runner.observe()[0].job_id == "job-2"
@@ -382,16 +391,16 @@ def test_slow_starts_leave_room_for_other_calls(host: Host) -> None:
 
     class SlowBlobs(FileBlobs):
         def fetch(self, ref, target):  # type: ignore[no-untyped-def]
-            assert go_on.wait(20)
+            assert go_on.wait(DEADLINE_S)
             super().fetch(ref, target)
 
     host.blobs = SlowBlobs(host.root / "blobs")
     host.start_agent()
-    patient = SubprocessRunner(host.folder, 30)
+    patient = SubprocessRunner(host.folder, DEADLINE_S)
     graphs = {f"job-{i}": host.graph(f"job-{i}", command=["true"]) for i in range(server.THREADS + 4)}
 
     def start(job_id: str) -> None:
-        until(lambda: patient.start(job_id, 1, graphs[job_id], None, {}), "it is started", 60)
+        until(lambda: patient.start(job_id, 1, graphs[job_id], None, {}), "it is started")
 
     threads = [threading.Thread(target=start, args=(job_id,)) for job_id in graphs]
     for thread in threads:
@@ -404,7 +413,7 @@ def test_slow_starts_leave_room_for_other_calls(host: Host) -> None:
     finally:
         go_on.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(DEADLINE_S)
     assert {a.job_id for a in host.runner.observe()} == set(graphs)
 
 
@@ -494,7 +503,7 @@ def test_nonsense_on_the_socket_harms_nobody(host: Host, said: bytes) -> None:
             connection.connect(path)
         connection.sendall(said)
         connection.shutdown(socket.SHUT_WR)
-        connection.settimeout(20)
+        connection.settimeout(DEADLINE_S)
         connection.recv(1 << 16)
     assert host.runner.observe() == []
 
@@ -534,7 +543,7 @@ def test_silent_callers_do_not_take_all_threads_for_ever(host: Host, monkeypatch
             with wire.socket_path(host.folder) as path:
                 connection.connect(path)
             silent.append(connection)
-        assert host.runner.observe() == []
+        until(lambda: host.runner.observe() == [], "who speaks is answered")  # unless it too is slow for half a second
     finally:
         for connection in silent:
             connection.close()
@@ -545,10 +554,14 @@ def test_an_agent_that_hangs_is_unreachable_in_time(host: Host) -> None:
     os.kill(pid, signal.SIGSTOP)
     until(lambda: ") T " in Path(f"/proc/{pid}/stat").read_text(), "it stands still")
     try:
-        asked_at = time.monotonic()
-        with pytest.raises(Unreachable):
-            SubprocessRunner(host.folder, timeout_s=0.3).observe()
-        assert time.monotonic() - asked_at < 5, "not within 5 s"
+
+        def asked_for_s() -> float:
+            asked_at = time.monotonic()
+            with pytest.raises(Unreachable):
+                SubprocessRunner(host.folder, timeout_s=0.3).observe()
+            return time.monotonic() - asked_at
+
+        until(lambda: asked_for_s() < 5, "it is given up after its time")
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -563,3 +576,15 @@ def test_the_senders_log_is_read_back_as_written(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "log")
     log.send([event])
     assert log.read() == [event]
+
+
+def test_half_a_line_of_the_senders_log_does_not_count(tmp_path: Path) -> None:
+    """Its writer is in the middle of it, or was killed there."""
+    one, two = RunnerEvent(b"job-1/running/1", (), b"\x00"), RunnerEvent(b"job-1/running/2", (), b"\x00")
+    log = LogFile(tmp_path / "log")
+    log.send([one])
+    with log.path.open("ab") as file:
+        file.write(b'["job-1/run')
+    assert log.read() == [one]
+    log.send([two])
+    assert log.read() == [one, two]

@@ -13,7 +13,7 @@ import pytest
 
 from ledger.adapters.runners.subprocess.burial import MARK, kill_leftovers, leftovers
 from ledger.adapters.runners.subprocess.supervisor import procs
-from tests.runners.host import gone, until
+from tests.runners.host import DEADLINE_S, gone, until
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True, cwd="/")
     yield process
     process.kill()
-    process.wait(20)
+    process.wait(DEADLINE_S)
 
 
 def test_a_process_is_alive_by_pid_start_time_and_boot(sleeper: subprocess.Popen[bytes]) -> None:
@@ -35,7 +35,7 @@ def test_a_process_is_alive_by_pid_start_time_and_boot(sleeper: subprocess.Popen
     sleeper.kill()
     until(lambda: not procs.alive(who), "a zombie is not alive")
     assert sleeper.returncode is None  # nobody has taken note of its end: it is a zombie
-    sleeper.wait(20)
+    sleeper.wait(DEADLINE_S)
     assert not procs.alive(who)
     with pytest.raises(ProcessLookupError):
         procs.identity(sleeper.pid)
@@ -78,13 +78,13 @@ def test_whoever_bears_the_mark_is_found_wherever_it_is(tmp_path: Path) -> None:
     try:
         # Between fork and exec it still has our environment.
         until(lambda: [process.pid for process in leftovers(folder, None)] == [marked.pid], "it is found")
-        assert kill_leftovers(folder, None) == []
+        assert kill_leftovers(folder, None, DEADLINE_S) == []
         until(lambda: gone(marked.pid), "it is killed")
         assert not gone(other.pid)
     finally:
         for process in (marked, other):
             process.kill()
-            process.wait(20)
+            process.wait(DEADLINE_S)
 
 
 def test_a_group_whose_number_is_used_again_is_left_alone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
@@ -98,8 +98,14 @@ def test_a_group_whose_number_is_used_again_is_left_alone(sleeper: subprocess.Po
 def test_a_group_whose_first_process_is_the_job_is_the_jobs(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     who = procs.identity(sleeper.pid)
     assert [process.pid for process in leftovers(str(tmp_path), who)] == [sleeper.pid]
-    assert kill_leftovers(str(tmp_path), who) == []
+    assert kill_leftovers(str(tmp_path), who, DEADLINE_S) == []
     assert gone(sleeper.pid)
+
+
+def test_who_needs_long_to_look_kills_all_the_same(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """Or on a machine that is busy enough nothing would ever be killed."""
+    kill_leftovers(str(tmp_path), procs.identity(sleeper.pid), timeout_s=0.0)
+    until(lambda: gone(sleeper.pid), "it is killed")
 
 
 @pytest.mark.parametrize("proof", ["mark", "log"])
@@ -115,12 +121,12 @@ def test_a_group_without_its_first_process_needs_a_proof(tmp_path: Path, proof: 
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
     who = procs.identity(job.pid)
-    job.wait(20)
+    job.wait(DEADLINE_S)
     pids = [int((tmp_path / name).read_text()) for name in ("first", "second")]
     try:
         until(lambda: {p.pid for p in leftovers(str(tmp_path), who)} == set(pids), "both are found")
         assert leftovers(str(tmp_path / "other"), who) == []
-        assert kill_leftovers(str(tmp_path), who) == []
+        assert kill_leftovers(str(tmp_path), who, DEADLINE_S) == []
         until(lambda: all(gone(pid) for pid in pids), "both are killed")
     finally:
         for pid in pids:
@@ -139,7 +145,7 @@ def test_somebody_who_reads_a_log_is_not_killed(tmp_path: Path) -> None:
         assert leftovers(str(tmp_path), {**who, "start_time": who["start_time"] - 5}) == []
     finally:
         reader.kill()
-        reader.wait(20)
+        reader.wait(DEADLINE_S)
 
 
 def test_a_signal_is_caught_only_by_whoever_has_a_handler(sleeper: subprocess.Popen[bytes]) -> None:

@@ -153,6 +153,7 @@ def test_the_base_of_a_running_attempt_stays_and_later_goes(host: Host) -> None:
     until(lambda: not list((host.run_folder(J, 1) / "checkpoints").iterdir()), "nobody begins there any more")
 
 
+@pytest.mark.timeout(400)
 def test_of_many_attempts_only_the_last_keep_their_logs_and_none_is_started_again(host: Host) -> None:
     host.start_agent()
     graph = host.graph(J, command=["false"])

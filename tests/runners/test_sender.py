@@ -18,6 +18,7 @@ from tests.runners.host import until
 
 TOPIC = "ledger.events"
 PARTITIONS = 4
+PATIENCE_S = 60.0
 JOB = "job-2"  # not in partition 0
 
 
@@ -55,7 +56,7 @@ def read(bootstrap: str, topic: str, partition: int, count: int) -> list[Any]:
 
 
 def check_what_is_sent(bootstrap: str, topic: str) -> None:
-    sender = KafkaEventSender(topic, PARTITIONS, {"bootstrap.servers": bootstrap})
+    sender = KafkaEventSender(topic, PARTITIONS, {"bootstrap.servers": bootstrap}, timeout_s=PATIENCE_S)
     events = [event(JOB, n) for n in range(1, 6)] + [event("job-1")]
     assert set(sender.send(events)) == {e.key for e in events}
     assert set(sender.send(events[:2])) == {e.key for e in events[:2]}  # its acknowledgement was lost
@@ -86,7 +87,7 @@ def test_without_a_broker_nothing_is_acknowledged_and_it_heals(mock: str) -> Non
     assert sender.send([event(JOB)]) == set()
     assert sender.send([event(JOB)]) == set()
     sender.close()
-    healed = KafkaEventSender(TOPIC, PARTITIONS, {"bootstrap.servers": mock})
+    healed = KafkaEventSender(TOPIC, PARTITIONS, {"bootstrap.servers": mock}, timeout_s=PATIENCE_S)
     assert set(healed.send([event(JOB)])) == {event(JOB).key}
     healed.close()
 

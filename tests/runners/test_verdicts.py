@@ -10,7 +10,14 @@ import pytest
 from ledger.adapters.runners.subprocess.supervisor import procs, verdicts
 from ledger.adapters.runners.subprocess.supervisor.verdicts import failure, verdict
 
+PATIENCE_S = 60.0
 CAUSE = "exit code 3: line one\nConfigError: no such table"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """On a busy machine the judge may need seconds until it has begun."""
+    monkeypatch.setattr(verdicts, "JUDGE_S", PATIENCE_S)
 
 
 def rule(label: str = "x", exit_code: int | None = None, pattern: str = "", permanent: bool = True) -> dict[str, object]:

@@ -36,11 +36,13 @@ def leftovers(folder: str, child: dict[str, Any] | None) -> list[Stat]:
 
 
 def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[Stat]:
-    """Kills them until none is left; those that still are after timeout_s are the answer."""
-    give_up_at = time.monotonic() + timeout_s
+    """Kills them until none is left; those that still are timeout_s after the first look are the answer."""
+    give_up_at = None
     while left := leftovers(folder, child):
-        if time.monotonic() >= give_up_at:
+        now_s = time.monotonic()
+        if give_up_at is not None and now_s >= give_up_at:
             return left
+        give_up_at = now_s + timeout_s if give_up_at is None else give_up_at
         for process in left:
             now = procs.stat(process.pid)
             if now is not None and now.start_time == process.start_time:
