@@ -12,6 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters.embedded.broker import Broker
+from tests.waiting import until
 
 READY_S = 60.0
 
@@ -90,8 +91,15 @@ class RunningBroker:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-    """Create a topic with one replica; returns its name."""
+    """Create a topic with one replica; returns its name, once the broker has heard of it and leads its partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     admin.create_topics([topic], operation_timeout=10)[name].result(15)
+
+    def led() -> bool:
+        """A controller has made a topic some moments before the broker tells of it."""
+        told = admin.list_topics(name, timeout=15).topics[name]
+        return len(told.partitions) == partitions and all(one.leader >= 0 for one in told.partitions.values())
+
+    until(led, f"the broker leads {name}")
     return name
