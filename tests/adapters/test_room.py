@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from ledger.adapters.local.blobs import FileBlobs
+from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.local.room import without_room
 from ledger.cli import Frame
 from ledger.cli.options import World, verb
@@ -31,6 +32,16 @@ def test_a_graph_that_finds_no_room_is_refused_and_what_lies_there_stays(tmp_pat
         assert [blob.unfinished for blob in blobs.listing()] == [""], "nothing is left of what found no room"
         make_room(disk)
         assert blobs.exists(blobs.put("job-2", graph))
+
+
+def test_a_folder_that_can_not_be_written_is_no_server_that_could_be_started(tmp_path: Path) -> None:
+    """`jobledger up` would help nobody: the hint of a broker that is away is not that of a folder."""
+    (tmp_path / "file").touch()
+    root = tmp_path / "file" / "root"
+    for write in (lambda: FolderObjects(root).create("one", b"1"), lambda: FileBlobs(root)):
+        with pytest.raises(Unreachable, match=f"Errno.*{root.parent}") as refused:
+            write()
+        assert refused.value.hint == f"Check {root}: its owner, its mode, its disk."
 
 
 def test_which_folders_have_no_room(tmp_path: Path) -> None:

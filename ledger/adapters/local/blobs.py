@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
 from ledger.adapters.local.files import spool, sync_folder
-from ledger.adapters.local.room import is_full
+from ledger.adapters.local.room import what_to_do
 from ledger.core.facts import GraphRef
 from ledger.core.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable, UsageError
@@ -164,5 +164,4 @@ class FileBlobs:
         try:
             yield
         except OSError as error:
-            hint = f"Make room on the disk of {self._root}, then do it again: nothing was stored." if is_full(error) else ""
-            raise Unreachable(f"Can't {doing} in {self._root}: {error}", hint=hint) from error
+            raise Unreachable(f"Can't {doing} in {self._root}: {error}", hint=what_to_do(self._root, error)) from error

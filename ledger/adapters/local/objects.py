@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ledger.adapters.local.files import spool, sync_folder
+from ledger.adapters.local.room import what_to_do
 from ledger.archive.objects import check_name, check_prefix, is_name
 from ledger.errors import Unreachable
 
@@ -103,4 +104,4 @@ class FolderObjects:
         try:
             yield
         except OSError as error:
-            raise Unreachable(f"Can't {doing}: {error}") from error
+            raise Unreachable(f"Can't {doing}: {error}", hint=what_to_do(self._root, error)) from error

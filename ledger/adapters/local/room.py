@@ -1,4 +1,4 @@
-"""Disks that are full, told from disks that fail."""
+"""Disks that are full, told from disks that fail, and what to do of either."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ ROOM_BYTES = 20 << 20
 def is_full(error: OSError) -> bool:
     """Whether that is why something could not be written."""
     return error.errno in FULL
+
+
+def what_to_do(root: Path, error: OSError) -> str:
+    """What to do when nothing could be read or written in the folder: it is no server that could be started."""
+    if is_full(error):
+        return f"Make room on the disk of {root}, then do it again: nothing was stored."
+    return f"Check {root}: its owner, its mode, its disk."
 
 
 def without_room(folders: Iterable[Path], room_bytes: int = ROOM_BYTES) -> list[Path]:
