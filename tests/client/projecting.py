@@ -26,5 +26,5 @@ class Projecting:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "not within 60 s: its end"

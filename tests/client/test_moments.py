@@ -30,7 +30,7 @@ def test_each_is_what_the_full_copy_says_with_snapshots_and_without(tmp_path: Pa
         world, moments = a_life(tmp_path, SEED, TURNS)
     drawn = random.Random(SEED)
     seen, jobs, removed = 0, set[str](), len(world.copy) - _left(world)
-    assert removed > len(world.copy) / 4, "compaction has taken its part"
+    assert removed > len(world.copy) / 4, f"SEED={SEED}: compaction has taken its part"
     kinds = {"whole": (world.archived(), False), "thin": (world.with_snapshots(), True)}
     for number in range(MOMENTS):
         time_s = drawn.uniform(moments[0], world.clock.time())

@@ -19,6 +19,7 @@ from ledger.recorder import Recorder
 from ledger.replaying import replay
 from tests.client.projecting import SPEC, Projecting
 from tests.docs.pages import example
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -50,7 +51,7 @@ def test_a_job_by_the_client_from_submission_to_quarantine_and_back(config, proj
     assert client.declare(job_id, IntentKind.RUN, reason="morning").state is JobState.CREATED
     with Recorder("runner", config=config) as runner:
         runner.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
-    ended = client.wait(job_id, timeout_s=20)
+    ended = client.wait(job_id, timeout_s=60)
     assert ended.state == JobState.QUARANTINED
     assert client.declare(job_id, IntentKind.RETRY, reason="fixed").state is JobState.RESTARTING
     told = explained(client.source, job_id)
@@ -70,6 +71,7 @@ def test_while_the_projector_is_away_outcomes_are_unknown_and_replay_catches_up_
         client.declare(job_id, IntentKind.SUSPEND, reason="night", timeout_s=1)
     assert replay(client.source, timeout_s=1).behind == (job_id,)
     projector.start()
+    until(lambda: replay(client.source).behind == (), "the projector has caught up")
     assert replay(client.source).differences == ()
     assert client.recovery_set()[job_id].state is JobState.SUSPENDED
     assert client.recovery_set().live() == {}
@@ -79,6 +81,6 @@ def test_the_example_for_producers_runs_on_a_broker(config, projector, monkeypat
     monkeypatch.setattr("ledger.recorder.load_config", lambda: config)
     exec(compile(example(), "RECORDER.md", "exec"), names := {})
     client = connect(config)
-    ended = client.wait(names["job"].job_id, timeout_s=20)
+    ended = client.wait(names["job"].job_id, timeout_s=60)
     assert ended.state == JobState.FINISHED
     assert [r.register for r in history(client.source, "job-7")] == ["checkpoint/2/31"]

@@ -224,8 +224,10 @@ def compose_check() -> str:
             )
             if done.returncode != 0:
                 pytest.skip(f"go {' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
-        shutil.copy(built, program.with_suffix(".new"))
-    program.with_suffix(".new").replace(program)
+        # Under a name of our own: another run may be about the same.
+        new = program.with_name(f"{program.name}.{os.getpid()}")
+        shutil.copy(built, new)
+    new.replace(program)
     return str(program)
 
 

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,10 +15,13 @@ import pytest
 from tests.cluster import network as module
 from tests.cluster.network import KAFKA, ZK, Network, sweep
 from tests.cluster.node import Node, state
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 PORT = 7000
+#: Of who is there, on a machine that may be busy. Of who is not, a test waits less.
+ANSWER_S = 20.0
 ECHO = """
 import socket, threading
 def answer(one):
@@ -49,16 +51,14 @@ def echo(network: Network) -> Callable[..., Node]:
     def start(name: str, *networks: str) -> Node:
         network.add(name, networks or (ZK, KAFKA))
         node = Node(name, network, network.folder, lambda: [sys.executable, "-I", "-S", "-c", ECHO]).start()
-        deadline = time.monotonic() + 20
-        while any(dialled(address) != "x" for address in network.hosts[name].addresses.values()):
-            assert time.monotonic() < deadline, "not within the time"
-            time.sleep(0.01)
+        addresses = network.hosts[name].addresses.values()
+        until(lambda: all(dialled(address, 1.0) == "x" for address in addresses), f"{name} answers", every_s=0.01)
         return node
 
     return start
 
 
-def dialled(address: str, timeout_s: float = 1.0) -> str:
+def dialled(address: str, timeout_s: float = ANSWER_S) -> str:
     try:
         with socket.create_connection((address, PORT), timeout_s) as there:
             there.sendall(b"x")
@@ -67,9 +67,9 @@ def dialled(address: str, timeout_s: float = 1.0) -> str:
         return type(error).__name__
 
 
-def dialled_from(network: Network, name: str, target: str, timeout_s: float = 1.0) -> str:
+def dialled_from(network: Network, name: str, target: str, timeout_s: float = ANSWER_S) -> str:
     command = network.hosts[name].command([sys.executable, "-I", "-S", "-c", DIAL, target, str(timeout_s)])
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
 def test_hosts_reach_each_other_by_name_and_in_their_networks_only(network: Network, echo: Callable[..., Node]):
@@ -133,7 +133,7 @@ def test_a_host_that_comes_anew_has_another_address_and_running_ones_know(networ
     network.add("role")
     before = network.address("member")
     old.vanish()
-    assert dialled_from(network, "role", "member") == "TimeoutError"
+    assert dialled_from(network, "role", "member", 2.0) == "TimeoutError"
     echo("member", ZK)
     assert network.address("member") != before
     assert dialled_from(network, "role", "member") == "x"
@@ -156,7 +156,7 @@ def test_all_ends_with_the_network_and_other_networks_go_on(network: Network, ec
         detached = "import os, time; os.fork() or os.setsid(); time.sleep(1000)"
         Node("role", other, other.folder, lambda: [sys.executable, "-I", "-S", "-c", detached]).start()
         namespace = other.hosts["role"].namespace
-        assert sweep() == []
+        assert not {network.slot, other.slot} & set(sweep())  # of others something may be left
     assert not (Path("/run/netns") / namespace).exists()
     assert not Path("/sys/class/net", f"jlt{other.slot}z").exists()
     assert node.alive()
@@ -184,10 +184,13 @@ def test_what_a_killed_run_has_left_is_swept(tmp_path: Path):
     finally:
         run.kill()
         run.communicate()
-    assert state(int(pid)) not in {"", "Z"}
-    swept = sweep()
-    assert int(slot) in swept or not (Path("/run/netns") / namespace).exists()  # another run may have been quicker
-    assert not (Path("/run/netns") / namespace).exists()
+    left = Path("/run/netns") / namespace
+    lived = state(int(pid)) not in {"", "Z"}
+    if int(slot) not in sweep():  # another run was quicker, or is about it
+        until(lambda: not left.exists(), "another run has swept it")
+    else:
+        assert lived
+    assert not left.exists()
     assert not Path("/sys/class/net", f"jlt{slot}k").exists()
     assert state(int(pid)) in {"", "Z"}
 

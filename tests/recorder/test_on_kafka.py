@@ -22,11 +22,11 @@ from ledger.config import load_config
 from ledger.core.facts import AttemptRunning, CheckpointCompleted
 from ledger.core.registers import Checkpoint, Running, partition_of
 from ledger.errors import ConfigError, Refused, Unreachable
-from ledger.recorder import Recorder, Unacknowledged
+from ledger.recorder import Recorded, Recorder, Unacknowledged
 from tests.servers import RunningBroker, create_topic
 from tests.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 PARTITIONS = 3
 FACT = AttemptRunning("17")
 
@@ -52,8 +52,12 @@ class World:
         self.open: list[Recorder] = []
 
     def recorder(self, **settings) -> Recorder:
-        self.open.append(Recorder("launcher", config=self.config, **settings))
-        return self.open[-1]
+        """Where there is a broker, one that has reached it: then its own patience may be short."""
+        made = Recorder("launcher", config=self.config, **settings)
+        self.open.append(made)
+        if self.broker.process is not None:
+            until(lambda: made._sender.ready(self.topic) is None, "the recorder reaches the broker")
+        return made
 
     def pause(self) -> None:
         os.kill(self.broker.process.pid, signal.SIGSTOP)
@@ -130,15 +134,16 @@ def test_many_threads_at_once_leave_no_hole_in_the_sequences(world):
 
 
 def test_a_dead_broker_is_unreachable_in_time_and_nothing_was_sent(world):
-    recorder = world.recorder(timeout_s=2)
+    recorder = world.recorder(timeout_s=5)
     recorder.record("job-1", Running(1), FACT)
     world.broker.kill()
     until(lambda: recorder._sender._proved_at is None, "the client has noticed")
     began = time.monotonic()
     with pytest.raises(Unreachable):
         recorder.record("job-1", Running(2), FACT)
-    assert time.monotonic() - began < 8, "not within 8 s"  # far below librdkafka's own limits, far above two seconds
+    assert time.monotonic() - began < 20, "not within 20 s"  # far below librdkafka's own limits, far above five seconds
     world.broker.start()
+    until(lambda: recorder._sender.ready(world.topic) is None, "the recorder reaches the broker again")
     recorder.record("job-1", Running(3), FACT)
     assert [r.key() for r in world.stored()] == [b"job-1/running/1", b"job-1/running/3"]
     assert [cloudevents.parse(r.headers()).sequence for r in world.stored()] == [1, 2]
@@ -151,7 +156,7 @@ def test_a_recorder_made_while_there_is_no_broker_says_so(world):
 
 
 def test_a_hanging_broker_leaves_the_outcome_unknown_and_sending_again_is_harmless(world):
-    recorder = world.recorder(timeout_s=2)
+    recorder, sent = world.recorder(timeout_s=5), 2
     recorder.record("job-1", Running(1), FACT)
     world.pause()
     with pytest.raises(Unacknowledged) as raised:
@@ -160,9 +165,15 @@ def test_a_hanging_broker_leaves_the_outcome_unknown_and_sending_again_is_harmle
     with pytest.raises(Unacknowledged):
         recorder.send_again(raised.value.event)
     world.go_on()
-    recorder.send_again(raised.value.event)
+
+    def again() -> Recorded:
+        nonlocal sent
+        sent += 1
+        return recorder.send_again(raised.value.event)
+
+    until(again, "a broker that hung takes it")
     copies = [r for r in world.stored() if r.key() == b"job-1/running/2"]
-    assert 1 <= len(copies) <= 3
+    assert 1 <= len(copies) <= sent
     event = raised.value.event
     assert {(r.value(), tuple(r.headers())) for r in copies} == {(event.value, event.headers)}
 
@@ -180,13 +191,13 @@ def test_a_recorder_that_blocks_goes_on_when_the_broker_is_back(world):
     threading.Thread(target=record, daemon=True).start()
     assert not done.wait(3)
     world.broker.start()
-    assert done.wait(20)
+    assert done.wait(60), "not within 60 s: it is recorded"
     assert b"job-1/running/2" in {r.key() for r in world.stored()}
 
 
 def test_an_outbox_brings_over_what_was_made_while_the_broker_was_away(world):
     folder = world.folder / "outbox"
-    first = world.recorder(timeout_s=1, outbox=folder)
+    first = world.recorder(timeout_s=5, outbox=folder)
     first.record("job-1", Running(1), FACT)
     world.broker.kill()
     for n in (2, 3):
@@ -203,7 +214,7 @@ def test_an_outbox_brings_over_what_was_made_while_the_broker_was_away(world):
 
 
 def test_what_the_broker_will_never_take_is_refused_and_the_recorder_goes_on(world):
-    recorder = world.recorder(timeout_s=5)
+    recorder = world.recorder(timeout_s=20)
     noise = "".join(os.urandom(30_000).hex())
     with pytest.raises(Refused, match="MSG_SIZE_TOO_LARGE"):
         recorder.record("job-1", Running(1), AttemptRunning(noise))
@@ -214,5 +225,5 @@ def test_a_topic_that_is_not_there_is_a_matter_of_configuration(world):
     config = load_config(
         world.folder, kafka={"bootstrap.servers": world.broker.bootstrap}, topics={"prefix": "nowhere."}
     )
-    with Recorder("launcher", config=config, timeout_s=5) as recorder, pytest.raises(ConfigError, match="nowhere"):
+    with Recorder("launcher", config=config, timeout_s=20) as recorder, pytest.raises(ConfigError, match="nowhere"):
         recorder.record("job-1", Running(1), FACT)

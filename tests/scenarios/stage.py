@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from ledger.failpoints import VARIABLE
 from ledger.identity import instance
 from ledger.ports import MemoryRecord
 from ledger.reading import Source, published
-from ledger.replaying import replay
+from ledger.replaying import Replay, replay
 from tests.cluster import Cluster, Node
 from tests.cluster.cluster import JOBLEDGER
 from tests.cluster.network import NETWORKS, ZK
@@ -154,10 +155,16 @@ class Ledger:
 
     def judge(self, mirror: Mirror, told: Sequence[checkers.Told], leases: Sequence[copies.Leased] = ()) -> list[str]:
         """What is wrong, once the projection has caught up: I4 to I7, and whether epochs rise by one."""
-        found = replay(self.source, timeout_s=60.0)
-        wrong = [f"replay: {one}" for one in (*found.differences, *found.behind)]
-        mirror.to_end()
         topics = self.config.topics
+
+        def quiet() -> Replay | None:
+            """What replay finds, if no event came meanwhile: what a leader has just read it admits by one more."""
+            before = len(mirror.to_end().committed(topics.events))
+            found = replay(self.source, timeout_s=60.0)
+            return found if len(mirror.to_end().committed(topics.events)) == before else None
+
+        found = self.until(quiet, "no more events come")
+        wrong = [f"replay: {one}" for one in (*found.differences, *found.behind)]
         events, recovery = mirror.committed(topics.events), mirror.committed(topics.recovery)
         taken = as_readers_take(recovery)
         wrong += checkers.acked_is_durable(told, events)
@@ -175,8 +182,8 @@ class Ledger:
 
 @contextmanager
 def ledger(cluster: Cluster, name: str, session_s: float) -> Iterator[Ledger]:
-    """For one test. The servers stay as they are."""
-    made = Ledger(cluster, name, session_s)
+    """For one test, and for one try of it. The servers stay as they are."""
+    made = Ledger(cluster, f"{name}-{uuid.uuid4().hex[:4]}", session_s)
     try:
         yield made
     except BaseException:
@@ -229,15 +236,27 @@ def expire(ledger: Ledger, role: str = "projector") -> None:
     """Ends the session of who leads, from outside: a client that comes with the same session, and closes it.
 
     The server makes a session's password of its id, by java.util.Random and a constant of its own."""
-    with ledger.cluster.zookeeper.client() as client:
-        session = client.get(ledger.line(role)[0][0])[1].ephemeralOwner
-    known = (session, session_password(session))
-    other = KazooClient(hosts=ledger.cluster.zookeeper.addresses, timeout=4.0, client_id=known)
-    with suppress(KazooException):
-        other.start(timeout=10)
-    assert other.client_id is not None and other.client_id[0] == session, "its session had ended already"
-    other.stop()
-    other.close()
+
+    def expired() -> bool:
+        """False if it had ended by itself before."""
+        line = ledger.line(role)
+        if not line:
+            return False
+        with ledger.cluster.zookeeper.client() as client:
+            try:
+                session = client.get(line[0][0])[1].ephemeralOwner
+            except KazooException:
+                return False
+        known = (session, session_password(session))
+        other = KazooClient(hosts=ledger.cluster.zookeeper.addresses, timeout=4.0, client_id=known)
+        with suppress(KazooException, other.handler.timeout_exception):
+            other.start(timeout=10)
+        taken = other.client_id is not None and other.client_id[0] == session
+        other.stop()
+        other.close()
+        return taken
+
+    ledger.until(expired, f"the session of the {role} that leads is ended")
 
 
 def session_password(session: int) -> bytes:

@@ -21,7 +21,7 @@ from ledger import wiring
 from ledger.adapters.runners.subprocess.graph import pack
 from ledger.client import Client
 from ledger.connecting import connect
-from ledger.core.facts import IntentKind, JobSubmitted, RestartPolicy
+from ledger.core.facts import IntentKind, JobSubmitted, RestartPolicy, RestorePoint
 from ledger.core.recovery import JobState
 from ledger.core.registers import Attempt, Checkpoint, parse_key
 from ledger.outside import NO_GRAPH
@@ -39,6 +39,10 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pyte
 SESSION_S = 10.0
 JOBS = tuple(f"steady-{number:02}" for number in range(20))
 ROLES = ("projector", "reconciler")
+UNTIL = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]): time.sleep(0.1)
+"""
 
 
 class Running(Ledger):
@@ -161,7 +165,7 @@ def test_incident_000_only_the_running_job_comes_back(
     """There: the leader's connection to ZooKeeper was suspended, another JobManager took over, and brought back a job that
     was over for two months, from scratch, because its graph was still stored; it took the slots of the one that ran."""
     submitted = {
-        "over": [sys.executable, "-c", "pass"],  # it finishes
+        "over": [sys.executable, "-I", "-S", "-c", UNTIL, str(tmp_path / "seen")],  # it finishes, once it was seen
         "canceled": [sys.executable, "-c", "import time; time.sleep(600)"],
         "ticking": [sys.executable, "-c", TICKER, str(tmp_path / "enough")],
     }
@@ -170,6 +174,7 @@ def test_incident_000_only_the_running_job_comes_back(
         running.submit(name, command)
         entry = running.until(lambda name=name: recovery_set(running.source).get(name), f"{name} is published")
         graphs[name] = entry.graph
+    (tmp_path / "seen").touch()
     blobs = wiring.blobs(running.config)
     running.until(lambda: "canceled" in alive(running.config, ["canceled"]), "the second one runs")
     running.client.declare("canceled", IntentKind.CANCEL, reason="it is enough")
@@ -199,9 +204,14 @@ def test_incident_000_only_the_running_job_comes_back(
         # And now it must come back, under the new leader: from its newest checkpoint.
         os.kill(int(before["ticking"][1]), signal.SIGKILL)
         running.until(lambda: alive(running.config, ["ticking"]).get("ticking", (0,))[0] == 2, "it is brought back")
-        base = recovery_set(running.source)["ticking"].base
+
+        def published_base() -> RestorePoint | None:
+            entry = recovery_set(running.source)["ticking"]
+            return entry.base if entry.attempt == 2 else None
+
+        base = running.until(published_base, "what the second attempt began from is published")
         offered = running.until(lambda: _newest_of_attempt(running, "ticking", 1), "what the first attempt left")
-        assert base is not None and (base.attempt, base.id) == offered
+        assert (base.attempt, base.id) == offered
         assert set(recovery_set(running.source).live()) == {*JOBS, "ticking"}
     (tmp_path / "enough").touch()
     assert running.client.wait("ticking", 60).finished
@@ -285,7 +295,7 @@ def test_all_five_members_are_replaced_and_every_job_runs_on(
     recovery = running.mirror_.to_end().committed(running.config.topics.recovery)
     times = sorted({one.time_s for one in copies.effective(recovery) if one.time_s > began})
     pause_s = max(later - before for before, later in pairwise([began, *times, time.time()]))
-    assert pause_s <= SESSION_S, "a leader writes at least twice a second"
+    assert pause_s <= SESSION_S, f"not within {SESSION_S:g} s: a leader writes twice a second, here after {pause_s:.1f} s"
     with capsys.disabled():
         print(f"\nfive members replaced in {time.time() - began:.0f} s: {len(short.acknowledged)} jobs submitted and run, "
               f"0 of {len(JOBS)} interrupted, the leader silent for {pause_s:.1f} s at most, epochs {running.epochs()}, "

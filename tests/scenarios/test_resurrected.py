@@ -138,6 +138,7 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     command = (sys.executable, "-c", TICKER, str(folder.enough))
     folder.submit("anew", *command, options=("--from", str(location)))
     folder.until(lambda: "anew" in folder.running(), "the new job has the slot", PATIENCE_S)
-    assert f"begins at {entry.base.id}" in folder.until(lambda: folder.run("logs", "anew").stdout, "it says where it began")
+    begins = f"begins at {entry.base.id}"
+    folder.until(lambda: begins in folder.run("logs", "anew").stdout, "it says where it began")
     folder.run("replay")
     keep("000", "a job that was over came back, and a live one starved", folder.config)
