@@ -37,18 +37,17 @@ def leftovers(folder: str, child: dict[str, Any] | None) -> list[Stat]:
 
 def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[Stat]:
     """Kills them until none is left; those that still are timeout_s after the first look are the answer."""
-    give_up_at = None
-    while left := leftovers(folder, child):
-        now_s = time.monotonic()
-        if give_up_at is not None and now_s >= give_up_at:
-            return left
-        give_up_at = now_s + timeout_s if give_up_at is None else give_up_at
+    left, looked_at = leftovers(folder, child), time.monotonic()
+    while left:
         for process in left:
             now = procs.stat(process.pid)
             if now is not None and now.start_time == process.start_time:
                 procs.kill(process.pid)
         time.sleep(0.01)
-    return []
+        left = leftovers(folder, child)
+        if time.monotonic() >= looked_at + timeout_s:
+            break
+    return left
 
 
 def _group(processes: Iterable[Stat], child: dict[str, Any]) -> list[Stat]:
