@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
 from ledger.adapters.runners.subprocess.supervisor import procs, verdicts
 from ledger.adapters.runners.subprocess.supervisor.verdicts import failure, verdict
 
-PATIENCE_S = 60.0
 CAUSE = "exit code 3: line one\nConfigError: no such table"
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """On a busy machine the judge may need seconds until it has begun."""
-    monkeypatch.setattr(verdicts, "JUDGE_S", PATIENCE_S)
 
 
 def rule(label: str = "x", exit_code: int | None = None, pattern: str = "", permanent: bool = True) -> dict[str, object]:
@@ -59,14 +53,36 @@ def test_a_clean_exit_is_no_failure():
     assert verdict(os.CLD_EXITED, 0, "oh", [rule(pattern=".")]) == ("finished", "exit code 0")
 
 
-def test_a_pattern_that_never_comes_to_an_end_is_given_up_and_said(monkeypatch):
+@pytest.fixture
+def nobody_left():
+    """The judge is gone, whatever became of it."""
+    before = set(procs.children(os.getpid()))
+    yield
+    assert set(procs.children(os.getpid())) <= before
+
+
+def test_a_pattern_that_never_comes_to_an_end_is_given_up_and_said(monkeypatch, nobody_left):
     """The failure is then one that may be tried again."""
-    monkeypatch.setattr(verdicts, "JUDGE_S", 0.3)
-    cause, before = f"exit code 1: {'x' * 3000}", set(procs.children(os.getpid()))
+    monkeypatch.setattr(verdicts, "JUDGE_CPU_S", 1)
+    cause = f"exit code 1: {'x' * 3000}"
     outcome, said = failure(1, cause, [rule("evil", None, "(x+x+)+y")])
     assert outcome == "failed"
     assert said.startswith(cause) and "took longer" in said
-    assert set(procs.children(os.getpid())) <= before, "the judge is gone"
+
+
+def test_a_judge_who_stands_still_is_given_up_and_said(monkeypatch, nobody_left):
+    monkeypatch.setattr(verdicts, "JUDGE_S", 0.3)
+    monkeypatch.setattr(verdicts, "_first", lambda *_: signal.pause())
+    outcome, said = failure(1, CAUSE, [rule("evil", None, "x")])
+    assert outcome == "failed" and "no answer came for 0.3 s" in said
+
+
+def test_a_judge_on_a_busy_machine_is_waited_for(monkeypatch):
+    """What takes long and is no work of the judge's makes of no permanent failure one that is tried again."""
+    first = verdicts._first
+    monkeypatch.setattr(verdicts, "JUDGE_CPU_S", 1)
+    monkeypatch.setattr(verdicts, "_first", lambda *about: time.sleep(1.5) or first(*about))
+    assert failure(3, CAUSE, [rule("no table", 3, "no such table")])[0] == "failed-permanent"
 
 
 def test_a_pattern_that_takes_all_memory_is_given_up_and_said(monkeypatch):

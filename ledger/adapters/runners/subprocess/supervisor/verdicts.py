@@ -2,6 +2,7 @@
 
 A regular expression can take longer than the universe lasts. So it is searched in a process of its own with little time
 and memory, on few bytes, by the supervisor of this one attempt: whatever it does, only this job waits, and not for long.
+The time is that of the processor: a busy machine must not make a permanent failure one that is tried again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-JUDGE_S = 2.0
+JUDGE_CPU_S = 2
+JUDGE_S = 30.0
 JUDGE_BYTES_MAX = 512 << 20
 NOT_EXECUTED = 127  # what a shell says of a command that it can't execute
 NONE = 255  # what the judge says if no rule fits; there are fewer rules than that
@@ -74,6 +76,7 @@ def _search(rules: Sequence[dict[str, Any]], cause: str) -> dict[str, Any] | Non
         try:
             die_with_parent()
             resource.setrlimit(resource.RLIMIT_AS, (JUDGE_BYTES_MAX, JUDGE_BYTES_MAX))
+            resource.setrlimit(resource.RLIMIT_CPU, (JUDGE_CPU_S, JUDGE_CPU_S))
             os.write(told, bytes([_first(rules, cause)]))
         finally:
             os._exit(0)
@@ -84,9 +87,11 @@ def _search(rules: Sequence[dict[str, Any]], cause: str) -> dict[str, Any] | Non
     finally:
         os.close(answer)
         kill(pid)
-        os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, 0)
     if not ready:
-        raise TimeoutError(f"their patterns took longer than {JUDGE_S:g} s")
+        raise TimeoutError(f"no answer came for {JUDGE_S:g} s")
+    if not said and os.WIFSIGNALED(status):
+        raise TimeoutError(f"their patterns took longer than {JUDGE_CPU_S} s")
     if not said:
         raise OSError("their patterns took more memory than they may")
     return None if said[0] == NONE else rules[said[0]]
