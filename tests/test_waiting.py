@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import KafkaException
 from psutil import NoSuchProcess
 
 from ledger.errors import Unreachable
@@ -24,7 +25,10 @@ def one_after_another(*answers: object) -> Callable[[], object]:
     return answer
 
 
-TROUBLES = [FileNotFoundError(2, "gone", "a.json"), ProcessLookupError(3, "gone"), NoSuchProcess(1), Unreachable("away")]
+TROUBLES = [
+    FileNotFoundError(2, "gone", "a.json"), ProcessLookupError(3, "gone"), NoSuchProcess(1), Unreachable("away"),
+    KafkaException("away"),
+]  # fmt: skip
 WRONGS = [AssertionError("wrong"), ValueError("wrong"), KeyError("wrong")]
 
 

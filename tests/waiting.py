@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import psutil
+from confluent_kafka import KafkaException
 
 from ledger.errors import LedgerError
 
@@ -29,7 +30,7 @@ def until(
         try:
             if answer := holds():
                 return answer
-        except (LedgerError, OSError, psutil.NoSuchProcess) as error:
+        except (LedgerError, KafkaException, OSError, psutil.NoSuchProcess) as error:
             trouble = f" ({type(error).__name__}: {error})"
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what or holds}{trouble}\n{story()}".rstrip()
         time.sleep(every_s)
