@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from ledger.adapters.s3.blobs import MARKER, S3Blobs
 from ledger.adapters.s3.client import connect
+from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW, upload
 from ledger.core.facts import GraphRef
@@ -154,6 +155,28 @@ def test_a_put_whose_answer_is_lost_is_done(
     assert next(left, None) is None
     assert keys(versitygw) == [ref.uri, MARKER]
     assert uploads(versitygw) == []
+
+
+def test_what_is_gone_before_it_is_deleted_is_deleted(versitygw: S3Settings, proxy: FaultyProxy, source: Path) -> None:
+    """As this server answers one of two deletes that overlap: of a slow one, and of itself when it is sent again."""
+    ref = S3Blobs(versitygw).put("job-1", source)
+    S3Objects(versitygw).create("one", b"1")
+    error = f"<Error><Key>{versitygw.prefix}{ref.uri}</Key><Code>NoSuchKey</Code><Message>none</Message></Error>"
+    faults = {
+        "POST": Fault(200, after=True, body=f"<DeleteResult>{error}</DeleteResult>".encode()),
+        "DELETE": Fault(404, "NoSuchKey", after=True),
+    }
+    met: list[str] = []
+
+    def gone(request: Any) -> Fault | None:
+        met.extend({request.method} & set(faults))
+        return faults.get(request.method)
+
+    proxy.plan = gone
+    assert S3Blobs(through(proxy, versitygw)).delete_all("job-1") == 1
+    S3Objects(through(proxy, versitygw)).delete("one")
+    assert met == ["POST", "DELETE"]
+    assert keys(versitygw) == [MARKER]
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"])

@@ -158,18 +158,21 @@ class S3Blobs:
             raise PermanentError(f"Graph {name.uri} is missing in {self._where}.") from error
 
     def _delete(self, keys: list[str]) -> int:
-        """One page, 1000 keys at most. An answer of 200 may still refuse some."""
+        """One page, 1000 keys at most. An answer of 200 may still refuse some. One that is gone is not refused, though a
+        store may say so (versitygw, of a request that is sent again before the first has been answered)."""
         if not keys:
             return 0
-        left = [{"Key": key} for key in keys]
+        left = keys
         for _ in self._tries(_TRIES):
-            answer = self._client.delete_objects(Bucket=self._settings.bucket, Delete={"Objects": left, "Quiet": True})
-            if not (refused := answer.get("Errors")):
+            wanted = {"Objects": [{"Key": key} for key in left], "Quiet": True}
+            answer = self._client.delete_objects(Bucket=self._settings.bucket, Delete=wanted)
+            told_of = [ClientError({"Error": one}, "DeleteObjects") for one in answer.get("Errors", ())]
+            errors = [error for error in told_of if not gone(error)]
+            if not errors:
                 return len(keys)
-            left = [{"Key": one["Key"]} for one in refused]
-            errors = [ClientError({"Error": one}, "DeleteObjects") for one in refused]
             if lasting := [error for error in errors if not passing(error)]:
                 raise lasting[0]
+            left = [error.response["Error"]["Key"] for error in errors]
         raise errors[0]
 
     def _end_uploads(self, prefix: str) -> None:

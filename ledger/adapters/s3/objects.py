@@ -55,7 +55,11 @@ class S3Objects:
     def delete(self, name: str) -> None:
         key = self._settings.prefix + check_name(name)
         with told(f"delete {name}", self._where):
-            self._client.delete_object(Bucket=self._settings.bucket, Key=key)
+            try:
+                self._client.delete_object(Bucket=self._settings.bucket, Key=key)
+            except ClientError as error:
+                if not gone(error):
+                    raise
 
     def names(self, prefix: str) -> list[str]:
         before = self._settings.prefix
