@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,6 +13,7 @@ from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.cluster import OUTDATED, Cluster
 from ledger.adapters.kafka.errors import LOST_PLACE, MISCONFIGURED, PASSING, TOO_LARGE, Verdict, classify, error_of, told
 from ledger.adapters.kafka.log import OURS, KafkaLog
+from ledger.adapters.kafka.topics import TopicSettings, create_topics, specs
 from ledger.errors import ConfigError, Unreachable
 
 # code, fatal, retriable, txn_requires_abort -> what to do
@@ -76,7 +78,7 @@ def test_other_settings_pass() -> None:
 
 
 class Leaderships:
-    """An admin client's place: answers with each of `errors` in turn, then with offset 7."""
+    """An admin client's place: answers with each of `errors` in turn, then with offset 7. Any topic is there."""
 
     def __init__(self, *errors: int) -> None:
         self.errors, self.asked = list(errors), 0
@@ -91,6 +93,19 @@ class Leaderships:
                 answer.set_result(SimpleNamespace(offset=7))
         self.errors[:1] = []
         return answers
+
+    def create_topics(self, new, **_kwargs):
+        return {topic.topic: done(None) for topic in new}
+
+    def describe_topics(self, topics, **_kwargs):
+        partition = SimpleNamespace(replicas=[1])
+        return {name: done(SimpleNamespace(topic_id="id", partitions=[partition])) for name in topics.topic_names}
+
+
+def done(result: object) -> Future[Any]:
+    answer: Future[Any] = Future()
+    answer.set_result(result)
+    return answer
 
 
 @pytest.mark.parametrize("code", sorted(OUTDATED))
@@ -116,3 +131,20 @@ def test_it_is_asked_again_only_while_that_can_help(monkeypatch, errors: list[in
     with pytest.raises(Unreachable):
         Cluster({"bootstrap.servers": "nowhere:1"}, timeout_s).ends([("t", 0)])
     assert 1 <= admin.asked <= asked
+
+
+def test_a_topic_that_its_leader_has_not_heard_of_yet_is_waited_for_by_who_made_it(monkeypatch) -> None:
+    """On three brokers that were busy `topics create` ended as if it had been refused, with all topics made."""
+    admin = Leaderships(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
+    settings = TopicSettings(partitions=1, replication_factor=1)
+    assert create_topics({"bootstrap.servers": "nowhere:1"}, settings) == [spec.name for spec in specs(settings)]
+    assert admin.asked == 3
+
+
+def test_who_may_not_ask_for_a_topic_that_it_made_is_told_so_at_once(monkeypatch) -> None:
+    admin = Leaderships(*[KafkaError.TOPIC_AUTHORIZATION_FAILED] * 100)
+    monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
+    with pytest.raises(ConfigError, match="refused: TOPIC_AUTHORIZATION_FAILED"):
+        create_topics({"bootstrap.servers": "nowhere:1"}, TopicSettings(partitions=1, replication_factor=1))
+    assert admin.asked == 1

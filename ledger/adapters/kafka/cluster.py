@@ -34,6 +34,10 @@ class _Outdated(Unreachable):
     """One of OUTDATED: asked anew, by a new client, it may be answered."""
 
 
+class Unheard(ConfigError):
+    """There is no such topic; or there is, but the broker that was asked has not heard of it yet."""
+
+
 class Shape(NamedTuple):
     """What a topic is made of. `id` is a new one for every topic ever created, also under an old name."""
 
@@ -101,7 +105,7 @@ class Cluster:
         return {name: entry.value or "" for name, entry in self.answer(future).items()}
 
     def answer(self, future: Future[T]) -> T:
-        """Raises: Unreachable; ConfigError if the cluster says that this can't be had."""
+        """Raises: Unreachable; ConfigError if the cluster says that this can't be had, Unheard if there is none."""
         try:
             return future.result(self.timeout_s + 1.0)
         except FutureTimeout:
@@ -114,7 +118,8 @@ class Cluster:
             # The admin client calls nothing retriable. A negative code was said by the client, not by a broker.
             if error.retriable() or error.code() < 0 or error.code() in PASSING:
                 raise Unreachable(f"No answer from Kafka at {self.bootstrap}: {told(error)}") from exception
-            raise ConfigError(f"Kafka at {self.bootstrap} refused: {told(error)}") from exception
+            kind = Unheard if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else ConfigError
+            raise kind(f"Kafka at {self.bootstrap} refused: {told(error)}") from exception
 
     def _shape(self, future: Future[Any]) -> Shape | None:
         try:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from ledger.adapters.kafka.cluster import Cluster
+from ledger.adapters.kafka.cluster import Cluster, Unheard
 from ledger.adapters.kafka.errors import error_of
 from ledger.errors import ConfigError, Unreachable
 
@@ -215,7 +215,7 @@ def _led(cluster: Cluster, names: Sequence[str]) -> bool:
         return False
     try:
         cluster.ends(places)
-    except Unreachable:
+    except (Unreachable, Unheard):
         return False
     return True
 
