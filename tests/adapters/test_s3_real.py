@@ -20,6 +20,7 @@ from ledger.core.facts import GraphRef
 from ledger.errors import ConfigError, Unreachable
 from tests.s3 import BUILD_S, RealS3, make_bucket, of_its_own, real_s3, settings
 from tests.s3_proxy import Fault, FaultyProxy, through
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)]
 
@@ -114,7 +115,7 @@ def test_submitters_and_a_retirement_side_by_side_end_in_order(versitygw: S3Sett
     deleting.join(300)
     assert failed == []
     blobs = S3Blobs(versitygw)
-    ref = blobs.put("job-1", source)
+    ref = until(lambda: blobs.put("job-1", source), "what was under way has come to rest")
     assert {ref, *refs} == {ref}
     blobs.fetch(ref, source.with_name("target"))
     assert source.with_name("target").read_bytes() == data

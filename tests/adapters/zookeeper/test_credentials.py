@@ -16,7 +16,7 @@ from ledger.adapters.embedded.ports import free_ports
 from ledger.adapters.zookeeper.leadership import candidates
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from ledger.errors import Unreachable
-from tests.adapters.zookeeper.world import LONG, World, always, node_of, until
+from tests.adapters.zookeeper.world import LONG, World, leads_on, node_of, until
 from tests.zookeepers import Zookeepers
 
 pytestmark = pytest.mark.kafka  # a JVM for each member
@@ -86,7 +86,7 @@ def test_by_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
         )  # fmt: skip
         world = World(settings, stack)
         anna, bert = world.leader("anna"), world.standby("bert")
-        always(anna.valid, 2)
+        leads_on(anna, 2)
         anna.release()
         until(bert.valid, LONG / 2)
         for stranger in (

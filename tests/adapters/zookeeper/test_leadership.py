@@ -21,7 +21,7 @@ from kazoo.exceptions import ConnectionLoss
 from ledger.adapters.zookeeper.leadership import candidates
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from ledger.errors import Unreachable
-from tests.adapters.zookeeper.world import LEASE, LONG, T, World, always, until
+from tests.adapters.zookeeper.world import LEASE, LONG, T, World, always, leads_on, until
 from tests.zookeepers import Zookeepers
 
 pytestmark = pytest.mark.kafka  # a JVM for each member
@@ -68,7 +68,7 @@ def test_what_the_servers_grant_is_the_session(settings: ZooKeeperSettings) -> N
         left = anna.standing().lease_left_s
         assert left is not None
         assert left <= 10 * 2 / 3
-        always(anna.valid, 1)
+        leads_on(anna, 1)
 
 
 def test_a_closed_leader_leaves_at_once(lasting: World) -> None:

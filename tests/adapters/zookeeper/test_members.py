@@ -18,7 +18,7 @@ from ledger.adapters.embedded.zookeeper import members_at
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership, candidates
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from tests import waiting
-from tests.adapters.zookeeper.world import LONG, T, World, always, node_of, port_of, until
+from tests.adapters.zookeeper.world import LONG, PATIENCE_S, T, World, always, leads_on, node_of, port_of, until
 from tests.zookeepers import Zookeepers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # a JVM for each member
@@ -63,7 +63,7 @@ def test_kill_9_of_the_member_that_the_leader_is_connected_to_changes_nothing(
     anna, bert = connected_to(port, lasting)
     node = node_of(anna)
     zookeepers.kill(port)
-    always(anna.valid, LONG)
+    leads_on(anna, LONG)
     assert not bert.valid()
     assert node_of(anna) == node
     assert port_of(anna) != port
@@ -76,7 +76,7 @@ def test_a_member_that_falls_silent_changes_nothing(mode: str, zookeepers: Zooke
     anna, bert = connected_to(port, lasting)
     node = node_of(anna)
     with zookeepers.stopped(port):
-        always(anna.valid, LONG)
+        leads_on(anna, LONG)
         assert port_of(anna) != port
     assert node_of(anna) == node
     assert not bert.valid()
@@ -105,9 +105,9 @@ def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookee
     until(lambda: re.search(r"no answer from 127\.0\.0\.1:.* for ", anna.standing().waits_for), T)
     always(lambda: not anna.valid() and not bert.valid(), 1.5 * T)
     zookeepers.launch()
-    until(lambda: zookeepers.members[third].mode(), 30)
+    until(lambda: zookeepers.members[third].mode(), PATIENCE_S)
     until(lambda: anna.valid() or bert.valid(), 2 * T)
-    until(lambda: len(candidates(world.settings, world.path)) == 2, 30)
+    until(lambda: len(candidates(world.settings, world.path)) == 2, PATIENCE_S)
 
 
 def test_wiped_data_cost_one_change_of_leader(zookeepers: Zookeepers, lasting: World) -> None:
@@ -117,7 +117,7 @@ def test_wiped_data_cost_one_change_of_leader(zookeepers: Zookeepers, lasting: W
     zookeepers.wipe()
     zookeepers.start()
     until(lambda: anna.valid() or bert.valid(), 2 * LONG)
-    until(lambda: len(candidates(lasting.settings, lasting.path)) == 2, 30)
+    until(lambda: len(candidates(lasting.settings, lasting.path)) == 2, PATIENCE_S)
     until(lambda: anna.valid() != bert.valid(), 2 * LONG)  # whoever led at first may have to ask the wiped ensemble anew
     always(lambda: anna.valid() != bert.valid(), 1)
 
@@ -143,8 +143,8 @@ def test_members_that_are_added_are_found_and_survive_those_that_were_configured
             reconfigure(zookeepers, password, leaving=str(leaving.server.id))
             zookeepers.kill(leaving.server.client_port)
             del zookeepers.members[leaving.server.client_port]
-            always(anna.valid, 1)
-        always(anna.valid, LONG)
+            leads_on(anna, 1)
+        leads_on(anna, LONG)
         assert node_of(anna) == node
         until(lambda: {port for _, port in anna._keeper._link.members} == set(zookeepers.members), T)  # type: ignore[union-attr]
 

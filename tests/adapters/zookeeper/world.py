@@ -15,6 +15,7 @@ from tests import waiting
 
 T = 5.0
 LEASE = T * 2 / 3
+PATIENCE_S = 100.0
 LONG = 2 * T
 """The default of a session, and the most that is granted here: what is left of a lease is for a busy machine."""
 
@@ -26,11 +27,16 @@ def until(condition: Callable[[], object], within: float) -> float:
     return time.monotonic() - began
 
 
-def always(condition: Callable[[], object], for_s: float) -> None:
+def always(condition: Callable[[], object], for_s: float, else_: str = "") -> None:
     began = time.monotonic()
     while time.monotonic() - began < for_s:
-        assert condition(), f"after {time.monotonic() - began:.2f} s"
+        assert condition(), f"after {time.monotonic() - began:.2f} s {else_}".rstrip()
         time.sleep(0.01)
+
+
+def leads_on(leader: ZooKeeperLeadership, for_s: float) -> None:
+    """What stood still may have been the machine: the test is then tried once more, as after any deadline (Makefile)."""
+    always(leader.valid, for_s, else_="its lease was renewed, but not within it")
 
 
 class World:
