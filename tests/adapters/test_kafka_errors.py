@@ -14,7 +14,9 @@ from ledger.adapters.kafka.cluster import OUTDATED, Cluster
 from ledger.adapters.kafka.errors import LOST_PLACE, MISCONFIGURED, PASSING, TOO_LARGE, Verdict, classify, error_of, told
 from ledger.adapters.kafka.log import OURS, KafkaLog
 from ledger.adapters.kafka.topics import TopicSettings, create_topics, specs
-from ledger.errors import ConfigError, Unreachable
+from ledger.adapters.kafka.writer import KafkaWriter
+from ledger.errors import ConfigError, Fenced, Unreachable
+from ledger.ports import Event
 
 # code, fatal, retriable, txn_requires_abort -> what to do
 TABLE = [
@@ -148,3 +150,34 @@ def test_who_may_not_ask_for_a_topic_that_it_made_is_told_so_at_once(monkeypatch
     with pytest.raises(ConfigError, match="refused: TOPIC_AUTHORIZATION_FAILED"):
         create_topics({"bootstrap.servers": "nowhere:1"}, TopicSettings(partitions=1, replication_factor=1))
     assert admin.asked == 1
+
+
+class FencedProducer:
+    """A producer's place: another has taken its id, which the C code tells as `told` while it runs callbacks."""
+
+    def __init__(self, told: Exception) -> None:
+        self._told = told
+
+    def flush(self, _timeout_s: float) -> int:
+        raise self._told
+
+    def abort_transaction(self, _timeout_s: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, "by a newer instance", True))
+
+    def _does(self, *_args: object, **_kwargs: object) -> None: ...
+
+    init_transactions = begin_transaction = produce = purge = _does
+
+
+@pytest.mark.parametrize("told", [
+    KafkaException(KafkaError(KafkaError._FATAL, "fenced", True)),
+    SystemError("<method 'flush' of 'cimpl.Producer' objects> returned a result with an exception set"),
+    AttributeError("'_FixedFindCallerLogger' object has no attribute '_log'"),
+], ids=lambda error: type(error).__name__)  # fmt: skip
+def test_a_fatal_error_that_the_callbacks_hid_still_tells_that_the_writer_is_fenced(monkeypatch, told: Exception) -> None:
+    """A projector whose session had expired ended as with a bug of its own, and did not stand for election again."""
+    monkeypatch.setattr("ledger.adapters.kafka.writer.Producer", lambda *_args, **_kwargs: FencedProducer(told))
+    writer = KafkaWriter({"bootstrap.servers": "nowhere:1"}, "id", SystemClock())
+    writer.init()
+    with pytest.raises(Fenced, match="by a newer instance"):
+        writer.commit([Event("t", 0, b"key", b"value")])
