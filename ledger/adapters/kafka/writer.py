@@ -40,9 +40,9 @@ _SAFETY: dict[str, str | int] = {
     "log.connection.close": "true",
     "log_level": 6,
 }
-#: A fatal error within flush() or poll() makes confluent_kafka run delivery callbacks, and those for its log, with an
-#: exception already set. Python reports that as SystemError; or it takes the exception for one of its own search for an
-#: inherited method, and says that there is no such attribute. The next transactional call then tells what it was.
+#: A fatal error within flush() or poll() makes confluent_kafka run delivery callbacks with an exception already set,
+#: which Python reports as SystemError. Right after such an error there was also, once, an AttributeError for an inherited
+#: method of a logger, though it has it. The next transactional call then tells what it was.
 BROKEN = (KafkaException, SystemError, AttributeError)
 STAND_BACK = "This writer is dead. Prove leadership anew, then take a new one; no job is touched."
 

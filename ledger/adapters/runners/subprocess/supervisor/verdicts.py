@@ -91,7 +91,7 @@ def _search(rules: Sequence[dict[str, Any]], cause: str) -> dict[str, Any] | Non
     if not ready:
         raise TimeoutError(f"no answer came for {JUDGE_S:g} s")
     if not said and os.WIFSIGNALED(status):
-        raise TimeoutError(f"their patterns took longer than {JUDGE_CPU_S} s")
+        raise TimeoutError(f"their patterns took longer than {JUDGE_CPU_S} s of the processor's time")
     if not said:
         raise OSError("their patterns took more memory than they may")
     return None if said[0] == NONE else rules[said[0]]
