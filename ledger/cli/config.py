@@ -1,4 +1,4 @@
-"""The verbs `config show|check`."""
+"""The verbs `config show|describe|check`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ledger.errors import ConfigError
 config = typer.Typer(help="See the settings in force, and where they come from.", no_args_is_help=True)
 
 Sources = Annotated[bool, typer.Option("--sources", help="Say where each setting comes from.", show_default=False)]
+DESCRIBED = [Column("DEFAULT", "default"), Column("MEANING", "meaning"), Column("VARIABLE", "variable", wide=True)]
 SETTING, VALUE, SOURCE = Column("SETTING", "setting"), Column("VALUE", "value"), Column("SOURCE", "source")
 
 
@@ -30,6 +31,21 @@ def show(world: World, sources: Sources = False) -> None:
         world.printer.one(settings, [])
     else:
         world.printer.rows(rows, [SETTING, VALUE, SOURCE] if sources else [SETTING, VALUE])
+
+
+@config.command()
+@verb
+def describe(
+    world: World,
+    name: Annotated[str, typer.Argument(help="A section, or one setting such as log.level. Nothing: all.")] = "",
+) -> None:
+    """What each setting means, its default, and its name in the environment."""
+    from ledger.cli.settings_reference import matching
+
+    found = matching(name)
+    if not found:
+        raise ConfigError(f"There is no section or setting {name!r}.", hint="jobledger config describe lists all of them.")
+    world.printer.rows([{"setting": one.name, **one._asdict()} for one in found], [SETTING, *DESCRIBED])
 
 
 @config.command()

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from ledger.adapters.kafka.topics import (
     CREATE,
+    FEW_BROKERS,
     RULES,
     Problem,
     TopicSettings,
@@ -161,6 +162,17 @@ def test_too_few_replicas_are_found(client: dict, settings: TopicSettings) -> No
     replicas = [p for p in problems if p.setting == "replicas"]
     assert [(p.found, p.wanted) for p in replicas] == [("1", "2")] * 3
     assert all("kafka-reassign-partitions.sh" in p.mend for p in replicas)
+
+
+def test_more_copies_than_there_are_brokers_are_refused_with_the_settings_to_change(
+    client: dict, settings: TopicSettings
+) -> None:
+    wanted = _more_replicas_wanted(settings)
+    with pytest.raises(ConfigError, match="fewer than 2 brokers") as refused:
+        create_topics(client, wanted)
+    assert refused.value.hint == FEW_BROKERS
+    create_topics(client, settings)
+    assert all(FEW_BROKERS in p.mend for p in check_topics(client, wanted) if p.setting == "replicas")
 
 
 def test_another_partition_count_is_found_and_nothing_mends_it(client: dict, settings: TopicSettings) -> None:

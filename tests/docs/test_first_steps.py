@@ -1,8 +1,10 @@
-"""The first steps of the README, as they stand there, on a real embedded ledger."""
+"""What the README lets people type, as it stands there, on real servers."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,9 @@ from tests.docs.pages import ROOT, blocks
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
 
-STEPS = ["\n".join(b.lines) for b in blocks((ROOT / "README.md").read_text()) if b.info == "sh first-steps"]
+README = blocks((ROOT / "README.md").read_text())
+STEPS = ["\n".join(b.lines) for b in README if b.info == "sh first-steps"]
+(OWN_KAFKA,) = ["\n".join(b.lines) for b in README if b.info == "sh own-kafka"]
 
 
 @pytest.fixture
@@ -61,3 +65,25 @@ def test_the_first_steps_of_the_readme(ledger: Folder, tmp_path: Path) -> None:
     seen = typed(end)
     assert "CANCEL" in seen
     ledger.until(lambda: not ledger.processes(), "all of it has ended")
+
+
+@pytest.mark.kafka
+def test_the_roles_on_a_kafka_of_ones_own(bootstrap: str, prefix: str, tmp_path: Path) -> None:
+    """In a session of its own: everything that the shell has left in the background ends with the test."""
+    environment = {
+        **os.environ, "LEDGER_DIR": str(tmp_path / "ledger"), "BROKERS": bootstrap, "LEDGER_TOPICS__PREFIX": prefix,
+        "PATH": f"{JOBLEDGER.parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    output = tmp_path / "output"
+    with output.open("w") as file:
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", OWN_KAFKA], cwd=tmp_path, env=environment, start_new_session=True,
+            stdout=file, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    try:
+        code = shell.wait(240)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert code == 0, output.read_text()
+    assert "FINISHED" in output.read_text()

@@ -24,6 +24,10 @@ LEADERS, ANCHORS = "ledger.leaders", "ledger.anchors"
 #: longer than this in a segment that is still open, which no cleaner takes.
 _ANCHORS_LAG_S, _ANCHORS_SEGMENT_S = 86_400.0, 3_600.0
 CREATE = "jobledger topics create"
+FEW_BROKERS = (
+    "Set topics.replication_factor and topics.min_insync_replicas (LEDGER_TOPICS__REPLICATION_FACTOR, "
+    "LEDGER_TOPICS__MIN_INSYNC_REPLICAS) to what the cluster has, alike for every command and role."
+)
 #: What a topic is like while it is restored. No other topic is all of it: one made by hand keeps its records for a week.
 RESTORING = {
     "message.timestamp.type": "CreateTime", "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
@@ -148,6 +152,11 @@ def create_topics(client: Client, settings: TopicSettings, *, timeout_s: float =
             future.result(cluster.timeout_s + 1.0)
             made.append(topic)
         except KafkaException as exception:
+            if error_of(exception).code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                raise ConfigError(
+                    f"Kafka at {cluster.bootstrap} has fewer than {settings.replication_factor} brokers, so it can't keep "
+                    f"{settings.replication_factor} copies of {topic}.", hint=FEW_BROKERS,
+                ) from exception  # fmt: skip
             if error_of(exception).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 cluster.answer(future)
     _wait_until_seen(cluster, [spec.name for spec in specs(settings)])
@@ -293,7 +302,7 @@ def _replicas(spec: TopicSpec, found: int, wanted: int, bootstrap: str) -> Probl
     why = "an acknowledged fact must outlive the loss of a broker"
     mend = (
         f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute --reassignment-json-file PLAN.json, "
-        f"where PLAN.json lists {wanted} brokers for each partition of {spec.name}"
+        f"where PLAN.json lists {wanted} brokers for each partition of {spec.name}. A cluster that has fewer: {FEW_BROKERS}"
     )
     return Problem(spec.name, "replicas", str(found), str(wanted), why, mend)
 
