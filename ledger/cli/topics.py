@@ -6,7 +6,7 @@ import typer
 
 from ledger.cli.archive import say_headroom
 from ledger.cli.options import World, verb
-from ledger.cli.output import Column, age
+from ledger.cli.output import Column, Format, age
 
 topics = typer.Typer(help="Make the topics, or see whether they are as they must be.", no_args_is_help=True)
 
@@ -15,7 +15,7 @@ PROBLEM = [
     Column("SETTING", "setting"),
     Column("FOUND", "found"),
     Column("WANTED", "wanted"),
-    Column("WHY", "why", wide=True),
+    Column("WHY", "why"),
     Column("MEND", "mend"),
 ]
 
@@ -27,13 +27,16 @@ def create(world: World) -> None:
     from ledger.adapters.kafka.topics import create_topics
 
     made = create_topics(world.config.client(), world.config.topic_settings())
-    world.printer.rows([{"topic": topic} for topic in made], [Column("MADE", "topic")], empty="all topics are there")
+    if world.printer.form is Format.table and not made:
+        world.printer.text("all topics are there")
+    else:
+        world.printer.rows([{"topic": topic} for topic in made], [Column("MADE", "topic")], empty="all topics are there")
 
 
 @topics.command()
 @verb
 def check(world: World) -> None:
-    """List what is not as it must be, each with the command that mends it; exit 1 if there is anything.
+    """List each wrong setting, why it matters and the command that corrects it; exit 1 if there is any.
 
     If there is an archive, also how far ahead of compaction it is; exit 1 too if it is behind.
     """
@@ -41,7 +44,13 @@ def check(world: World) -> None:
     from ledger.adapters.kafka.topics import check_topics
 
     problems = check_topics(world.config.client(), world.config.topic_settings())
-    world.printer.rows([problem._asdict() for problem in problems], PROBLEM, empty="all topics are as they must be")
+    if world.printer.form is Format.table:
+        for problem in problems:
+            world.printer.text(str(problem))  # whole: a command that is cut can't be used
+        if not problems:
+            world.printer.text("all topics are as they must be")
+    else:
+        world.printer.rows([problem._asdict() for problem in problems], PROBLEM, empty="all topics are as they must be")
     if problems:
         raise typer.Exit(1)
     if world.config.archive.adapter:
