@@ -246,6 +246,8 @@ class AttemptStarted:
     failures: failures in a row before this attempt. failure_times: when the recent ones were seen.
     recorded_at: when this was recorded, in seconds since the epoch by the reconciler's clock; only where a failure rate
     needs it, else None. together: None = it has no region.
+    instance: of the runner, which holds the attempt: it alone is asked to start it, and it alone can answer for it.
+    "" = it is not known: the runner has no instances, or an older release recorded the attempt.
     """
 
     digest: str
@@ -255,6 +257,7 @@ class AttemptStarted:
     failure_times: tuple[float, ...] = ()
     recorded_at: float | None = None
     together: Together | None = None
+    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,12 +328,15 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class LeaderClaimed:
-    """A leader of `role` took `epoch`; lies under `~claim/<role>/<epoch>` in every partition, never tombstoned."""
+    """A leader of `role` took `epoch`; lies under `~claim/<role>/<epoch>` in every partition, never tombstoned.
+
+    reaches: runner -> the instance of it that answered a reconciler just before its claim, for people."""
 
     role: str
     epoch: int
     writer: str
     reason: str = ""
+    reaches: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,7 +316,7 @@ def _left(job: Job) -> tuple[str, ...]:
 
 def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> RecoveryEntry:
     top, end = job.top, job.end(job.top)
-    record = job.attempt(top)
+    record, newest = job.attempt(top), job.attempt(job.recorded)
     intent = None
     if job.intent is not None:
         register, fact = job.intent
@@ -333,7 +333,7 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
         intent=intent, slots=spec.slots, priority=spec.priority, region=spec.region, labels=dict(spec.labels),
         replaces=spec.replaces, replacement=spec.replacement, inherits=_inherits(job, spec),
         begun=spec.replaces is not None and job.recorded > 0,
-        checkpoint_retention=spec.checkpoint_retention, **rest,
+        checkpoint_retention=spec.checkpoint_retention, instance=newest.instance if newest else "", **rest,
     )  # fmt: skip
 
 

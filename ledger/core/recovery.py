@@ -86,6 +86,7 @@ class RecoveryEntry:
     savepoint_policy: None = no periodic savepoints are wanted, or it never ran. next_ask: uuid of the periodic ask that
     comes next, "" = none. savepoint_at: when that is due, in seconds since the epoch by the leader's clock; savepoint_due:
     that time has come. disposals: savepoints that are given up and whose files are to be deleted; a bounded number of them.
+    instance: of the runner, which holds the newest attempt that was recorded; "" = none was, or it is not known.
     """
 
     job_id: str
@@ -138,6 +139,7 @@ class RecoveryEntry:
     savepoint_at: float | None = None
     savepoint_due: bool = False
     disposals: tuple[RestorePoint, ...] = ()
+    instance: str = ""
 
     @property
     def checkpoints(self) -> tuple[RestorePoint, ...]:

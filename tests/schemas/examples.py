@@ -67,14 +67,14 @@ FULL: tuple[Any, ...] = (
     JobAdmitted(_DIGEST),
     IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops", True),
     AttemptStarted(_DIGEST, _CHECKPOINT, (RefusedRestorePoint(_SAVEPOINT, "missing"),), 2, (1738324800.25, 1738324900.5),
-                   1738324910.75, _TOGETHER),
+                   1738324910.75, _TOGETHER, "agent-h1"),
     AttemptRunning("application_1738324800000_0042"),
     CheckpointCompleted("file:///c/chk-18", 4096, "sha256:11", _CHECKPOINT, CheckpointKind.SAVEPOINT, "ask-1", "2025-01-31T12:00"),
     AttemptEnded("exit status 3", 18, 3605.125),
     SavepointAsked("before the upgrade", "bob@ops"),
     SavepointDisposed("s3://bucket/orders/sav-12", _CHECKPOINT, "ask-1", "the disk is full ✓", "dora@ops"),
     JobResult("orders", "prod", "subprocess", _DIGEST, "finished", 1738328400.0, 3, _LABELS, _CHECKPOINT),
-    LeaderClaimed("projector", 7, "host-1:4711", "the lease of epoch 6 ended"),
+    LeaderClaimed("projector", 7, "host-1:4711", "the lease of epoch 6 ended", {"subprocess": "agent-h1", "übersee": "✓"}),
     Progress(3, 9_007_199_254_740_993, 7),
     RecoveryEntry(
         "orders-1", "orders", "prod", "subprocess", JobState.RESTARTING, _DIGEST, 2, 3, "failed", "agent-h1", True,
@@ -84,7 +84,7 @@ FULL: tuple[Any, ...] = (
         1738324805.5, True, 1738324901.5, 900.5, _RULES, _STALLS, 1738324999.5, True, ("ask-1", "ask-2"),
         _REPLACEMENT, True, True,
         ("2025-01-31T12:00", "", ""), _TOGETHER,
-        _SAVEPOINTS, "periodic-2-12-0", 1738325404.5, True, (_SAVEPOINT,),
+        _SAVEPOINTS, "periodic-2-12-0", 1738325404.5, True, (_SAVEPOINT,), "agent-h1",
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)
