@@ -97,7 +97,7 @@ class Ending(FlowSteps):
         point = next(iter(left), None)
         result = JobResult(
             entry.name, entry.namespace, entry.runner, entry.digest, entry.reason, self._around.clock.time(),
-            entry.attempt, dict(entry.labels), point,
+            _attempts(entry), dict(entry.labels), point,
         )  # fmt: skip
         registers = [r for name in entry.registers if (r := parse_register(name)) is not None]
         facts: list[tuple[Register, Any]] = [(register, None) for register in registers]
@@ -105,3 +105,9 @@ class Ending(FlowSteps):
         yield from self._write(entry, memory, (Result(str(entry.state)), result), *facts)
         failpoints.hit("retire.written")
         log.info("retired", job=entry.job_id, state=entry.state, blobs=outcome.answer.blobs)
+
+
+def _attempts(entry: RecoveryEntry) -> int:
+    """The highest attempt that was started: not the one that a reconciler closed so that it never starts."""
+    closed = entry.outcome in ("canceled", "abandoned") and entry.outcome_writer.startswith("reconciler-")
+    return entry.attempt - 1 if closed else entry.attempt

@@ -14,6 +14,7 @@ from ledger.core.facts import (
     AttemptStarted,
     CheckpointKind,
     IntentKind,
+    JobResult,
     RestartKind,
     RestartPolicy,
     RestorePoint,
@@ -223,6 +224,7 @@ def test_cancel_stops_settles_closes_and_retires(cluster: Cluster) -> None:
     cluster.intend("job", IntentKind.CANCEL)
     cluster.go(20)
     assert cluster.registers("job") == {"result/CANCELED"} and cluster.runner.observe() == []
+    assert attempts_of_the_result(cluster) == 1
 
 
 def test_cancel_of_a_job_that_never_started(cluster: Cluster) -> None:
@@ -234,6 +236,23 @@ def test_cancel_of_a_job_that_never_started(cluster: Cluster) -> None:
     cluster.runner.up = True
     cluster.go(20)
     assert cluster.registers("job") == {"result/CANCELED"} and starts(cluster) == []
+    assert attempts_of_the_result(cluster) == 0
+
+
+def test_a_result_counts_no_attempt_that_was_closed_before_it_began(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.intend("job", IntentKind.SUSPEND)
+    cluster.go()
+    cluster.intend("job", IntentKind.CANCEL, rev=2)
+    cluster.go(20)
+    assert cluster.registers("job") == {"result/CANCELED"} and starts(cluster) == [(1, None)]
+    assert attempts_of_the_result(cluster) == 1
+
+
+def attempts_of_the_result(cluster: Cluster) -> int:
+    (value,) = (value for key, value in cluster.values().items() if b"/result/" in key)
+    return avro.decode(JobResult, value).attempts
 
 
 def test_suspend_and_resume_from_the_checkpoint(cluster: Cluster) -> None:
