@@ -53,7 +53,7 @@ check: lint ## Lint, layers and the fast tests: no network, no JVM
 	$(BIN)/python -m pytest tests -q -m "$(FAST)"
 
 test: setup lint ## Everything, on real servers; ends with pytest's closing line
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PATIENT)
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT)
 
 simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simulate SEED=1 N=1000 [STEPS=…] [MUTANT=…]
 	$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) -n $(or $(N),200) $(if $(STEPS),--steps $(STEPS)) $(if $(MUTANT),--mutant $(MUTANT))
