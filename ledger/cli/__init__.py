@@ -47,10 +47,6 @@ _MODULES = (
 class Frame(TyperGroup):
     """Turns what a verb raises into a sentence on stderr and an exit code."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        _name_variables(self, "LEDGER")
-
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -68,17 +64,6 @@ class Frame(TyperGroup):
                 raise  # wrong usage and exits: typer tells them
             say_bug(error)
             raise typer.Exit(BUG) from error
-
-
-def _name_variables(group: Any, prefix: str) -> None:
-    """The variable of a flag has the flag's name, also where Python's has an underscore behind it (`from_`)."""
-    for name, command in group.commands.items():
-        path = f"{prefix}_{name}".upper().replace("-", "_")
-        if hasattr(command, "commands"):
-            _name_variables(command, path)
-        for parameter in command.params:
-            if parameter.name.endswith("_") and parameter.envvar is None:
-                parameter.envvar = f"{path}_{parameter.name.rstrip('_').upper()}"
 
 
 def say_error(error: LedgerError) -> None:
@@ -115,7 +100,7 @@ app = typer.Typer(
     cls=Frame,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"auto_envvar_prefix": "LEDGER", "help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + ".",
 )
 
@@ -126,7 +111,11 @@ def jobledger(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.", show_default=False)
     ] = False,
 ) -> None:
-    """Which jobs must be brought back, from which checkpoint, and why: an event-sourced ledger of jobs on Kafka."""
+    """Which jobs must be brought back, from which checkpoint, and why: an event-sourced ledger of jobs on Kafka.
+
+    The environment sets the ledger (LEDGER_DIR, LEDGER_CONFIG), the answers (LEDGER_OUTPUT, LEDGER_DEBUG) and every
+    setting (LEDGER_SECTION__KEY), never another flag. `jobledger config describe` lists the settings.
+    """
 
 
 def load_verbs() -> None:

@@ -31,7 +31,7 @@ Command = Annotated[
 ]
 Id = Annotated[
     str | None,
-    typer.Option("--id", envvar="LEDGER_SUBMIT_ID", metavar="ID", help="Id of the job; default: a new UUIDv7."),
+    typer.Option("--id", metavar="ID", help="Id of the job; default: a new UUIDv7."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name for people; default: the program's.")]
 Namespace = Annotated[str, typer.Option("--namespace", metavar="NAMESPACE", help="Whose job it is.")]
@@ -122,12 +122,12 @@ Env = Annotated[
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", envvar="LEDGER_SUBMIT_FROM", metavar="RESTORE_POINT", help="Checkpoint to begin from."),
+    typer.Option("--from", metavar="RESTORE_POINT", help="Checkpoint to begin from."),
 ]
 RetryFrom = Annotated[
     str,
     typer.Option(
-        "--from", envvar="LEDGER_RETRY_FROM", metavar="RESTORE_POINT", help="latest, scratch, or ATTEMPT/ID as in show."
+        "--from", metavar="RESTORE_POINT", help="latest, scratch, or ATTEMPT/ID as in show."
     ),
 ]
 WithSavepoint = Annotated[

@@ -6,8 +6,8 @@
         '''One job.'''
         world.printer.one(row_of(read(world.config, job)), COLUMNS)
 
-`verb` puts the shared options in the place of `world`. Each flag can also be set by an environment variable, which
---help shows: the shared ones are named here, all others are LEDGER_<VERB>_<FLAG>.
+`verb` puts the shared options in the place of `world`. From the environment come what names the ledger, LEDGER_OUTPUT,
+LEDGER_DEBUG and the settings, never another flag: an image's LEDGER_VERSION must change nothing.
 """
 
 from __future__ import annotations
@@ -35,36 +35,39 @@ if TYPE_CHECKING:
 WHICH = "Which ledger"
 Dir = Annotated[
     Path | None,
-    typer.Option("--dir", envvar="LEDGER_DIR", metavar="DIR", help="Folder of the ledger.", rich_help_panel=WHICH),
-]
+    typer.Option("--dir", envvar="LEDGER_DIR", show_envvar=False, metavar="DIR", help="Folder of the ledger.",
+                 rich_help_panel=WHICH),
+]  # fmt: skip
 Bootstrap = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-server", "-b", envvar="LEDGER_KAFKA__BOOTSTRAP_SERVERS", metavar="HOST:PORT[,…]",
+        "--bootstrap-server", "-b", envvar="LEDGER_KAFKA__BOOTSTRAP_SERVERS", show_envvar=False, metavar="HOST:PORT[,…]",
         help="A Kafka of your own, not the embedded one.", rich_help_panel=WHICH,
     ),
 ]  # fmt: skip
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", envvar="LEDGER_CONFIG", metavar="FILE", help="TOML file; default DIR/ledger.toml.",
+        "--config", envvar="LEDGER_CONFIG", show_envvar=False, metavar="FILE", help="TOML file; default DIR/ledger.toml.",
         rich_help_panel=WHICH,
     ),
 ]  # fmt: skip
 Client = Annotated[
     list[str] | None,
     typer.Option(
-        "-X", envvar="LEDGER_X", metavar="NAME=VALUE", help="A librdkafka setting; may be given again. No secrets: "
+        "-X", metavar="NAME=VALUE", help="A librdkafka setting; may be given again. No secrets: "
         "argv can be seen by all.", rich_help_panel=WHICH,
     ),
 ]  # fmt: skip
 Output = Annotated[
     Format,
-    typer.Option("--output", "-o", envvar="LEDGER_OUTPUT", help="How the answer is printed."),
+    typer.Option("--output", "-o", envvar="LEDGER_OUTPUT", show_envvar=False, help="How the answer is printed."),
 ]
 Debug = Annotated[
-    bool, typer.Option("--debug", envvar="LEDGER_DEBUG", help="Show tracebacks and debug lines.", show_default=False)
-]
+    bool,
+    typer.Option("--debug", envvar="LEDGER_DEBUG", show_envvar=False, help="Show tracebacks and debug lines.",
+                 show_default=False),
+]  # fmt: skip
 Bundle = Annotated[
     Path | None,
     typer.Option("--bundle", metavar="FILE", help="What `audit bundle` made, instead of a ledger that runs.",

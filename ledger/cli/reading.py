@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ledger.rejects import Reject
 
 PANEL = "Look"
-All = Annotated[bool, typer.Option("--all", envvar="LEDGER_LIST_ALL", help="Retired jobs too.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="Retired jobs too.", show_default=False)]
 State = Annotated[
     list[str] | None,
-    typer.Option("--state", envvar="LEDGER_LIST_STATE", metavar="STATE",
+    typer.Option("--state", metavar="STATE",
                  help="Only jobs in this state, such as quarantined; may be given again."),
 ]  # fmt: skip
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then print each change as it comes.", show_default=False)]

@@ -39,7 +39,7 @@ KEEP = "Default: as the old one's."
 From = Annotated[
     str,
     typer.Option(
-        "--from", envvar="LEDGER_REPLACE_FROM", metavar="RESTORE_POINT",
+        "--from", metavar="RESTORE_POINT",
         help="latest: a savepoint made when the old one is stopped, else its newest checkpoint. Or scratch, ATTEMPT/ID as "
         "in show, or a location.",
     ),
@@ -47,7 +47,7 @@ From = Annotated[
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history of both for ever.")]
 Id = Annotated[
     str | None,
-    typer.Option("--id", envvar="LEDGER_REPLACE_ID", metavar="ID", help="Id of the new job; default: a new UUIDv7."),
+    typer.Option("--id", metavar="ID", help="Id of the new job; default: a new UUIDv7."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"Name for people. {KEEP}")]
 Namespace = Annotated[str | None, typer.Option("--namespace", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")]

@@ -21,13 +21,13 @@ ASK = "ask"
 AskReason = Annotated[
     str,
     typer.Option(
-        "--reason", envvar="LEDGER_SAVEPOINT_REASON", metavar="TEXT", help="Why; it stands in the history for ever."
+        "--reason", metavar="TEXT", help="Why; it stands in the history for ever."
     ),
 ]
 AskTimeout = Annotated[
     float,
     typer.Option(
-        "--timeout", envvar="LEDGER_SAVEPOINT_TIMEOUT", metavar="SECONDS", min=0, help="How long to wait for it."
+        "--timeout", metavar="SECONDS", min=0, help="How long to wait for it."
     ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for it.")]

@@ -26,7 +26,7 @@ HEAVY = (
 )  # fmt: skip
 SHARED = {
     "--dir": "LEDGER_DIR", "--bootstrap-server": "LEDGER_KAFKA__BOOTSTRAP_SERVERS", "--config": "LEDGER_CONFIG",
-    "-X": "LEDGER_X", "--output": "LEDGER_OUTPUT", "--debug": "LEDGER_DEBUG",
+    "-X": None, "--output": "LEDGER_OUTPUT", "--debug": "LEDGER_DEBUG",
 }  # fmt: skip
 
 
@@ -92,17 +92,34 @@ def test_the_version_is_told() -> None:
     assert command("--version").stdout == f"jobledger {__version__}\n"
 
 
-@pytest.mark.parametrize("case", VERBS, ids=named)
-def test_every_flag_has_a_variable_that_help_shows(case: tuple[tuple[str, ...], Any]) -> None:
+@pytest.mark.parametrize("case", [((), typer.main.get_command(app)), *VERBS], ids=named)
+def test_only_what_names_the_ledger_and_how_it_answers_comes_from_the_environment(
+    case: tuple[tuple[str, ...], Any]
+) -> None:
     path, found = case
-    told = run(*path, "--help")
-    assert told.exit_code == 0
+    context = typer.Context(found, info_name="jobledger", auto_envvar_prefix=None)
+    assert found.context_settings.get("auto_envvar_prefix") is None
     for parameter in found.params:
-        if parameter.param_type_name != "option" or parameter.name == "help" or parameter.hidden:
-            continue
-        variable = parameter.envvar or "_".join(("LEDGER", *path, parameter.name)).upper().replace("-", "_")
-        assert f"[env var: {variable}]" in told.output, parameter.opts
-        assert not variable.endswith("_"), "a name that nobody would guess"
+        variables = parameter.resolve_envvar_value
+        allowed = {SHARED.get(name) for name in parameter.opts}
+        assert parameter.envvar is None or parameter.envvar in allowed, parameter.opts
+        assert variables(context) is None
+    assert "env var" not in run(*path, "--help").output
+
+
+@pytest.mark.parametrize("name", [
+    "LEDGER_VERSION", "LEDGER_INSTALL_COMPLETION", "LEDGER_SHOW_COMPLETION", "LEDGER_CONFIG_SHOW_SOURCES", "LEDGER_HELP",
+    "LEDGER_X", "LEDGER_CONFIG_SHOW_X",
+])  # fmt: skip
+def test_a_variable_that_an_image_sets_changes_no_command(name: str, tmp_path: Path) -> None:
+    arguments = ("config", "show", "--dir", str(tmp_path))
+    told, plain = run(*arguments, **{name: "2.3.1"}), run(*arguments)
+    assert (told.exit_code, told.stdout) == (0, plain.stdout)
+
+
+def test_help_says_what_comes_from_the_environment() -> None:
+    told = " ".join(run("--help").output.split())
+    assert "LEDGER_DIR" in told and "LEDGER_SECTION__KEY" in told
 
 
 @pytest.mark.parametrize("case", OWN, ids=named)
@@ -198,7 +215,7 @@ def test_a_reader_that_goes_away_is_no_bug() -> None:
 
 @pytest.fixture
 def seen() -> tuple[typer.Typer, list[World]]:
-    other, worlds = typer.Typer(cls=Frame, context_settings={"auto_envvar_prefix": "LEDGER"}), []
+    other, worlds = typer.Typer(cls=Frame), []
 
     @other.callback()
     def group() -> None: ...
@@ -216,7 +233,7 @@ def seen() -> tuple[typer.Typer, list[World]]:
 def test_arguments_and_flags_stand_beside_the_shared_options(seen: tuple[typer.Typer, list[World]]) -> None:
     told = run("look", "etl", "--deep", "-o", "json", of=seen[0])
     assert json.loads(told.stdout) == {"job": "etl", "deep": True}
-    assert run("look", "etl", of=seen[0], LEDGER_LOOK_DEEP="true", LEDGER_OUTPUT="json").stdout == told.stdout
+    assert run("look", "etl", "--deep", of=seen[0], LEDGER_OUTPUT="json").stdout == told.stdout
 
 
 def test_flags_reach_the_settings_and_variables_keep_their_name_as_source(

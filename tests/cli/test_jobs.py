@@ -319,9 +319,10 @@ def test_wait_says_how_it_ended_and_its_code_says_whether_well(shell, outcome, s
     assert json.loads(told.stdout)["state"] == state
 
 
-def test_the_environment_variable_of_a_flag_works(shell):
-    told = shell.run("submit", "--", "true", LEDGER_SUBMIT_ID="job-7", LEDGER_OUTPUT="name")
+def test_no_variable_is_taken_for_a_flag(shell):
+    told = shell.run("submit", "--id", "job-7", "--", "true", LEDGER_SUBMIT_ID="job-8", LEDGER_OUTPUT="name")
     assert told.stdout == "job-7\n"
+    assert shell.run("submit", "--", "true", LEDGER_SUBMIT_ID="job-8", LEDGER_OUTPUT="name").stdout != "job-8\n"
 
 
 def test_default_ids_tell_their_age(shell):

@@ -38,7 +38,7 @@ def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say)
     except OSError as error:
         raise ConfigError(f"{log} can't be written: {error}.", hint="Choose another folder: --dir DIR") from error
     # A variable that stands for --detach would make the child detach in its turn.
-    environment = {k: v for k, v in os.environ.items() if k != "LEDGER_UP_DETACH"} | config.environment()
+    environment = {**os.environ, **config.environment()}
     paths = ["--config", str(config.config_file.absolute())] if config.config_file else []
     with written, log.open("rb") as told:
         told.seek(0, os.SEEK_END)
