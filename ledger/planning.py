@@ -16,6 +16,7 @@ from functools import partial
 
 from ledger.core.facts import CheckpointRetention, IntentKind, RefusedRestorePoint, RestorePoint
 from ledger.core.fold import fold_job
+from ledger.core.heard import lying_elsewhere
 from ledger.core.passes import Observed, View, actions_of, judge, slots_held
 from ledger.core.plan import (
     RESTART_DELAY,
@@ -26,6 +27,7 @@ from ledger.core.plan import (
     Declare,
     Dispose,
     GiveUp,
+    Inherited,
     Knowledge,
     Lose,
     Refuse,
@@ -51,7 +53,7 @@ from ledger.recorded import RecordedBlobs, recorded_runners
 from ledger.roles.due import DueTimes
 from ledger.roles.savepoint_times import SavepointTimes
 from ledger.roles.stalls import StallTimes
-from ledger.tasks import Prepared, observe, perform
+from ledger.tasks import Prepared, observe, observed_from, perform
 
 _STEPS_MAX = 4
 _STARTABLE = frozenset({"CREATED", "RESTARTING", "RUNNING"})
@@ -125,11 +127,11 @@ def plan(
     """blobs: called if there is a start whose graph must be looked for. Raises: Unreachable if Kafka does not answer."""
     silent: dict[str, str] = {}
     answers = observe(runners, lambda runner, error: silent.update({runner: str(error)}))
-    observed = Observed(answers, why=silent)
+    observed = observed_from(answers, why=silent)
     read = _Read(source)
     views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
     judged = partial(actions_of, views, observed, pools, starts_max, unreadable=read.unreadable)
-    actions = with_cuts(views, runners, judged)
+    actions = with_cuts(views, runners, observed, judged)
     started = [a for a in actions if isinstance(a, Start | StartAgain)]
     check = partial(perform, runners=runners, blobs=blobs()) if started else None
     planner = _Planner(views, observed, pools, check, source.clock.time())
@@ -192,15 +194,15 @@ class _Planner:
         row = self._row(entry, _NAMES[type(action)], getattr(action, "n", 0), self._why(action, entry))
         match action:
             case Start(inherited=inherited) if inherited is not None:
-                return self._checked(row, entry, *inherited)
+                return self._checked(row, entry, inherited)
             case Start(together=together):
                 points, newer = points_from(entry, together.consistency if together else "")
-                return self._checked(row, entry, points + newer, entry.restore_from_named)
+                return self._checked(row, entry, self._own(entry, points + newer, entry.restore_from_named))
             case Stop(_, n) if n == entry.attempt and entry.state is JobState.RUNNING and region_of(entry):
                 return replace(row, then=f"start attempt {n + 1} together with region {entry.region}")
             case StartAgain():
                 base = (entry.base,) if entry.base else ()
-                return self._checked(row, entry, base, entry.base is not None)
+                return self._checked(row, entry, self._own(entry, base, entry.base is not None))
             case Retire(_, forced):
                 return replace(row, deletes=tuple(_deletes(entry, forced)))
             case Dispose(_, points):
@@ -231,12 +233,16 @@ class _Planner:
             pool=pool.name if pool else "", slots=entry.slots,
         )  # fmt: skip
 
-    def _checked(self, row: Planned, entry: RecoveryEntry, points: tuple[RestorePoint, ...], named: bool) -> Planned:
+    def _own(self, entry: RecoveryEntry, points: tuple[RestorePoint, ...], named: bool) -> Inherited:
+        """What is offered of the job's own, put as what it could inherit."""
+        return Inherited(points, named, lying_elsewhere(points, entry, self._observed.of(entry)))
+
+    def _checked(self, row: Planned, entry: RecoveryEntry, offered: Inherited) -> Planned:
         """What a start comes to, once graph and restore points are looked at."""
         assert self._check is not None
         task = Task(
-            "prepare", entry.runner, entry.job_id, row.attempt, graph=entry.graph, restore_points=points,
-            restore_from_named=named,
+            "prepare", entry.runner, entry.job_id, row.attempt, graph=entry.graph, restore_points=offered.points,
+            restore_from_named=offered.named, elsewhere=offered.elsewhere, instance=self._observed.of(entry).instance,
         )  # fmt: skip
         outcome = self._check(task)
         if outcome.status is TaskStatus.REFUSED and row.action == "start-again":
@@ -281,11 +287,11 @@ class _Planner:
 
     def _then(self, entry: RecoveryEntry) -> str:
         """What follows what comes first, if what is stopped ends and a fence brings nothing new."""
-        alive, known = self._observed.alive(entry.runner, entry.job_id), self._views[entry.job_id].known
+        heard, known = self._observed.of(entry), self._views[entry.job_id].known
         for step in range(_STEPS_MAX):
-            match next(iter(judge(entry, alive, known)), None):
-                case Stop(_, n) if alive is not None:
-                    alive -= {n}
+            match next(iter(judge(entry, heard, known)), None):
+                case Stop(_, n) if heard.alive is not None:
+                    heard = heard._replace(alive=heard.alive - {n})
                 case StopStalled():
                     return "go on by its restart policy: that is a failure"
                 case Settle(_, n):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ledger.adapters.runners.outside import OutsideRunner
 from ledger.core.facts import GraphRef, RestorePoint
+from ledger.core.heard import ANY_INSTANCE
 from ledger.core.recovery import RecoveryEntry
 from ledger.errors import PermanentError
 from ledger.ports import Clock, ObservedAttempt, StoredBlob, Verification
@@ -21,6 +22,9 @@ class RecordedRunner(OutsideRunner):
 
     def __init__(self, entries: Iterable[RecoveryEntry]) -> None:
         self._entries = list(entries)
+
+    def instance(self) -> str:
+        return ANY_INSTANCE
 
     def observe(self) -> list[ObservedAttempt]:
         """What is to stop runs until its end is known, as a leader that asks then would be told."""

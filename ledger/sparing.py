@@ -53,6 +53,9 @@ class SparingRunner:
     def __init__(self, runner: Runner, held_by: HeldBy) -> None:
         self._runner, self._held_by = runner, held_by
 
+    def only(self, instance: str) -> Runner:
+        return SparingRunner(self._runner.only(instance), self._held_by)
+
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         """Nothing if the job is held."""
         if not _spared(job_id, "restore points", self._held_by):

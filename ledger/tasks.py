@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ledger.core.facts import RefusedRestorePoint, RestorePoint
+from ledger.core.passes import Observed
 from ledger.core.registers import NUMBER_MAX
 from ledger.errors import LedgerError, PermanentError, RunnerBroke
 from ledger.ports import (
     BlobStore,
-    ObservedAttempt,
+    Observation,
     Runner,
     RunnerEvent,
     StartAnswer,
@@ -45,11 +46,11 @@ def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
         raise PermanentError(f"the job graph is missing from the blob store: {task.graph and task.graph.uri}")
     refused: list[RefusedRestorePoint] = []
     for point in task.restore_points:
-        verification = runner.verify(point)
+        verification = _verified(task, runner, point)
         if verification is Verification.VALID:
             return Prepared(point, tuple(refused))
         if verification is Verification.UNKNOWN:
-            return Prepared(None, tuple(refused), unknown=f"restore point {point} can't be verified at the moment")
+            return Prepared(None, tuple(refused), unknown=_why_unknown(task, point))
         refused.append(RefusedRestorePoint(point, "missing or damaged"))
     if refused or task.restore_from_named:
         named = ", ".join(str(r.restore_point) for r in refused) or "none is left"
@@ -62,7 +63,24 @@ def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
 
 def verify(task: Task, runner: Runner, _: BlobStore) -> tuple[Verification, ...]:
     """Of each restore point what the runner says of it."""
-    return tuple(runner.verify(point) for point in task.restore_points)
+    return verified(task, runner)
+
+
+def verified(task: Task, runner: Runner) -> tuple[Verification, ...]:
+    """As `verify`, for who has no blob store at hand."""
+    return tuple(_verified(task, runner, point) for point in task.restore_points)
+
+
+def _verified(task: Task, runner: Runner, point: RestorePoint) -> Verification:
+    """Storage may be shared, so an instance can read what another one made. If it can't, that says nothing."""
+    found = runner.verify(point)
+    return Verification.UNKNOWN if found is Verification.INVALID and point in task.elsewhere else found
+
+
+def _why_unknown(task: Task, point: RestorePoint) -> str:
+    if point in task.elsewhere:
+        return f"restore point {point} does not lie with {task.instance}, which can't read {point.location}"
+    return f"restore point {point} can't be verified at the moment"
 
 
 def start(task: Task, runner: Runner, _: BlobStore) -> StartAnswer:
@@ -108,19 +126,34 @@ def forget(task: Task, runner: Runner, _: BlobStore) -> None:
     runner.forget(task.job_id)
 
 
+def observation_of(runner: Runner) -> Observation:
+    """What runs, and which instance says so. Raises: what `Runner.observe` raises."""
+    instance = runner.instance()
+    return Observation(instance, runner.only(instance).observe())
+
+
 def observe(
     runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]
-) -> dict[str, list[ObservedAttempt] | None]:
+) -> dict[str, Observation | None]:
     """No task: what the reconciler asks every runner itself, before each pass (docs/decisions/0006). None: no answer; then
     `unheard` hears why. This one asks one after the other; `adapters.asking` asks all at once."""
-    answers: dict[str, list[ObservedAttempt] | None] = {}
+    answers: dict[str, Observation | None] = {}
     for name, runner in runners.items():
         try:
-            answers[name] = runner.observe()
+            answers[name] = observation_of(runner)
         except LedgerError as error:
             answers[name] = None
             unheard(name, error)
     return answers
+
+
+def observed_from(
+    answers: Mapping[str, Observation | None], earlier: Observed | None = None, why: Mapping[str, str] | None = None
+) -> Observed:  # fmt: skip
+    """The answers as the plan takes them. earlier: what was known before. why: runner -> why it did not answer."""
+    attempts = {name: None if answer is None else answer.attempts for name, answer in answers.items()}
+    instances = {name: answer.instance for name, answer in answers.items() if answer is not None}
+    return Observed(attempts, earlier, why, instances)
 
 
 def acknowledge(task: Task, runner: Runner, _: BlobStore) -> None:
@@ -129,7 +162,7 @@ def acknowledge(task: Task, runner: Runner, _: BlobStore) -> None:
 
 #: `observe`, or what stands in for it.
 Ask = Callable[
-    [Mapping[str, Runner], Callable[[str, LedgerError], None]], Mapping[str, list[ObservedAttempt] | None]
+    [Mapping[str, Runner], Callable[[str, LedgerError], None]], Mapping[str, Observation | None]
 ]
 
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
@@ -145,7 +178,8 @@ def perform(task: Task, runners: Mapping[str, Runner], blobs: BlobStore) -> Task
         known = ", ".join(sorted(runners)) or "none"
         return TaskOutcome(TaskStatus.REFUSED, reason=f"there is no runner {task.runner!r} here (known: {known})")
     try:
-        return TaskOutcome(TaskStatus.DONE, VERBS[task.verb](task, runner, blobs))
+        asked = runner.only(task.instance) if task.instance else runner
+        return TaskOutcome(TaskStatus.DONE, VERBS[task.verb](task, asked, blobs))
     except PermanentError as error:
         return TaskOutcome(TaskStatus.REFUSED, reason=str(error))
     except RunnerBroke as error:

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from ledger.errors import LedgerError, RunnerBroke, Unreachable
-from ledger.ports import ObservedAttempt, Runner
+from ledger.ports import Observation, Runner
+from ledger.tasks import observation_of
 
-Answer = list[ObservedAttempt] | LedgerError
+Answer = Observation | LedgerError
 
 
 class SideBySide:
@@ -28,13 +29,13 @@ class SideBySide:
 
     def observe(
         self, runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]
-    ) -> dict[str, list[ObservedAttempt] | None]:
+    ) -> dict[str, Observation | None]:
         deadline = time.monotonic() + self._limit_s
         for name, runner in runners.items():
             if name not in self._askers:
                 self._askers[name] = _Asker(name, runner, self._limit_s)
             self._askers[name].ask()
-        answers: dict[str, list[ObservedAttempt] | None] = {}
+        answers: dict[str, Observation | None] = {}
         for name in runners:
             answer = self._askers[name].answer(deadline)
             if isinstance(answer, LedgerError):
@@ -79,7 +80,7 @@ class _Asker:
             self._questions.get()
             began = time.monotonic()
             try:
-                answer: Answer = self._runner.observe()
+                answer: Answer = observation_of(self._runner)
             except LedgerError as error:
                 answer = error
             except Exception as error:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ledger.core import outside, regions
+from ledger.core.heard import Heard, disposable, held_elsewhere, lying_elsewhere
 from ledger.core.plan import NOTHING, Action, Dispose, Knowledge, Start, Wait, decide
 from ledger.core.pools import Pools, admit, holding
 from ledger.core.recovery import RecoveryEntry
@@ -25,14 +26,18 @@ Answers = Mapping[str, Iterable[Listed] | None]
 
 class Observed:
     """The answer of each runner that gave one. A failed answer is no answer: then nothing is known of its jobs but what
-    it said before.
+    it said before. An answer is that of one instance of the runner, about its own attempts.
 
     listed: (runner, job id) of everything in an answer. engine_ids: (job id, attempt) -> the engine's own id, of those
-    that are alive. why: runner -> why it did not answer.
+    that are alive. why: runner -> why it did not answer. instances: runner -> the instance that answered, "" = it has none.
     """
 
-    def __init__(self, answers: Answers, earlier: Observed | None = None, why: Mapping[str, str] | None = None) -> None:
-        self.why = why or {}
+    def __init__(
+        self, answers: Answers, earlier: Observed | None = None, why: Mapping[str, str] | None = None,
+        instances: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.why, self.instances = why or {}, instances or {}
+        self._attempts: dict[tuple[str, str], set[int]] = {}
         self.silent = frozenset(runner for runner, attempts in answers.items() if attempts is None)
         self.listed: set[tuple[str, str]] = set()
         self.engine_ids: dict[tuple[str, int], str] = {}
@@ -47,6 +52,7 @@ class Observed:
         alive: dict[str, set[int]] = {}
         for job_id, n, runs, engine_id in attempts:
             self.listed.add((runner, job_id))
+            self._attempts.setdefault((runner, job_id), set()).add(n)
             if runs:
                 alive.setdefault(job_id, set()).add(n)
                 self.engine_ids[job_id, n] = engine_id
@@ -55,6 +61,18 @@ class Observed:
     def alive(self, runner: str, job_id: str) -> frozenset[int] | None:
         """The attempts of a job that run; None if the runner did not answer. A runner that nobody knows runs nothing."""
         return None if runner in self.silent else self.last_alive(runner, job_id)
+
+    def of(self, entry: RecoveryEntry) -> Heard:
+        """What is heard of a job, by who answers now and by who holds its newest attempt."""
+        runner, job_id = entry.runner, entry.job_id
+        alive, reached = self.alive(runner, job_id), self.instances.get(runner, "")
+        if alive is None:
+            why = self.why.get(runner, "")
+            return Heard(None, f"the {runner} runner does not answer{why and f': {why}'}")
+        attempts = frozenset(self._attempts.get((runner, job_id), ()))
+        if elsewhere := held_elsewhere(entry, reached, attempts):
+            return Heard(None, elsewhere, reached, attempts, frozenset(n for n in alive if n < entry.attempt))
+        return Heard(alive, "", reached, attempts)
 
     def last_alive(self, runner: str, job_id: str) -> frozenset[int]:
         """As the runner said last, in an earlier pass if it is silent now."""
@@ -96,14 +114,14 @@ def actions_of(
     pairs = [(job_id, old) for job_id, view in views.items() if (old := view.entry.replaces) is not None]
     paired = {job_id for new, old in pairs if old in views and not views[old].entry.retiring for job_id in (new, old)}
     for job_id, view in views.items():
-        alive = observed.alive(view.entry.runner, job_id)
+        heard = observed.of(view.entry)
         own: tuple[Action, ...] | None = None
         if view.waits_for:
             own = (Wait(job_id, view.waits_for),)
         elif view.idle:
-            own = judge(view.entry, alive, view.known, observed.why.get(view.entry.runner, ""))
+            own = judge(view.entry, heard, view.known)
         if job_id not in paired and (region := regions.region_of(view.entry)) is not None:
-            together.setdefault(region, []).append(regions.Member(view.entry, view.known, alive, own))
+            together.setdefault(region, []).append(regions.Member(view.entry, view.known, heard.alive, own))
         elif own is not None:
             wanted += own
     for region, members in together.items():
@@ -114,9 +132,9 @@ def actions_of(
         view = views.get(job_id)
         if view is None or view.entry.retiring:
             return None
-        alive = observed.alive(view.entry.runner, job_id)
-        idle = view.idle and not view.waits_for
-        return Side(view.entry, alive, view.known, idle, view.starting, view.steady)
+        heard, idle = observed.of(view.entry), view.idle and not view.waits_for
+        elsewhere = lying_elsewhere(view.entry.restore_points, view.entry, heard)
+        return Side(view.entry, heard.alive, view.known, idle, view.starting, view.steady, heard.why, elsewhere)
 
     def no_room(new: RecoveryEntry, old: Side) -> str:
         return _no_room(new, old, held, pools)
@@ -134,14 +152,16 @@ def actions_of(
 
 
 def _disposing(views: Mapping[str, View], observed: Observed, found: list[Action]) -> list[Action]:
-    """Of jobs about which nothing is done now, whatever they wait for."""
+    """Of jobs about which nothing is done now, whatever they wait for: also one whose newest attempt is held elsewhere."""
     acted = {action.job_id for action in found if not isinstance(action, Wait)}
-    return [
-        Dispose(job_id, view.entry.disposals)
-        for job_id, view in views.items()
-        if view.entry.disposals and view.idle and not view.waits_for and job_id not in acted
-        and not view.entry.terminal and observed.alive(view.entry.runner, job_id) is not None
-    ]  # fmt: skip
+    out: list[Action] = []
+    for job_id, view in views.items():
+        entry, idle = view.entry, view.idle and not view.waits_for
+        if entry.disposals and idle and job_id not in acted and not (entry.terminal or entry.runner in observed.silent):
+            heard = observed.of(entry)
+            if here := disposable(entry, heard):
+                out.append(Dispose(job_id, here))
+    return out
 
 
 def _spared(wanted: list[Action], views: Mapping[str, View], unread: str) -> list[Action]:
@@ -202,7 +222,7 @@ def slots_held(views: Mapping[str, View], observed: Observed, pools: Pools) -> C
     for job_id, view in views.items():
         entry = view.entry
         if (pool := pools.of(entry)) is not None:
-            alive, before = observed.alive(entry.runner, job_id), observed.last_alive(entry.runner, job_id)
+            alive, before = observed.of(entry).alive, observed.last_alive(entry.runner, job_id)
             held[pool.name] += entry.slots * len(holding(entry, alive, before, view.starting))
     for runner, job_id, attempts in observed.everything_alive():
         if job_id not in views or views[job_id].entry.runner != runner:
@@ -211,8 +231,6 @@ def slots_held(views: Mapping[str, View], observed: Observed, pools: Pools) -> C
     return held
 
 
-def judge(
-    entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge, why: str = ""
-) -> tuple[Action, ...]:
+def judge(entry: RecoveryEntry, heard: Heard, known: Knowledge) -> tuple[Action, ...]:
     """What to do about one job, whoever runs it."""
-    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, alive, known, why)
+    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, heard, known)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledger.core.facts import IntentDeclared, OnStall, RestorePoint, Together
+from ledger.core.heard import Heard, covered, disposable, last_started
 from ledger.core.job import is_runner
 from ledger.core.recovery import JobState, RecoveryEntry
 
@@ -82,10 +83,12 @@ class Settle(NamedTuple):
 
 
 class Inherited(NamedTuple):
-    """What a job that replaces another begins from: offered, best first. named: as `RecoveryEntry.restore_from_named`."""
+    """What a job that replaces another begins from: offered, best first. named: as `RecoveryEntry.restore_from_named`.
+    elsewhere: those of them that another instance of the runner made than the one that answers."""
 
     points: tuple[RestorePoint, ...]
     named: bool
+    elsewhere: tuple[RestorePoint, ...] = ()
 
 
 class Start(NamedTuple):
@@ -180,6 +183,7 @@ class Knowledge(NamedTuple):
     settled: attempts whose fence held nothing new, and the entry is at or past the end that the log had after that.
     confirmed: the entry is at or past the end that the log had when something first looked wrong.
     crashed: attempt -> how its start crashed or ran out of time.
+    fenced: attempts whose fence held nothing new, and the entry is not there yet.
     asked: (attempt, ask) that the runner was told of.
     verified: restore point -> valid, invalid or unknown, as the runner said it last for the next start.
     """
@@ -189,40 +193,37 @@ class Knowledge(NamedTuple):
     crashed: tuple[tuple[int, str], ...] = ()
     asked: frozenset[tuple[int, str]] = frozenset()
     verified: tuple[tuple[RestorePoint, str], ...] = ()
+    fenced: frozenset[int] = frozenset()
 
 
 NOTHING = Knowledge()
 
 
-def decide(
-    entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING, why: str = ""
-) -> tuple[Action, ...]:
-    """What to do about a job now.
-
-    alive: the attempts that run by the runner's word in a full answer; None if it did not answer, then `why`.
-    """
-    job_id, top = entry.job_id, entry.attempt
+def decide(entry: RecoveryEntry, heard: Heard, known: Knowledge = NOTHING) -> tuple[Action, ...]:
+    """What to do about a job now."""
+    job_id, top, alive = entry.job_id, entry.attempt, heard.alive
     if entry.retiring:
         return ()
-    covered = _covered(entry)
+    given_up = covered(entry)
     silent = alive is None
     if alive is None:
-        if not 0 < _last_started(entry) <= covered:
-            return (Wait(job_id, f"the {entry.runner} runner does not answer{why and f': {why}'}"),)
+        if not 0 < last_started(entry) <= given_up:
+            return _left_over(entry, heard, known) or (Wait(job_id, heard.why),)
         alive = frozenset()
-    running = frozenset(n for n in alive if n > covered)
+    running = frozenset(n for n in alive if n > given_up)
     if entry.terminal:
         stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
-        if entry.disposals and not silent:
-            return stops or (Dispose(job_id, entry.disposals),)
+        here = () if silent else disposable(entry, heard)  # what lies elsewhere is left to `jobledger gc`
+        if here:
+            return stops or (Dispose(job_id, here),)
         return stops or (Retire(job_id, forced=silent),)
-    if 0 < top <= covered and not entry.outcome:
+    if 0 < top <= given_up and not entry.outcome:
         return (GiveUp(job_id, top),)
     match entry.state:
         case JobState.CANCELLING | JobState.FAILING:
-            return _closing(entry, running, known, covered, silent)
+            return _closing(entry, running, known, given_up, silent)
         case JobState.CREATED | JobState.RESTARTING:
-            return _starting(entry, running, known, covered)
+            return _starting(entry, running, known, given_up)
         case JobState.SUSPENDED | JobState.QUARANTINED:
             savepoint = entry.intent is not None and entry.intent.savepoint and entry.state is JobState.SUSPENDED
             return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}", savepoint) for n in sorted(alive))
@@ -236,42 +237,38 @@ def decide(
 def at_rest(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING) -> bool:
     """Whether nothing of the job runs, nothing that was started can begin yet, and all that its runner has to say is in the
     log. A runner that is silent has said it all with the end of the last attempt."""
-    covered = _covered(entry)
+    given_up = covered(entry)
     if alive is None:
-        return _last_started(entry) <= covered or bool(entry.outcome and is_runner(entry.outcome_writer))
-    return all(n <= covered for n in alive) and (entry.terminal or _settled(entry, known, covered))
+        return last_started(entry) <= given_up or bool(entry.outcome and is_runner(entry.outcome_writer))
+    return all(n <= given_up for n in alive) and (entry.terminal or _settled(entry, known, given_up))
 
 
-def _covered(entry: RecoveryEntry) -> int:
-    """Attempts up to this one count as settled without the runner's word."""
-    return entry.intent.attempt if entry.intent and entry.intent.force else 0
-
-
-def _last_started(entry: RecoveryEntry) -> int:
-    """The highest attempt that can have run: one that a reconciler closed never did."""
-    closed = entry.outcome in ("canceled", "abandoned") and not is_runner(entry.outcome_writer)
-    return entry.attempt - 1 if closed else entry.attempt
+def _left_over(entry: RecoveryEntry, heard: Heard, known: Knowledge) -> tuple[Action, ...]:
+    """Attempts that were given up by force while nobody could ask their instance, and that run where it answers now."""
+    if heard.superseded and not known.confirmed:
+        return (Confirm(entry.job_id, "an attempt runs that should be over"),)
+    return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in sorted(heard.superseded))
 
 
 def _closing(
-    entry: RecoveryEntry, running: frozenset[int], known: Knowledge, covered: int, silent: bool
+    entry: RecoveryEntry, running: frozenset[int], known: Knowledge, given_up: int, silent: bool
 ) -> tuple[Action, ...]:
     outcome = "canceled" if entry.state is JobState.CANCELLING else "abandoned"
     if running:
         order = "canceled" if entry.state is JobState.CANCELLING else "stopped"
         return tuple(Stop(entry.job_id, n, order, f"the job is {entry.state}") for n in sorted(running))
-    if not _settled(entry, known, covered):
-        return (Settle(entry.job_id, entry.attempt),)
+    if not _settled(entry, known, given_up):
+        return (_settle(entry, known),)
     return (Close(entry.job_id, entry.next_attempt, outcome, forced=silent),)
 
 
-def _starting(entry: RecoveryEntry, running: frozenset[int], known: Knowledge, covered: int) -> tuple[Action, ...]:
+def _starting(entry: RecoveryEntry, running: frozenset[int], known: Knowledge, given_up: int) -> tuple[Action, ...]:
     if running:
         if not known.confirmed:
             return (Confirm(entry.job_id, "an attempt runs that should be over"),)
         return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in sorted(running))
-    if not _settled(entry, known, covered):
-        return (Settle(entry.job_id, entry.attempt),)
+    if not _settled(entry, known, given_up):
+        return (_settle(entry, known),)
     if not entry.due and entry.state is not JobState.CREATED:
         return (Wait(entry.job_id, RESTART_DELAY),)
     return (Start(entry.job_id, entry.next_attempt),)
@@ -294,7 +291,7 @@ def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) ->
         return (Confirm(entry.job_id, f"attempt {n} should run and does not"),)
     crash = dict(known.crashed).get(n)
     if n not in known.settled:  # its end may be on its way: fence, relay, and let the entry catch up with that first
-        return (Settle(entry.job_id, n),) if entry.known or crash else (StartAgain(entry.job_id, n),)
+        return (_settle(entry, known),) if entry.known or crash else (StartAgain(entry.job_id, n),)
     return (Lose(entry.job_id, n, "failed" if crash else "lost", crash or "the runner does not know it any more"),)
 
 
@@ -315,8 +312,16 @@ def _periodic(entry: RecoveryEntry) -> tuple[Action, ...]:
     return (WantSavepoint(entry.job_id, entry.attempt, entry.next_ask, f"every {policy.interval_s:g} s"),)
 
 
-def _settled(entry: RecoveryEntry, known: Knowledge, covered: int) -> bool:
+def _settle(entry: RecoveryEntry, known: Knowledge) -> Action:
+    """One fence is enough: what others write meanwhile must not put off for ever that the entry catches up."""
+    n = entry.attempt
+    if n in known.fenced:
+        return Wait(entry.job_id, f"attempt {n} is fenced; its entry is not yet as new as the log was then")
+    return Settle(entry.job_id, n)
+
+
+def _settled(entry: RecoveryEntry, known: Knowledge, given_up: int) -> bool:
     """Whether nothing more can come of attempts up to top: the runner itself reported its end (that fact comes after
     all its checkpoints), or its fence held nothing new and the entry is past that."""
     n = entry.attempt
-    return n == 0 or n <= covered or bool(entry.outcome and is_runner(entry.outcome_writer)) or n in known.settled
+    return n == 0 or n <= given_up or bool(entry.outcome and is_runner(entry.outcome_writer)) or n in known.settled

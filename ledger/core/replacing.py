@@ -14,7 +14,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import NamedTuple
 
-from ledger.core.facts import CheckpointKind, IntentDeclared, IntentKind
+from ledger.core.facts import CheckpointKind, IntentDeclared, IntentKind, RestorePoint
 from ledger.core.plan import NOTHING, Declare, Inherited, Knowledge, at_rest
 from ledger.core.recovery import JobState, RecoveryEntry
 
@@ -28,7 +28,8 @@ _HELD = frozenset(
 
 
 class Side(NamedTuple):
-    """One of the two jobs. alive: as in `plan.decide`. idle: nothing on it is under way, and its entry is new enough to
+    """One of the two jobs. alive, why: as in `plan.Heard`. elsewhere: those of its restore points that another instance of
+    its runner made than the one that answers. idle: nothing on it is under way, and its entry is new enough to
     plan from. starting: the attempt whose start is under way, 0 = none. steady: its attempt has run for long enough to
     count as one that runs."""
 
@@ -38,6 +39,8 @@ class Side(NamedTuple):
     idle: bool = True
     starting: int = 0
     steady: bool = False
+    why: str = ""
+    elsewhere: tuple[RestorePoint, ...] = ()
 
     @property
     def at_rest(self) -> bool:
@@ -125,12 +128,17 @@ def _once_at_rest(new: Side, old: Side) -> Step:
     if old.at_rest:
         if not n.inherits or (n.begun and not o.restore_points):
             return Step()
-        points = tuple(replace(point, attempt=0, id=0) for point in o.restore_points)
-        return Step(inherited=Inherited(points, o.restore_from_named or bool(points)))
+        points, elsewhere = _from_outside(o.restore_points), _from_outside(old.elsewhere)
+        return Step(inherited=Inherited(points, o.restore_from_named or bool(points), elsewhere))
     if old.alive is None:
-        return Step(wait=f"waits for {o.job_id}: the {o.runner} runner does not answer")
+        return Step(wait=f"waits for {o.job_id}: {old.why or f'the {o.runner} runner does not answer'}")
     unsettled = o.state is JobState.SUSPENDED and not old.alive and not old.starting
     return Step(wait=_stopping(n, o), settle=o.job_id if unsettled else "")
+
+
+def _from_outside(points: tuple[RestorePoint, ...]) -> tuple[RestorePoint, ...]:
+    """As the new job sees them: they have no place among its own attempts."""
+    return tuple(replace(point, attempt=0, id=0) for point in points)
 
 
 def _take_over(new: Side, old: Side) -> Step:

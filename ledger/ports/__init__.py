@@ -11,7 +11,7 @@ from ledger.ports.clock import Clock
 from ledger.ports.codec import Codec, Envelope
 from ledger.ports.leadership import Candidate, Leadership, Standing
 from ledger.ports.log import NOWHERE, Event, EventLog, Headers, Marks, MemoryRecord, Reader, Record, TopicPartition, Writer
-from ledger.ports.runner import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports.runner import Kept, Observation, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
 from ledger.ports.tasks import Executor, RecoveryStream, Task, TaskOutcome, TaskStatus
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Leadership",
     "Marks",
     "MemoryRecord",
+    "Observation",
     "ObservedAttempt",
     "Reader",
     "Record",

@@ -31,6 +31,13 @@ class ObservedAttempt(NamedTuple):
     engine_id: str
 
 
+class Observation(NamedTuple):
+    """All attempts of one instance of a runner. instance: its name, as of `Runner.instance`."""
+
+    instance: str
+    attempts: Sequence[ObservedAttempt]
+
+
 class Kept(NamedTuple):
     """What a runner keeps of a job. age_s: since anything of it changed, by the runner's own clock. alive: attempts that
     run or may run. checkpoints: those that `forget` leaves unless they were disposed of; no savepoints. savepoints: those.
@@ -58,9 +65,19 @@ class RunnerEvent(NamedTuple):
 class Runner(Protocol):
     """Starts and stops attempts of one engine. Every call names (job, attempt) and may be repeated without harm.
 
+    A runner may have several instances under one name, such as an agent per host. Each knows its own attempts alone.
+
     Raises: Unreachable: no answer, hence nothing is known (never: the attempt is lost). PermanentError: this job can't
     be started by this runner, ever.
     """
+
+    def instance(self) -> str:
+        """Name of the instance that answers here. It stays for as long as that instance remembers its attempts. "" = the
+        runner has no instances: whatever answers knows every attempt."""
+
+    def only(self, instance: str) -> Runner:
+        """This runner, with each call meant for one instance alone: any other that receives it does nothing and raises
+        Unreachable. "" = the runner as it is."""
 
     def start(
         self,

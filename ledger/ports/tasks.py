@@ -29,7 +29,8 @@ class Task:
     """One call to a runner or blob store on behalf of a job, to be performed out of the way of all others.
 
     verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, dispose, forget (tasks.py says what each does
-    and answers).
+    and answers). instance: of the runner, the only one that may answer; "" = any. elsewhere: those of `restore_points` that
+    lie with another instance, so that this one can't say that they are invalid.
     """
 
     verb: str
@@ -47,6 +48,8 @@ class Task:
     dispose: bool = False
     forced: bool = False
     failure_rules: tuple[FailureRule, ...] = ()
+    instance: str = ""
+    elsewhere: tuple[RestorePoint, ...] = ()
 
 
 class TaskStatus(StrEnum):

@@ -26,12 +26,12 @@ class Ending(FlowSteps):
         # What is in the entry need not be said again: that the job is suspended, say.
         reason = order.reason if entry.state is JobState.RUNNING else ""
         outcome: TaskOutcome = yield self._task(
-            "stop", entry, order.n, outcome=order.outcome, savepoint=order.savepoint, reason=reason
+            "stop", entry, memory, order.n, outcome=order.outcome, savepoint=order.savepoint, reason=reason
         )
         self._troubled(memory, order.n, "stopped", outcome)
 
     def _ask_savepoint(self, entry: RecoveryEntry, memory: Memory, n: int, asks: tuple[str, ...]) -> Flow:
-        outcome: TaskOutcome = yield self._task("savepoint", entry, n, asks=asks)
+        outcome: TaskOutcome = yield self._task("savepoint", entry, memory, n, asks=asks)
         log.info("savepoint_asked", job=entry.job_id, attempt=n, asks=asks, status=outcome.status, reason=outcome.reason)
         if outcome.status is not TaskStatus.UNREACHABLE:  # a runner that can't is not asked for ever
             memory.asked = {known for known in memory.asked if known[1] in entry.asks} | {(n, ask) for ask in asks}
@@ -45,7 +45,7 @@ class Ending(FlowSteps):
 
     def _dispose(self, entry: RecoveryEntry, memory: Memory, points: tuple[RestorePoint, ...]) -> Flow:
         """That they are given up is in the log already: a flow that ends early is begun anew from that."""
-        outcome: TaskOutcome = yield self._task("dispose", entry, 0, restore_points=points)
+        outcome: TaskOutcome = yield self._task("dispose", entry, memory, 0, restore_points=points)
         memory.trouble = ""
         if outcome.status is not TaskStatus.DONE:
             memory.trouble = f"savepoint {points[0]} can't be deleted: {outcome.reason}"
@@ -66,7 +66,7 @@ class Ending(FlowSteps):
         if new is None or new or not self._around.still_planned(entry):
             return
         log.warning("stop_stalled", job=entry.job_id, attempt=n, since=entry.stalls_at)
-        outcome: TaskOutcome = yield self._task("stop", entry, n, outcome="failed")
+        outcome: TaskOutcome = yield self._task("stop", entry, memory, n, outcome="failed")
         if outcome.status is not TaskStatus.DONE:
             log.warning("not_stopped", job=entry.job_id, attempt=n, status=outcome.status, reason=outcome.reason)
 
@@ -86,7 +86,7 @@ class Ending(FlowSteps):
         stay: who asked for one decides when it goes."""
         dispose = entry.checkpoint_retention is CheckpointRetention.DELETE
         going = entry.checkpoints if dispose else ()
-        task = self._task("clean", entry, 0, restore_points=going, dispose=dispose, forced=forced)
+        task = self._task("clean", entry, memory, 0, restore_points=going, dispose=dispose, forced=forced)
         failpoints.hit("clean.unasked")
         outcome: TaskOutcome = yield task
         failpoints.hit("clean.answered")

@@ -11,6 +11,7 @@ from ledger.core.registers import NOOP_KEY, NUMBER_MAX, Register, claim_key, key
 from ledger.errors import ConfigError
 from ledger.ports import Clock, Codec, Envelope, Event
 
+NOBODY: Mapping[str, str] = {}
 #: Half of all epochs there are: no leader comes so far.
 STRAY_EPOCH_MAX = NUMBER_MAX // 2
 
@@ -56,9 +57,12 @@ class EventFactory:
         partition, key = partition_of(job_id, self._partitions), key_of(job_id, register)
         return self.write(topic, partition, key, job_id, FACT_OF[type(register)], fact)
 
-    def claims(self, topic: str, instance: str, reason: str) -> list[Event]:
-        """The claim of this epoch, for every partition of the topic. instance: who claims; reason: why; both for people."""
-        claim = LeaderClaimed(self.role, self.epoch, instance, reason)
+    def claims(
+        self, topic: str, instance: str, reason: str, reaches: Mapping[str, str] = NOBODY
+    ) -> list[Event]:  # fmt: skip
+        """The claim of this epoch, for every partition of the topic. instance: who claims; reason: why; reaches: runner ->
+        instance of it; all for people."""
+        claim = LeaderClaimed(self.role, self.epoch, instance, reason, dict(reaches))
         key = claim_key(self.role, self.epoch)
         return [self.write(topic, p, key, self.role, LeaderClaimed, claim) for p in range(self._partitions)]
 

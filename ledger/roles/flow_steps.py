@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from ledger.core.facts import AttemptEnded, RestorePoint
+from ledger.core.heard import Heard
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import Ended, Register, parse_key, partition_of
 from ledger.ports import Clock, Event, RunnerEvent, Task, TaskOutcome, TaskStatus
@@ -36,7 +37,8 @@ class Memory:
     trouble: what kept the last order or question from its runner, "" = nothing. recorded: the highest attempt that it has
     recorded. put_off: why the last start could not be made, "" = it could, or
     there was none; put_off_at: when, by the monotonic clock. verified: what the runner said of restore points, for the
-    next start alone.
+    next start alone. heard: what its runner said when the flow under way began: from then on only that instance is asked.
+    doing: what people are told while the flow is under way, "" = nothing.
     runs_since: the attempt that runs, and since when this reconciler sees that, by the monotonic clock; only of jobs that
     replace others.
     """
@@ -53,6 +55,8 @@ class Memory:
     put_off_at: float = 0.0
     runs_since: tuple[int, float] = (0, 0.0)
     verified: dict[RestorePoint, str] = field(default_factory=dict)
+    heard: Heard = field(default_factory=lambda: Heard(None))
+    doing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,12 @@ class FlowSteps:
         new = yield from self._fence(entry, memory, n)
         if new is None:
             return
+        log.info("settles", job=entry.job_id, attempt=n, new=len(new))
         if new:
+            memory.settled.pop(n, None)
             yield from self._relay(entry, memory, new)
-        else:
-            memory.settled[n] = self._around.end_of_log(entry.partition)
+        else:  # the first end counts: the entry would never come to one that moves on with whatever others write
+            memory.settled.setdefault(n, self._around.end_of_log(entry.partition))
 
     def _fenced_end(
         self, entry: RecoveryEntry, memory: Memory, n: int, outcome: str, cause: str, lost: bool = False
@@ -99,7 +105,7 @@ class FlowSteps:
 
     def _fence(self, entry: RecoveryEntry, memory: Memory, n: int) -> Generator[Task, TaskOutcome, Any]:
         """The runner's events that this reconciler has not yet relayed; None if the runner did not answer."""
-        outcome = yield self._task("fence", entry, n)
+        outcome = yield self._task("fence", entry, memory, n)
         self._troubled(memory, n, "fenced", outcome)
         if outcome.status is not TaskStatus.DONE:
             log.warning("not_fenced", job=entry.job_id, attempt=n, status=outcome.status, reason=outcome.reason)
@@ -119,7 +125,9 @@ class FlowSteps:
         offsets = yield [Event(self._around.topic, partition, e.key, e.value, e.headers) for e in new]
         memory.last_fact = max(memory.last_fact, *offsets)
         memory.relayed.update(event.key for event in new)
-        outcome: TaskOutcome = yield self._task("acknowledge", entry, 0, keys=tuple(event.key for event in new))
+        outcome: TaskOutcome = yield self._task(
+            "acknowledge", entry, memory, 0, keys=tuple(event.key for event in new)
+        )
         if outcome.status is not TaskStatus.DONE:  # it will give them again, and they are known then
             log.info("not_acknowledged", job=entry.job_id, reason=outcome.reason)
 
@@ -131,18 +139,23 @@ class FlowSteps:
     def _end(self, n: int, outcome: str, cause: str) -> tuple[Register, AttemptEnded]:
         return Ended(n, outcome, self._factory.writer), AttemptEnded(cause[:CAUSE_MAX])
 
-    def _prepare(self, entry: RecoveryEntry, n: int, points: tuple[RestorePoint, ...], named: bool) -> Task:
+    def _prepare(
+        self, entry: RecoveryEntry, memory: Memory, n: int, points: tuple[RestorePoint, ...], named: bool,
+        elsewhere: tuple[RestorePoint, ...],
+    ) -> Task:  # fmt: skip
         return self._task(
-            "prepare", entry, n, graph=entry.graph, restore_points=points, restore_from_named=named
+            "prepare", entry, memory, n, graph=entry.graph, restore_points=points, restore_from_named=named,
+            elsewhere=elsewhere,
+        )  # fmt: skip
+
+    def _start_task(self, entry: RecoveryEntry, memory: Memory, n: int, base: tuple[RestorePoint, ...]) -> Task:
+        return self._task(
+            "start", entry, memory, n, graph=entry.graph, restore_points=base, failure_rules=entry.failure_rules
         )
 
-    def _start_task(self, entry: RecoveryEntry, n: int, base: tuple[RestorePoint, ...]) -> Task:
-        return self._task(
-            "start", entry, n, graph=entry.graph, restore_points=base, failure_rules=entry.failure_rules
-        )
-
-    def _task(self, verb: str, entry: RecoveryEntry, n: int, **rest: Any) -> Task:
-        return Task(verb, entry.runner, entry.job_id, n, **rest)
+    def _task(self, verb: str, entry: RecoveryEntry, memory: Memory, n: int, **rest: Any) -> Task:
+        """For the instance that was heard when the flow began, whichever answers by then."""
+        return Task(verb, entry.runner, entry.job_id, n, instance=memory.heard.instance, **rest)
 
 
 def _is_of(event: RunnerEvent, job_id: str) -> bool:

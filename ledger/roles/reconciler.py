@@ -15,8 +15,10 @@ from functools import partial
 import structlog
 
 from ledger import failpoints
+from ledger.core.facts import LeaderClaimed
+from ledger.core.heard import HELD
 from ledger.core.passes import Observed, View, actions_of
-from ledger.core.plan import Action, Confirm, Knowledge, Start, StartAgain, Wait
+from ledger.core.plan import Action, Confirm, Knowledge, Settle, Start, StartAgain, Wait
 from ledger.core.pools import NO_POOLS, Pools
 from ledger.core.published import Published
 from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
@@ -28,11 +30,12 @@ from ledger.roles.catching_up import read_up_to
 from ledger.roles.events import EventFactory, epoch_after, noops
 from ledger.roles.flow_steps import Memory, Surroundings
 from ledger.roles.flows import Flows
+from ledger.roles.instances import NO_CLAIM, Instances
 from ledger.roles.parts import Parts
 from ledger.roles.standstill import Standstill
 from ledger.roles.strays import Strays
 from ledger.roles.under_way import UnderWay
-from ledger.tasks import Ask, observe
+from ledger.tasks import Ask, observe, observed_from
 
 ROLE = "reconciler"
 log = structlog.get_logger(ROLE)
@@ -103,7 +106,7 @@ class Reconciler:
         self.candidacy.must_hold("fencing its predecessor; nothing was written")
         self._writer.commit(noops({self._topic: self._partitions}))
         reader = self._reader = self._parts.log.reader([self._topic])
-        self._highest = 0
+        self._highest, self._predecessor = 0, NO_CLAIM
         read = partial(self._read_claims, self._settings.tick_s)
         read_up_to(reader.high_watermarks(), reader, read, self.candidacy, self._clock)
         epoch = epoch_after(self._highest, self._topic)
@@ -112,7 +115,12 @@ class Reconciler:
             clock=self._clock, new_id=self._parts.new_id, codec=self._parts.codec, envelope=self._parts.envelope,
         )  # fmt: skip
         self.epoch = epoch
-        claims = factory.claims(self._topic, self._parts.writer_name, self.candidacy.reason())
+        self._instances = Instances(self._predecessor)
+        answers = self._ask(self._runners, lambda *_: None)
+        self._instances.see(observed_from(answers).instances)
+        claims = factory.claims(
+            self._topic, self._parts.writer_name, self.candidacy.reason(), self._instances.reached
+        )
         self._barrier = dict(enumerate(self._commit(claims)))
         self._flows_of = Flows(
             Surroundings(
@@ -136,8 +144,15 @@ class Reconciler:
         assert self._reader is not None
         for record in self._reader.poll(self._settings.records_max, timeout_s):
             claim = parse_claim(record.key())
-            if claim is not None and claim[0] == ROLE:
-                self._highest = max(self._highest, claim[1])
+            if claim is not None and claim[0] == ROLE and claim[1] > self._highest:
+                self._highest, self._predecessor = claim[1], self._claimed(record.value())
+
+    def _claimed(self, value: bytes | None) -> LeaderClaimed:
+        """What a claim says beside its epoch is for people: one that can't be read says nothing."""
+        try:
+            return self._parts.codec.decode(LeaderClaimed, value or b"")
+        except ValueError:
+            return NO_CLAIM
 
     def _stand_back(self, error: Exception) -> None:
         """Leads no more. Flows are dropped where they are: whoever leads next judges anew from log and runners."""
@@ -184,7 +199,9 @@ class Reconciler:
         """Over the whole set, once. A job whose last action is still under way is left alone."""
         self._ends: Marks | None = None
         silent: dict[str, str] = {}
-        self._observed = Observed(self._ask(self._runners, partial(self._unheard, silent)), self._observed, silent)
+        answers = self._ask(self._runners, partial(self._unheard, silent))
+        self._observed = observed_from(answers, self._observed, silent)
+        self._instances.see(self._observed.instances)
         views = {job_id: self._view(entry) for job_id, entry in self.published.entries.items()}
         actions = actions_of(
             views, self._observed, self._settings.pools, self._settings.starts_max, self._unread(),
@@ -200,6 +217,7 @@ class Reconciler:
                 self._perform(action)
         for job_id, flow in self._strays.flows(self._observed, self._under_way):
             self._under_way.begin(job_id, flow)
+        waits |= {job_id: why for job_id in views if job_id in self._under_way and (why := self._memory[job_id].doing)}
         self._note(waits)
         self._under_way.flush()
         if len(self._memory) > 2 * len(self.published.entries) + 1000:
@@ -211,7 +229,10 @@ class Reconciler:
         log.debug("no_answer", runner=runner, reason=str(error))
 
     def _perform(self, action: Action) -> None:
-        flow = self._flows_of.of(action, self.published.entries[action.job_id], self._memory[action.job_id])
+        entry, memory = self.published.entries[action.job_id], self._memory[action.job_id]
+        memory.heard = self._observed.of(entry)
+        memory.doing = _doing(action)
+        flow = self._flows_of.of(action, entry, memory)
         if flow is not None:
             self.counters[type(action).__name__.lower()] += 1
             starting = action.n if isinstance(action, Start | StartAgain) else 0
@@ -226,6 +247,7 @@ class Reconciler:
             settled=frozenset(n for n, end in memory.settled.items() if as_of >= end),
             confirmed=memory.confirm is not None and as_of >= memory.confirm,
             crashed=tuple(memory.crashed.items()), asked=frozenset(memory.asked), verified=tuple(memory.verified.items()),
+            fenced=frozenset(n for n, end in memory.settled.items() if as_of < end),
         )
         starting = self._under_way.starting.get(job_id, memory.recorded if memory.recorded > entry.attempt else 0)
         idle = job_id not in self._under_way and as_of > memory.last_fact
@@ -270,6 +292,9 @@ class Reconciler:
     def _note(self, waits: dict[str, str]) -> None:
         """Tells what jobs wait for, where it has changed: a job that waits must do so visibly."""
         if waits != self.waits:
+            for job_id, reason in waits.items():
+                if HELD in reason and self.waits.get(job_id) != reason:
+                    log.warning("held_elsewhere", job=job_id, reason=reason)
             self.waits = waits
             self._tell(waits)
 
@@ -298,3 +323,14 @@ class Reconciler:
 
     def _still_planned(self, entry: RecoveryEntry) -> bool:
         return same_meaning(self.published.entries.get(entry.job_id), entry)
+
+
+def _doing(action: Action) -> str:
+    """What people are told while an action that may have to be repeated is under way; "" = nothing."""
+    match action:
+        case Settle(_, n):
+            return f"all that its runner knows of attempt {n} must be in the log first"
+        case StartAgain(_, n):
+            return f"attempt {n} is recorded, and its runner gave no sign of it: it is started again"
+        case _:
+            return ""

@@ -8,6 +8,7 @@ import structlog
 
 from ledger import failpoints
 from ledger.core.facts import AttemptStarted, RefusedRestorePoint, RestorePoint, Together
+from ledger.core.heard import lying_elsewhere
 from ledger.core.plan import Declare, Inherited
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.regions import label_of, points_from
@@ -25,7 +26,10 @@ class Starting(FlowSteps):
 
     def _verify(self, entry: RecoveryEntry, memory: Memory, n: int, points: tuple[RestorePoint, ...]) -> Flow:
         """What the runner says is for this start alone: it is forgotten with the next one that is tried."""
-        outcome: TaskOutcome = yield self._task("verify", entry, n, restore_points=points)
+        elsewhere = lying_elsewhere(points, entry, memory.heard)
+        outcome: TaskOutcome = yield self._task(
+            "verify", entry, memory, n, restore_points=points, elsewhere=elsewhere
+        )
         done = outcome.status is TaskStatus.DONE
         answers = [str(answer) for answer in outcome.answer] if done else ["unknown"] * len(points)
         memory.verified.update(zip(points, answers, strict=True))
@@ -37,8 +41,9 @@ class Starting(FlowSteps):
     ) -> Flow:
         memory.verified.clear()
         points, newer = points_from(entry, together.consistency if together else "")
-        offered = inherited or Inherited(points + newer, entry.restore_from_named)
-        outcome: TaskOutcome = yield self._prepare(entry, n, offered.points, offered.named)
+        own = points + newer
+        offered = inherited or Inherited(own, entry.restore_from_named, lying_elsewhere(own, entry, memory.heard))
+        outcome: TaskOutcome = yield self._prepare(entry, memory, n, *offered)
         self._put_off(memory, outcome)
         if outcome.status is TaskStatus.REFUSED:
             yield from self._verdict(entry, memory, n, outcome.reason)
@@ -52,12 +57,12 @@ class Starting(FlowSteps):
         if together is not None:
             together = _kept_to(together, entry, prepared.base)
         passed_over = tuple(RefusedRestorePoint(p, "newer than the cut of its region") for p in newer if p != prepared.base)
-        record = self._record(entry, prepared.base, passed_over + prepared.refused, together)
+        record = self._record(entry, memory, prepared.base, passed_over + prepared.refused, together)
         yield from self._write(entry, memory, (Attempt(n, self._factory.epoch), record))
         memory.recorded = n
         base = (prepared.base,) if prepared.base else ()
         failpoints.hit("start.recorded")
-        outcome = yield self._start_task(entry, n, base)
+        outcome = yield self._start_task(entry, memory, n, base)
         failpoints.hit("start.answered")
         yield from self._started(entry, memory, n, outcome)
 
@@ -72,13 +77,14 @@ class Starting(FlowSteps):
 
     def _start_again(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
         points = (entry.base,) if entry.base else ()
-        outcome: TaskOutcome = yield self._prepare(entry, n, points, entry.base is not None)
+        elsewhere = lying_elsewhere(points, entry, memory.heard)
+        outcome: TaskOutcome = yield self._prepare(entry, memory, n, points, entry.base is not None, elsewhere)
         if outcome.status is TaskStatus.REFUSED:
             yield from self._fenced_end(entry, memory, n, "stopped", f"not started again: {outcome.reason}")
             return
         if outcome.status is not TaskStatus.DONE or outcome.answer.unknown:
             return
-        outcome = yield self._start_task(entry, n, points)
+        outcome = yield self._start_task(entry, memory, n, points)
         if outcome.status is TaskStatus.DONE and outcome.answer is StartAnswer.ALREADY:
             yield from self._settle(entry, memory, n)
             return
@@ -101,14 +107,16 @@ class Starting(FlowSteps):
             yield from self._fenced_end(entry, memory, n, "failed-permanent", cause)
 
     def _record(
-        self, entry: RecoveryEntry, base: RestorePoint | None, refused: tuple[RefusedRestorePoint, ...],
-        together: Together | None,
+        self, entry: RecoveryEntry, memory: Memory, base: RestorePoint | None,
+        refused: tuple[RefusedRestorePoint, ...], together: Together | None,
     ) -> AttemptStarted:  # fmt: skip
         times, now = entry.failure_times, self._around.clock.time()
         if entry.outcome in ("failed", "lost") and entry.failures:  # 0: a retry forgave it
             times = (*times, now if entry.failed_at is None else entry.failed_at)[-FAILURE_TIMES_MAX:]
         recorded_at = now if entry.failure_rate_interval_s else None
-        return AttemptStarted(entry.digest, base, refused, entry.failures, times, recorded_at, together)
+        return AttemptStarted(
+            entry.digest, base, refused, entry.failures, times, recorded_at, together, memory.heard.instance
+        )
 
     def _declare(self, entry: RecoveryEntry, memory: Memory, order: Declare) -> Flow:
         """The entry that the order was judged by may be older than what people said since: the revision decides."""

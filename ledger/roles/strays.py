@@ -41,7 +41,7 @@ class Strays:
     ) -> None:  # fmt: skip
         self._published, self._factory, self._topic, self._partitions = published, factory, topic, partitions
         self._end, self._read, self._counters = end, read, counters
-        self._known: dict[tuple[str, str], _Stray] = {}
+        self._known: dict[tuple[str, str, str], _Stray] = {}  # by runner, its instance and job
 
     def flows(self, observed: Observed, busy: Container[str]) -> Iterator[tuple[str, Flow]]:
         """What to do about each now, by job id. busy: jobs that are left alone in this pass."""
@@ -51,25 +51,26 @@ class Strays:
             if job_id in self._published.entries or job_id in self._published.unreadable:
                 continue
             partition = partition_of(job_id, self._partitions)
-            stray = before.get((runner, job_id)) or _Stray(self._end(partition))
-            self._known[runner, job_id] = stray
+            instance = observed.instances.get(runner, "")
+            stray = before.get((runner, instance, job_id)) or _Stray(self._end(partition))
+            self._known[runner, instance, job_id] = stray
             as_of = self._published.as_of(job_id, partition)
             if job_id in busy or as_of < stray.end or not self._read(partition, as_of):
                 continue
             alive = sorted(observed.alive(runner, job_id) or ())
             if alive:
                 log.warning("stray", job=job_id, runner=runner, alive=alive, action="stop")
-                yield job_id, self._stop(runner, job_id, alive, stray)
+                yield job_id, self._stop(runner, instance, job_id, alive, stray)
             else:
-                yield job_id, self._forget(runner, job_id, stray)
+                yield job_id, self._forget(runner, instance, job_id, stray)
 
-    def _stop(self, runner: str, job_id: str, alive: list[int], stray: _Stray) -> Flow:
+    def _stop(self, runner: str, instance: str, job_id: str, alive: list[int], stray: _Stray) -> Flow:
         for n in alive:
-            outcome: TaskOutcome = yield Task("stop", runner, job_id, n, outcome="stopped")
+            outcome: TaskOutcome = yield Task("stop", runner, job_id, n, outcome="stopped", instance=instance)
             if outcome.status is TaskStatus.DONE:
                 stray.stopped.add(n)
 
-    def _forget(self, runner: str, job_id: str, stray: _Stray) -> Flow:
+    def _forget(self, runner: str, instance: str, job_id: str, stray: _Stray) -> Flow:
         """Nothing of it runs any more. What was stopped is put on record first: once forgotten, nobody knows of it."""
         if stray.stopped and is_job_id(job_id):
             ends = [Ended(n, "stopped", self._factory.writer) for n in sorted(stray.stopped)]
@@ -77,4 +78,4 @@ class Strays:
             self._counters["strays_stopped"] += len(stray.stopped)
             yield [self._factory.register(self._topic, job_id, end, AttemptEnded(CAUSE)) for end in ends]
             stray.stopped.clear()
-        yield Task("forget", runner, job_id)
+        yield Task("forget", runner, job_id, instance=instance)

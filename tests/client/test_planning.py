@@ -47,6 +47,9 @@ class Untouchable:
         self.asked.add(name)
         return getattr(self._thing, name)
 
+    def only(self, instance: str) -> Any:
+        return Untouchable(self._thing.only(instance), *self._allowed)
+
 
 class Planning(Cluster):
     def source(self) -> Source:
@@ -62,7 +65,7 @@ class Planning(Cluster):
 
     def plan(self, pools: Pools = NO_POOLS, starts_max: int = 20) -> Plan:
         before = self.state_of_the_world()
-        runner: Any = Untouchable(self.runner, "observe", "verify")
+        runner: Any = Untouchable(self.runner, "instance", "observe", "verify")
         blobs: Any = Untouchable(self.blobs, "exists")
         found = plan(self.source(), {"memory": runner}, lambda: blobs, pools, starts_max)
         assert self.state_of_the_world() == before

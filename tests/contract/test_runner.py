@@ -476,3 +476,55 @@ def test_what_is_kept_is_not_known_while_nobody_answers(world: World) -> None:
     world.cut()
     with pytest.raises(Unreachable):
         world.runner.kept()
+
+
+# -- instances -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_instance_keeps_its_name(world: World) -> None:
+    """It is the writer of its events, so that who reads the log knows which instance an attempt ended with."""
+    name = world.runner.instance()
+    start(world)
+    world.kill(J, 1)
+    assert ended(world).writer == name != ""
+    world.restart()
+    assert until(lambda: _name(world), "it answers") == name
+
+
+def _name(world: World) -> str | None:
+    try:
+        return world.runner.instance()
+    except Unreachable:
+        return None
+
+
+def test_a_call_for_this_instance_is_answered(world: World) -> None:
+    mine = world.runner.only(world.runner.instance())
+    assert mine.start(J, 1, world.graph(J), None, {}) is StartAnswer.STARTED
+    world.ready(J)
+    assert mine.observe() == world.runner.observe()
+    assert world.runner.only("").observe() == world.runner.observe()
+
+
+def test_a_call_for_another_instance_does_nothing(world: World) -> None:
+    """No answer: neither `fenced` nor `already` nor `invalid`, which would be word of an attempt that lives elsewhere."""
+    start(world)
+    point = world.checkpoint(J, 1, 5)
+    other = world.runner.only("agent-other")
+    for call in (
+        lambda: other.start(J, 2, world.graph(J), None, {}), lambda: other.start(J, 1, world.graph(J), None, {}),
+        lambda: other.observe(), lambda: other.fence(J, 9), lambda: other.stop(J, 1, "stopped"),
+        lambda: other.savepoint(J, 1, "u"), lambda: other.verify(point), lambda: other.dispose(J, [point]),
+        lambda: other.acknowledge(J, [b"job-1/running/1"]), lambda: other.forget(J), lambda: other.kept(),
+    ):  # fmt: skip
+        with pytest.raises(Unreachable, match="the call was for agent-other, and agent-"):
+            call()
+    assert [(a.n, a.alive) for a in world.runner.observe()] == [(1, True)]
+    assert world.runner.verify(point) is Verification.VALID and Running(1) in dict(events(world, J))
+    assert world.runner.start(J, 2, world.graph(J), None, {}) is StartAnswer.STARTED, "it was not fenced"
+
+
+def test_who_does_not_answer_does_not_say_who_it_is(world: World) -> None:
+    world.cut()
+    with pytest.raises(Unreachable):
+        world.runner.instance()

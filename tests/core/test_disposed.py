@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ledger.core.facts import CheckpointCompleted, CheckpointKind, RestorePoint, SavepointDisposed, SavepointPolicy
 from ledger.core.fold import fold_job, prunable
+from ledger.core.heard import Heard
 from ledger.core.job import Job
 from ledger.core.passes import Observed, View, actions_of
 from ledger.core.plan import AskSavepoint, Dispose, Retire, Stop, Wait, decide
@@ -189,11 +190,11 @@ BASIC = RecoveryEntry("job", "n", "d", "memory", JobState.RUNNING, "0" * 64, att
     ],
 )  # fmt: skip
 def test_a_job_that_is_over_is_retired_after_that(entry, alive, actions):
-    assert decide(entry, frozenset(alive)) == actions
+    assert decide(entry, Heard(frozenset(alive))) == actions
 
 
 def test_a_runner_that_is_silent_is_not_asked():
-    assert all(not isinstance(action, Dispose) for action in decide(BASIC, None))
+    assert all(not isinstance(action, Dispose) for action in decide(BASIC, Heard(None)))
 
 
 def actions(*entries: RecoveryEntry, unread: str = "") -> list:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from ledger.core.facts import OnStall, StallPolicy
+from ledger.core.facts import OnStall, RestorePoint, StallPolicy
+from ledger.core.heard import ANY_INSTANCE, Heard, lying_elsewhere
+from ledger.core.passes import Observed, View, slots_held
 from ledger.core.plan import (
     NOTHING,
     Close,
@@ -24,6 +26,7 @@ from ledger.core.plan import (
     Wait,
     decide,
 )  # fmt: skip
+from ledger.core.pools import Pool, Pools
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 
 J = "job"
@@ -115,13 +118,87 @@ CASES: list[tuple[str, RecoveryEntry, frozenset[int] | None, Knowledge, list[Any
 def test_decide(
     entry_: RecoveryEntry, alive_: frozenset[int] | None, known: Knowledge, wanted: list[Any]
 ) -> None:
-    actions = decide(entry_, alive_, known)
+    actions = decide(entry_, Heard(alive_, "silent"), known)
     assert len(actions) == len(wanted)
     for action, want in zip(actions, wanted, strict=True):
         assert isinstance(action, want) if isinstance(want, type) else (action == want and type(action) is type(want))
 
 
 def test_the_order_of_a_stop_is_its_outcome() -> None:
-    assert [a.outcome for a in decide(CANCELLING, alive(1)) if isinstance(a, Stop)] == ["canceled"]
-    assert [a.outcome for a in decide(entry("FAILING", attempt=1), alive(1)) if isinstance(a, Stop)] == ["stopped"]
-    assert [a.outcome for a in decide(entry("SUSPENDED", attempt=1), alive(1)) if isinstance(a, Stop)] == ["stopped"]
+    assert [a.outcome for a in decide(CANCELLING, Heard(alive(1))) if isinstance(a, Stop)] == ["canceled"]
+    assert [a.outcome for a in decide(entry("FAILING", attempt=1), Heard(alive(1))) if isinstance(a, Stop)] == ["stopped"]
+    assert [a.outcome for a in decide(entry("SUSPENDED", attempt=1), Heard(alive(1))) if isinstance(a, Stop)] == ["stopped"]
+
+
+# -- several instances of a runner ---------------------------------------------------------------------------------------
+
+HERE, THERE = "agent-here", "agent-there"
+THEIRS = replace(RUNNING, instance=THERE)
+HELD_THERE = f"attempt 2 is held by {THERE}, which this reconciler can't reach ({HERE} answers)"
+
+
+def answers(*attempts: tuple[int, bool], instance: str = HERE) -> Observed:
+    return Observed({"memory": [(J, n, runs, "") for n, runs in attempts]}, instances={"memory": instance})
+
+
+def planned(entry_: RecoveryEntry, observed: Observed, known: Knowledge = CONFIRMED) -> tuple[Any, ...]:
+    return decide(entry_, observed.of(entry_), known)
+
+
+HELD_CASES: list[tuple[str, RecoveryEntry, Observed, list[Any]]] = [
+    ("held there: wait", THEIRS, answers(), [Wait(J, HELD_THERE)]),
+    ("never seen, held there: nobody else starts it", replace(THEIRS, known=False), answers(), [Wait(J, HELD_THERE)]),
+    ("the one that holds it answers", THEIRS, answers((2, True), instance=THERE), []),
+    ("and misses it: settle", THEIRS, answers(instance=THERE), [Settle(J, 2)]),
+    ("a runner without instances answers: it is not the one", THEIRS, answers(instance=""), [Wait]),
+    ("a runner without instances all along", RUNNING, answers(instance=""), [Settle(J, 2)]),
+    ("what was given up by force and runs here is stopped", THEIRS, answers((1, True)), [Stop]),
+    ("given up by a reconciler, held there: no settling here", replace(LOST, instance=THERE), answers(), [Wait]),
+    ("over by its own word: the next may begin here", replace(RESTARTING, instance=THERE), answers(), [Start(J, 2)]),
+    ("cancelling, held there: wait", replace(CANCELLING, instance=THERE), answers(), [Wait]),
+    ("cancelling, over by its own word: close", replace(RESTARTING, state=JobState.CANCELLING, instance=THERE), answers(),
+     [Close(J, 2, "canceled")]),
+    ("suspended, held there: wait", entry("SUSPENDED", attempt=1, instance=THERE), answers(), [Wait]),
+    ("over: retired by the one that keeps its files", entry("FINISHED", attempt=1, outcome="finished",
+     outcome_writer=AGENT, instance=THERE), answers(), [Wait]),
+    ("closed before it began: the one before it counts", entry("CANCELED", attempt=2, outcome="canceled",
+     outcome_writer=RECONCILER, instance=THERE), answers(), [Wait(J, HELD_THERE.replace("2", "1", 1))]),
+    ("forced: no word of it is needed", replace(CANCELLING, outcome="lost", instance=THERE, intent=forced("CANCEL", 1)),
+     answers(), [Close(J, 2, "canceled", forced=True)]),
+    ("no record of it names one, and it is not known here: wait", RUNNING, answers(), [Wait]),
+    ("no record of it names one, and it is known here", RUNNING, answers((2, False)), [Settle(J, 2)]),
+    ("no record of it names one, and nobody gave a sign of it: start again", replace(RUNNING, known=False), answers(),
+     [StartAgain(J, 2)]),
+    ("the log alone answers for all", THEIRS, answers((2, True), instance=ANY_INSTANCE), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entry_", "observed", "wanted"), [c[1:] for c in HELD_CASES], ids=[c[0] for c in HELD_CASES])
+def test_an_instance_answers_for_its_own_attempts_alone(
+    entry_: RecoveryEntry, observed: Observed, wanted: list[Any]
+) -> None:
+    actions = planned(entry_, observed)
+    assert len(actions) == len(wanted)
+    for action, want in zip(actions, wanted, strict=True):
+        assert isinstance(action, want) if isinstance(want, type) else (action == want and type(action) is type(want))
+
+
+def test_what_holds_an_attempt_holds_its_slots_whoever_answers() -> None:
+    pools = Pools([Pool("p", 3)])
+    assert slots_held({J: View(THEIRS)}, answers(), pools)["p"] == 1
+
+
+def test_only_the_instance_that_made_a_restore_point_can_call_it_invalid() -> None:
+    mine, theirs, outside = RestorePoint(2, 1, "/m"), RestorePoint(1, 7, "/t"), RestorePoint(0, 0, "/o")
+    points = (mine, theirs, outside)
+    heard = answers((2, False)).of(RESTARTING)
+    assert lying_elsewhere(points, RESTARTING, heard) == (theirs,)
+    assert lying_elsewhere(points, replace(RESTARTING, intent=forced("RETRY", 1)), heard) == ()
+    assert lying_elsewhere(points, RESTARTING, answers(instance="").of(RESTARTING)) == ()
+
+
+def test_one_fence_settles_however_often_the_log_moves_on() -> None:
+    """The entry catches up with the end that the log had then."""
+    fenced = Knowledge(confirmed=True, fenced=frozenset({2}))
+    (action,) = decide(RUNNING, Heard(alive()), fenced)
+    assert isinstance(action, Wait) and action.reason.startswith("attempt 2 is fenced; its entry")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ledger.core.facts import CheckpointCompleted, CheckpointKind
 from ledger.core.fold import ASKS_MAX, fold_job, prunable
+from ledger.core.heard import Heard
 from ledger.core.plan import AskSavepoint, Knowledge, Stop, decide
 from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.registers import register_name
@@ -66,22 +67,24 @@ SUSPENDED = replace(
 
 
 def test_what_runs_is_asked_once_for_each():
-    assert decide(RUNNING, frozenset({2})) == (AskSavepoint("job", 2, ("a", "b")),)
-    assert decide(RUNNING, frozenset({2}), Knowledge(asked=frozenset({(2, "a")}))) == (AskSavepoint("job", 2, ("b",)),)
-    assert decide(RUNNING, frozenset({2}), Knowledge(asked=frozenset({(2, "a"), (2, "b")}))) == ()
+    assert decide(RUNNING, Heard(frozenset({2}))) == (AskSavepoint("job", 2, ("a", "b")),)
+    told_a = Knowledge(asked=frozenset({(2, "a")}))
+    assert decide(RUNNING, Heard(frozenset({2})), told_a) == (AskSavepoint("job", 2, ("b",)),)
+    assert decide(RUNNING, Heard(frozenset({2})), Knowledge(asked=frozenset({(2, "a"), (2, "b")}))) == ()
 
 
 def test_the_next_attempt_is_asked_anew():
     asked = Knowledge(asked=frozenset({(1, "a"), (1, "b")}))
-    assert decide(RUNNING, frozenset({2}), asked) == (AskSavepoint("job", 2, ("a", "b")),)
+    assert decide(RUNNING, Heard(frozenset({2})), asked) == (AskSavepoint("job", 2, ("a", "b")),)
 
 
 def test_what_does_not_run_is_not_asked():
-    assert not any(isinstance(a, AskSavepoint) for a in decide(RUNNING, frozenset()))
-    assert not any(isinstance(a, AskSavepoint) for a in decide(replace(RUNNING, state=JobState.SUSPENDED), frozenset({2})))
+    assert not any(isinstance(a, AskSavepoint) for a in decide(RUNNING, Heard(frozenset())))
+    suspended = replace(RUNNING, state=JobState.SUSPENDED)
+    assert not any(isinstance(a, AskSavepoint) for a in decide(suspended, Heard(frozenset({2}))))
 
 
 def test_a_suspension_with_a_savepoint_orders_one():
-    assert decide(SUSPENDED, frozenset({2})) == (Stop("job", 2, "stopped", "the job is SUSPENDED", savepoint=True),)
+    assert decide(SUSPENDED, Heard(frozenset({2}))) == (Stop("job", 2, "stopped", "the job is SUSPENDED", savepoint=True),)
     plain = replace(SUSPENDED, intent=replace(SUSPENDED.intent, savepoint=False))
-    assert decide(plain, frozenset({2})) == (Stop("job", 2, "stopped", "the job is SUSPENDED"),)
+    assert decide(plain, Heard(frozenset({2}))) == (Stop("job", 2, "stopped", "the job is SUSPENDED"),)

@@ -11,6 +11,7 @@ from ledger.core.explain import explain
 from ledger.core.facts import FACT_OF, JobAdmitted, JobSubmitted, LeaderClaimed, Progress
 from ledger.core.fold import fold_job, prunable
 from ledger.core.garbage import claims_of
+from ledger.core.heard import Heard
 from ledger.core.job import Job
 from ledger.core.plan import decide
 from ledger.core.published import Published
@@ -72,8 +73,8 @@ def check_fold(registers: dict[bytes, bytes]) -> bool:
     claims_of(Job("job-1", registers, avro.read), entry, 3)
     if entry is None:
         return False
-    decide(entry, frozenset({entry.attempt}))
-    decide(entry, None)
+    decide(entry, Heard(frozenset({entry.attempt})))
+    decide(entry, Heard(None))
     try:
         assert same_meaning(avro.decode(RecoveryEntry, avro.encode(entry)), entry)
     except UsageError:
@@ -153,7 +154,7 @@ def check_entries(records: list[MemoryRecord]) -> bool:
     for job_id, entry in published.entries.items():
         assert entry.job_id == job_id
         for alive in (None, frozenset[int](), frozenset({1, entry.attempt})):
-            decide(entry, alive)
+            decide(entry, Heard(alive))
         row = showing.entry_row(entry)
         assert all(column.of(showing._for_people(row)) is not None for column in showing.JOBS)
         published.as_of(job_id, 0)

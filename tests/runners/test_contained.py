@@ -17,9 +17,10 @@ from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.runners import plain
 from ledger.adapters.runners.contained import ContainedRunner, process
 from ledger.adapters.runners.contained.process import SERVER
+from ledger.adapters.runners.outside import OutsideRunner
 from ledger.core.facts import GraphRef
 from ledger.errors import LedgerError, PermanentError, RunnerBroke, Unreachable
-from ledger.ports import ObservedAttempt, RunnerEvent, StartAnswer, Task, TaskStatus
+from ledger.ports import Observation, ObservedAttempt, RunnerEvent, StartAnswer, Task, TaskStatus
 from ledger.tasks import perform
 from tests.foreign import DEEDS, install, value_of
 from tests.runners.host import until
@@ -182,7 +183,11 @@ def test_attempts_events_and_points_come_back_as_they_were() -> None:
 # -- all runners at once
 
 
-class Other:
+def ran(number: int) -> Observation:
+    return Observation("", [ObservedAttempt(f"job-{number}", 1, True, "")])
+
+
+class Other(OutsideRunner):
     """Answers when it may."""
 
     def __init__(self) -> None:
@@ -202,7 +207,7 @@ def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
         ask, others = SideBySide(0.3), {"slow": Other(), "quick": Other()}
         others["quick"].may.set()
         answers = ask.observe(others, silent.__setitem__)  # type: ignore[arg-type]
-        assert answers["slow"] is None and answers["quick"] in (None, [ObservedAttempt("job-1", 1, True, "")])
+        assert answers["slow"] is None and answers["quick"] in (None, ran(1))
         return (ask, others) if answers["quick"] else None
 
     ask, runners = until(asked_once, "the quick one answers beside the slow one")
@@ -210,21 +215,21 @@ def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
     ask._limit_s = PATIENCE_S  # the slow one is not waited for any more
     for asked in (2, 3):
         answers = ask.observe(runners, silent.__setitem__)  # type: ignore[arg-type]
-        assert answers["slow"] is None and answers["quick"] == [ObservedAttempt(f"job-{asked}", 1, True, "")]
+        assert answers["slow"] is None and answers["quick"] == ran(asked)
     assert "did not answer within 0.3 s" in str(silent["slow"]) and slow.asked == 1
     slow.may.set()
     deadline = time.monotonic() + PATIENCE_S
     while (answers := ask.observe(runners, silent.__setitem__))["slow"] is None:  # type: ignore[arg-type]
         assert time.monotonic() < deadline, "not within the time"
         time.sleep(0.05)
-    assert answers["slow"] != [ObservedAttempt("job-1", 1, True, "")], "never the answer that came too late"
+    assert answers["slow"] != ran(1), "never the answer that came too late"
 
 
 def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
     """It costs the others its limit once, not at each of its new beginnings."""
     moods: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    class Moody:
+    class Moody(OutsideRunner):
         def observe(self) -> list[ObservedAttempt]:
             mood = moods.get(timeout=PATIENCE_S)
             if mood != "is well":
@@ -234,7 +239,7 @@ def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
     silent: dict[str, LedgerError] = {}
     runners, ask = {"moody": Moody()}, SideBySide(0.2)
 
-    def pass_() -> list[ObservedAttempt] | None:
+    def pass_() -> Observation | None:
         return ask.observe(runners, silent.__setitem__)["moody"]  # type: ignore[arg-type]
 
     assert pass_() is None and "did not answer within 0.2 s" in str(silent["moody"])
@@ -255,7 +260,7 @@ def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
 
 
 def test_a_runner_that_raises_what_no_runner_may_is_silent() -> None:
-    class Broken:
+    class Broken(OutsideRunner):
         def observe(self) -> list[ObservedAttempt]:
             raise ZeroDivisionError("by zero")
 

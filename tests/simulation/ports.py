@@ -163,5 +163,8 @@ class SimRunner:
         self._stage.point("observed")
         return answer
 
+    def only(self, instance: str) -> SimRunner:
+        return SimRunner(self._runner.only(instance), self._stage)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)

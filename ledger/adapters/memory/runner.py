@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledger.adapters import avro, cloudevents
+from ledger.adapters.runners.one_instance import OneInstance
 from ledger.core.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -34,7 +35,7 @@ from ledger.core.registers import (
     partition_of,
 )
 from ledger.errors import PermanentError, TemporaryError, Unreachable
-from ledger.ports import Clock, Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import Clock, Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
 
 
 @dataclass
@@ -94,6 +95,13 @@ class MemoryRunner:
         return f"{self.writer}-{self._events}"
 
     # -- the port ----------------------------------------------------------------------------------------------------
+
+    def instance(self) -> str:
+        self._must_be_up()
+        return self.writer
+
+    def only(self, instance: str) -> Runner:
+        return OneInstance(self, instance) if instance else self
 
     def start(
         self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],

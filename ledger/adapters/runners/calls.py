@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ledger.adapters.runners import plain
+from ledger.adapters.runners.one_instance import require_instance
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.registers import is_writer
 from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable
 from ledger.ports import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
 
@@ -19,9 +21,19 @@ _ERRORS = {"permanent": PermanentError, "temporary": TemporaryError, "unreachabl
 class CalledRunner:
     """Implements `ports.Runner` over `ask`, which a subclass brings."""
 
-    def ask(self, call: str, convert: Callable[[Any], T], **arguments: Any) -> T:
-        """The answer to one call. convert: from the plain value; whatever it raises says that the answer is none."""
+    def ask(self, call: str, convert: Callable[[Any], T], *, expected: str = "", **arguments: Any) -> T:
+        """The answer to one call. convert: from the plain value; whatever it raises says that the answer is none.
+        expected: the instance that must answer, "" = any."""
         raise NotImplementedError
+
+    def instance(self) -> str:
+        try:
+            return self.ask("instance", _instance_name)
+        except PermanentError:  # an agent of an older release knows no such call
+            return ""
+
+    def only(self, instance: str) -> Runner:
+        return _BoundRunner(self, instance) if instance else self
 
     def start(
         self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
@@ -64,6 +76,16 @@ class CalledRunner:
         return self.ask("kept", _listed(plain.kept_from_json))
 
 
+class _BoundRunner(CalledRunner):
+    """A runner whose calls are for one instance alone. The process that receives the call compares."""
+
+    def __init__(self, runner: CalledRunner, instance: str) -> None:
+        self._runner, self._instance = runner, instance
+
+    def ask(self, call: str, convert: Callable[[Any], T], *, expected: str = "", **arguments: Any) -> T:
+        return self._runner.ask(call, convert, expected=expected or self._instance, **arguments)
+
+
 def told(failure: Mapping[str, Any]) -> LedgerError:
     """`failed` backwards. Raises: KeyError, TypeError: it is none."""
     kind = _ERRORS.get(failure["error"], Unreachable)
@@ -82,12 +104,27 @@ def kind_of(error: LedgerError) -> str:
     return "temporary" if isinstance(error, TemporaryError) else "unreachable"
 
 
-def answer(runner: Runner, call: str, arguments: Mapping[str, Any]) -> Any:
-    """Makes the call; its result as a plain value. Raises: what the runner raises; PermanentError: no such call."""
+def answer(runner: Runner, call: str, arguments: Mapping[str, Any], expected: str = "") -> Any:
+    """Makes the call; its result as a plain value. expected: the instance that the call is for, "" = any.
+
+    Raises: what the runner raises; PermanentError: no such call; Unreachable: the runner is another instance."""
+    if expected:
+        require_instance(_instance(runner), expected)
     handler = _CALLS.get(call)
     if handler is None:
         raise PermanentError(f"this runner knows no call {call!r}")
     return handler(runner, arguments)
+
+
+def _instance(runner: Runner) -> str:
+    """A plug-in need not have instances."""
+    return _instance_name(runner.instance()) if hasattr(runner, "instance") else ""
+
+
+def _instance_name(value: object) -> str:
+    if not isinstance(value, str) or not (value == "" or is_writer(value)):
+        raise ValueError(f"no name of an instance: {value!r}")
+    return value
 
 
 def _start(runner: Runner, a: Mapping[str, Any]) -> str:
@@ -109,6 +146,7 @@ def _kept(runner: Runner, _: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 _CALLS: Mapping[str, Callable[[Runner, Mapping[str, Any]], Any]] = {
+    "instance": lambda runner, _: _instance(runner),
     "start": _start,
     "observe": lambda runner, _: [list(attempt) for attempt in runner.observe()],
     "stop": lambda runner, a: runner.stop(a["job_id"], a["n"], a["outcome"], a["savepoint"], a.get("reason", "")),

@@ -10,12 +10,18 @@ from collections.abc import Mapping, Sequence
 
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError
-from ledger.ports import Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
 
 
 # ruff: noqa: ARG002 -- it has no use for what it is told
 class OutsideRunner:
     """Implements `ports.Runner`."""
+
+    def instance(self) -> str:
+        return ""
+
+    def only(self, instance: str) -> Runner:
+        return self
 
     def start(
         self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],

@@ -50,10 +50,10 @@ class PluginProcess:
             self.kill()
             raise Broke(f"it can't be loaded: {error}") from error
 
-    def ask(self, call: str, arguments: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """The answer: a result, or one of the ledger's errors (`calls.told`)."""
+    def ask(self, call: str, arguments: dict[str, Any], expected: str, deadline: float) -> dict[str, Any]:
+        """The answer: a result, or one of the ledger's errors (`calls.told`). expected: the instance that is asked."""
         try:
-            wire.send_line(self._line, {"call": call, "arguments": arguments}, deadline)
+            wire.send_line(self._line, {"call": call, "arguments": arguments, "instance": expected}, deadline)
         except OSError as error:
             raise self._broke(error) from error
         return self._read(deadline)

@@ -40,13 +40,13 @@ class ContainedRunner(CalledRunner):
         self._process: PluginProcess | None = None
         self._failures, self._not_before, self._why = 0, 0.0, ""
 
-    def ask(self, call: str, convert: Callable[[Any], T], **arguments: Any) -> T:
+    def ask(self, call: str, convert: Callable[[Any], T], *, expected: str = "", **arguments: Any) -> T:
         with self._lock:
             if self._now() < self._not_before:
                 raise Unreachable(self._why, hint="It is asked again by itself, at most a minute later.")
             deadline = time.monotonic() + self._timeout_s
             try:
-                return self._ask(call, convert, arguments, deadline)
+                return self._ask(call, convert, arguments, expected, deadline)
             except Broke as broke:
                 self._put_off(call, broke)
                 raise RunnerBroke(self._why) from broke
@@ -55,10 +55,12 @@ class ContainedRunner(CalledRunner):
         with self._lock:
             self._drop()
 
-    def _ask(self, call: str, convert: Callable[[Any], T], arguments: dict[str, Any], deadline: float) -> T:
+    def _ask(
+        self, call: str, convert: Callable[[Any], T], arguments: dict[str, Any], expected: str, deadline: float
+    ) -> T:
         if self._process is None:
             self._process = PluginProcess(self._value, self.folder, self._memory_bytes, deadline)
-        answer = self._process.ask(call, arguments, deadline)
+        answer = self._process.ask(call, arguments, expected, deadline)
         try:
             if "error" in answer:
                 raise told(answer)

@@ -51,7 +51,7 @@ def main() -> None:
 def _answered(runner: Runner, request: dict[str, Any]) -> dict[str, Any]:
     """One that ran out of memory, or wanted to end, ends, to be loaded anew."""
     try:
-        return {"result": calls.answer(runner, request["call"], request["arguments"])}
+        return {"result": calls.answer(runner, request["call"], request["arguments"], request["instance"])}
     except LedgerError as error:
         return calls.failed(calls.kind_of(error), error)
     except BaseException as error:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ledger.adapters.runners.one_instance import OneInstance
 from ledger.adapters.runners.subprocess import past_logs, restore
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
 from ledger.adapters.runners.subprocess.folders import Attempt, Phase
@@ -29,7 +30,7 @@ from ledger.adapters.runners.subprocess.tidying import delete_job
 from ledger.core.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
 from ledger.core.registers import NUMBER_MAX, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
-from ledger.ports import BlobStore, Clock, Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import BlobStore, Clock, Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,12 @@ class Agent:
                 process.returncode = 0  # it goes on without us: Popen need not complain that nobody waited for it
 
     # -- the runner --------------------------------------------------------------------------------------------------
+
+    def instance(self) -> str:
+        return self.writer
+
+    def only(self, instance: str) -> Runner:
+        return OneInstance(self, instance) if instance else self
 
     def start(
         self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],

@@ -21,9 +21,9 @@ class SubprocessRunner(CalledRunner):
     def __init__(self, folder: Path, timeout_s: float = 10.0) -> None:
         self.folder, self.timeout_s = Path(folder), timeout_s
 
-    def ask(self, call: str, convert: Callable[[Any], T], **arguments: Any) -> T:
+    def ask(self, call: str, convert: Callable[[Any], T], *, expected: str = "", **arguments: Any) -> T:
         try:
-            answer = self._exchange({"call": call, "arguments": arguments})
+            answer = self._exchange({"call": call, "arguments": arguments, "instance": expected})
         except (OSError, ValueError) as error:
             raise self._unheard(call, error) from error
         try:

@@ -115,7 +115,8 @@ class Server:
     def _serve(self, connection: socket.socket) -> None:
         request = wire.read_line(connection, wire.REQUEST_BYTES_MAX, time.monotonic() + REQUEST_S)
         try:
-            answer = {"result": self._answer(str(request["call"]), dict(request["arguments"]))}
+            instance = str(request.get("instance", ""))  # a caller of an older release names none
+            answer = {"result": self._answer(str(request["call"]), dict(request["arguments"]), instance)}
         except LedgerError as error:  # unless it is permanent it is not the job's fault: it waits until that is mended
             answer = calls.failed(calls.kind_of(error), error)
         except Exception as error:  # a bug concerns this call alone: nothing is known of what it asked
@@ -123,12 +124,12 @@ class Server:
             answer = calls.failed("unreachable", error)
         wire.send_line(connection, answer, time.monotonic() + REQUEST_S)
 
-    def _answer(self, call: str, arguments: dict[str, Any]) -> Any:
+    def _answer(self, call: str, arguments: dict[str, Any], instance: str) -> Any:
         if call not in SLOW:
-            return calls.answer(self._agent, call, arguments)
+            return calls.answer(self._agent, call, arguments, instance)
         if not self._slow.acquire(blocking=False):
             raise Unreachable("the agent is busy", hint="Ask again.")
         try:
-            return calls.answer(self._agent, call, arguments)
+            return calls.answer(self._agent, call, arguments, instance)
         finally:
             self._slow.release()

@@ -1,0 +1,28 @@
+"""A runner in this process, bound to one of its instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger.errors import Unreachable
+from ledger.ports import Runner
+
+
+class OneInstance:
+    """Implements `ports.Runner`: each call is passed on if `runner` still is that instance. Raises: Unreachable if not."""
+
+    def __init__(self, runner: Runner, instance: str) -> None:
+        self._runner, self._instance = runner, instance
+
+    def __getattr__(self, name: str) -> Any:
+        require_instance(self._runner.instance(), self._instance)
+        return getattr(self._runner, name)
+
+
+def require_instance(own: str, expected: str) -> None:
+    """Raises: Unreachable if a call was for another instance than the one that received it: that one did not answer."""
+    if own != expected:
+        raise Unreachable(
+            f"the call was for {expected}, and {own or 'a runner without instances'} received it",
+            hint="The agent was replaced by that of another folder. Nothing was done; the call is made again by itself.",
+        )
