@@ -107,8 +107,8 @@ def after_failure(
     failures, times, recorded_at: what its record says: failures in a row before it, when the recent ones were, and when
     it was recorded itself. ran_for_s: what its end says, 0 = nobody knows.
 
-    FIXED_DELAY: always delay_s. EXPONENTIAL_DELAY: delay_s * multiplier^(failures-1), at most delay_max_s, give or take
-    jitter; an attempt that ran for reset_after_s begins the row anew. NONE: the first failure exhausts. FAILURE_RATE:
+    FIXED_DELAY: always delay_s. EXPONENTIAL_DELAY: delay_s * multiplier^(failures-1), give or take jitter, at most
+    delay_max_s; an attempt that ran for reset_after_s begins the row anew. NONE: the first failure exhausts. FAILURE_RATE:
     always delay_s; more than failures_per_interval failures within failure_rate_interval_s exhaust.
     Total for a policy that has no `problem`, whatever the counters.
     """
@@ -122,7 +122,8 @@ def after_failure(
         return Verdict(failures, _exceeded(policy, times, failed_at, recorded_at), policy.delay_s, failed_at)
     failures = 1 if ran_for_s >= policy.reset_after_s else failures
     delay_s = _backoff(policy, failures) * (1 + policy.jitter * (2 * _fraction(job_id, next_attempt) - 1))
-    return Verdict(failures, 0 < policy.attempts_max < failures, round(delay_s, 3))
+    # The cap comes last, behind the jitter, as in Flink's ExponentialDelayRestartBackoffTimeStrategy.
+    return Verdict(failures, 0 < policy.attempts_max < failures, min(round(delay_s, 3), policy.delay_max_s))
 
 
 def used_up(policy: RestartPolicy, failures: int) -> str:

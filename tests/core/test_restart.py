@@ -82,10 +82,16 @@ def test_jitter_is_the_same_for_every_leader_and_different_for_every_start():
     assert delays == {(job, n): after_failure(policy, 0, 0.0, job, n).delay_s for job, n in delays}
 
 
-def test_jitter_leads_beyond_the_cap_by_its_share_at_most():
-    policy = with_(EXPONENTIAL, jitter=1.0)
+@pytest.mark.parametrize("jitter", [0.1, 1.0])
+def test_jitter_never_exceeds_the_longest_delay(jitter):
+    policy = with_(EXPONENTIAL, jitter=jitter)
     delays = [after_failure(policy, 50, 0.0, "job-1", n).delay_s for n in range(2, 200)]
-    assert 0 <= min(delays) < 60 < max(delays) <= 120
+    assert 0 <= min(delays) < 60 == max(delays)
+
+
+def test_rounding_never_exceeds_the_longest_delay():
+    policy = with_(EXPONENTIAL, delay_max_s=0.0016)
+    assert after_failure(policy, 50, 0.0, "job-1", 2).delay_s == 0.0016
 
 
 @pytest.mark.parametrize("policy", [NONE, FIXED, EXPONENTIAL, RATE, RestartPolicy()])

@@ -55,7 +55,7 @@ class World(NamedTuple):
         return JobSubmitted(
             "etl", digest[0], "subprocess", GraphRef("file:///g", "0" * 64, 1),
             RestartPolicy(
-                self.policy, attempts_max=1, reset_after_s=50.0, on_exhausted=self.on_exhausted,
+                self.policy, attempts_max=1, delay_max_s=1.5, reset_after_s=50.0, on_exhausted=self.on_exhausted,
                 failures_per_interval=1, failure_rate_interval_s=135.0,
             ),
             restore_from=OUTSIDE if self.from_outside else None,

@@ -64,7 +64,7 @@ def the_fold_says_what_the_plain_rules_say(history: History) -> None:
     """The dumb oracle, on whatever lies in the log."""
     for operation, log in play(history):
         facts = {held.register: held.fact for held in log.registers().values()}
-        want, entry = oracle.opinion(facts, KEEP), histories.fold(log.registers())
+        want, entry = oracle.opinion(facts, KEEP, JOB), histories.fold(log.registers())
         if want is None or entry is None:
             assert want is None and entry is None, f"after {operation}: {entry}, but {want}"
             continue
@@ -72,7 +72,7 @@ def the_fold_says_what_the_plain_rules_say(history: History) -> None:
             str(entry.state), entry.attempt, entry.next_attempt, entry.outcome, entry.outcome_writer, entry.failures,
             entry.failure_times, entry.failed_at, entry.intent and (entry.intent.rev, entry.intent.id),
             tuple(p.order for p in entry.restore_points),
-            entry.base and entry.base.order, entry.known, entry.retiring,
+            entry.base and entry.base.order, entry.known, entry.retiring, entry.restart_delay_s,
         )  # fmt: skip
         if entry.retiring:
             got = oracle.Opinion(got.state, retiring=True)

@@ -219,6 +219,23 @@ def a_retry_forgives_the_counter_and_not_the_times(m: MonkeyPatch) -> None:
     m.setattr(core, "fold_job", fold_job)
 
 
+@mutant("oracle")
+def jitter_leads_beyond_the_longest_delay(m: MonkeyPatch) -> None:
+    """The cap comes before the jitter."""
+    plain = restart.after_failure
+
+    def after_failure(policy: Any, *rest: Any) -> Any:
+        verdict = plain(replace(policy, delay_max_s=1e9), *rest)
+        if policy.kind is not restart.RestartKind.EXPONENTIAL_DELAY:
+            return verdict
+        grown = restart._backoff(policy, verdict.failures) / restart._backoff(
+            replace(policy, delay_max_s=1e9), verdict.failures
+        )
+        return verdict._replace(delay_s=round(verdict.delay_s * grown, 3))
+
+    m.setattr(restart, "after_failure", after_failure)
+
+
 def _exceeded(m: MonkeyPatch, other: Callable[..., bool]) -> None:
     plain = restart._exceeded
     m.setattr(restart, "_exceeded", lambda policy, *rest: other(lambda *r: plain(policy, *r), policy, *rest))

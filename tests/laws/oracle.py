@@ -7,6 +7,7 @@ It is slow and knows nothing of unreadable values, UNKNOWN symbols or odd number
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ledger.core.facts import OnExhausted, RestartKind, RestorePoint
@@ -32,9 +33,10 @@ class Opinion(NamedTuple):
     base: tuple[int, int] | None = None
     known: bool = False
     retiring: bool = False
+    delay_s: float = 0.0
 
 
-def opinion(facts: Mapping[Register, Any], keep: int) -> Opinion | None:
+def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | None:
     results = {r.state for r in facts if isinstance(r, Result)}
     for state in ("FINISHED", "CANCELED", "FAILED"):
         if state in results:
@@ -56,11 +58,12 @@ def opinion(facts: Mapping[Register, Any], keep: int) -> Opinion | None:
     signs = [r for r in facts if isinstance(r, Running | Ended | Checkpoint) and r.n == top]
     failures = 0 if record is None or retry else record.failures
     times = () if record is None or retry else record.failure_times
-    used_up, failed_at = False, None
+    used_up, failed_at, delay_s = False, None, 0.0
     if outcome in ("failed", "lost") and not retry:
         failures, used_up = _one_more(spec.restart_policy, failures, facts[end].ran_for_s)
         if spec.restart_policy.kind is RestartKind.FAILURE_RATE:
             used_up, failed_at = _too_often(spec.restart_policy, times, record and record.recorded_at, facts[end].ran_for_s)
+        delay_s = _delay_s(spec.restart_policy, failures, f"{job_id}/{top + 1}")
 
     def say(state: str, next_attempt: int = 0) -> Opinion:
         terminal = state in ("FINISHED", "CANCELED", "FAILED")
@@ -68,6 +71,7 @@ def opinion(facts: Mapping[Register, Any], keep: int) -> Opinion | None:
             state, top, next_attempt, outcome, end.writer if end else "", 0 if terminal else failures,
             () if terminal else times, None if terminal else failed_at, winner,
             tuple(offer[:keep]), record and record.base and record.base.order, bool(signs),
+            delay_s=0.0 if terminal else delay_s,
         )  # fmt: skip
 
     ever = {r.outcome for r in facts if isinstance(r, Ended)}
@@ -106,6 +110,16 @@ def _one_more(policy: Any, failures: int, ran_for_s: float) -> tuple[int, bool]:
     if policy.kind is RestartKind.EXPONENTIAL_DELAY and ran_for_s >= policy.reset_after_s:
         failures = 0
     return failures + 1, 0 < policy.attempts_max < failures + 1
+
+
+def _delay_s(policy: Any, failures: int, start: str) -> float:
+    if policy.kind is RestartKind.NONE:
+        return 0.0
+    if policy.kind is not RestartKind.EXPONENTIAL_DELAY:
+        return policy.delay_s
+    grown = min(policy.delay_s * policy.multiplier ** (failures - 1), policy.delay_max_s)
+    chance = int(sha256(start.encode()).hexdigest()[:12], 16) / 2**48  # the same for every leader
+    return min(round(grown + grown * policy.jitter * (2 * chance - 1), 3), policy.delay_max_s)
 
 
 def _too_often(policy: Any, times: Any, recorded_at: float | None, ran_for_s: float) -> tuple[bool, float | None]:
