@@ -31,6 +31,7 @@ from ledger.disposing import savepoints as saved
 from ledger.errors import Fenced
 from ledger.ports import Event, EventLog, Leadership, MemoryRecord, Writer
 from ledger.roles.flow_steps import FlowSteps
+from ledger.roles.own_claims import OwnClaims
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler
 from ledger.roles.term import Term
@@ -274,12 +275,30 @@ def overwritten_not_republished(p: Patches) -> None:
     """A leader lets stand what somebody wrote over its own records."""
     plain = Term.tail
 
-    def tail(self: Term, record: Any) -> None:
+    def tail(self: Term, record: Any) -> list[Any]:
         plain(self, record)
         self._overwritten.clear()
+        return []
 
     p.set(Term, "tail", tail)
-    p.set(Published, "last_is_effective", lambda self, partition, key: True)
+    p.set(Published, "not_lasting", lambda self, partition: [])
+
+
+@mutant
+def repeated_claims_not_repaired(p: Patches) -> None:
+    """A leader looks only at what readers drop now, and not at what they will drop once the cleaner has left of a claim its
+    last copy alone."""
+
+    def not_lasting(self: Published, partition: int) -> list[bytes]:
+        return [key for key in self.raw.get(partition, {}) if not self.last_is_effective(partition, key)]
+
+    p.set(Published, "not_lasting", not_lasting)
+
+
+@mutant
+def removed_claims_not_claimed_again(p: Patches) -> None:
+    """A leader lets its own claim be tombstoned."""
+    p.set(OwnClaims, "note", lambda self, record: None)
 
 
 @mutant

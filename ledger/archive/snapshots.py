@@ -79,10 +79,13 @@ def _job_of(key: bytes | None) -> bytes:
 
 def thin_recovery(records: Iterable[Record], decode: Decode) -> list[Record]:
     """Of each key the last record and the last that had an effect, which may be an older one: a stale leader's record hides
-    what counts. And every claim. One that can't be read has an effect as well: the job's entry before it counts no more."""
+    what counts. Of each claim the first and the last record: a copy of a claim that somebody appended later must not take the
+    first one's place, before the records of that epoch. One that can't be read has an effect as well: the job's entry
+    before it counts no more."""
     view = Published(decode)
     last: dict[bytes, Record] = {}
     effective: dict[bytes, Record] = {}
+    claims: dict[bytes, Record] = {}
     for record in records:
         undecodable = view.dropped["undecodable"]
         view.apply(record)
@@ -90,12 +93,14 @@ def thin_recovery(records: Iterable[Record], decode: Decode) -> list[Record]:
         if key is None:
             continue
         last[key] = record
+        if parse_claim(key) is not None and record.value() is not None:
+            claims.setdefault(key, record)
         unread = view.dropped["undecodable"] > undecodable and key != _PROGRESS
         if parse_claim(key) is None and (unread or view.last_is_effective(record.partition(), key)):
             effective[key] = record
             if record.value() is None:
                 del last[key], effective[key]
-    kept = {record.offset(): record for record in (*last.values(), *effective.values())}
+    kept = {record.offset(): record for record in (*claims.values(), *last.values(), *effective.values())}
     return [kept[offset] for offset in sorted(kept)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from operator import methodcaller
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -109,6 +110,25 @@ class Published:
         """Whether the last raw record of an entry or progress key is one that readers took. Where it is not, it hides
         from the cleaner what they took (or could not be read): the leader must write the key again."""
         return (partition, key) not in self._without_effect
+
+    def not_lasting(self, partition: int) -> list[bytes]:
+        """Keys of a partition whose last raw record is not what every reader holds, whatever the cleaner removes. The leader
+        must write them again.
+
+        `last_is_effective` is false for it. Or the claim of its epoch lies in the log once more, behind it, or is tombstoned:
+        the cleaner keeps the last copy alone, and then readers meet the record before its epoch is claimed, and drop it.
+        """
+        raw = self.raw.get(partition, {})
+        claimed_at: dict[int, int] = {}
+        for key, last in raw.items():
+            claim = parse_claim(key)
+            if claim is not None and claim[0] == ROLE and last.value is not None:
+                claimed_at[claim[1]] = last.offset
+        return [
+            key for key, last in raw.items()
+            if parse_claim(key) is None
+            and (claimed_at.get(last.epoch, inf) > last.offset or not self.last_is_effective(partition, key))
+        ]  # fmt: skip
 
     def as_of(self, job_id: str, partition: int) -> int:
         """Everything below this offset of the job's partition of ledger.events is reflected in what is published of the

@@ -16,7 +16,7 @@ import structlog
 
 from ledger import failpoints
 from ledger.core.published import Published, headers_of
-from ledger.core.registers import Spec, parse_key
+from ledger.core.registers import Spec, parse_claim, parse_key
 from ledger.core.table import Foreign, RegisterTable
 from ledger.errors import Fenced, TemporaryError, Unreachable
 from ledger.ports import Marks, Record
@@ -123,7 +123,7 @@ class Projector:
         for record in published:
             self.published.apply(record)
         if self._term is not None:  # not before all are applied: it may raise, and what was polled does not come again
-            self._dirty.update(found for record in published if (found := self._term.tail(record)) is not None)
+            self._dirty.update(found for record in published for found in self._term.tail(record))
 
     def _note_submissions(self, term: Term, events: Sequence[Record]) -> None:
         for record in events:
@@ -187,11 +187,12 @@ class Projector:
         log.info("leads", epoch=epoch, jobs=len(self._table))
 
     def _highest_epoch(self) -> int:
-        """In the log, also of records that readers drop: the log decides, not the election. But not one that nobody claimed
-        and no leader can have come to: with a single stray header there would be no epoch left for anybody."""
-        in_records = (
-            raw.epoch for keys in self.published.raw.values() for raw in keys.values() if raw.epoch <= STRAY_EPOCH_MAX
-        )
+        """In the log, also of records that readers drop, and of claims that somebody tombstoned: the log decides, not the
+        election. But not one that nobody claimed and no leader can have come to: with a single stray header there would be
+        no epoch left for anybody."""
+        last = [(key, raw.epoch) for keys in self.published.raw.values() for key, raw in keys.items()]
+        removed = (claim[1] for key, _ in last if (claim := parse_claim(key)) is not None and claim[0] == ROLE)
+        in_records = (epoch for epoch in (*removed, *(epoch for _, epoch in last)) if epoch <= STRAY_EPOCH_MAX)
         return max([0, *self.published.claimed.values(), *in_records])
 
     def _stand_back(self, error: Exception) -> None:

@@ -31,6 +31,7 @@ from ledger.roles.events import EventFactory, epoch_after, noops
 from ledger.roles.flow_steps import Memory, Surroundings
 from ledger.roles.flows import Flows
 from ledger.roles.instances import NO_CLAIM, Instances
+from ledger.roles.own_claims import OwnClaims
 from ledger.roles.parts import Parts
 from ledger.roles.standstill import Standstill
 from ledger.roles.strays import Strays
@@ -106,7 +107,7 @@ class Reconciler:
         self.candidacy.must_hold("fencing its predecessor; nothing was written")
         self._writer.commit(noops({self._topic: self._partitions}))
         reader = self._reader = self._parts.log.reader([self._topic])
-        self._highest, self._predecessor = 0, NO_CLAIM
+        self._highest, self._predecessor, self._own_claims = 0, NO_CLAIM, OwnClaims()
         read = partial(self._read_claims, self._settings.tick_s)
         read_up_to(reader.high_watermarks(), reader, read, self.candidacy, self._clock)
         epoch = epoch_after(self._highest, self._topic)
@@ -122,6 +123,7 @@ class Reconciler:
             self._topic, self._parts.writer_name, self.candidacy.reason(), self._instances.reached
         )
         self._barrier = dict(enumerate(self._commit(claims)))
+        self._own_claims = OwnClaims(claims)
         self._flows_of = Flows(
             Surroundings(
                 self._topic, self._partitions, factory, self._clock, self._end_of_log, self._still_planned
@@ -144,7 +146,10 @@ class Reconciler:
         assert self._reader is not None
         for record in self._reader.poll(self._settings.records_max, timeout_s):
             claim = parse_claim(record.key())
-            if claim is not None and claim[0] == ROLE and claim[1] > self._highest:
+            if claim is None or claim[0] != ROLE:
+                continue
+            self._own_claims.note(record)
+            if claim[1] > self._highest:
                 self._highest, self._predecessor = claim[1], self._claimed(record.value())
 
     def _claimed(self, value: bytes | None) -> LeaderClaimed:
@@ -187,6 +192,9 @@ class Reconciler:
         self._standstill.check()
         if self._highest > self.epoch:
             raise Fenced(f"epoch {self.epoch} was replaced by {self._highest}")
+        if again := self._own_claims.take():
+            log.error("claim_removed", epoch=self.epoch, partitions=[claim.partition for claim in again])
+            self._commit(again)
         results = self._executor.results()
         for task, outcome in results:
             self._under_way.resume(task, outcome)

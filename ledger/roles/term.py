@@ -11,7 +11,7 @@ import structlog
 from ledger.core.facts import Progress
 from ledger.core.fold import fold_job, prunable
 from ledger.core.job import Job
-from ledger.core.published import Published
+from ledger.core.published import ROLE, Published
 from ledger.core.recovery import JobState, RecoveryEntry, same_meaning
 from ledger.core.registers import NOOP_KEY, PROGRESS_KEY, Spec, is_job_id, key_of, parse_claim, partition_of
 from ledger.core.table import Foreign, Held, RegisterTable
@@ -20,6 +20,7 @@ from ledger.ports import Codec, Event, Leadership, Marks, Reader, Record, Writer
 from ledger.roles.admission import Admission
 from ledger.roles.due import DueTimes
 from ledger.roles.events import EventFactory
+from ledger.roles.own_claims import OwnClaims
 from ledger.roles.parts import Parts, ProjectorSettings, Told
 from ledger.roles.rejecting import RejectEvents
 from ledger.roles.savepoint_times import SavepointTimes
@@ -32,7 +33,7 @@ class Term:
     """What a leader knows and does. Made after the log was read to its true end.
 
     current: the last entry written or taken over, by job. written: (partition, key) -> offset of our last record on
-    ledger.recovery. overwritten: keys whose last raw record is not the one that readers see.
+    ledger.recovery. overwritten: keys whose last raw record is not what every reader sees, now and after the cleaner.
     """
 
     def __init__(
@@ -60,11 +61,9 @@ class Term:
         self._untold: list[RecoveryEntry] = []
         self._next_progress = self._next_housekeeping = parts.clock.monotonic()
         self._current: dict[str, RecoveryEntry] = dict(published.entries)
+        self._own_claims = OwnClaims()
         self._overwritten = {
-            (partition, key)
-            for partition, keys in published.raw.items()
-            for key in keys
-            if not published.last_is_effective(partition, key)
+            (partition, key) for partition in published.raw for key in published.not_lasting(partition)
         }
 
     # -- taking over ---------------------------------------------------------------------------------------------------
@@ -72,6 +71,7 @@ class Term:
     def claim(self, foreign: Sequence[Foreign], reason: str) -> Marks:
         """Claims the epoch on every partition and publishes all differences in one transaction. Where the claims lie."""
         claims = self._factory.claims(self._topics.recovery, self._parts.writer_name, reason)
+        self._own_claims = OwnClaims(claims)
         self._commit(claims + self._plan(self._everything(), foreign) + self._progress())
         for entry in self._current.values():  # whether our predecessor came to tell is not known
             self._told(entry)
@@ -94,30 +94,52 @@ class Term:
     def submitted_at(self, job_id: str, digest: str, time_s: float) -> None:
         self._admission.submitted_at(job_id, digest, time_s)
 
-    def tail(self, record: Record) -> tuple[str, int] | None:
-        """Looks at a record of ledger.recovery; the job (and partition) that somebody else wrote over, if so.
+    def tail(self, record: Record) -> list[tuple[str, int]]:
+        """Looks at a record of ledger.recovery; the jobs (with partitions) whose entries must be written again by it.
 
         What readers drop still supersedes the good record when the cleaner comes by, so it is written again at once.
         Raises: Fenced if a higher epoch is claimed.
         """
         key, partition = record.key(), record.partition()
-        if key in (None, NOOP_KEY.encode()) or record.offset() <= self._written.get((partition, key), -1):
-            return None
-        if parse_claim(key) is not None:
-            if (claimed := self._published.claimed.get(partition, 0)) > self.epoch:
-                raise Fenced(
-                    f"epoch {self.epoch} was replaced by {claimed} at {record.topic()}[{partition}]@{record.offset()}"
-                )
-            return None
+        if key is None or key == NOOP_KEY.encode():
+            return []
+        is_ours = record.offset() <= self._written.get((partition, key), -1)
+        if (claim := parse_claim(key)) is not None:
+            return self._tail_claim(record, *claim, is_ours)
+        if is_ours:
+            return []
         log.error("overwritten_by_another", record=key.decode("utf-8", "replace"), offset=record.offset())
+        return self._write_again(partition, key)
+
+    def _tail_claim(self, record: Record, role: str, epoch: int, is_ours: bool) -> list[tuple[str, int]]:
+        """A claim that is not our first one: whoever put it there, what rests on the earlier copy is written again."""
+        partition, claimed = record.partition(), self._published.claimed.get(record.partition(), 0)
+        if claimed > self.epoch:
+            raise Fenced(
+                f"epoch {self.epoch} was replaced by {claimed} at {record.topic()}[{partition}]@{record.offset()}"
+            )
+        if role != ROLE or (is_ours and partition not in self._own_claims.again):
+            return []
+        if not is_ours:
+            removed = record.value() is None
+            log.error("claim_repeated", epoch=epoch, partition=partition, offset=record.offset(), removed=removed)
+            self._own_claims.note(record)
+        out = []
+        for key in self._published.not_lasting(partition):
+            if self._written.get((partition, key), -1) < record.offset():  # else it is on its way to us already
+                out += self._write_again(partition, key)
+        return out
+
+    def _write_again(self, partition: int, key: bytes) -> list[tuple[str, int]]:
+        """Notes that the last record of a key won't do; the job (and partition) whose entry lies there, if it is one's."""
         if key == PROGRESS_KEY.encode():
             self._progressed.pop(partition, None)
-            return None
+            return []
         self._overwritten.add((partition, key))
         job_id = key.decode("ascii", "replace")
         # What is no entry's key, or lies where that entry can't, hides none of ours. To write there would be to tombstone
         # a job that lives elsewhere, for readers know jobs by their ids.
-        return (job_id, partition) if self._is_home(job_id, partition) else None
+        return [(job_id, partition)] if self._is_home(job_id, partition) else []
 
     def publish(self, dirty: dict[str, int], foreign: Sequence[Foreign]) -> int:
         """Writes what the dirty jobs, the foreign records and the clock ask for. The number of events written."""
@@ -125,7 +147,7 @@ class Term:
         for job_id in (*self._due.passed(now), *self._stalls.passed(now), *self._savepoints.passed(now)):
             if (entry := self._current.get(job_id)) is not None:
                 dirty.setdefault(job_id, entry.partition)
-        events = self._plan(dirty, foreign)
+        events = self._own_claims.take() + self._plan(dirty, foreign)
         if now >= self._next_housekeeping:
             self._next_housekeeping = now + self._settings.housekeeping_interval_s
             events += self._admission.collect(self._table, self._factory)

@@ -55,6 +55,23 @@ def test_what_cannot_be_read_hides_the_entry_before_it_whatever_a_stale_leader_w
     assert same_entries(kept, topic.records, topic.decode)
 
 
+@pytest.mark.parametrize("again", [1, 2])
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_claim_that_was_written_twice_or_tombstoned_stands_where_it_stood_first(
+    topic: Topic, again: int, removed: bool
+) -> None:
+    topic.claim(1)
+    topic.entry("a", 1, attempt=1)
+    topic.claim(2)
+    topic.entry("b", 2, attempt=1)
+    topic.append("c", None, 2)
+    topic.append(f"~claim/projector/{again}", None, None) if removed else topic.claim(again)
+    topic.entry("c", 2, attempt=1)
+    kept = thin_recovery(topic.records, topic.decode)
+    assert same_entries(kept, topic.records, topic.decode)
+    assert same_entries(thin_recovery(kept, topic.decode), topic.records, topic.decode)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_writes_what_when_it_is_the_same_and_so_is_what_follows(topic: Topic, seed: int) -> None:
     """Also after more records: a snapshot is a beginning."""
@@ -63,6 +80,9 @@ def test_whoever_writes_what_when_it_is_the_same_and_so_is_what_follows(topic: T
         if drawn.random() < 0.1:
             claimed += 1
             topic.claim(claimed)
+            continue
+        if claimed and drawn.random() < 0.05:
+            topic.claim(drawn.randint(1, claimed))  # once more
             continue
         job, epoch = f"job-{drawn.randrange(4)}", max(0, claimed - drawn.choice([0, 0, 0, 1, 2]))
         if drawn.random() < 0.2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from ledger.adapters.memory.log import NoAnswer
 from ledger.core.facts import IntentKind
@@ -13,7 +14,7 @@ from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import claim_of
 from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
-from tests.simulation.world import EVENTS, PARTITIONS, RECOVERY, Instance, World
+from tests.simulation.world import DELETE_RETENTION_S, EVENTS, PARTITIONS, RECOVERY, Instance, World
 
 Schedule = Callable[["Director"], None]
 SCHEDULES: dict[str, Schedule] = {}
@@ -191,6 +192,37 @@ def two_terms_pass_while_a_leader_sleeps(d: Director) -> None:
     d.until(lambda: first.part.epoch > 1, first)
     d.held += [second, third]
     d.settle()
+
+
+def _claims_again(d: Director, tombstone: bool) -> None:
+    """After two terms each projector's claim lies in the log once more, or is tombstoned; then the cleaner comes by."""
+    first = d.lead("projector")
+    d.submit("old")
+    d.until(lambda: d.state("old") == "CREATED", first)
+    d.world.crash(first)
+    d.lead("projector")
+    d.submit("new")
+    d.until(lambda: d.state("new") == "CREATED")
+    d.world.copy()
+    for record in [r for r in d.world.evidence.copies[RECOVERY] if (claim_of(r) or ("", 0))[0] == "projector"]:
+        event = Event(*record[:2], *record[3:6])
+        d.world.log.append([replace(event, value=None, headers=()) if tombstone else event])
+    d.settle()
+    for _ in range(2):
+        d.world.compact(RECOVERY)
+        d.world.clock.advance(2 * DELETE_RETENTION_S)
+    d.settle()
+    d.findings += [f for f in d.world.judge_quiet() if "I7" in f]
+
+
+@schedule
+def claims_come_again_and_the_cleaner_comes_by(d: Director) -> None:
+    _claims_again(d, tombstone=False)
+
+
+@schedule
+def claims_are_tombstoned_and_the_cleaner_comes_by(d: Director) -> None:
+    _claims_again(d, tombstone=True)
 
 
 # -- reconcilers -------------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ CAUGHT = {
     "no-fence": ("a_candidate_sleeps_before_its_claim", "I6a"),
     "producer-kept": ("an_end_of_a_transaction_comes_late", "I5"),
     "overwritten-not-republished": ("a_stale_entry_lands_and_the_cleaner_comes_by", "I7"),
+    "repeated-claims-not-repaired": ("claims_come_again_and_the_cleaner_comes_by", "I7"),
+    "removed-claims-not-claimed-again": ("claims_are_tombstoned_and_the_cleaner_comes_by", "I7"),
     "fenced-in-the-middle-of-a-batch": ("two_terms_pass_while_a_leader_sleeps", "I6a"),
     "gc-reads-before-it-lists": ("a_collector_sleeps_before_it_lists", "G2"),
     "gc-without-grace": ("a_collector_meets_a_graph_before_its_spec", "G2"),

@@ -17,7 +17,7 @@ from ledger.outside import NO_GRAPH
 from ledger.ports import Event
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
-from tests.simulation.copies import epoch_of
+from tests.simulation.copies import claim_of, epoch_of
 from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
 from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, World
 
@@ -67,6 +67,8 @@ class Walk:
         self.sweeping = Sweeping(self.world, self.sent.append)
         self.gc = random.Random(f"{seed} garbage")  # chance of its own, so that the rest of the walk is as without it
         self.sweeps = self.gc.random() < 0.5
+        self.claims = random.Random(f"{seed} claims")
+        self.claim_rate = self.claims.choice([0.0, 0.0, 0.01])
         self.world.at_commit = self._at_commit
         self.world.runner.obedient = self.rng.random() < 0.7
         for role in ROLES:
@@ -102,6 +104,8 @@ class Walk:
         self._return()
         if self.sweeps and self.gc.random() < 0.2:
             self._sweep()
+        if self.claims.random() < self.claim_rate:
+            self._claim_again()
         if rng.random() < self.fault_rate and any(self.weights.values()):
             name = rng.choices([*FAULTS], [*self.weights.values()])[0]
             self._count(name)
@@ -120,6 +124,15 @@ class Walk:
             self._client()
         else:
             self.findings += world.faithful()
+
+    def _claim_again(self) -> None:
+        """Somebody appends a claim once more, of whatever term."""
+        self.world.copy()
+        copies = self.world.evidence.copies[self.claims.choice([RECOVERY, RECOVERY, EVENTS])]
+        if claims := [record for record in copies if claim_of(record) is not None]:
+            self._count("claim again")
+            record = self.claims.choice(claims)
+            self.world.log.append([Event(*record[:2], *record[3:6])])
 
     def _count(self, name: str) -> None:
         self.happened[name] = self.happened.get(name, 0) + 1
