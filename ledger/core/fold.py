@@ -126,8 +126,8 @@ def offered(job: Job) -> Iterator[RestorePoint]:
     """Restore points for the next start, best first.
 
     Begins with the checkpoints of the highest attempt that has a record or a checkpoint, else with the base of its
-    record, and goes down from base to base; the oldest end is the spec's restore_from. A retry that still counts may
-    name another place to begin. What is given up is not among them.
+    record, and goes down from base to base, past one that is gone to the newest checkpoint below; the oldest end is the
+    spec's restore_from. A retry that still counts may name another place to begin. What is given up is not among them.
     """
     return (point for point in _way(job) if job.disposal(*point.order) is None)
 
@@ -183,7 +183,7 @@ def _offer(job: Job, chosen: str) -> Iterator[RestorePoint]:
         elif highest == job.checkpointed:
             yield from _downwards(job, _newest_of(highest))
         elif record is not None and record.base is not None:
-            yield from _downwards(job, record.base)
+            yield from _downwards(job, record.base, highest)
     elif chosen != "scratch":
         place = parse_register(f"checkpoint/{chosen}")
         point = job.restore_point(place) if isinstance(place, Checkpoint) else None
@@ -191,10 +191,12 @@ def _offer(job: Job, chosen: str) -> Iterator[RestorePoint]:
             yield from _downwards(job, point)
 
 
-def _downwards(job: Job, place: RestorePoint) -> Iterator[RestorePoint]:
+def _downwards(job: Job, place: RestorePoint, began: int = 0) -> Iterator[RestorePoint]:
     """From a restore point to those before it: the older ones of its attempt, then from that attempt's base on.
 
-    A base that does not lead to a lower attempt is nobody's word: there the way ends.
+    began: the attempt that began at `place`, 0 = none did. Where nothing is left there (a start that was recorded from an old
+    entry names a place that is pruned by then), the way goes on at the newest checkpoint of the attempts below `began`: the
+    newest that there are are never pruned. A base that does not lead to a lower attempt is nobody's word: there the way ends.
     """
     while place.attempt > 0:
         newest: CheckpointCompleted | SavepointDisposed | None = None
@@ -207,9 +209,15 @@ def _downwards(job: Job, place: RestorePoint) -> Iterator[RestorePoint]:
                 yield RestorePoint(place.attempt, id_, fact.location, fact.size, fact.digest, fact.kind)
             elif gone is not None:
                 yield RestorePoint(place.attempt, id_, gone.location, kind=CheckpointKind.SAVEPOINT)
-        if newest is None or newest.base is None or newest.base.attempt >= place.attempt:
+        if newest is None:
+            below = job.checkpointed_below(began) if 0 < place.attempt < began and place.id >= 0 else 0
+            if not below:
+                return
+            place, began = _newest_of(below), below
+        elif newest.base is None or newest.base.attempt >= place.attempt:
             return
-        place = newest.base
+        else:
+            place, began = newest.base, place.attempt
     if place.attempt == 0:
         yield from _outside(job, place)
 

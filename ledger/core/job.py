@@ -25,6 +25,7 @@ from ledger.core.facts import (
 )  # fmt: skip
 from ledger.core.redaction import is_redacted
 from ledger.core.registers import (
+    NUMBER_MAX,
     OUTCOMES,
     RESULT_STATES,
     Admitted,
@@ -226,8 +227,12 @@ class Job:
     @once
     def checkpointed(self) -> int:
         """The highest attempt that has a readable checkpoint, or one that is given up; 0 = none."""
-        attempts = {*self.checkpoints, *(n for n, _ in self.disposed)}
-        return next((n for n in sorted(attempts, reverse=True) if self._has_checkpoint(n)), 0)
+        return self.checkpointed_below(NUMBER_MAX + 1)
+
+    def checkpointed_below(self, n: int) -> int:
+        """The highest attempt below n that has a readable checkpoint, or one that is given up; 0 = none."""
+        attempts = {k for k in (*self.checkpoints, *(place[0] for place in self.disposed)) if k < n}
+        return next((k for k in sorted(attempts, reverse=True) if self._has_checkpoint(k)), 0)
 
     def _has_checkpoint(self, n: int) -> bool:
         if any(self.fact(c, CheckpointCompleted) is not None for c in reversed(self.checkpoints.get(n, ()))):

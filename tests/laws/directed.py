@@ -73,8 +73,8 @@ def a_savepoint_stays_until_it_is_disposed_of() -> None:
 
 
 @by_hand
-def a_base_that_is_gone_is_no_start_from_scratch() -> None:
-    """V9: attempt 2 was planned from an entry of before the prune."""
+def a_base_that_is_gone_gives_way_to_what_is_left() -> None:
+    """V9: attempt 2 was planned from an entry of before the prune, and by force: attempt 1 lived on."""
     job = Hand()
     job.attempt(1)
     for id_ in range(1, 4):
@@ -82,6 +82,32 @@ def a_base_that_is_gone_is_no_start_from_scratch() -> None:
     job.log.prune()
     job.attempt(2, "1/1")
     job.end(2, "failed")
+    assert job.offers() == ["1/3", "1/2"] and job.entry().state is JobState.RESTARTING
+    job.checkpoint("1/4")
+    job.log.prune()
+    job.log.clean(0)
+    assert job.offers() == ["1/4", "1/3"], "what is offered so is kept as well"
+
+
+@by_hand
+def a_base_that_is_gone_is_no_start_from_scratch() -> None:
+    """Nothing is left of attempt 1."""
+    job = Hand()
+    job.attempt(1)
+    job.attempt(2, "1/1")
+    job.end(2, "failed")
+    assert job.offers() == [] and job.entry().restore_from_named
+
+
+@by_hand
+def a_place_that_an_operator_named_is_not_replaced_by_another() -> None:
+    job = Hand()
+    job.attempt(1)
+    for id_ in range(1, 4):
+        job.checkpoint(f"1/{id_}")
+    job.log.prune()
+    job.end(1, "failed")
+    job.intend(1, "RETRY", 1, from_="1/1")
     assert job.offers() == [] and job.entry().restore_from_named
 
 

@@ -177,15 +177,21 @@ Bases = dict[int, RestorePoint | None]
 
 
 def never_from_zero_silently(history: tuple[Any, Bases, list[Any]]) -> None:
-    """Checkpoints and attempts in any order, each attempt from any lower place, with prunes at any moment: where the
-    facts offer something and the pruned log does not, the log at least says that something was named."""
-    for entry, whole, trace in offers(history):
-        assert whole.restore_points == () or entry.restore_points != () or entry.restore_from_named, trace
+    """Checkpoints and attempts in any order, each attempt from any lower place, with prunes at any moment: where the facts
+    offer something, so does the pruned log. It is another first one only where theirs is no longer in the log, and while
+    any checkpoint is in the log, a start that has something to begin from is offered something."""
+    for entry, whole, registers, trace in offers(history):
+        left = {r for held in registers.values() if isinstance(r := held.register, Checkpoint)}
+        assert entry.restore_points or not whole.restore_points, trace
+        assert entry.restore_points or not (left and entry.restore_from_named), trace
         assert entry.restore_from_named == whole.restore_from_named, trace
+        if entry.restore_points[:1] != whole.restore_points[:1]:
+            first = whole.restore_points[0]
+            assert Checkpoint(first.attempt, first.id) not in left, trace
 
 
 def offers(history: tuple[Any, Bases, list[Any]]):
-    """The entry by the log and by the set of facts, after each operation."""
+    """The entry by the log and by the set of facts, and the registers in the log, after each operation."""
     world, bases, operations = history
     log = Log()
     for register in (Spec(DIGEST), Admitted()):
@@ -203,7 +209,7 @@ def offers(history: tuple[Any, Bases, list[Any]]):
                 log.clean(choice)
         entry, whole = histories.fold(log.registers()), histories.fold(log.facts[JOB])
         assert entry is not None and whole is not None
-        yield entry, whole, f"{operation} in {operations}\nbases {bases}\nlog {entry}\nset {whole}"
+        yield entry, whole, log.registers(), f"{operation} in {operations}\nbases {bases}\nlog {entry}\nset {whole}"
 
 
 def what_is_prunable_never_matters_again(history: tuple[History, list[Register]]) -> None:

@@ -98,9 +98,48 @@ def the_offer_is_every_checkpoint_newest_first(m: MonkeyPatch) -> None:
     m.setattr(core, "_offer", offer)
 
 
-@mutant("a_base_that_is_gone_is_no_start_from_scratch", "zero")
+@mutant("a_base_that_is_gone_is_no_start_from_scratch")
 def nothing_named_is_said_where_nothing_is_offered(m: MonkeyPatch) -> None:
     m.setattr(core, "_restore_from_named", lambda job: next(core.offered(job), None) is not None)
+
+
+@mutant("zero", "oracle", "a_base_that_is_gone_gives_way_to_what_is_left")
+def a_base_that_is_gone_ends_the_way(m: MonkeyPatch) -> None:
+    m.setattr(Job, "checkpointed_below", lambda job, n: 0 if n <= core.NUMBER_MAX else _checkpointed(job))
+
+
+def _checkpointed(job: Job) -> int:
+    return next((n for n in sorted(job.checkpoints, reverse=True) if job._has_checkpoint(n)), 0)
+
+
+@mutant("a_place_that_an_operator_named_is_not_replaced_by_another", "oracle")
+def a_retry_takes_what_is_left(m: MonkeyPatch) -> None:
+    plain = core._offer
+
+    def offer(job: Job, chosen: str) -> Iterator[Any]:
+        points = list(plain(job, chosen))
+        yield from points if points or chosen == "scratch" else _by_lineage(job)
+
+    m.setattr(core, "_offer", offer)
+
+
+@mutant("zero")
+def what_a_lost_base_gives_way_to_is_pruned(m: MonkeyPatch) -> None:
+    """Kept is what lies on the way from a base that is there, and nothing that is merely left."""
+    def kept(job: Job, keep: int) -> set[tuple[int, int]]:
+        ways = [core._offer(job, "latest")]
+        if pending := core._pending_retry(job):
+            ways.append(core._offer(job, pending.from_))
+        record = job.attempt(job.recorded)
+        lost = record is not None and record.base is not None and record.base.attempt > 0 and not any(
+            id_ <= record.base.id for id_ in job.places(record.base.attempt)
+        )
+        if lost and job.recorded > job.checkpointed:
+            return set()
+        return plain(job, keep)
+
+    plain = core._kept_restore_points
+    m.setattr(core, "_kept_restore_points", kept)
 
 
 # -- pruning -----------------------------------------------------------------------------------------------------------

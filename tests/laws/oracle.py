@@ -139,23 +139,27 @@ def _offer(facts: Mapping[Register, Any], spec: Any, chosen: str) -> list[tuple[
         return []
     if chosen != "latest":
         wanted = tuple(map(int, chosen.split("/")))
-        return _down(wanted, checkpoints, spec) if wanted in checkpoints else []
+        return _down(wanted, checkpoints, spec, 0) if wanted in checkpoints else []
     highest = max([r.n for r in facts if isinstance(r, Attempt | Checkpoint)], default=0)
     if highest == 0:
-        return _down((0, 0), checkpoints, spec)
+        return _down((0, 0), checkpoints, spec, 0)
     own = [place for place in checkpoints if place[0] == highest]
     if own:
-        return _down(max(own), checkpoints, spec)
+        return _down(max(own), checkpoints, spec, 0)
     base: RestorePoint | None = _record(facts, highest).base
-    return _down(base.order, checkpoints, spec) if base else []
+    return _down(base.order, checkpoints, spec, highest) if base else []
 
 
-def _down(place: tuple[int, int], checkpoints: Mapping[tuple[int, int], Any], spec: Any) -> list[tuple[int, int]]:
+def _down(
+    place: tuple[int, int], checkpoints: Mapping[tuple[int, int], Any], spec: Any, began: int
+) -> list[tuple[int, int]]:
+    """began: the attempt that was started from there; 0 = none."""
     n, id_ = place
     if n == 0:
         return [(0, 0)] if spec.restore_from else []
     own = sorted((c for c in checkpoints if c[0] == n and c[1] <= id_), reverse=True)
     if not own:
-        return []
+        lower = [c for c in checkpoints if n < began and c[0] < began]
+        return _down(max(lower), checkpoints, spec, 0) if lower else []
     base = checkpoints[own[0]].base
-    return own + (_down(base.order, checkpoints, spec) if base and base.attempt < n else [])
+    return own + (_down(base.order, checkpoints, spec, n) if base and base.attempt < n else [])

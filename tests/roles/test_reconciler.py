@@ -21,7 +21,7 @@ from ledger.core.facts import (
     SavepointAsked,
 )  # fmt: skip
 from ledger.core.recovery import JobState
-from ledger.core.registers import Ask, Ended, Spec
+from ledger.core.registers import Ask, Attempt, Ended, Spec
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import TaskOutcome, TaskStatus
 from ledger.roles.flow_steps import Flow
@@ -68,6 +68,23 @@ def test_a_damaged_checkpoint_is_refused_with_its_reason(cluster: Cluster) -> No
     cluster.runner.kill("job", 1)
     cluster.go()
     assert starts(cluster) == [(1, None), (2, "1/3")]
+
+
+def test_a_start_recorded_from_an_old_entry_is_followed_by_one_from_what_is_left(cluster: Cluster) -> None:
+    """A forced start: the attempt before lives on and makes checkpoints until the recorded one is pruned."""
+    cluster.job("job")
+    cluster.go()
+    for id_ in range(1, 6):
+        cluster.runner.checkpoint("job", 1, id_)
+    cluster.deliver()
+    for _ in range(3):
+        cluster.p.step()
+    assert {"checkpoint/1/1", "checkpoint/1/5"} & cluster.registers("job") == {"checkpoint/1/5"}
+    cluster.record("job", Attempt(2, 1), AttemptStarted(avro.spec_digest(SPEC), RestorePoint(1, 1, "gone")))
+    cluster.record("job", Ended(2, "failed", "agent-1"), AttemptEnded("its restore point is not there"))
+    cluster.runner.kill("job", 1)
+    cluster.go()
+    assert starts(cluster)[1:] == [(3, "1/5")] and cluster.state("job") == "RUNNING"
 
 
 def test_a_savepoint_is_asked_for_once_and_its_ask_goes_when_it_is_there(cluster: Cluster) -> None:
