@@ -37,7 +37,7 @@ CAUGHT = {
 #: Seen by chance, also or only: guard -> a seed where it shows soon, at the time of writing; else the walk searches on.
 BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 41, "read-committed-end": 90, "start-holds-nothing": 5,
              "gc-reads-before-it-lists": 123, "gc-finds-nothing": 24, "savepoints-are-pruned": 34,
-             "given-up-is-never-deleted": 10}  # fmt: skip
+             "given-up-is-never-deleted": 10, "repeated-claims-not-repaired": 26}  # fmt: skip
 ELSEWHERE = {"lease-from-suspension"}  # not on memory adapters: below
 
 
