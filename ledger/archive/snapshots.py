@@ -78,10 +78,10 @@ def _job_of(key: bytes | None) -> bytes:
 
 
 def thin_recovery(records: Iterable[Record], decode: Decode) -> list[Record]:
-    """Of each key the last record and the last that had an effect, which may be an older one: a stale leader's record hides
-    what counts. Of each claim the first and the last record: a copy of a claim that somebody appended later must not take the
-    first one's place, before the records of that epoch. One that can't be read has an effect as well: the job's entry
-    before it counts no more."""
+    """Of each key the last record and the last that had an effect, which may be an older one: a stale leader's record
+    hides what counts. Of each claim the first and the last record: a copy that somebody appended later must not take the
+    place of the first one, which lies before the records of that epoch. One that can't be read has an effect as well: the
+    job's entry before it counts no more."""
     view = Published(decode)
     last: dict[bytes, Record] = {}
     effective: dict[bytes, Record] = {}

@@ -194,9 +194,9 @@ def _offer(job: Job, chosen: str) -> Iterator[RestorePoint]:
 def _downwards(job: Job, place: RestorePoint, began: int = 0) -> Iterator[RestorePoint]:
     """From a restore point to those before it: the older ones of its attempt, then from that attempt's base on.
 
-    began: the attempt that began at `place`, 0 = none did. Where nothing is left there (a start that was recorded from an old
-    entry names a place that is pruned by then), the way goes on at the newest checkpoint of the attempts below `began`: the
-    newest that there are are never pruned. A base that does not lead to a lower attempt is nobody's word: there the way ends.
+    began: the attempt that began at `place`, 0 = none did. Where nothing is left there (a start that was recorded from an
+    old entry names a place that is pruned by then), the way goes on at the newest checkpoint of the attempts below `began`:
+    the newest ones are never pruned. A base that does not lead to a lower attempt is nobody's word: there the way ends.
     """
     while place.attempt > 0:
         newest: CheckpointCompleted | SavepointDisposed | None = None

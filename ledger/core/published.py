@@ -112,11 +112,12 @@ class Published:
         return (partition, key) not in self._without_effect
 
     def not_lasting(self, partition: int) -> list[bytes]:
-        """Keys of a partition whose last raw record is not what every reader holds, whatever the cleaner removes. The leader
-        must write them again.
+        """Keys of a partition whose last raw record is not what every reader holds, whatever the cleaner removes. The
+        leader must write them again.
 
-        `last_is_effective` is false for it. Or the claim of its epoch lies in the log once more, behind it, or is tombstoned:
-        the cleaner keeps the last copy alone, and then readers meet the record before its epoch is claimed, and drop it.
+        `last_is_effective` is false for it. Or the claim of its epoch lies in the log once more, behind it, or is
+        tombstoned: the cleaner keeps the last copy alone, and then readers meet the record before its epoch is claimed, and
+        drop it.
         """
         raw = self.raw.get(partition, {})
         claimed_at: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """The claims of one leader, kept for as long as it leads.
 
-A claim is written once and never removed. Where somebody tombstones it nevertheless, its epoch would look unclaimed once the
-cleaner has been there, so the leader writes the same record again: same key, value and headers.
+A claim is written once and never removed. Where somebody tombstones it nevertheless, its epoch would look unclaimed once
+the cleaner has been there, so the leader writes the same record again: same key, value and headers.
 """
 
 from __future__ import annotations
