@@ -31,7 +31,7 @@ ACTED = [
     Column("SOURCE", "source", wide=True),
     Column("PARTITION", "partition", wide=True),
     Column("OFFSET", "offset", wide=True),
-    Column("WHY", "why", brief),
+    Column("WHY", "why", brief, text=True),
 ]
 CHANGES = [
     ID,

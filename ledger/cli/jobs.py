@@ -34,7 +34,7 @@ Id = Annotated[
     typer.Option("--id", metavar="ID", help="Id of the job; default: a new UUIDv7."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name for people; default: the program's.")]
-Namespace = Annotated[str, typer.Option("--namespace", metavar="NAMESPACE", help="Whose job it is.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Whose job it is.")]
 Unique = Annotated[
     bool, typer.Option("--unique", help="Refuse if a job of this name is not over.", show_default=False)
 ]

@@ -26,7 +26,7 @@ import typer
 
 from ledger import failpoints, loggers
 from ledger.adapters.local.room import without_room
-from ledger.cli.output import Format, Printer
+from ledger.cli.output import Color, Format, Printer
 from ledger.errors import ConfigError, LedgerError, OutcomeUnknown, Unreachable, UsageError
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ Output = Annotated[
     Format,
     typer.Option("--output", "-o", envvar="LEDGER_OUTPUT", show_envvar=False, help="How the answer is printed."),
 ]
+Colour = Annotated[
+    Color,
+    typer.Option("--color", help="Colours: auto is on a terminal, unless NO_COLOR is set.", show_default=False),
+]
 Debug = Annotated[
     bool,
     typer.Option("--debug", envvar="LEDGER_DEBUG", show_envvar=False, help="Show tracebacks and debug lines.",
@@ -72,6 +76,18 @@ Bundle = Annotated[
     Path | None,
     typer.Option("--bundle", metavar="FILE", help="What `audit bundle` made, instead of a ledger that runs.",
                  rich_help_panel=WHICH, show_default=False),
+]  # fmt: skip
+#: Which jobs a verb that takes several is about; `ledger.cli.selection` reads them. The same flags in every verb.
+InNamespace = Annotated[
+    list[str] | None,
+    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Only jobs of this namespace; may be given again."),
+]
+WithLabel = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", "-l", metavar="SELECTOR",
+        help="Only jobs with this label: NAME=VALUE, NAME!=VALUE or NAME, several with commas; may be given again.",
+    ),
 ]  # fmt: skip
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
 
@@ -84,6 +100,7 @@ class World:
     config_file: Path | None = None
     sections: dict[str, Any] = field(default_factory=dict)
     output: Format = Format.table
+    color: Color = Color.auto
     debug: bool = False
     bundle: Path | None = None
 
@@ -96,15 +113,16 @@ class World:
 
     @cached_property
     def printer(self) -> Printer:
-        return Printer(self.output)
+        return Printer(self.output, color=self.color)
 
 
 #: Whether this process is the command and nothing else: set by `main`. A test that runs verbs keeps its own logging.
 ALONE = False
 _SHARED = {
-    "dir_": Dir, "bootstrap": Bootstrap, "config_file": ConfigFile, "client": Client, "output": Output, "debug": Debug,
+    "dir_": Dir, "bootstrap": Bootstrap, "config_file": ConfigFile, "client": Client, "output": Output, "color": Colour,
+    "debug": Debug,
 }  # fmt: skip
-_DEFAULTS = {"output": Format.table, "debug": False}
+_DEFAULTS = {"output": Format.table, "color": Color.auto, "debug": False}
 
 
 def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[..., None]:
@@ -182,7 +200,7 @@ def _world(ctx: typer.Context, given: dict[str, Any]) -> World:
     sections: dict[str, Any] = {"kafka": kafka} if kafka else {}
     if given["debug"]:
         sections["log"] = {"level": "debug"}
-    return World(flag("dir_"), flag("config_file"), sections, given["output"], given["debug"])
+    return World(flag("dir_"), flag("config_file"), sections, given["output"], given["color"], given["debug"])
 
 
 def _pair(text: str) -> tuple[str, str]:

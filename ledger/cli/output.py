@@ -16,6 +16,8 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
+from ledger.cli import tables
+
 Row = Mapping[str, Any]
 PROGRESS_AFTER_S = 1.0
 
@@ -28,15 +30,25 @@ class Format(StrEnum):
     name = "name"
 
 
+class Color(StrEnum):
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table. key: of the row (dotted: in a mapping within). shown: the value as text; default `cell`.
-    wide: only with -o wide."""
+    wide: only with -o wide. id: of a job; on a terminal its unique beginning. text: sentences, which stand below their
+    row where a terminal has no room. style: the colour of a value as it is shown, by name."""
 
     title: str
     key: str
     shown: Callable[[Any], str] | None = None
     wide: bool = False
+    id: bool = False
+    text: bool = False
+    style: Callable[[str], str] | None = None
 
     def of(self, row: Row) -> str:
         value: Any = row
@@ -48,17 +60,24 @@ class Column:
 class Printer:
     """Prints in one format on one stream."""
 
-    def __init__(self, form: Format = Format.table, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        self.form = form
+    def __init__(
+        self, form: Format = Format.table, out: TextIO | None = None, err: TextIO | None = None, color: Color = Color.auto
+    ) -> None:
+        self.form, self._color = form, color
         self._out, self._err = out or sys.stdout, err or sys.stderr
+        self._progress = threading.Lock()  # what is rewritten on stderr, and what else is said there
+        self._rewritten = False
 
     @property
     def for_people(self) -> bool:
         return self.form in (Format.table, Format.wide)
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "") -> None:
+    def rows(
+        self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "", known: Iterable[str] = ()
+    ) -> None:
         """A list. json: one array; jsonl: one object a line, as they come; name: the first column.
-        empty: what is told on stderr, for people, if there is none."""
+        empty: what is told on stderr, for people, if there is none. known: ids of jobs that are not among the rows, which
+        a short id must not mean."""
         if self.form is Format.jsonl:
             for row in rows:
                 self._line(to_json(row))
@@ -70,7 +89,7 @@ class Printer:
         else:
             listed = list(rows)
             if listed:
-                self._table([column for column in columns if self.form is Format.wide or not column.wide], listed)
+                self._table([column for column in columns if self.form is Format.wide or not column.wide], listed, known)
             elif empty:
                 self.note(empty)
 
@@ -106,55 +125,70 @@ class Printer:
 
     def note(self, line: str) -> None:
         """Something beside the answer: on stderr, in any format."""
-        print("\n".join(lines_of(line)), file=self._err, flush=True)
+        with self._progress:
+            self._erase()
+            print("\n".join(lines_of(line)), file=self._err, flush=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Tells on stderr what is waited for once it takes over a second, then each further word, one a second at most:
+        """Tells on stderr what is waited for once it takes over a second, on one line that is rewritten. Where stderr is
+        no terminal nothing is told.
 
         with printer.progress("reading the log") as tell: tell("12000 of 50000 records")
         """
-        said = threading.Event()
+        ended = threading.Event()
         latest = [what]
 
         def speak() -> None:
-            told = ""
-            while not said.wait(PROGRESS_AFTER_S):
-                if latest[0] != told:
-                    told = latest[0]
-                    self.note(f"{told} …")
+            while not ended.wait(PROGRESS_AFTER_S):
+                with self._progress:
+                    self._rewrite(f"{latest[0]} …")  # also one that is as it was: a note may have erased it
 
         def tell(word: str) -> None:
             latest[0] = f"{what}: {word}"
 
+        if not is_terminal(self._err):
+            yield tell
+            return
         thread = threading.Thread(target=speak, daemon=True)
         thread.start()
         try:
             yield tell
         finally:
-            said.set()
+            ended.set()
             thread.join()
+            with self._progress:
+                self._erase()
 
-    def _table(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        if not is_terminal(self._out):
-            self._plain(columns, rows)
-            return
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+    def _rewrite(self, line: str) -> None:
+        shown = tables.cut("".join(lines_of(line)), tables.terminal_width() - 1)
+        print(f"\r{shown}\x1b[K", end="", file=self._err, flush=True)
+        self._rewritten = True
 
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column.title, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(column.of(row)) for column in columns))
-        Console(file=self._out).print(table)
+    def _erase(self) -> None:
+        if self._rewritten:
+            print("\r\x1b[K", end="", file=self._err, flush=True)
+            self._rewritten = False
 
-    def _plain(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        lines = [[column.title for column in columns]] + [[column.of(row) for column in columns] for row in rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-        for line in lines:
-            self._line("  ".join(f"{word:<{width}}" for word, width in zip(line, widths, strict=True)).rstrip())
+    def _table(self, columns: Sequence[Column], rows: Sequence[Row], known: Iterable[str]) -> None:
+        cells = [[column.of(row) for column in columns] for row in rows]
+        terminal = is_terminal(self._out)
+        color = tables.use_color(self._color, terminal)
+        ids = [at for at, column in enumerate(columns) if column.id]
+        styles = [[column.style(text) if column.style else "" for column, text in zip(columns, row, strict=True)]
+                  for row in cells]  # fmt: skip
+        titles = [column.title for column in columns]
+        if terminal and self.form is not Format.wide:
+            for at in ids:
+                short = tables.short_ids([row[at] for row in cells], known)
+                for row in cells:
+                    row[at] = short[row[at]]
+            text = next((at for at, column in enumerate(columns) if column.text), None)
+            width = tables.terminal_width()
+        else:
+            text, width = None, sys.maxsize
+        for line in tables.table(titles, cells, width, styles=styles, whole=ids, text=text, color=color):
+            self._line(line)
 
     def _line(self, text: str) -> None:
         print(text, file=self._out, flush=True)

@@ -30,7 +30,7 @@ PLAN = [
     Column("SLOTS", "slots", wide=True),
     Column("RUNNER", "runner", wide=True),
     ID,
-    Column("WHY", "told"),
+    Column("WHY", "told", text=True),
 ]
 
 

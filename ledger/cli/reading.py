@@ -10,8 +10,9 @@ import typer
 from ledger.cli import comparing, explaining, given, opening, showing, timelines
 from ledger.cli.jobs import Job
 from ledger.cli.opening import AsOf
-from ledger.cli.options import World, bundle_verb, verb
+from ledger.cli.options import InNamespace, WithLabel, World, bundle_verb, verb
 from ledger.cli.output import Column, utc
+from ledger.cli.selection import Selection, selection
 from ledger.errors import NotFound, UsageError
 from ledger.plain import to_plain
 
@@ -26,6 +27,10 @@ State = Annotated[
     typer.Option("--state", metavar="STATE",
                  help="Only jobs in this state, such as quarantined; may be given again."),
 ]  # fmt: skip
+Sort = Annotated[
+    str | None,
+    typer.Option("--sort", metavar="KEY", help="trouble (default for people), name, namespace, state, age or id."),
+]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then print each change as it comes.", show_default=False)]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Then print each record as it comes.", show_default=False)]
 WhatIf = Annotated[
@@ -50,27 +55,34 @@ REJECTS = [
 ]
 @bundle_verb
 def list_(
-    world: World, all_: All = False, watch: Watch = False, state: State = None, as_of: AsOf = None
-) -> None:
+    world: World, all_: All = False, watch: Watch = False, state: State = None, namespace: InNamespace = None,
+    label: WithLabel = None, sort: Sort = None, as_of: AsOf = None,
+) -> None:  # fmt: skip
     """The jobs that the ledger has: those to be brought back, and those suspended, quarantined or just over.
 
-    With -o name their ids. With --state also why, in brief; with -w then what comes into these states or leaves them.
-    With --as-of what the leader had published then; jobledger replay --as-of compares it with what the log said then.
+    What is wrong comes first. With -o name their ids. With --state also why, in brief; with -w then what comes into these
+    states or leaves them. With --as-of what the leader had published then; jobledger replay --as-of compares it with what
+    the log said then.
     """
     from ledger.beside import published_with_stamps
     from ledger.reading import all_registers, results
 
-    states = given.job_states(state or ())
+    states, selected = given.job_states(state or ()), selection(namespace, label)
+    if sort is not None and sort not in showing.SORTS:
+        raise UsageError(f"--sort takes {', '.join(showing.SORTS)}, not {sort}.")
     if watch:
         _not_of_the_past(world, as_of, "--watch")
-        _watch(world, all_, states)
+        _watch(world, all_, states, selected)
         return
     with opening.source(world, as_of=as_of, thin=True) as source:
         view, stamps = published_with_stamps(source)
         retired = results(source, all_registers(source)) if all_ else {}
         now_s = source.clock.time()
-    rows = _rows(view.entries, retired, states, stamps)
-    showing.jobs(world.printer, rows, _none(states), _waits(world, as_of), bool(states), now_s)
+    rows = _rows(view.entries, retired, states, stamps, selected)
+    showing.jobs(
+        world.printer, rows, _none(states, selected), _waits(world, as_of), bool(states), now_s, sort,
+        {*view.entries, *retired},
+    )  # fmt: skip
     _say_unreadable(world, view.unreadable)
 
 
@@ -218,19 +230,20 @@ def _not_of_the_past(world: World, as_of: str | None, flag: str) -> None:
 
 
 def _rows(
-    entries: Mapping[str, Any], retired: Mapping[str, Any], states: frozenset[str], stamps: Stamps
+    entries: Mapping[str, Any], retired: Mapping[str, Any], states: frozenset[str], stamps: Stamps, selected: Selection
 ) -> list[dict[str, Any]]:
-    """Of the jobs in one of these states (none given: of all), those that are retired last."""
+    """Of the selected jobs in one of these states (none given: of all), those that are retired last."""
     rows = [showing.entry_row(entries[job_id], stamps.of(job_id)) for job_id in sorted(entries)]
     rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in entries]
-    return [row for row in rows if not states or row["state"] in states]
+    return [row for row in rows if (not states or row["state"] in states) and selected.holds_row(row)]
 
 
-def _none(states: frozenset[str]) -> str:
-    return f"no jobs in state {' or '.join(sorted(states))}" if states else "no jobs"
+def _none(states: frozenset[str], selected: Selection) -> str:
+    which = f"no jobs in state {' or '.join(sorted(states))}" if states else "no jobs"
+    return f"{which} with this namespace or label" if selected else which
 
 
-def _watch(world: World, all_: bool, states: frozenset[str]) -> None:
+def _watch(world: World, all_: bool, states: frozenset[str], selected: Selection) -> None:
     """The list as it is, then a line for each change; for ever. A job that leaves the states is told once more."""
     from ledger.beside import Stamps
     from ledger.core.published import Published
@@ -244,16 +257,18 @@ def _watch(world: World, all_: bool, states: frozenset[str]) -> None:
                 stamps.take(record, view.apply(record))
         retired = results(source, all_registers(source)) if all_ else {}
     with tail:
-        rows = _rows(view.entries, retired, states, stamps)
+        rows = _rows(view.entries, retired, states, stamps, selected)
         if world.printer.for_people:
-            showing.jobs(world.printer, rows, _none(states), reasons=bool(states))
+            none = _none(states, selected)
+            showing.jobs(world.printer, rows, none, reasons=bool(states), known={*view.entries, *retired})
         else:
             for row in rows:
                 showing.job_change(world.printer, row, {})
         shown: dict[str, dict[str, Any]] = {}
         while True:
             for row in _changes(view, stamps, tail.more(POLL_S), states):
-                showing.job_change(world.printer, row, shown, bool(states))
+                if selected.holds_row(row):
+                    showing.job_change(world.printer, row, shown, bool(states))
 
 
 def _changes(view: Any, stamps: Stamps, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:

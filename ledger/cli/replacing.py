@@ -50,7 +50,9 @@ Id = Annotated[
     typer.Option("--id", metavar="ID", help="Id of the new job; default: a new UUIDv7."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"Name for people. {KEEP}")]
-Namespace = Annotated[str | None, typer.Option("--namespace", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")
+]
 Unique = Annotated[
     bool, typer.Option("--unique", help="Refuse if another job of this name is not over.", show_default=False)
 ]

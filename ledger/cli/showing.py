@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import Column, Format, Printer, age, brief, cell, counted, lines_of, utc
@@ -16,32 +17,48 @@ if TYPE_CHECKING:
     from ledger.core.recovery import RecoveryEntry
     from ledger.reading import HistoryRecord, RetiredJob
 
-ID = Column("ID", "job_id")
+#: States that ask for somebody's attention, and what shows that: the words behind a comma in the table.
+TROUBLES = ("QUARANTINED", "FAILING", "RUNNING,stalled", "CANCELLING,", "RESTARTING")
+#: From when on a job that is still being canceled, or given up, is trouble.
+LONG_S = 60.0
+
+
+def state_style(shown: str) -> str:
+    """The colour of a state as the table shows it."""
+    if shown.startswith(("QUARANTINED", "FAILING", "FAILED")):
+        return "red"
+    if "," in shown or shown == "RESTARTING":
+        return "yellow"
+    return "green" if shown == "RUNNING" else "dim" if shown in ("FINISHED", "CANCELED", "RETIRED") else ""
+
+
+ID = Column("ID", "job_id", id=True)
+NAME, NAMESPACE = Column("NAME", "name"), Column("NAMESPACE", "namespace")
+STATE = Column("STATE", "state", style=state_style)
+ATTEMPT, RESTORE, AGE = Column("ATTEMPT", "attempt"), Column("RESTORE", "restore"), Column("AGE", "age")
+FAILURES, NEXT = Column("FAILURES", "failures", wide=True), Column("NEXT", "next", wide=True)
+LABELS, WAITS = Column("LABELS", "labels", wide=True), Column("WAITS", "waits", wide=True)
+#: Twelve at most: more do not fit on any screen. `show` has the rest.
 JOBS = [
-    Column("NAME", "name"),
-    Column("NAMESPACE", "namespace"),
-    Column("STATE", "state"),
-    Column("ATTEMPT", "attempt"),
-    Column("RESTORE", "restore"),
-    Column("RUNNER", "runner", wide=True),
-    Column("PRIORITY", "priority", wide=True),
-    Column("SLOTS", "slots", wide=True),
-    Column("REGION", "region", wide=True),
-    Column("FAILURES", "failures", wide=True),
-    Column("NEXT", "next", wide=True),
-    Column("STALLS", "stalls", wide=True),
-    Column("SAVEPOINT", "savepoint", wide=True),
-    Column("INTENT", "intent", wide=True),
-    Column("LABELS", "labels", wide=True),
-    Column("REPLACES", "replaces", wide=True),
-    Column("PUBLISHED", "record.time_s", utc, wide=True),
-    Column("CE_TIME", "record.ce_time_s", utc, wide=True),
-    Column("SKEW", "record.skew", wide=True),
-    ID,
-    Column("REASON", "reason", wide=True),
-    Column("WAITS", "waits", wide=True),
-    Column("AGE", "age"),
-]
+    NAME, NAMESPACE, STATE, ATTEMPT, RESTORE, FAILURES, NEXT, LABELS, ID, Column("REASON", "reason", wide=True), WAITS, AGE,
+]  # fmt: skip
+#: Of one job, a line each.
+JOB = [
+    NAME, NAMESPACE, STATE, ATTEMPT, RESTORE,
+    Column("RUNNER", "runner"),
+    Column("PRIORITY", "priority"),
+    Column("SLOTS", "slots"),
+    Column("REGION", "region"),
+    FAILURES, NEXT,
+    Column("STALLS", "stalls"),
+    Column("INTENT", "intent"),
+    LABELS,
+    Column("REPLACES", "replaces"),
+    Column("PUBLISHED", "record.time_s", utc),
+    Column("CE_TIME", "record.ce_time_s", utc),
+    Column("SKEW", "record.skew"),
+    ID, WAITS, AGE,
+]  # fmt: skip
 RESTORE_POINT = [
     ID,
     Column("RESTORE", "restore"),
@@ -84,15 +101,54 @@ def record_row(record: HistoryRecord) -> dict[str, Any]:
 
 def jobs(
     printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Mapping[str, str] = NO_WAITS,
-    reasons: bool = False, now_s: float | None = None,
+    reasons: bool = False, now_s: float | None = None, sort: str | None = None, known: Iterable[str] = (),
 ) -> None:  # fmt: skip
     """A list of jobs. -o name gives ids: names need not be unique. waits: job id -> what the reconciler of this host says
     that it waits for; for people, since an entry does not hold it. reasons: in brief, also where the table is narrow.
-    now_s: when that is so, in seconds since the epoch; None: now."""
+    now_s: when that is so, in seconds since the epoch; None: now. sort: a key of `SORTS`; None: troubles first for people,
+    as they come for programs. known: as in `Printer.rows`."""
+    at_s = time.time() if now_s is None else now_s
+    if sort is not None or printer.for_people:
+        rows = sorted(rows, key=lambda row: SORTS[sort or "trouble"](row, at_s))
     if printer.for_people:
-        printer.rows([_for_people(row, waits, now_s) for row in rows], _columns(reasons), empty=empty)
+        printer.rows([_for_people(row, waits, at_s) for row in rows], _columns(reasons), empty=empty, known=known)
     else:
         printer.rows(rows, [ID], empty=empty)
+
+
+def _state_shown(row: Mapping[str, Any], now_s: float) -> str:
+    """The state, and behind a comma what is wrong with it."""
+    if row.get("retired"):
+        return "RETIRED"
+    state, record = str(row["state"]), row.get("record") or {}
+    if row.get("stalled"):
+        return f"{state},stalled"
+    since_s = now_s - record.get("time_s", now_s)
+    return f"{state},{age(since_s)}" if state in ("CANCELLING", "FAILING") and since_s > LONG_S else state
+
+
+def _trouble(row: Mapping[str, Any], now_s: float) -> tuple[int, int, str]:
+    """Worst first, what is over last, retired jobs behind them; those alike by id."""
+    shown = _state_shown(row, now_s)
+    rank = next((at for at, start in enumerate(TROUBLES) if shown.startswith(start)), len(TROUBLES))
+    over = ("attempts" in row) + (row["state"] in ("FINISHED", "CANCELED", "FAILED"))
+    return over, rank, row["job_id"]
+
+
+def _youngest(row: Mapping[str, Any], _now_s: float) -> tuple[bool, float, str]:
+    made = submitted_at(row["job_id"])
+    return made is None, -(made or 0.0), row["job_id"]
+
+
+#: What `list --sort` takes -> by what a row is sorted.
+SORTS: dict[str, Callable[[Mapping[str, Any], float], Any]] = {
+    "trouble": _trouble,
+    "name": lambda row, _: (row.get("name") or "", row["job_id"]),
+    "namespace": lambda row, _: (row.get("namespace") or "", row.get("name") or "", row["job_id"]),
+    "state": lambda row, _: (row["state"], row["job_id"]),
+    "age": _youngest,
+    "id": lambda row, _: row["job_id"],
+}
 
 
 def one_job(
@@ -100,7 +156,7 @@ def one_job(
 ) -> None:
     """waits, now_s: as in `jobs`."""
     if printer.for_people:
-        columns = [Column(c.title, c.key, c.shown) for c in JOBS if c.key not in ("reason", "savepoint")]
+        columns = [replace(column, wide=False) for column in JOB]
         shown = _for_people(row, waits, now_s)
         if row["state"] == "QUARANTINED":
             shown["waits"] = f"an operator: jobledger retry {row['job_id']}, or jobledger cancel {row['job_id']}"
@@ -141,8 +197,11 @@ def job_change(
 
 
 def _columns(reasons: bool) -> list[Column]:
-    reason = Column("REASON", "reason", lambda text: brief(text or ""))
-    return [reason if reasons and column.key == "reason" else column for column in JOBS]
+    """reasons: in brief, and without the columns that would leave no room for them."""
+    if not reasons:
+        return JOBS
+    reason = Column("REASON", "reason", lambda text: brief(text or ""), text=True)
+    return [reason if column.key == "reason" else column for column in JOBS]
 
 
 def _periodic(row: dict[str, Any], at: str) -> str:
@@ -211,11 +270,11 @@ def restore_text(point: dict[str, Any]) -> str:
 def _for_people(
     row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None
 ) -> dict[str, Any]:
-    made = submitted_at(row["job_id"])
+    made, at_s = submitted_at(row["job_id"]), time.time() if now_s is None else now_s
     points = row.get("restore_points") or ([row["restore_point"]] if row.get("restore_point") else [])
     return {
         **row,
-        "state": "RETIRED" if row.get("retired") else f"{row['state']}{',stalled' if row.get('stalled') else ''}",
+        "state": _state_shown(row, at_s),
         "attempt": row.get("attempt", row.get("attempts")),
         "restore": restore_text(points[0]) if points else None,
         "next": _next(row),
@@ -223,7 +282,7 @@ def _for_people(
         "savepoint": _next_savepoint(row),
         "intent": row["intent"]["kind"] if row.get("intent") else None,
         "waits": waits.get(row["job_id"]),
-        "age": None if made is None else age(max(0.0, (time.time() if now_s is None else now_s) - made)),
+        "age": None if made is None else age(max(0.0, at_s - made)),
     }
 
 

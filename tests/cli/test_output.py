@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from dataclasses import dataclass
 
 import pytest
 
 from ledger.cli import output
-from ledger.cli.output import Column, Format, Printer, age, cell, to_json, utc
+from ledger.cli.output import Color, Column, Format, Printer, age, cell, to_json, utc
 from tests.waiting import until
 
 ROWS = [
@@ -124,17 +125,66 @@ def test_times_are_utc() -> None:
     assert utc(1_735_689_600.7) == "2025-01-01T00:00:00Z"
 
 
-def test_what_takes_long_is_told_on_stderr_and_what_is_quick_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_one_line_that_is_rewritten_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "PROGRESS_AFTER_S", 0.01)
-    out, err = io.StringIO(), io.StringIO()
+    monkeypatch.setenv("COLUMNS", "30")
+    out, err = io.StringIO(), Terminal()
     printer = Printer(Format.json, out, err)
     with printer.progress("reading") as tell:
-        tell("half")
+        tell("half of " + "much " * 20)
         until(lambda: "half" in err.getvalue(), "it is told")
-    assert "reading: half …\n" in err.getvalue()
+        printer.note("something else")
+        until(lambda: "half" in err.getvalue().partition("else\n")[2], "it is told again")
+    shown = err.getvalue()
+    assert shown.count("\n") == 1 and "\r\x1b[Ksomething else\n" in shown
+    assert all(len(line.replace("\x1b[K", "")) < 30 for line in shown.split("\r"))
+    assert shown.endswith("\r\x1b[K"), "nothing of it stays on the screen"
     assert out.getvalue() == ""
+
+
+def test_progress_is_told_to_nobody_where_stderr_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "PROGRESS_AFTER_S", 0.001)
+    err = io.StringIO()
+    started = threading.active_count()
+    with Printer(Format.table, io.StringIO(), err).progress("reading") as tell:
+        tell("half")
+        assert threading.active_count() == started, "nobody waits to say something"
+    assert err.getvalue() == ""
+
+
+def test_what_is_quick_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "PROGRESS_AFTER_S", 60)
-    err.truncate(0)
-    with printer.progress("quick"):
+    err = Terminal()
+    with Printer(Format.table, io.StringIO(), err).progress("quick"):
         pass
-    assert "quick" not in err.getvalue()
+    assert err.getvalue() == ""
+
+
+def test_a_terminal_gets_short_ids_and_a_file_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    whole = "0193c1de-8f00-7000-8000-000000000001"
+    columns, rows = [Column("ID", "job_id", id=True), Column("AGE", "age")], [{"job_id": whole, "age": "1m"}]
+    for form, out, shown in (
+        (Format.table, Terminal(), "0193c1de-8f00"), (Format.wide, Terminal(), whole), (Format.table, io.StringIO(), whole)
+    ):  # fmt: skip
+        Printer(form, out, io.StringIO()).rows(rows, columns)
+        assert out.getvalue().splitlines()[1].split() == [shown, "1m"]
+
+
+@pytest.mark.parametrize(
+    ("color", "environment", "colored"),
+    [("auto", {}, True), ("auto", {"NO_COLOR": "1"}, False), ("auto", {"NO_COLOR": ""}, True),
+     ("auto", {"TERM": "dumb"}, False), ("never", {}, False), ("always", {"NO_COLOR": "1"}, True)],
+)  # fmt: skip
+def test_colours_are_as_asked(
+    color: str, environment: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    out, file = Terminal(), io.StringIO()
+    for stream in (out, file):
+        Printer(Format.table, stream, io.StringIO(), Color(color)).rows(ROWS, COLUMNS)
+    assert ("\x1b[" in out.getvalue(), "\x1b[" in file.getvalue()) == (colored, color == "always")

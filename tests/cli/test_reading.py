@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ledger.adapters import avro
 from ledger.core.facts import (
     AttemptEnded,
@@ -110,7 +112,62 @@ def test_the_table_begins_with_the_name_and_ends_with_the_age(shell):
     assert (row["NAME"], row["STATE"], row["RESTORE"], row["ID"]) == ("etl", "RESTARTING", "1/5", job_id)
     wide = shell.good("list", "-o", "wide").splitlines()[0].split()
     assert (wide[0], wide[-1]) == ("NAME", "AGE")
-    assert {"RUNNER", "PRIORITY", "REASON", "INTENT"} <= set(wide)
+    assert {"FAILURES", "LABELS", "REASON", "WAITS"} <= set(wide) and len(wide) <= 12
+
+
+def on_terminal(monkeypatch, columns: int) -> None:
+    monkeypatch.setattr("ledger.cli.output.is_terminal", lambda stream: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_list_fits_the_terminal_and_its_ids_name_jobs(shell, monkeypatch, columns):
+    jobs = [busy(shell, f"job-{n}") for n in range(3)] + [quarantined(shell)]
+    on_terminal(monkeypatch, columns)
+    for arguments in (["list"], ["list", "--state", "quarantined"], ["plan"], ["diff", "--from", "1h"], ["gc"]):
+        text = shell.run(*arguments, COLUMNS=str(columns)).stdout
+        assert all(len(line) <= columns for line in text.splitlines()), text
+    rows = table(shell.run("list", COLUMNS=str(columns)).stdout)
+    assert {shell.json("show", row["ID"])["job_id"] for row in rows} == set(jobs)
+    reason = " ".join(shell.run("list", "--state", "quarantined", COLUMNS=str(columns)).stdout.split())
+    assert "Traceback: … ValueError: no table; restart policy used up" in reason
+
+
+def test_what_is_wrong_comes_first_and_programs_get_the_order_of_ids(shell):
+    fine, restarting, bad = shell.submit("fine"), busy(shell, "again"), quarantined(shell)
+    stuck = shell.submit("stuck")
+    shell.record(stuck, Attempt(1, 1), AttemptStarted(D))
+    shell.record(stuck, Running(1), AttemptRunning("18"))
+    shell.good("cancel", stuck, "--reason", "no longer needed")
+    shell.now(fine)
+    first = [(row["NAME"], row["STATE"]) for row in table(shell.good("list"))]
+    assert first == [("bad", "QUARANTINED"), ("again", "RESTARTING"), ("fine", "CREATED"), ("stuck", "CANCELLING")]
+    shell.clock.advance(3 * 3600)
+    second = [(row["NAME"], row["STATE"]) for row in table(shell.good("list"))]
+    assert second == [("bad", "QUARANTINED"), ("stuck", "CANCELLING,3h"), ("again", "RESTARTING"), ("fine", "CREATED")]
+    in_order = sorted([fine, restarting, bad, stuck])
+    assert [row["job_id"] for row in shell.json("list")] == in_order
+    assert shell.good("list", "-o", "name").split() == in_order
+
+
+def test_lists_are_sorted_as_asked_in_every_format(shell):
+    for name in ("b", "c", "a"):
+        shell.submit(name)
+    assert [row["NAME"] for row in table(shell.good("list", "--sort", "name"))] == ["a", "b", "c"]
+    assert [row["name"] for row in shell.json("list", "--sort", "name")] == ["a", "b", "c"]
+    assert shell.run("list", "--sort", "colour").exit_code == 2
+    for key in ("trouble", "namespace", "state", "age", "id"):
+        assert len(shell.json("list", "--all", "--sort", key)) == 3
+
+
+def test_jobs_of_a_namespace_are_listed_alone(shell):
+    one, other = shell.submit("one", "-n", "prod"), shell.submit("two")
+    assert shell.good("list", "-n", "prod", "-o", "name").split() == [one]
+    assert shell.good("list", "--namespace", "default", "-o", "name").split() == [other]
+    assert shell.run("list", "-n", "empty").stderr == "no jobs with this namespace or label\n"
+    assert shell.json("list", "-l", "team=data") == []
+    assert {row["job_id"] for row in shell.json("list", "-l", "team!=data")} == {one, other}
 
 
 def test_names_are_ids_for_scripts(shell):

@@ -58,7 +58,6 @@ def test_an_interval_is_shown_wherever_a_job_is(shell):
     assert entry["savepoint_policy"] == {"interval_s": 600.0, "keep_max": 3} and entry["savepoint_at"]
     assert "every 600 s, keeps 3, the next at" in shell.good("show", "etl")
     assert "every 600 s, the newest 3 are kept; the next ask at" in shell.good("explain", "etl")
-    assert "SAVEPOINT" in shell.good("list", "-o", "wide")
     assert "savepoint" not in shell.good("show", shell.submit("other")).lower()
 
 

@@ -1,0 +1,57 @@
+"""Which jobs `-n` and `-l` select, for every verb that takes several jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ledger.cli import given
+from ledger.errors import UsageError
+
+
+class LabelRule(NamedTuple):
+    """value None: the label must be there, whatever its value. equal False: the value must be another, or none."""
+
+    name: str
+    value: str | None
+    equal: bool = True
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        if self.value is None:
+            return self.name in labels
+        return (labels.get(self.name) == self.value) is self.equal
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Jobs of one of the namespaces (none: of all) for which every label rule holds."""
+
+    namespaces: frozenset[str] = frozenset()
+    labels: tuple[LabelRule, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.namespaces or self.labels)
+
+    def holds(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return (not self.namespaces or namespace in self.namespaces) and all(rule.holds(labels) for rule in self.labels)
+
+    def holds_row(self, row: Mapping[str, Any]) -> bool:
+        """As `holds`, for a job as `showing.entry_row` or `showing.retired_row` gives it."""
+        return self.holds(row.get("namespace") or "", row.get("labels") or {})
+
+
+def selection(namespaces: Iterable[str] | None = None, labels: Iterable[str] | None = None) -> Selection:
+    """What `-n` and `-l` say. Raises: UsageError."""
+    names = frozenset(given.name(namespace, "--namespace") for namespace in namespaces or ())
+    rules = [_rule(part) for text in labels or () for part in text.split(",")]
+    return Selection(names, tuple(rules))
+
+
+def _rule(text: str) -> LabelRule:
+    name, sign, value = text.partition("=")
+    equal = not (sign and name.endswith("!"))
+    name = name.strip() if equal else name[:-1].strip()
+    if not name:
+        raise UsageError(f"--label takes NAME=VALUE, NAME!=VALUE or NAME, not {text!r}.")
+    return LabelRule(name, value.strip() if sign else None, equal)
