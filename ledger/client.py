@@ -29,7 +29,7 @@ from ledger.disposing import Savepoint
 from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused
 from ledger.finding import SEE_ALL, resolve
 from ledger.ports import BlobStore, Runner
-from ledger.reading import POLL_S, JobLog, Source, recovery_set, registers_of, result_of
+from ledger.reading import POLL_S, JobLog, RetiredJob, Source, recovery_set, registers_of, result_of
 from ledger.recorder import Recorded
 from ledger.replacing import LATEST, Replaced
 from ledger.watching import Watch
@@ -179,16 +179,18 @@ class Client:
     def declare(
         self, job_id: str, kind: IntentKind, *, reason: str, from_: str = "latest", force: bool = False,
         savepoint: bool = False, timeout_s: float = ANSWER_S,
-    ) -> RecoveryEntry:  # fmt: skip
-        """Declares what is wanted of a job and waits until its entry shows it; that entry. savepoint: with SUSPEND, what
-        runs is asked for one before it is stopped.
+    ) -> RecoveryEntry | RetiredJob:  # fmt: skip
+        """Declares what is wanted of a job and waits until its entry shows it; that entry, or the result of a job that is
+        canceled and retired. savepoint: with SUSPEND, what runs is asked for one before it is stopped.
 
-        Idempotent: what is wanted already is not declared again. Raises: Refused: the job is over, is being canceled, or
-        another intent overtook this one; UsageError: resume or retry where there is nothing to; OutcomeUnknown: declared,
-        but not published in time.
+        Idempotent: what is wanted already is not declared again, and a job that is CANCELED can be canceled once more.
+        Raises: Refused: the job is over, is being canceled, is in no state for this, or another intent overtook this one;
+        UsageError: no such restore point; OutcomeUnknown: declared, but not published in time.
         """
         with Watch(self.source, job_id, recovery=True) as watch:
             watch.read()
+            if (canceled := declaring.canceled_already(watch, kind)) is not None:
+                return canceled
             entry = declaring.entry_to_change(watch, kind)
             intent = declaring.standing(entry, kind, force)
             offset = None
@@ -204,8 +206,8 @@ class Client:
     def savepoint(self, job_id: str, *, reason: str, timeout_s: float | None = SAVEPOINT_S) -> RestorePoint:
         """Asks for a savepoint of what runs of the job, and waits for it.
 
-        Raises: UsageError: nothing of it is to run, so nobody could make one; Refused: it is over, or was over before
-        the savepoint was there; OutcomeUnknown: asked, but not there in time (the ask stands)."""
+        Raises: Refused: nothing of it is to run, so nobody could make one, or it is over, or was over before the savepoint
+        was there; UsageError: its own producer runs it; OutcomeUnknown: asked, but not there in time (the ask stands)."""
         with Watch(self.source, job_id) as watch:
             watch.read()
             savepoints.check_possible(watch)

@@ -7,7 +7,16 @@ from ledger.core.job import Job
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Intent, register_name
 from ledger.errors import NotFound, OutcomeUnknown, Refused, UsageError
+from ledger.reading import RetiredJob, result_of
 from ledger.watching import Watch
+
+
+def canceled_already(watch: Watch, kind: IntentKind) -> RecoveryEntry | RetiredJob | None:
+    """What is known of a job that is CANCELED, retired or not, if that is what is wanted of it; else None."""
+    if kind is not IntentKind.CANCEL:
+        return None
+    known = watch.log.entry() or result_of(watch.job())
+    return known if known is not None and known.state == JobState.CANCELED else None
 
 
 def entry_to_change(watch: Watch, kind: IntentKind) -> RecoveryEntry:
@@ -34,15 +43,18 @@ def standing(entry: RecoveryEntry, kind: IntentKind, force: bool) -> Intent | No
 
 
 def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str, force: bool = False) -> None:
-    """Raises: UsageError if the intent would have no effect, or one that nobody can want."""
+    """Raises: Refused if the job is in a state in which the intent would have no effect, or one that nobody can want;
+    UsageError: no such restore point."""
     if kind is IntentKind.RUN and entry.state is not JobState.SUSPENDED:
         hint = "jobledger retry brings it back." if entry.state is JobState.QUARANTINED else ""
-        raise UsageError(f"{entry.job_id} is {entry.state}, not SUSPENDED: there is nothing to resume.", hint=hint)
+        raise Refused(f"{entry.job_id} is {entry.state}, not SUSPENDED: there is nothing to resume.", hint=hint)
     if kind is not IntentKind.RETRY:
         return
+    if entry.state is JobState.SUSPENDED:
+        raise Refused(f"{entry.job_id} is SUSPENDED: a retry would end that.", hint="jobledger resume brings it back.")
     if not entry.outcome and not (force and entry.attempt):
         hint = "If its runner is gone for good, --force gives the attempt up." if entry.attempt else ""
-        raise UsageError(
+        raise Refused(
             f"{entry.job_id} is {entry.state} and no end of attempt {entry.attempt} is known: there is nothing to retry.",
             hint=hint,
         )
@@ -55,8 +67,11 @@ def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str,
             raise UsageError(f"{entry.job_id} has no restore point {from_}.", hint=hint)
 
 
-def outcome(watch: Watch, intent: Intent, kind: IntentKind, offset: int | None, timeout_s: float) -> RecoveryEntry:
-    """Waits until what is published covers the intent's record; the entry, if the intent wins in it.
+def outcome(
+    watch: Watch, intent: Intent, kind: IntentKind, offset: int | None, timeout_s: float
+) -> RecoveryEntry | RetiredJob:
+    """Waits until what is published covers the intent's record; the entry, if the intent wins in it. Of a job that is
+    canceled and retired by then its result.
 
     Raises: Refused if it was overtaken or came too late; OutcomeUnknown."""
 
@@ -72,6 +87,8 @@ def outcome(watch: Watch, intent: Intent, kind: IntentKind, offset: int | None, 
         )
     entry = watch.published_entry()
     if entry is None or entry.retiring:
+        if (canceled := canceled_already(watch, kind)) is not None:
+            return canceled
         raise Refused(f"{job_id} was retired meanwhile.")
     wins = entry.intent
     if wins is None or (wins.rev, wins.id) != (intent.rev, intent.uuid):

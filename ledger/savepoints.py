@@ -15,13 +15,13 @@ _RUNNING = RECOVERY_SET - {JobState.CANCELLING, JobState.FAILING}
 
 
 def check_possible(watch: Watch) -> None:
-    """Raises: Refused if the job is over or about to be; UsageError if nothing of it is to run; NotFound."""
+    """Raises: Refused if the job is over or about to be, or nothing of it is to run; UsageError: nobody can ask it."""
     entry = entry_to_change(watch, IntentKind.RUN)
     if entry.runner == OUTSIDE:
         raise UsageError(f"{entry.job_id} is run by its own producer: the ledger can ask nothing of it.")
     if entry.state not in _RUNNING:
         hint = "jobledger resume brings it back." if entry.state is JobState.SUSPENDED else ""
-        raise UsageError(f"{entry.job_id} is {entry.state}: nothing of it runs that could make a savepoint.", hint=hint)
+        raise Refused(f"{entry.job_id} is {entry.state}: nothing of it runs that could make a savepoint.", hint=hint)
 
 
 def answer(watch: Watch, ask: Ask) -> RestorePoint | None:

@@ -198,7 +198,7 @@ def wait(world: World, job: Job) -> None:
 
 @verb
 def cancel(world: World, job: Job, reason: Reason, force: Force = False) -> None:
-    """Cancel a job. That is never undone."""
+    """Cancel a job. That is never undone. Of a job that is CANCELED already nothing more is asked."""
     from ledger.core.facts import IntentKind
 
     _declare(world, job, IntentKind.CANCEL, reason, force=force)
@@ -222,7 +222,10 @@ def resume(world: World, job: Job, reason: Reason) -> None:
 
 @verb
 def retry(world: World, job: Job, reason: Reason, from_: RetryFrom = "latest", force: Force = False) -> None:
-    """Try again a job whose last attempt ended: a quarantined one, or one that waits for its restart."""
+    """Try again a job whose last attempt ended: a quarantined one, or one that waits for its restart.
+
+    A suspended job is not retried: jobledger resume brings it back.
+    """
     from ledger.core.facts import IntentKind
 
     _declare(world, job, IntentKind.RETRY, reason, from_, force)
@@ -262,7 +265,7 @@ def _declare(
         job_id = client.resolve(job, retired=True)
         tell(f"waiting until {job_id} shows it")
         entry = client.declare(job_id, kind, reason=why, from_=from_, force=force, savepoint=savepoint)
-    showing.one_job(world.printer, showing.entry_row(entry))
+    showing.one_job(world.printer, showing.known_row(entry))
 
 
 def _say_ended(world: World, ended: Ended) -> None:

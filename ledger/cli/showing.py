@@ -94,6 +94,12 @@ def retired_row(retired: RetiredJob) -> dict[str, Any]:
     return {"job_id": retired.job_id, "state": retired.state, **to_plain(retired.result)}
 
 
+def known_row(known: RecoveryEntry | RetiredJob) -> dict[str, Any]:
+    from ledger.core.recovery import RecoveryEntry
+
+    return entry_row(known) if isinstance(known, RecoveryEntry) else retired_row(known)
+
+
 def record_row(record: HistoryRecord) -> dict[str, Any]:
     row: dict[str, Any] = to_plain(record)
     return row

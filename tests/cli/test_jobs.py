@@ -275,6 +275,30 @@ def test_nothing_is_wanted_of_a_job_that_is_retired(shell, verb):
         assert told.exit_code == 5 and "is over and retired" in told.stderr
 
 
+def test_a_second_cancel_is_done_whether_the_job_is_retired_or_not(shell):
+    job_id = shell.submit("etl")
+    shell.good("cancel", job_id, "--reason", "enough")
+    shell.good("cancel", job_id, "--reason", "enough")
+    shell.record(job_id, Ended(1, "canceled", "reconciler-1"), AttemptEnded())
+    shell.now(job_id)
+    assert shell.json("cancel", job_id, "--reason", "enough")["state"] == "CANCELED"
+    shell.record(job_id, Result("CANCELED"), JobResult("etl", "default", "memory", "d" * 64, "", 1.0, 1))
+    for _ in range(5):
+        shell.step()
+    told = shell.json("cancel", job_id, "--reason", "enough")
+    assert (told["job_id"], told["state"]) == (job_id, "CANCELED")
+
+
+@pytest.mark.parametrize(
+    ("verb", "first"), [("resume", []), ("retry", []), ("retry", ["suspend"]), ("savepoint", ["suspend"])]
+)
+def test_a_verb_in_the_wrong_state_is_refused(shell, verb, first):
+    shell.submit("etl")
+    for one in first:
+        shell.good(one, "etl", "--reason", "first")
+    assert shell.run(verb, "etl", "--reason", "x").exit_code == 5
+
+
 def test_a_savepoint_before_it_stops_stands_in_the_intent(shell):
     shell.submit("etl")
     assert shell.json("suspend", "etl", "--reason", "night", "--savepoint")["intent"]["savepoint"] is True

@@ -113,27 +113,68 @@ def test_retry_from_a_place_that_is_not_there_is_a_usage_error_that_lists_those_
     assert not intents(world, job_id)
 
 
-def test_retry_while_it_runs_and_resume_of_what_is_not_suspended_are_usage_errors(world):
+def test_retry_while_it_runs_and_resume_of_what_is_not_suspended_are_refused(world):
     job_id = running(world)
-    with pytest.raises(UsageError, match="nothing to retry"):
+    with pytest.raises(Refused, match="nothing to retry"):
         world.client().declare(job_id, RETRY, reason="x")
-    with pytest.raises(UsageError, match="nothing to resume"):
+    with pytest.raises(Refused, match="nothing to resume"):
         world.client().declare(job_id, RUN, reason="x")
     world.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit 1"))
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(Refused) as raised:
         world.client().declare(job_id, RUN, reason="x")
     assert "retry" in raised.value.hint
     assert not intents(world, job_id)
 
 
+def test_a_retry_of_a_suspended_job_is_refused_and_leaves_it_suspended(world):
+    job_id = failed(world)
+    world.client().declare(job_id, SUSPEND, reason="night")
+    for force in (False, True):
+        with pytest.raises(Refused, match="SUSPENDED") as raised:
+            world.client().declare(job_id, RETRY, reason="x", force=force)
+        assert "resume" in raised.value.hint
+    assert world.now(job_id).state == JobState.SUSPENDED
+    assert world.client().declare(job_id, RUN, reason="morning").state == JobState.QUARANTINED
+    assert world.client().declare(job_id, RETRY, reason="mended").state == JobState.RESTARTING
+
+
+@pytest.mark.parametrize("retired", [False, True])
+def test_a_cancel_of_what_is_canceled_is_done_already(world, retired):
+    job_id = running(world)
+    world.record(job_id, Ended(1, "canceled", "agent-a"), AttemptEnded())
+    if retired:
+        world.record(job_id, Result("CANCELED"), JobResult("etl", "prod", "memory", "d" * 64, "", 1.0, 1))
+        for _ in range(5):
+            world.step()
+    assert world.client().declare(job_id, CANCEL, reason="again").state == "CANCELED"
+    assert not intents(world, job_id)
+    for kind in (RUN, SUSPEND, RETRY):
+        with pytest.raises(Refused):
+            world.client().declare(job_id, kind, reason="x")
+
+
+def test_a_job_that_is_canceled_and_retired_before_its_entry_shows_it_is_canceled(world):
+    job_id = running(world)
+    record = world.recorder.record
+
+    def at_once(*args):
+        recorded = record(*args)
+        world.record(job_id, Ended(1, "canceled", "agent-a"), AttemptEnded())
+        world.record(job_id, Result("CANCELED"), JobResult("etl", "prod", "memory", "d" * 64, "", 1.0, 1))
+        return recorded
+
+    world.recorder.record = at_once
+    assert world.client().declare(job_id, CANCEL, reason="x").state == "CANCELED"
+
+
 def test_a_retry_by_force_needs_no_end_but_an_attempt(world):
     job_id = running(world)
-    with pytest.raises(UsageError, match="nothing to retry") as raised:
+    with pytest.raises(Refused, match="nothing to retry") as raised:
         world.client().declare(job_id, RETRY, reason="the host is gone")
     assert "--force" in raised.value.hint
     entry = world.client().declare(job_id, RETRY, reason="the host is gone", force=True)
     assert (entry.intent.kind, entry.intent.force, entry.intent.attempt) == ("RETRY", True, 1)
-    with pytest.raises(UsageError, match="nothing to retry") as raised:
+    with pytest.raises(Refused, match="nothing to retry") as raised:
         world.client().declare(world.started("never-started"), RETRY, reason="x", force=True)
     assert not raised.value.hint
 

@@ -14,7 +14,7 @@ from ledger.core.facts import (
     IntentKind,
 )  # fmt: skip
 from ledger.core.registers import Ask, Attempt, Checkpoint, Ended, Intent, Running
-from ledger.errors import NotFound, OutcomeUnknown, Refused, UsageError
+from ledger.errors import NotFound, OutcomeUnknown, Refused
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_an_ask_without_an_answer_stands(world, job_id):
 
 def test_what_does_not_run_is_not_asked(world, job_id):
     world.record(job_id, Intent(1, "u"), IntentDeclared(IntentKind.SUSPEND))
-    with pytest.raises(UsageError, match="SUSPENDED: nothing of it runs"):
+    with pytest.raises(Refused, match="SUSPENDED: nothing of it runs"):
         world.client().savepoint(job_id, reason="upgrade")
     with pytest.raises(NotFound):
         world.client().savepoint("no-such-job", reason="upgrade")
