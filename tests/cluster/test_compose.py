@@ -8,8 +8,11 @@ import os
 import re
 import shlex
 import shutil
+import socket
+import struct
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +72,8 @@ def expected(topology: Topology) -> dict[str, dict[str, Any]]:
         wanted[name] = {
             "image": topology.kafka["image"],
             "environment": {kafka_variable(key): value for key, value in settings.items()}
-            | {"CLUSTER_ID": topology.kafka["cluster_id"]},
+            | {"CLUSTER_ID": topology.kafka["cluster_id"], "KAFKA_HEAP_OPTS": topology.kafka["heap"]},
+            "hostname": name,
             "networks": ["kafka"],
             "ports": [f"127.0.0.1:{port}:{port}"],
             "volumes": [f"{name}:/var/lib/kafka/data"],
@@ -83,28 +87,37 @@ def expected(topology: Topology) -> dict[str, dict[str, Any]]:
         wanted[name] = {
             "image": given["image"],
             "environment": {ZOO[key]: value for key, value in topology.zookeeper_settings.items() if key in ZOO}
-            | {"ZOO_MY_ID": str(number), "ZOO_SERVERS": servers, "ZOO_CFG_EXTRA": extra},
+            | {"ZOO_MY_ID": str(number), "ZOO_SERVERS": servers, "ZOO_CFG_EXTRA": extra}
+            | {"ZK_SERVER_HEAP": given["heap_mb"]},
+            "hostname": name,
             "networks": ["zookeeper"],
             "volumes": [f"{name}:/data", f"{name}-log:/datalog"],
             "healthcheck": healthcheck(topology.health["zookeeper"]),
         }
     ours = {
-        "build": {"context": ".", "dockerfile": "deploy/Dockerfile"},
+        "image": "jobledger",
+        "pull_policy": "never",
+        "init": True,
         "environment": topology.environment,
         "networks": ["kafka", "zookeeper"],
         "volumes": [f"ledger:{topology.environment['LEDGER_DIR']}"],
     }
     healthy = {"condition": "service_healthy"}
-    wanted["topics"] = ours | {"command": list(topology.first), "depends_on": dict.fromkeys(kafka, healthy)}
+    wanted["topics"] = ours | {
+        "build": {"context": ".", "dockerfile": "deploy/Dockerfile"},
+        "command": list(topology.first),
+        "depends_on": dict.fromkeys(kafka, healthy),
+        "restart": "on-failure:5",
+    }
     first = {"topics": {"condition": "service_completed_successfully"}}
     for kind in topology.roles:
         for name in topology.names(kind):
             wanted[name] = ours | {
                 "command": ["jobledger", "serve", kind, "--name", name],
+                "hostname": name,
                 "depends_on": first | dict.fromkeys(zookeeper, healthy),
                 "healthcheck": healthcheck(topology.health["roles"]),
                 "restart": "unless-stopped",
-                "init": True,
             }
     return wanted
 
@@ -145,6 +158,8 @@ def test_the_compose_file_is_the_topology():
         (("agent-1", "depends_on", "topics"), {"condition": "service_started"}, "agent-1.depends_on"),
         (("kafka-1", "healthcheck", "retries"), 100, "kafka-1.healthcheck"),
         (("topics", "command"), ["jobledger", "topics", "check"], "topics.command"),
+        (("projector-1", "hostname"), "projector-2", "projector-1.hostname"),
+        (("kafka-2", "environment", "KAFKA_HEAP_OPTS"), "-Xmx1g", "kafka-2.environment"),
     ],
 )
 def test_every_difference_is_told(path: tuple[str, ...], value: object, told: str):
@@ -168,9 +183,80 @@ def test_what_is_named_is_declared_and_used():
     assert {one.partition(":")[0] for service in services for one in service.get("volumes", ())} == set(compose["volumes"])
 
 
+def test_one_service_builds_the_image_of_all():
+    services = written()["services"]
+    assert [name for name, service in services.items() if "build" in service] == ["topics"]
+
+
+@pytest.mark.parametrize("name", sorted(written()["services"]))
+def test_no_container_has_a_capability_or_grows_without_end(name: str):
+    service = written()["services"][name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {"max-size", "max-file"} <= set(service["logging"]["options"])
+    # An agent's limit would be one on the jobs, whose need nobody here knows.
+    assert (service["mem_limit"] == 0) == (name == "agent-1")
+
+
+def test_a_heap_fits_its_limit():
+    services = written()["services"]
+    assert "-Xmx384m" in services["kafka-1"]["environment"]["KAFKA_HEAP_OPTS"]
+    assert services["kafka-1"]["mem_limit"] == "1g"
+    assert (services["zookeeper-1"]["environment"]["ZK_SERVER_HEAP"], services["zookeeper-1"]["mem_limit"]) == (128, "384m")
+
+
+#: Volumes that the images declare and nobody needs: without a mount of its own each becomes a nameless volume.
+DECLARED = {
+    "kafka": {"/etc/kafka/secrets", "/mnt/shared/config", "/var/lib/kafka/data"},
+    "zookeeper": {"/data", "/datalog", "/logs"},
+}
+
+
+def test_no_volume_is_without_a_name():
+    for name, service in written()["services"].items():
+        mounted = {one.partition(":")[2] for one in service["volumes"]} | set(service.get("tmpfs", ()))
+        assert DECLARED.get(name.rpartition("-")[0], set()) <= mounted
+
+
+def answer_once(server: socket.socket, answer: bytes, requests: list[bytes]) -> None:
+    """Takes one connection and answers once the whole request is there: its length (4 bytes), then so many bytes."""
+    connection, _ = server.accept()
+    with connection, connection.makefile("rb") as stream:
+        length = stream.read(4)
+        requests.append(stream.read(*struct.unpack("!i", length)))
+        connection.sendall(answer)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(0, 0), (35, 1)],
+    ids=["it serves", "it refuses"],
+)
+def test_a_broker_is_asked_without_a_jvm(error: int, code: int):
+    # An answer to ApiVersions, version 0, of one API: length, correlation id, error code, array of (key, least, most).
+    body = struct.pack("!ihihhh", 1, error, 1, 18, 0, 4)
+    requests: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = struct.pack("!i", len(body)) + body
+        thread = threading.Thread(target=answer_once, args=(server, answer, requests), daemon=True)
+        thread.start()
+        command = [part.replace("/9092", f"/{server.getsockname()[1]}") for part in read().health["kafka"]["command"]]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        thread.join(60)
+    assert (done.returncode, done.stderr) == (code, b"")
+    assert requests == [struct.pack("!hhih", 18, 0, 1, -1)]  # ApiVersions, version 0, correlation id 1, no client id
+
+
+def test_a_broker_that_is_not_there_is_not_healthy():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [part.replace("/9092", f"/{port}") for part in read().health["kafka"]["command"]]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode != 0
+
+
 def test_images_are_pinned_and_the_broker_is_the_one_that_is_tested():
     assert read().kafka["image"] == f"apache/kafka:{KAFKA_VERSION}"
-    images = [service["image"] for service in written()["services"].values() if "build" not in service]
+    images = [service["image"] for service in written()["services"].values() if "pull_policy" not in service]
     images += re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(), re.MULTILINE)
     assert [image for image in images if not re.fullmatch(r"[a-z/]+:\d+\.\d+(\.\d+)?(-[a-z-]+)?", image)] == []
 
@@ -186,8 +272,9 @@ def test_the_environment_is_settings_that_exist(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_commands_are_jobledgers_own():
-    ours = [service for service in written()["services"].values() if "build" in service]
-    commands = [service["command"] for service in ours] + [service["healthcheck"]["test"][1:] for service in ours[1:]]
+    ours = [service for service in written()["services"].values() if service["image"] == "jobledger"]
+    commands = [service["command"] for service in ours]
+    commands += [service["healthcheck"]["test"][1:] for service in ours if "healthcheck" in service]
     for command in {tuple(command[: 3 if "serve" in command else None]) for command in commands}:
         assert command[0] == "jobledger"
         done = subprocess.run([JOBLEDGER, *command[1:], "--help"], capture_output=True, text=True, check=False)
@@ -199,8 +286,8 @@ def test_the_dockerfile_copies_what_is_there_and_the_context_lets_it_through():
     context = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text()
     let_through = {line[1:] for line in context.splitlines() if line.startswith("!")}
     copies = re.findall(r"^COPY (.+)", DOCKERFILE.read_text(), re.MULTILINE)
-    copied = {name for line in copies for name in line.split()[:-1]}
-    assert copied == let_through
+    copied = {name for line in copies if not line.startswith("--from") for name in line.split()[:-1]}
+    assert {name.partition("/")[0] for name in copied} == let_through
     assert [name for name in copied if not (ROOT / name).exists()] == []
 
 
