@@ -214,7 +214,8 @@ DECLARED = {
 
 def test_no_volume_is_without_a_name():
     for name, service in written()["services"].items():
-        mounted = {one.partition(":")[2] for one in service["volumes"]} | set(service.get("tmpfs", ()))
+        mounted = {one.partition(":")[2] for one in service["volumes"]}
+        mounted |= {one.partition(":")[0] for one in service.get("tmpfs", ())}
         assert DECLARED.get(name.rpartition("-")[0], set()) <= mounted
 
 
