@@ -19,8 +19,12 @@ def whoami() -> str:
 
 
 def instance(role: str, pid: int | None = None, host: str = "") -> str:
-    """`<role>-<host>-<pid>`: one process among all of its role. Its claims bear this name. By default this process."""
-    return f"{role}-{host or socket.gethostname()}-{os.getpid() if pid is None else pid}"
+    """`<role>-<host>-<pid>`: the one name of a process of a role, in claims, locks and lists. By default this process.
+
+    A host that is called after its role, as in a container, is not named twice: `projector-1-7`."""
+    where = host or socket.gethostname()
+    where = where if where.startswith(f"{role}-") else f"{role}-{where}"
+    return f"{where}-{os.getpid() if pid is None else pid}"
 
 
 def versions() -> dict[str, str]:

@@ -15,9 +15,10 @@ ROLES = ("projector", "reconciler")
 
 @dataclass(frozen=True, slots=True)
 class Candidacy:
-    """One who wants to lead. holds: it has the lock, by the election's word. epoch: that it leads, by its own word; None if
-    it leads none, or does not say. since: when it became a candidate (or began to lead, or ceased to), in seconds since the
-    epoch; None if unknown. lease_left_s: None where the lease is the life of the process, or unknown."""
+    """One who wants to lead. who: the name of its process, as in its claims, as far as it can be told. holds: it has the
+    lock, by the election's word. epoch: that it leads, by its own word; None if it leads none, or does not say. since: when
+    it became a candidate (or began to lead, or ceased to), in seconds since the epoch; None if unknown. lease_left_s: None
+    where the lease is the life of the process, or unknown."""
 
     who: str
     pid: int | None
@@ -56,9 +57,9 @@ def led(
     """claims: of the role, the newest first. elected: who stands in the election, or why it could not be asked. said: what
     instances on `host` say of themselves. now: seconds since the epoch."""
     claim = next(iter(claims), None)
-    candidates = _candidates([] if isinstance(elected, str) else elected, said, host, now)
+    candidates = _candidates(role, [] if isinstance(elected, str) else elected, said, host, now)
     holder = next((one for one in candidates if one.holds), None)
-    leads = None if isinstance(elected, str) else _leads(role, claim, holder)
+    leads = None if isinstance(elected, str) else _leads(claim, holder)
     return Led(
         role, leads,
         **_of_claim(claim, now),
@@ -89,21 +90,24 @@ def _of_claim(claim: Claim | None, now: float) -> dict[str, Any]:
 
 
 def _candidates(
-    elected: Sequence[Candidate], said: Sequence[Mapping[str, Any]], host: str, now: float
+    role: str, elected: Sequence[Candidate], said: Sequence[Mapping[str, Any]], host: str, now: float
 ) -> list[Candidacy]:
-    """Those of the election, with what they say of themselves where they run here; then those that it does not tell of."""
-    by_pid = {int(one["pid"]): one for one in said}
+    """Those of the election, with what they say of themselves where they run here or share the folder; then those that it
+    does not tell of. A process number alone names nobody: containers begin theirs at 1."""
+    by_name = {str(one["who"]): one for one in said}
     found = []
     for one in elected:
-        own = by_pid.pop(one.pid, {}) if _host(one.who) in ("", host) else {}
+        older = one.pid and not one.who.startswith(f"{role}-")  # an older version signs with user@host
+        name = instance(role, one.pid, _host(one.who) or host) if older else one.who
+        own = by_name.pop(name, {})
         found.append(Candidacy(
-            one.who, one.pid or None, one.leads, own.get("epoch"), one.since or None,
+            name, one.pid or None, one.leads, own.get("epoch"), one.since or None,
             _lease(own, now) if one.leads and one.lease_left_s is None else one.lease_left_s,
             "" if own.get("leads") and one.leads else own.get("waits_for") or one.waits_for,
         ))  # fmt: skip
-    for pid, own in sorted(by_pid.items()):
+    for name, own in sorted(by_name.items()):
         found.append(Candidacy(
-            own["who"], pid, False, own.get("epoch"), own.get("since"), None, own.get("waits_for", "")
+            name, int(own["pid"]), False, own.get("epoch"), own.get("since"), None, own.get("waits_for", "")
         ))  # fmt: skip
     return found
 
@@ -113,15 +117,10 @@ def _lease(own: Mapping[str, Any], now: float) -> float | None:
     return None if left is None else max(0.0, float(left) - max(0.0, now - float(own["at"])))
 
 
-def _leads(role: str, claim: Claim | None, holder: Candidacy | None) -> bool:
+def _leads(claim: Claim | None, holder: Candidacy | None) -> bool:
     if claim is None or holder is None:
         return False
-    if holder.pid is None:  # held by somebody who can't be named
-        return True
-    host = _host(holder.who)
-    if host:
-        return claim.writer == instance(role, holder.pid, host)
-    return claim.writer.startswith(f"{role}-") and claim.writer.endswith(f"-{holder.pid}")
+    return holder.pid is None or claim.writer == holder.who  # None: somebody who can't be named
 
 
 def _host(who: str) -> str:
@@ -132,7 +131,8 @@ def _why_not(holder: Candidacy | None, candidates: Sequence[Candidacy]) -> str:
     if holder is not None:
         waits = f", which waits for {holder.waits_for}" if holder.waits_for else ""
         return f"{_named(holder)} holds the lock and takes over{waits}"
-    waiting = [f"{_named(one)} waits for {one.waits_for or 'its next try'}" for one in candidates]
+    waiting = [f"{_named(one)} waits for {one.waits_for or 'its next try'}" for one in candidates if one.who]
+    waiting = waiting or [f"everybody waits for {one.waits_for}" for one in candidates]
     return "; ".join(waiting) or "there is no candidate"
 
 

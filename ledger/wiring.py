@@ -15,7 +15,7 @@ from ledger.adapters.clock import SystemClock
 from ledger.core.outside import OUTSIDE
 from ledger.core.registers import is_job_id
 from ledger.errors import ConfigError
-from ledger.identity import whoami
+from ledger.identity import instance
 from ledger.ports import BlobStore, Candidate, Clock, EventLog, Leadership, Runner
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def leadership(config: Config, role: str, force: bool = False) -> Leadership:
         return made
     from ledger.adapters.forced import ForcedLeadership
 
-    return ForcedLeadership(made, who=whoami())
+    return ForcedLeadership(made, who=instance(role))
 
 
 def _leadership(config: Config, role: str) -> Leadership:
@@ -84,15 +84,17 @@ def _leadership(config: Config, role: str) -> Leadership:
         zookeeper, path = _zookeeper(config, role)
         with of_extra("zookeeper"):
             from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
-        return ZooKeeperLeadership(zookeeper, path, who=whoami(), clock=clock())
+        return ZooKeeperLeadership(zookeeper, path, who=instance(role), clock=clock())
     if config.leadership.adapter == "kafka":
         from ledger.adapters.kafka.leadership import KafkaLeadership, Names
 
         names, session_timeout_s = Names.of(config.topics.prefix, role), config.leadership.session_timeout_s
-        return KafkaLeadership(config.client(), names, who=whoami(), session_timeout_s=session_timeout_s, clock=clock())
+        return KafkaLeadership(
+            config.client(), names, who=instance(role), session_timeout_s=session_timeout_s, clock=clock()
+        )
     from ledger.adapters.local.leadership import FileLockLeadership
 
-    return FileLockLeadership(config.leader_lock(role), who=whoami(), clock=clock())
+    return FileLockLeadership(config.leader_lock(role), who=instance(role), clock=clock())
 
 
 def candidates(config: Config, role: str) -> list[Candidate]:
@@ -111,10 +113,14 @@ def candidates(config: Config, role: str) -> list[Candidate]:
 
         names = Names.of(config.topics.prefix, role)
         return in_kafka(config.client(), names, session_timeout_s=config.leadership.session_timeout_s, clock=clock())
-    from ledger.adapters.local.leadership import holder
+    from ledger.adapters.local.leadership import holder, outsider
 
     found = holder(config.leader_lock(role))
-    return [] if found is None else [Candidate(found.who or "another process", found.pid, found.since, leads=True)]
+    if found is None:
+        return []
+    if found.outsider:
+        return [Candidate("", 0, 0.0, leads=False, waits_for=outsider(config.leader_lock(role)))]
+    return [Candidate(found.who or "another process", found.pid, found.since, leads=True)]
 
 
 def _zookeeper(config: Config, role: str) -> tuple[ZooKeeperSettings, str]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ledger.adapters.embedded.processes import identity
+from ledger.adapters.embedded.processes import identity, pid_namespace
 from ledger.adapters.memory.clock import ManualClock
-from ledger.presence import Presence, present, sweep
+from ledger.presence import HEARTBEAT_S, LEFT_S, Presence, present, sweep
 
 HERE = {"role": "projector", "who": "projector-a-1", "leads": True, "epoch": 3, "lease_left_s": None, "leaderless_s": 0.0}
 
@@ -43,10 +43,12 @@ def test_it_is_written_anew_only_when_it_has_changed_or_a_lease_runs(tmp_path: P
     assert [at(), at()] == [1000.0, 1000.0]
     how["leaderless_s"] = 1.0
     assert at() == 1000.0
+    clock.advance(HEARTBEAT_S)
+    assert at() == 1003.0 + HEARTBEAT_S, "so that others can tell that it lives"
     how["epoch"] = 4
-    assert [at(), at()] == [1003.0, 1003.0]
+    assert [at(), at()] == [1004.0 + HEARTBEAT_S] * 2
     how["lease_left_s"] = 6.0
-    assert [at(), at()] == [1005.0, 1006.0]
+    assert [at(), at()] == [1006.0 + HEARTBEAT_S, 1007.0 + HEARTBEAT_S]
 
 
 def test_what_the_dead_left_is_not_read_and_swept_by_the_next(tmp_path: Path) -> None:
@@ -65,8 +67,26 @@ def test_what_the_dead_left_is_not_read_and_swept_by_the_next(tmp_path: Path) ->
         child.wait()
     assert present(tmp_path, "projector") == []
     assert path.exists()
-    sweep(tmp_path)
+    sweep(tmp_path, 1.0)
     assert not path.exists()
+
+
+def test_a_process_of_another_namespace_counts_while_it_is_fresh_and_is_not_swept(tmp_path: Path) -> None:
+    """Another container may have the same number for another process, and ours says nothing about it."""
+    who = identity(os.getpid())
+    assert who is not None
+    path = tmp_path / "projector-b-7.json"
+    there = {**HERE, **who._asdict(), "pid": 7, "pid_namespace": "pid:[1]", "at": 1000.0}
+    path.write_text(json.dumps(there))
+    assert len(present(tmp_path, "projector", 1010.0)) == 1
+    assert present(tmp_path, "projector", 1020.0) == [], "it has not said anything for too long"
+    assert present(tmp_path, "projector") == []
+    sweep(tmp_path, 1020.0)
+    assert path.exists(), "it may live"
+    sweep(tmp_path, 1000.0 + LEFT_S + 1)
+    assert not path.exists()
+    path.write_text(json.dumps({**there, "pid_namespace": pid_namespace()}))
+    assert present(tmp_path, "projector", 1010.0) == [], "here we can tell"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"role": "projector"}', '{"pid": "x"}'])

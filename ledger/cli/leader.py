@@ -57,13 +57,23 @@ Which = Annotated[Role | None, typer.Argument(metavar="ROLE", help="projector or
 All = Annotated[
     bool, typer.Option("--all", "--timeline", help="All claims in the log, the newest first.", show_default=False)
 ]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until each role has a leader, then answer.", show_default=False)
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long --wait waits. After that: exit code 4.")
+]
+LOOK_S = 1.0
 
 
 @verb
-def leader(world: World, role: Which = None, all_: All = False) -> None:
+def leader(
+    world: World, role: Which = None, all_: All = False, wait: Wait = False, timeout: Timeout = 300.0
+) -> None:
     """Who leads: by the newest claim in the log (the law), and by the election (advice), with all who want to.
 
     Exit code 1 if a role has no leader, 3 if the log can't be read. An election that does not answer is told on stderr.
+    With --wait a role without a leader, and a log that can't be read, are asked again; exit code 4 once the time is up.
 
     -o json: one object a role, with role, led (null: the election did not answer), epoch, writer, since, reason and led_s
     of the newest claim; lock, pid and lease_left_s of who holds the lock; why_not if it is not led; not_asked; candidates:
@@ -75,8 +85,10 @@ def leader(world: World, role: Which = None, all_: All = False) -> None:
     from ledger.leaders import ROLES, led, timeline
     from ledger.presence import present
 
-    now, host = wiring.clock().time(), socket.gethostname()
     roles = ROLES if role is None else (role.value,)
+    if wait:
+        _wait_for(world, roles, timeout)
+    now, host = wiring.clock().time(), socket.gethostname()
     folder = world.config.candidates_folder
     asked = {name: _elected(world, name) for name in roles} if not all_ else {}
     try:
@@ -84,13 +96,13 @@ def leader(world: World, role: Which = None, all_: All = False) -> None:
             source = wiring.source(world.config, lambda _what, read, total: tell(f"{read} of {total} records"))
             claims = {name: [claim for claim in read_claims(source) if claim.role == name] for name in roles}
     except Unreachable:
-        _tell([led(name, [], asked[name], present(folder, name), host, now) for name in asked], world)
+        _tell([led(name, [], asked[name], present(folder, name, now), host, now) for name in asked], world)
         raise
     if all_:
         past = [claim._asdict() | {"led_s": led_s} for name in roles for claim, led_s in timeline(claims[name], now)]
         world.printer.rows(past, PAST, empty="Nobody has led yet.")
         return
-    found = [led(name, claims[name], asked[name], present(folder, name), host, now) for name in roles]
+    found = [led(name, claims[name], asked[name], present(folder, name, now), host, now) for name in roles]
     world.printer.rows([asdict(one) for one in found], COLUMNS)
     if world.printer.for_people and (listed := [{"role": one.role} | asdict(c) for one in found for c in one.candidates]):
         world.printer.text("")
@@ -98,6 +110,36 @@ def leader(world: World, role: Which = None, all_: All = False) -> None:
     _tell(found, world)
     if any(one.led is False for one in found):
         raise typer.Exit(1)
+
+
+def _wait_for(world: World, roles: Sequence[str], timeout_s: float) -> None:
+    """Raises: OutcomeUnknown, with what is waited for, once the time is up."""
+    from ledger import wiring
+    from ledger.claims import read_claims
+    from ledger.errors import OutcomeUnknown, Unreachable
+    from ledger.leaders import led
+    from ledger.presence import present
+
+    clock, host, folder = wiring.clock(), socket.gethostname(), world.config.candidates_folder
+    deadline = clock.monotonic() + timeout_s
+    while True:
+        missing = dict[str, str]()
+        try:
+            source = wiring.source(world.config)
+            for name in roles:
+                claims = [claim for claim in read_claims(source) if claim.role == name]
+                now = clock.time()
+                found = led(name, claims, _elected(world, name), present(folder, name, now), host, now)
+                if not found.led:
+                    missing[name] = found.why_not or found.not_asked
+        except Unreachable as error:
+            missing = dict.fromkeys(roles, str(error))
+        if not missing:
+            return
+        if clock.monotonic() >= deadline:
+            told = "; ".join(f"{name}: {why}" for name, why in missing.items())
+            raise OutcomeUnknown(f"Nobody leads within {timeout_s:g} s: {told}", hint="jobledger leader tells more.")
+        clock.sleep(LOOK_S)
 
 
 def register(app: typer.Typer) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ledger.adapters.local.private import private_folder
 from ledger.cli.options import World, verb
 
 serve = typer.Typer(help="Run one role of the ledger in this process.", no_args_is_help=True)
@@ -44,7 +45,7 @@ def reconciler(world: World, force_lead: ForceLead = False, name: Name = "reconc
 @verb
 def agent(world: World, name: Name = "agent") -> None:
     """Run the jobs of this host (runner subprocess) and speak for them."""
-    stop = _begin(world, name)
+    stop = _begin(world, name, private=False)
     from ledger import wiring, wiring_pins
     from ledger.adapters.runners.subprocess.holds import Holds
     from ledger.adapters.runners.subprocess.server import run_agent
@@ -72,11 +73,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(serve, name="serve", rich_help_panel="Operate the ledger")
 
 
-def _begin(world: World, name: str) -> threading.Event:
-    """Logging, and what SIGTERM and SIGINT set. A second signal ends the process at once."""
+def _begin(world: World, name: str, *, private: bool = True) -> threading.Event:
+    """Logging, and what SIGTERM and SIGINT set. A second signal ends the process at once. private: what the process makes
+    is its owner's alone; not so for the agent, whose jobs have the rights that they would have without it."""
     from ledger import logs
 
+    if private:
+        os.umask(0o077)
     logs.configure(world.config.log, process=name, pid=str(os.getpid()))
+    for folder in (world.config.dir, world.config.dir / "run"):
+        private_folder(folder)
     stop = threading.Event()
 
     def ask(number: int, _frame: Any) -> None:

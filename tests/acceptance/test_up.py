@@ -64,6 +64,9 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
     assert told[-1] == f"ready: broker {address} dir {ledger.path}"
     assert ledger.run("topics check").returncode == 0
     before = pids(ledger)
+    rights = {name: (ledger.path / name).stat().st_mode & 0o777 for name in (".", "broker", "log", "run", "agent")}
+    assert set(rights.values()) == {0o700}, rights
+    assert {path.name for path in (ledger.path / "run").glob("*.lock") if path.stat().st_mode & 0o077} == set()
     assert all(runs(pid) for pid in before.values())
     assert all(os.getsid(pid) == pid for pid in before.values())
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.local.leadership import FileLockLeadership, Holder, holder
+from ledger.adapters.local.private import private_folder
 from ledger.adapters.memory.clock import ManualClock
 
 
@@ -28,7 +31,8 @@ def test_the_file_says_who_leads(path: Path) -> None:
     assert holder(path) is None
     one.acquire()
     assert holder(path) == Holder("anna@host", os.getpid(), 1_700_000_000.0)
-    assert json.loads(path.read_text()) == {"who": "anna@host", "pid": os.getpid(), "since": 1_700_000_000.0}
+    signed = json.loads(path.read_text())
+    assert {"who": "anna@host", "pid": os.getpid(), "since": 1_700_000_000.0}.items() <= signed.items()
     one.release()
     assert holder(path) is None
 
@@ -39,6 +43,60 @@ def test_a_scribbled_file_still_has_a_holder(path: Path) -> None:
     path.write_text("not json")
     assert one.valid()
     assert holder(path) == Holder("", 0, 0.0)
+
+
+def test_a_lock_that_somebody_else_holds_behind_a_dead_leader_is_told(path: Path, child: subprocess.Popen[str]) -> None:
+    """flock needs no right to write: whoever can open the file can hold it, and the signature is the last leader's."""
+    child.kill()
+    child.wait()
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        mine = FileLockLeadership(path)
+        assert not mine.acquire()
+        found = holder(path)
+        assert found is not None and found.outsider
+        assert "is no role of this ledger" in mine.standing().waits_for
+    assert mine.acquire()
+    found = holder(path)
+    assert found is not None and not found.outsider
+
+
+def test_a_lock_of_another_pid_namespace_is_believed(path: Path) -> None:
+    one = FileLockLeadership(path)
+    one.acquire()
+    signed = json.loads(path.read_text())
+    path.write_text(json.dumps({**signed, "pid": 7, "pid_namespace": "pid:[1]"}))
+    found = holder(path)
+    assert found is not None and not found.outsider
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_can_neither_hold_the_lock_nor_read_what_jobs_printed(open_to_all: Path) -> None:
+    folder = open_to_all / "ledger"
+    folder.mkdir(mode=0o755)
+    (folder / "run").mkdir(mode=0o755)
+    path = folder / "run" / "leader-projector.lock"
+    path.touch(mode=0o644)
+    one = FileLockLeadership(path)
+    one.acquire()
+    assert path.stat().st_mode & 0o077 == 0, "one that an earlier version made is closed"
+
+    def others() -> int:
+        program = "import os, sys; os.setuid(65534); os.open(sys.argv[1], os.O_RDONLY)"
+        return subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, check=False).returncode
+
+    assert others() != 0
+    path.chmod(0o644)
+    assert others() == 0, "else the next line shows nothing"
+    private_folder(folder)
+    assert others() != 0
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
 
 
 def test_a_lock_on_a_file_that_was_replaced_is_none(path: Path) -> None:

@@ -20,6 +20,19 @@ def test_a_call_that_hangs_is_told() -> None:
     assert told == ["hanging"]
 
 
+def test_a_watchdog_that_dies_is_told_as_a_call_that_hangs() -> None:
+    told: list[str] = []
+    heard = threading.Event()
+
+    def sleep(_: float) -> None:
+        raise OSError(22, "Invalid argument")
+
+    watchdog = Watchdog(lambda what: (told.append(what), heard.set()), sleep=sleep)
+    with watchdog.over("commit", 3600.0):
+        assert heard.wait(60)
+    assert told == ["the watchdog (OSError: [Errno 22] Invalid argument)"]
+
+
 def test_the_process_leaves_with_the_code_of_a_fenced_leader() -> None:
     program = (
         "import threading; from ledger.adapters.kafka.watchdog import Watchdog\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,10 +54,10 @@ def test_a_role_without_a_leader_is_exit_1_and_a_plain_line(shell: Shell, electe
     told = shell.run("leader")
     assert told.exit_code == 1
     assert told.stderr.splitlines() == [
-        "projector: nobody leads: ann@there (pid 5) waits for zookeeper: no answer from zk1:2181 for 12 s",
+        "projector: nobody leads: projector-there-5 waits for zookeeper: no answer from zk1:2181 for 12 s",
         "reconciler: nobody leads: there is no candidate",
     ]
-    assert "NO" in told.stdout and "ann@there" in told.stdout
+    assert "NO" in told.stdout and "projector-there-5" in told.stdout
     found = roles(shell, exit_code=1)
     assert found["projector"]["led"] is False and found["projector"]["epoch"] == 1
     assert found["reconciler"]["epoch"] is None and found["reconciler"]["reason"] == "nobody has led yet"
@@ -109,9 +110,33 @@ def test_the_lock_on_this_host_is_asked_where_nothing_else_is_set(shell: Shell) 
     lock = FileLockLeadership(load_config(shell.folder).leader_lock("projector"), who="ann")
     lock.acquire()
     row = roles(shell, "projector", exit_code=1)["projector"]
-    assert (row["lock"], row["pid"], row["led"]) == ("ann", HERE, False), "p1 is not the name of this process"
+    held = (row["lock"], row["pid"], row["led"])
+    assert held == (instance("projector"), HERE, False), "p1 is not the name of this process"
     shell.leader._parts = replace(shell.leader._parts, writer_name=instance("projector"))
     shell.leader._stand_back(Fenced("test"))
     shell.step()
     assert roles(shell, "projector")["projector"]["led"] is True
     lock.release()
+
+
+def test_wait_asks_until_each_role_has_a_leader(shell: Shell, elected: list[Candidate]) -> None:
+    told = shell.run("leader", "projector", "--wait", "--timeout", "0")
+    assert told.exit_code == 4 and "projector: there is no candidate" in told.stderr
+    while_waiting(shell, lambda: elected.append(Candidate("", 0, 0.0, leads=True)))
+    told = shell.run("leader", "projector", "--wait", "--timeout", "60", "-o", "name")
+    assert (told.exit_code, told.stdout) == (0, "projector\n")
+
+
+def test_wait_goes_on_while_the_log_does_not_answer(shell: Shell, elected: list[Candidate]) -> None:
+    elected.append(Candidate("", 0, 0.0, leads=True))
+    shell.log.up = False
+    told = shell.run("leader", "projector", "--wait", "--timeout", "0")
+    assert told.exit_code == 4
+    while_waiting(shell, lambda: setattr(shell.log, "up", True))
+    assert shell.run("leader", "projector", "--wait", "--timeout", "60").exit_code == 0
+
+
+def while_waiting(shell: Shell, happens: Callable[[], object]) -> None:
+    """It happens once the command waits."""
+    sleep = shell.clock.sleep
+    shell.clock.sleep = lambda seconds: (happens(), sleep(seconds))  # type: ignore[assignment,func-returns-value,return-value]

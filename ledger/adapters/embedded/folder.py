@@ -14,6 +14,7 @@ import psutil
 
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.processes import Identity, Process, identity, note_identity, read_identity
+from ledger.adapters.local.private import private_folder
 from ledger.errors import ConfigError
 
 BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER = "broker", "agent", "projector", "reconciler", "archiver"
@@ -64,8 +65,9 @@ def only_one(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
     """
     lock = folder / "run" / "up.lock"
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        private_folder(folder)
+        private_folder(lock.parent)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"{folder} can't be the folder of a ledger: {error}.", hint="Choose one: --dir DIR") from error
     try:

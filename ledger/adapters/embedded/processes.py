@@ -55,6 +55,14 @@ def alive(who: Identity) -> bool:
     return identity(who.pid) == who
 
 
+def pid_namespace() -> str:
+    """The namespace in which this process counts processes, as in `pid:[4026531836]`; "" where it can't be told."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
 def read_identity(path: Path) -> Identity | None:
     """Of the process noted in a pid file, if it runs. Whatever else the file holds is no obstacle."""
     try:

@@ -27,6 +27,7 @@ from ledger.adapters.embedded.java import ensure_java
 from ledger.adapters.embedded.keeper import Keeper, Say
 from ledger.adapters.embedded.leaders import Leaders, leader_on_host
 from ledger.adapters.kafka.topics import create_topics, require_topics
+from ledger.adapters.local.private import private_folder
 from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.config import Config
 from ledger.errors import ConfigError, LedgerError, Unreachable
@@ -76,6 +77,8 @@ class Up:
         """Raises: ConfigError, Unreachable: it did not come up; what was started for it is stopped again."""
         with ExitStack() as stack:
             stack.enter_context(only_one(self._folder))
+            for name in ("broker", "log"):
+                private_folder(self._folder / name)
             stack.enter_context(noted_as_up(self._folder))
             try:
                 self._bring_up()

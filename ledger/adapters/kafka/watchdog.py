@@ -29,10 +29,13 @@ def leave(what: str) -> None:
 
 
 class Watchdog:
-    """Watches one call at a time. grace_s: how long after its own time limit a call counts as stuck."""
+    """Watches one call at a time. stuck: told what did not come back, or that nobody watches any more. grace_s: how long
+    after its own time limit a call counts as stuck."""
 
-    def __init__(self, stuck: Callable[[str], None] = leave, grace_s: float = GRACE_S) -> None:
-        self._stuck, self._grace_s = stuck, grace_s
+    def __init__(
+        self, stuck: Callable[[str], None] = leave, grace_s: float = GRACE_S, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._stuck, self._grace_s, self._sleep = stuck, grace_s, sleep
         self._watched: tuple[str, float] | None = None
         self._thread: threading.Thread | None = None
 
@@ -49,9 +52,13 @@ class Watchdog:
             self._watched = None
 
     def _look(self) -> None:
-        while True:
-            time.sleep(LOOK_S)
-            watched = self._watched
-            if watched is not None and time.monotonic() > watched[1]:
-                self._stuck(watched[0])
-                return
+        """Without anybody who watches, a call that hangs would keep its process in office for ever: so it leaves too."""
+        try:
+            while True:
+                self._sleep(LOOK_S)
+                watched = self._watched
+                if watched is not None and time.monotonic() > watched[1]:
+                    self._stuck(watched[0])
+                    return
+        except Exception as error:
+            self._stuck(f"the watchdog ({type(error).__name__}: {error})")

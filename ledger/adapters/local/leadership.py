@@ -9,19 +9,24 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ledger.adapters.clock import SystemClock
+from ledger.adapters.embedded.processes import Identity, alive, identity, pid_namespace
+from ledger.adapters.local.private import OWNER_ALONE
 from ledger.ports import Clock, Standing
 
 
 class Holder(NamedTuple):
-    """What the file says to people. since: seconds since the epoch."""
+    """What the file says to people. since: seconds since the epoch. outsider: the process that signed the file is gone, so
+    whoever holds the lock now is no candidate: candidates sign."""
 
     who: str
     pid: int
     since: float
+    outsider: bool = False
 
 
 class FileLockLeadership:
@@ -38,10 +43,11 @@ class FileLockLeadership:
         if self.valid():
             return True
         self.release()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._path.parent.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(handle, 0o600)  # one that an earlier version made is open to others
         except BlockingIOError:
             os.close(handle)
             return False
@@ -80,9 +86,12 @@ class FileLockLeadership:
         if self.valid():
             return Standing(True, None, self._who, because=self._because)
         found = holder(self._path)
-        leader = "" if found is None else found.who or "another process"
-        waits_for = f"the lock on {self._path}, held by {leader} (pid {found.pid})" if found else "its next try"
-        return Standing(False, None, leader, waits_for, self._because)
+        if found is None:
+            return Standing(False, None, "", "its next try", self._because)
+        if found.outsider:
+            return Standing(False, None, "", outsider(self._path), self._because)
+        leader = found.who or "another process"
+        return Standing(False, None, leader, f"the lock on {self._path}, held by {leader}", self._because)
 
     def close(self) -> None:
         self.release()
@@ -94,7 +103,9 @@ class FileLockLeadership:
             os.close(handle)
 
     def _sign(self, handle: int) -> None:
-        text = json.dumps({"who": self._who, "pid": os.getpid(), "since": self._clock.time()})
+        own = identity(os.getpid())
+        process = {**own._asdict(), "pid_namespace": pid_namespace()} if own else {"pid": os.getpid()}
+        text = json.dumps({"who": self._who, "since": self._clock.time(), **process})
         os.ftruncate(handle, 0)
         os.pwrite(handle, text.encode(), 0)
 
@@ -118,6 +129,18 @@ def _signature(text: bytes) -> Holder:
     """A file that can't be read (just taken, or scribbled on) still has a holder: somebody."""
     try:
         found = json.loads(text)
-        return Holder(str(found["who"]), int(found["pid"]), float(found["since"]))
+        return Holder(str(found["who"]), int(found["pid"]), float(found["since"]), _gone(found))
     except (ValueError, KeyError, TypeError):
         return Holder("", 0, 0.0)
+
+
+def _gone(signed: Mapping[str, Any]) -> bool:
+    """Of a process in another PID namespace, or of an older version, nobody can say that it is gone."""
+    if "start_time" not in signed or signed.get("pid_namespace") != pid_namespace():
+        return False
+    return not alive(Identity(int(signed["pid"]), int(signed["start_time"]), str(signed["boot_id"])))
+
+
+def outsider(path: Path) -> str:
+    """What a candidate waits for while somebody who is none holds the lock."""
+    return f"the lock on {path}, held by a process that is no role of this ledger; `fuser {path}` names it"

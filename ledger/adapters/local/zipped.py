@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import zipfile
@@ -27,7 +28,9 @@ class ZipObjects:
 
     def __init__(self, path: Path, new: bool = False) -> None:
         try:
-            self._zip = zipfile.ZipFile(path, "x" if new else "r", zipfile.ZIP_DEFLATED)
+            if new:  # it quotes what jobs printed: its owner decides who else reads it
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._zip = zipfile.ZipFile(path, "w" if new else "r", zipfile.ZIP_DEFLATED)
         except FileExistsError as error:
             raise UsageError(f"{path} is there already.", hint="Name another file.") from error
         except _DAMAGED as error:
