@@ -24,6 +24,7 @@ from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.writer import KafkaWriter
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.log import EndOfTransaction, MemoryLog, MemoryReader, MemoryWriter, NoAnswer
+from ledger.adapters.memory.runner import MemoryRunner
 from ledger.core import fold, garbage, passes, plan
 from ledger.core.published import Published, epoch_of
 from ledger.core.registers import parse_claim
@@ -383,6 +384,18 @@ def savepoints_are_pruned(p: Patches) -> None:
 def given_up_is_never_deleted(p: Patches) -> None:
     """The reconciler passes savepoints by that somebody gave up."""
     p.set(passes, "_disposing", lambda views, observed, found: [])
+
+
+@mutant
+def whoever_answers_is_believed(p: Patches) -> None:
+    """The answer of an agent counts for the attempts of all agents."""
+    p.set(passes, "held_elsewhere", lambda entry, reached, attempts: "")
+
+
+@mutant
+def calls_reach_whoever_answers(p: Patches) -> None:
+    """What is asked of one agent is done by another one that has taken its place."""
+    p.set(MemoryRunner, "only", lambda self, instance: self)
 
 
 # -- collecting garbage ------------------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ def value(register: Register, world: World) -> Fact:
             return AttemptStarted(
                 DIGEST, world.base(n, epoch), failures=epoch % 2 + (n > 2), failure_times=times,
                 recorded_at=200.0 * n if world.policy is RestartKind.FAILURE_RATE else None,
+                instance=f"agent-{epoch}" if n % 3 else "",
             )  # fmt: skip
         case Running(n):
             return AttemptRunning(f"pid {n}")

@@ -18,6 +18,8 @@ from tests.simulation.world import DELETE_RETENTION_S, EVENTS, PARTITIONS, RECOV
 
 Schedule = Callable[["Director"], None]
 SCHEDULES: dict[str, Schedule] = {}
+#: Those with more than one agent.
+AGENTS = {"a_reconciler_leads_that_reaches_another_agent": 2, "an_agent_is_replaced_before_a_start_and_comes_back": 2}
 
 
 def schedule(function: Schedule) -> Schedule:
@@ -28,9 +30,9 @@ def schedule(function: Schedule) -> Schedule:
 class Director:
     """Lets instances go on until a point, or all of them until nothing happens any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, agents: int = 1) -> None:
         self.wanted: tuple[Actor, str] | None = None
-        self.world = World(lambda actor, at: self.wanted == (actor, at))
+        self.world = World(lambda actor, at: self.wanted == (actor, at), agents=agents)
         self.held: list[Instance] = []
         self.findings: Findings = []
 
@@ -94,7 +96,7 @@ class Director:
 
 def perform(name: str) -> Findings:
     """What the checkers find in a schedule."""
-    director = Director()
+    director = Director(AGENTS.get(name, 1))
     try:
         SCHEDULES[name](director)
         director.findings += director.world.judge(random.Random(1))
@@ -264,6 +266,38 @@ def an_attempt_ends_and_its_agent_is_mute(d: Director) -> None:
     d.world.runner.checkpoint("job", 1, 1)
     d.world.runner.kill("job", 1)
     d.settle(agent=False)
+    d.settle()
+    d.findings += d.world.judge_quiet()
+
+
+@schedule
+def a_reconciler_leads_that_reaches_another_agent(d: Director) -> None:
+    """It hears nothing of an attempt that runs on elsewhere, and must not take that for its end."""
+    d.lead("projector")
+    d.lead("reconciler")
+    d.submit("job")
+    d.settle()
+    d.lead("reconciler")
+    d.settle()
+    d.findings += d.world.judge_quiet()
+
+
+@schedule
+def an_agent_is_replaced_before_a_start_and_comes_back(d: Director) -> None:
+    """An attempt is recorded for the one, its start reaches the other, and then the first one is asked again."""
+    d.lead("projector")
+    leader = d.lead("reconciler")
+    d.submit("job")
+    d.until(lambda: bool(leader.executor and leader.executor.waiting))
+    while [task.verb for _, task in d.world.tasks()] != ["start"]:
+        for executor, task in d.world.tasks():
+            d.world.perform(executor, task)
+        d.until(lambda: bool(leader.executor and leader.executor.waiting))
+    executor, task = d.world.tasks()[0]
+    d.world.reach(leader, 1)
+    d.world.perform(executor, task)
+    d.world.agent_sends()
+    d.world.reach(leader, 0)
     d.settle()
     d.findings += d.world.judge_quiet()
 

@@ -65,8 +65,10 @@ class Evidence:
 class LoggedRunner(MemoryRunner):
     """A runner that needs the graph to start an attempt, and writes down what runs."""
 
-    def __init__(self, clock: Clock, partitions: int, blobs: BlobStore, evidence: Evidence) -> None:
-        super().__init__(clock, partitions=partitions)
+    def __init__(
+        self, clock: Clock, partitions: int, blobs: BlobStore, evidence: Evidence, writer: str = "agent-memory"
+    ) -> None:
+        super().__init__(clock, writer=writer, partitions=partitions)
         self._blobs, self._evidence, self._time = blobs, evidence, clock
 
     def start(

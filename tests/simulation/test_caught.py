@@ -33,11 +33,14 @@ CAUGHT = {
     "gc-takes-what-was-put-again": ("an_abandoned_graph_is_put_again_under_the_collectors_eyes", "G2"),
     "gc-finds-nothing": ("a_submitter_dies_after_its_put", "G3"),
     "no-settling": ("an_attempt_ends_and_its_agent_is_mute", "I12"),
+    "whoever-answers-is-believed": ("a_reconciler_leads_that_reaches_another_agent", "I8"),
+    "calls-reach-whoever-answers": ("an_agent_is_replaced_before_a_start_and_comes_back", "I8"),
 }
 #: Seen by chance, also or only: guard -> a seed where it shows soon, at the time of writing; else the walk searches on.
 BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 41, "read-committed-end": 90, "start-holds-nothing": 5,
              "gc-reads-before-it-lists": 123, "gc-finds-nothing": 24, "savepoints-are-pruned": 34,
-             "given-up-is-never-deleted": 10, "repeated-claims-not-repaired": 26}  # fmt: skip
+             "given-up-is-never-deleted": 10, "repeated-claims-not-repaired": 26,
+             "whoever-answers-is-believed": 3}  # fmt: skip
 ELSEWHERE = {"lease-from-suspension"}  # not on memory adapters: below
 
 

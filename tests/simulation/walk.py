@@ -18,11 +18,13 @@ from ledger.ports import Event
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import claim_of, epoch_of
+from tests.simulation.evidence import LoggedRunner
 from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
 from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, World
 
 STEPS = 450
 HEALED_ROUNDS_MAX = 400
+ROUNDS_A_LEADER = 60  # once all is healed, and there is more than one agent
 JOBS_MAX = 8
 AWAY_S = 4.0  # how long runner, blobs and storage stay away
 
@@ -49,9 +51,14 @@ class Walk:
         # A region that no pool can hold would wait for ever.
         region = random.Random(f"{seed} region").choice([None, "r", "r"]) if slots is None else None
         self.saving = random.Random(f"{seed} savepoints")
-        self.world = World(self._pauses, slots, region, self.saving.random() < 0.5)
+        saving = self.saving.random() < 0.5
         self.replacing = random.Random(f"{seed} replacing")
         self.replace_rate = self.replacing.choice([0.0, 0.5])
+        self.hosts = random.Random(f"{seed} hosts")  # which agent it is that something happens to
+        agents = self.hosts.choice([1, 1, 2])
+        if agents > 1:  # jobs that wait for each other may each wait for another leader, and never meet
+            region, saving, self.replace_rate = None, False, 0.0
+        self.world = World(self._pauses, slots, region, saving, agents, shared=self.hosts.random() < 0.5)
         self.happened: dict[str, int] = {}
         self.findings: Findings = []
         self.paused: dict[Actor, float] = {}  # until when, by the clock
@@ -66,11 +73,13 @@ class Walk:
         self.no_answer_rate = self.rng.choice([0.0, 0.01, 0.05])
         self.sweeping = Sweeping(self.world, self.sent.append)
         self.gc = random.Random(f"{seed} garbage")  # chance of its own, so that the rest of the walk is as without it
-        self.sweeps = self.gc.random() < 0.5
+        self.sweeps = self.gc.random() < 0.5 and agents == 1
         self.claims = random.Random(f"{seed} claims")
         self.claim_rate = self.claims.choice([0.0, 0.0, 0.01])
         self.world.at_commit = self._at_commit
-        self.world.runner.obedient = self.rng.random() < 0.7
+        obedient = self.rng.random() < 0.7
+        for runner in self.world.runners:
+            runner.obedient = obedient
         for role in ROLES:
             for _ in range(2):
                 self.world.start(role)
@@ -196,11 +205,11 @@ class Walk:
             self.world.perform(*self.rng.choice(tasks), how)
 
     def _agent(self) -> None:
-        if self.world.runner.up:
+        if any(runner.up for runner in self.world.runners):
             self.sent += self.world.agent_sends(self.rng.randint(1, 3), self.rng.random() < 0.9)
 
     def _engine(self) -> None:
-        runner, rng = self.world.runner, self.rng
+        runner, rng = self._host(), self.rng
         runner.up, up = True, runner.up
         if alive := runner.alive():
             job_id, n = rng.choice(alive)
@@ -221,6 +230,9 @@ class Walk:
             else:
                 runner.kill(job_id, n)
         runner.up = up
+
+    def _host(self) -> LoggedRunner:
+        return self.hosts.choice(self.world.runners)
 
     def _dispose(self) -> None:
         """Somebody gives up a savepoint that is not the newest that its job has to begin from."""
@@ -275,12 +287,12 @@ class Walk:
 
     def _bring_back(self) -> None:
         self.back_at = float("inf")
-        runner = self.world.runner
-        runner.up = self.world.blobs.up = True
-        runner.unknown_storage = False
-        if runner.slow_starts:
-            runner.slow_starts = False
-            runner.finish_starts()
+        self.world.blobs.up = True
+        for runner in self.world.runners:
+            runner.up, runner.unknown_storage = True, False
+            if runner.slow_starts:
+                runner.slow_starts = False
+                runner.finish_starts()
 
     def _away(self) -> World:
         self.back_at = self.world.clock.monotonic() + AWAY_S
@@ -296,15 +308,18 @@ class Walk:
         self._return()
         world.word_arrives()
         self._bring_back()
-        world.runner.obedient = True
-        for job_id, n in world.runner.alive():
-            if world.runner.attempt(job_id, n).order:
-                world.runner.end(job_id, n)
+        for runner in world.runners:
+            runner.obedient = True
+            for job_id, n in runner.alive():
+                if runner.attempt(job_id, n).order:
+                    runner.end(job_id, n)
         world.let_transactions_end()
         while world.log.under_way:
             world.log.deliver(world.log.under_way[0])
         silent, ends = 0, None
-        for _ in range(HEALED_ROUNDS_MAX):
+        for number in range(HEALED_ROUNDS_MAX):
+            if len(world.runners) > 1 and number % ROUNDS_A_LEADER == 0:
+                self._another_leads(number // ROUNDS_A_LEADER % len(world.runners))
             for instance in [*world.instances]:
                 world.step(instance)
             for executor, task in world.tasks():
@@ -318,6 +333,13 @@ class Walk:
                 self._sweep_all()
                 return
         self.findings += [f"not within {HEALED_ROUNDS_MAX} rounds: {found}" for found in self._left_undone() or ["quiet"]]
+
+    def _another_leads(self, agent: int) -> None:
+        """A reconciler that reaches this agent: what each agent holds is brought to its end while such a one leads."""
+        found = [one for one in self.world.of("reconciler") if one.agent == agent]
+        while not found:
+            found = [one for one in [self.world.start("reconciler")] if one.agent == agent]
+        self.world.give_lease("reconciler", found[0])
 
     def _all_go_on(self) -> None:
         for actor in [*self.sweeping.running]:
@@ -418,16 +440,19 @@ class Walk:
             self.world.log.append([event])
 
     def runner_away(self) -> None:
-        self._away().runner.up = False
+        self._away()
+        self._host().up = False
 
     def blobs_away(self) -> None:
         self._away().blobs.up = False
 
     def slow_starts(self) -> None:
-        self._away().runner.slow_starts = True
+        self._away()
+        self._host().slow_starts = True
 
     def storage_unknown(self) -> None:
-        self._away().runner.unknown_storage = True
+        self._away()
+        self._host().unknown_storage = True
 
 
 FAULTS = {

@@ -1,4 +1,4 @@
-"""A whole ledger on memory adapters, under a stage: instances of the roles, one runner, clients, evidence."""
+"""A whole ledger on memory adapters, under a stage: instances of the roles, one agent or several, clients, evidence."""
 
 from __future__ import annotations
 
@@ -70,15 +70,17 @@ class Instance:
     actor: Actor
     executor: QueuedExecutor | None = None
     stream: SimStream | None = None
+    agent: int = 0  # the one that a reconciler reaches
 
 
 class World:
     """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool that all jobs share;
-    None: there is none. region: of some of the jobs, None = of none. saving: some jobs want periodic savepoints."""
+    None: there is none. region: of some of the jobs, None = of none. saving: some jobs want periodic savepoints. agents:
+    how many; reconcilers reach one each, by turns. shared: what one agent stores the others can read."""
 
     def __init__(
         self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None, region: str | None = None,
-        saving: bool = False,
+        saving: bool = False, agents: int = 1, shared: bool = False,
     ) -> None:  # fmt: skip
         self.slots, self.region, self.saving = slots, region, saving
         self.clock = ManualClock()
@@ -90,7 +92,15 @@ class World:
         self.evidence = Evidence(self.clock)
         self.hurried = Hurried(self.clock)
         self.blobs = PointedBlobs(self.stage, self.hurried.time)
-        self.runner = LoggedRunner(self.clock, PARTITIONS, self.blobs, self.evidence)
+        names = ["memory"] if agents == 1 else [f"memory-{number}" for number in range(agents)]
+        self.runners = [
+            LoggedRunner(self.clock, PARTITIONS, self.blobs, self.evidence, f"agent-{name}") for name in names
+        ]
+        self.runner = self.runners[0]
+        if shared:
+            for runner in self.runners:
+                runner.stored = self.runner.stored
+        self._hosts = itertools.cycle(range(agents))
         self.elections = {role: MemoryElection() for role in ROLES}
         self.instances: list[Instance] = []
         self.orphans: list[tuple[QueuedExecutor, Task]] = []
@@ -114,15 +124,28 @@ class World:
             projector = Projector(parts, RejectsTopic(REJECTS, EVENTS), settings)
             instance = Instance(role, who, projector, lease, Actor(who, projector.step))
         else:
-            executor = QueuedExecutor({"memory": self.runner}, self.blobs)
+            agent = next(self._hosts)
+            runner = self.runners[agent]
+            executor = QueuedExecutor({"memory": runner}, self.blobs)
             stream = SimStream(self.log, RECOVERY, self.stage)
             reconciler = Reconciler(
-                parts, {"memory": SimRunner(self.runner, self.stage)}, stream, executor,
+                parts, {"memory": SimRunner(runner, self.stage)}, stream, executor,
                 ReconcilerSettings(tick_s=0.0, observe_interval_s=0.2, pools=self.pools(), replaced_after_s=1.0),
             )  # fmt: skip
-            instance = Instance(role, who, reconciler, lease, Actor(who, reconciler.step), executor, stream)
+            instance = Instance(role, who, reconciler, lease, Actor(who, reconciler.step), executor, stream, agent)
         self.instances.append(instance)
         return instance
+
+    def reach(self, instance: Instance, agent: int) -> None:
+        """Another agent answers a reconciler from now on."""
+        assert instance.executor is not None
+        instance.agent = agent
+        instance.executor._runners = {"memory": self.runners[agent]}
+        instance.part._runners = {"memory": SimRunner(self.runners[agent], self.stage)}
+
+    def alive(self) -> list[tuple[str, int]]:
+        """What any agent runs."""
+        return [one for runner in self.runners for one in runner.alive()]
 
     def pools(self) -> Pools:
         return Pools([] if self.slots is None else [Pool("everything", self.slots)])
@@ -249,15 +272,16 @@ class World:
         self.evidence.told(kind, who, [event], offsets if kind == "ok" else ())
 
     def agent_sends(self, most: int = 1_000, acknowledged: bool = True) -> list[Event]:
-        """The next facts of the runner, of each job in order. acknowledged: else they are sent again later."""
+        """The next facts of each agent, of each job in order. acknowledged: else they are sent again later."""
         sent = []
-        for fact in self.runner.pending()[:most]:
-            job_id = fact.key.partition(b"/")[0].decode()
-            event = Event(EVENTS, partition_of(job_id, PARTITIONS), fact.key, fact.value, fact.headers)
-            self.send(event, "agent", "ok" if acknowledged else "info")
-            sent.append(event)
-            if acknowledged:
-                self.runner.acknowledge(job_id, [fact.key])
+        for runner in self.runners:
+            for fact in runner.pending()[:most] if runner.up else ():
+                job_id = fact.key.partition(b"/")[0].decode()
+                event = Event(EVENTS, partition_of(job_id, PARTITIONS), fact.key, fact.value, fact.headers)
+                self.send(event, "agent", "ok" if acknowledged else "info")
+                sent.append(event)
+                if acknowledged:
+                    runner.acknowledge(job_id, [fact.key])
         return sent
 
     # -- readers and judgement -----------------------------------------------------------------------------------------
@@ -326,7 +350,7 @@ class World:
         for role in ROLES:
             leading = [i.who for i in self.leaders(role)]
             found += [] if len(leading) == 1 else [f"leaders of role {role}: {leading}"]
-        alive = set(self.runner.alive())
+        alive = set(self.alive())
         full = self.slots is not None and len(alive) >= self.slots
         jobs, e = copies.folded(events), self.evidence
         found += checkers.savepoints_as_wanted(events, jobs, e.saved, e.given_up, self.runner.stored.keys())
@@ -350,9 +374,9 @@ class World:
 
     def overfull(self) -> Findings:
         """I13: never more is alive than there are slots."""
-        if self.slots is None or not self.runner.up:
+        if self.slots is None or not all(runner.up for runner in self.runners):
             return []
-        alive = self.runner.alive()
+        alive = self.alive()
         return [] if len(alive) <= self.slots else [f"I13 of {self.slots} slots: {sorted(alive)}"]
 
     def retired(self) -> set[str]:
