@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ledger.core.facts import LeaderClaimed
@@ -10,18 +10,21 @@ from ledger.core.registers import parse_claim
 from ledger.ports import Record
 from ledger.reading import Source, Tail
 
+NOBODY: Mapping[str, str] = {}
 _ONE = 0  # a leader claims every partition of its topic in one transaction: to know who claimed, one of them will do
 _POLLS_MAX = 10
 
 
 class Claim(NamedTuple):
-    """since: append time in seconds since the epoch. reason: why leadership came to the writer."""
+    """since: append time in seconds since the epoch. reason: why leadership came to the writer. reaches: runner -> instance
+    of it that answered the writer; of reconcilers alone."""
 
     role: str
     epoch: int
     writer: str
     since: float
     reason: str
+    reaches: Mapping[str, str] = NOBODY
 
 
 def read_claims(source: Source) -> list[Claim]:
@@ -84,4 +87,4 @@ def _claim(source: Source, role: str, epoch: int, value: bytes, since: float) ->
         fact = source.codec.decode(LeaderClaimed, value)
     except ValueError:
         return Claim(role, epoch, "", since, "the record can't be read")
-    return Claim(role, epoch, fact.writer, since, fact.reason)
+    return Claim(role, epoch, fact.writer, since, fact.reason, fact.reaches)

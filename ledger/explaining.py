@@ -37,8 +37,9 @@ class Evidence:
 class Explained:
     """published_state: what the recovery set says, "" = the job is not in it. as_of: below this offset of the partition all
     is published. end: offset after the job's last record; where as_of is smaller, the projector is behind. failures: what
-    last went wrong, newest first. periodic: how it comes to savepoints by itself, "" = it does not. differs: in which
-    fields what is published differs from what the log says."""
+    last went wrong, newest first. periodic: how it comes to savepoints by itself, "" = it does not. instance: of the
+    runner, which holds the newest attempt, "" = not known. differs: in which fields what is published differs from what
+    the log says."""
 
     job_id: str
     state: str
@@ -56,6 +57,7 @@ class Explained:
     end: int
     failures: tuple[Failure, ...]
     periodic: str = ""
+    instance: str = ""
     differs: tuple[str, ...] = ()
 
 
@@ -72,6 +74,7 @@ def explained(source: Source, job_id: str) -> Explained:
         tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in told.remarks),
         watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
         _end(watch.log.history()), told.failures, _periodic(watch.log.entry(), published),
+        _instance(watch.log.entry()),
         differs(published, _at_home(watch.log.entry(), watch.log.partition)),
     )  # fmt: skip
 
@@ -105,6 +108,10 @@ def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> 
     if published is None or published.savepoint_key != folded.savepoint_key or published.savepoint_at is None:
         return told
     return f"{told}; the next ask {'is due' if published.savepoint_due else f'at {_utc(published.savepoint_at)}'}"
+
+
+def _instance(folded: RecoveryEntry | None) -> str:
+    return "" if folded is None or folded.retiring else folded.instance
 
 
 def _utc(time_s: float) -> str:

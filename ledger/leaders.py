@@ -33,7 +33,8 @@ class Candidacy:
 class Led:
     """One role. led: the newest claim is that of who holds the lock; None if the election could not be asked (not_asked
     says why). why_not: if it is not led, what that waits for. lock, pid, lease_left_s: of who holds the lock.
-    epoch, writer, since, reason: the newest claim; led_s: how long ago it was."""
+    epoch, writer, since, reason, reaches: the newest claim; led_s: how long ago it was. others: runner -> instance that its
+    predecessor reached, where that is another one."""
 
     role: str
     led: bool | None
@@ -48,6 +49,8 @@ class Led:
     why_not: str
     not_asked: str
     candidates: tuple[Candidacy, ...]
+    reaches: Mapping[str, str]
+    others: Mapping[str, str]
 
 
 def led(
@@ -69,6 +72,7 @@ def led(
         why_not=_why_not(holder, candidates) if leads is False else "",
         not_asked=elected if isinstance(elected, str) else "",
         candidates=tuple(candidates),
+        others=_others(claims),
     )  # fmt: skip
 
 
@@ -83,10 +87,19 @@ def timeline(claims: Iterable[Claim], now: float) -> list[tuple[Claim, float]]:
 
 def _of_claim(claim: Claim | None, now: float) -> dict[str, Any]:
     if claim is None:
-        return {"epoch": None, "writer": None, "since": None, "led_s": None, "reason": "nobody has led yet"}
-    return {name: getattr(claim, name) for name in ("epoch", "writer", "since", "reason")} | {
+        nobody = dict.fromkeys(("epoch", "writer", "since", "led_s"))
+        return nobody | {"reason": "nobody has led yet", "reaches": {}}
+    return {name: getattr(claim, name) for name in ("epoch", "writer", "since", "reason", "reaches")} | {
         "led_s": max(0.0, now - claim.since)
     }
+
+
+def _others(claims: Sequence[Claim]) -> dict[str, str]:
+    """What waits for a leader like the one before: its instances that the newest one does not reach."""
+    if len(claims) < 2:
+        return {}
+    now, before = claims[0].reaches, claims[1].reaches
+    return {runner: instance for runner, instance in before.items() if now.get(runner, instance) != instance}
 
 
 def _candidates(

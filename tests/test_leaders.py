@@ -118,3 +118,13 @@ def test_each_claim_stands_until_the_next() -> None:
     older = Claim("projector", 6, "w", 400.0, "elected")
     assert timeline([CLAIM, older], NOW) == [(CLAIM, 100.0), (older, 500.0)]
     assert timeline([], NOW) == []
+
+
+def test_a_leader_that_reaches_another_agent_than_its_predecessor_is_told_apart() -> None:
+    one, other = {"subprocess": "agent-1", "flink": "agent-9"}, {"subprocess": "agent-2"}
+    before = CLAIM._replace(epoch=6, reaches=one)
+    found = projector([CLAIM._replace(reaches=other), before], [])
+    assert (found.reaches, found.others) == (other, {"subprocess": "agent-1"})
+    assert projector([CLAIM._replace(reaches=one), before], []).others == {}
+    assert projector([CLAIM, before], []).others == {}, "one whose agent was silent is not told apart"
+    assert projector([CLAIM._replace(reaches=other)], []).others == {}

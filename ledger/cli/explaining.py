@@ -39,6 +39,8 @@ def lines(row: dict[str, Any]) -> list[str]:
         out.append(f"  waits for: {row['waits_for']}")
     if row.get("reconciler_waits"):
         out.append(f"  the reconciler of this host waits: {row['reconciler_waits']}")
+    if row.get("instance"):
+        out.append(f"  its newest attempt is held by: {row['instance']}")
     if row.get("periodic"):
         out.append(f"  periodic savepoints: {row['periodic']}")
     out += _restore_points(row)

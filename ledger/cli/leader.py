@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +31,10 @@ def _age(seconds: float | None) -> str:
     return "-" if seconds is None else age(seconds)
 
 
+def _reaches(instances: Mapping[str, str]) -> str:
+    return ", ".join(sorted(instances.values())) or "-"
+
+
 COLUMNS = [
     Column("ROLE", "role"),
     Column("LED", "led", lambda led: "?" if led is None else "yes" if led else "NO"),
@@ -42,8 +46,9 @@ COLUMNS = [
     Column("PID", "pid", wide=True),
     Column("LEASE", "lease_left_s", wide=True),
     Column("REASON", "reason"),
+    Column("REACHES", "reaches", _reaches, wide=True),
 ]
-PAST = [column for column in COLUMNS if column.key in ("role", "epoch", "writer", "since", "led_s", "reason")]
+PAST = [column for column in COLUMNS if column.key in ("role", "epoch", "writer", "since", "led_s", "reason", "reaches")]
 CANDIDATES = [
     Column("CANDIDATE OF", "role"),
     Column("WHO", "who"),
@@ -75,9 +80,10 @@ def leader(
     Exit code 1 if a role has no leader, 3 if the log can't be read. An election that does not answer is told on stderr.
     With --wait a role without a leader, and a log that can't be read, are asked again; exit code 4 once the time is up.
 
-    -o json: one object a role, with role, led (null: the election did not answer), epoch, writer, since, reason and led_s
-    of the newest claim; lock, pid and lease_left_s of who holds the lock; why_not if it is not led; not_asked; candidates:
-    who, pid, holds, epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason a claim.
+    -o json: one object a role, with role, led (null: the election did not answer), epoch, writer, since, reason, led_s
+    and reaches (runner: the instance that answered) of the newest claim; others: what its predecessor reached instead;
+    lock, pid and lease_left_s of who holds the lock; why_not if it is not led; not_asked; candidates: who, pid, holds,
+    epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason, reaches a claim.
     """
     from ledger import wiring
     from ledger.claims import read_claims
@@ -157,8 +163,14 @@ def _elected(world: World, role: str) -> Sequence[Candidate] | str:
 
 
 def _tell(found: Sequence[Led], world: World) -> None:
-    """On stderr: what could not be asked, and which role nobody leads, with what each candidate waits for."""
+    """On stderr: what could not be asked, and which role nobody leads, with what each candidate waits for. And whose jobs
+    wait, because the leader reaches another agent than its predecessor."""
     for one in found:
+        for runner, instance in one.others.items():
+            world.printer.note(
+                f"{one.role}: the leader before it reached {instance} ({runner}), and it reaches {one.reaches[runner]}: "
+                f"jobs that {instance} holds wait until a {one.role} leads that reaches it"
+            )
         if one.not_asked:
             world.printer.note(f"{one.role}: the election could not be asked: {one.not_asked}")
         elif one.led is False:

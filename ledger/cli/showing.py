@@ -173,6 +173,8 @@ def one_job(
             shown["periodic"] = _periodic(row, shown["savepoint"])
         if row.get("log"):
             columns += [Column("LOG SAID", "log", _log_said), Column("LEADER", "log", _leader)]
+        if row.get("instance"):
+            columns.append(Column("INSTANCE", "instance"))
         if row.get("together"):
             columns.append(Column("TOGETHER", "together", _together))
         printer.one(shown, [*columns, Column("REASON", "reason", _in_full)])

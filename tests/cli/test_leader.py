@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from ledger.adapters import avro
 from ledger.adapters.embedded.processes import identity
 from ledger.config import load_config
+from ledger.core.facts import LeaderClaimed
+from ledger.core.registers import claim_key
 from ledger.errors import Fenced, Unreachable
 from ledger.identity import instance
 from ledger.ports import Candidate
@@ -19,7 +22,7 @@ from tests.cli.jobs_world import Shell
 
 KEYS = {
     "role", "led", "epoch", "writer", "since", "reason", "led_s", "lock", "pid", "lease_left_s", "why_not", "not_asked",
-    "candidates",
+    "candidates", "reaches", "others",
 }  # fmt: skip
 HERE = os.getpid()
 
@@ -140,3 +143,21 @@ def while_waiting(shell: Shell, happens: Callable[[], object]) -> None:
     """It happens once the command waits."""
     sleep = shell.clock.sleep
     shell.clock.sleep = lambda seconds: (happens(), sleep(seconds))  # type: ignore[assignment,func-returns-value,return-value]
+
+
+def test_a_reconciler_that_reaches_another_agent_than_its_predecessor_is_told(
+    shell: Shell, elected: list[Candidate]
+) -> None:
+    for epoch, agent in ((1, "agent-a"), (2, "agent-b")):
+        claim = LeaderClaimed("reconciler", epoch, f"reconciler-h{epoch}-1", "elected", {"subprocess": agent})
+        shell.raw(claim_key("reconciler", epoch).encode(), avro.encode(claim), 0)
+    told = shell.run("leader", "reconciler")
+    assert told.stderr.splitlines()[0] == (
+        "reconciler: the leader before it reached agent-a (subprocess), and it reaches agent-b: jobs that agent-a holds "
+        "wait until a reconciler leads that reaches it"
+    )
+    (row,) = roles(shell, "reconciler", exit_code=1).values()
+    assert (row["reaches"], row["others"]) == ({"subprocess": "agent-b"}, {"subprocess": "agent-a"})
+    assert [row["reaches"] for row in shell.json("leader", "reconciler", "--all")] == [
+        {"subprocess": "agent-b"}, {"subprocess": "agent-a"},
+    ]  # fmt: skip

@@ -11,7 +11,7 @@ from ledger.adapters.memory.runner import MemoryRunner
 from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
 from ledger.core.registers import Attempt, Checkpoint, Ended, Running
 from ledger.errors import Unreachable
-from tests.roles.world import PARTITIONS
+from tests.roles.world import GRAPH, PARTITIONS
 
 D = "d" * 64
 WAITS = "waiting for slots: needs 1, 0 of 1 free in pool p, behind 2 others"
@@ -27,8 +27,10 @@ def runner(shell: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryRunner:
 def failed(shell: Any, runner: MemoryRunner, name: str) -> str:
     """A job with two checkpoints, the newer one damaged, whose attempt failed a while ago."""
     job_id = shell.submit(name, "--restart", "fixed-delay:3:1s")
-    shell.record(job_id, Attempt(1, 1), AttemptStarted(D))
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, instance=runner.writer))
     shell.record(job_id, Running(1), AttemptRunning("17"))
+    runner.start(job_id, 1, GRAPH, None, {})  # so that it remembers what it held
+    runner.end(job_id, 1, "failed")
     shell.record(job_id, Checkpoint(1, 4), CheckpointCompleted("/chk-4"))
     shell.record(job_id, Checkpoint(1, 5), CheckpointCompleted("/chk-5"))
     shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1", 5, 2.5))
@@ -62,6 +64,16 @@ def test_machines_get_it_all_in_one_object(shell: Any, runner: MemoryRunner) -> 
     ]  # fmt: skip
     assert (row["action"], row["restore_point"]["location"]) == ("start", "/chk-4")
     assert shell.good("plan", "-o", "name").split() == [job_id]
+
+
+def test_what_another_agent_holds_waits_and_is_no_loss(shell: Any, runner: MemoryRunner) -> None:
+    job_id = shell.submit("etl")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, instance="agent-far"))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    shell.now(job_id)
+    (row,) = shell.json("plan")["jobs"]
+    held = "attempt 1 is held by agent-far, which this reconciler can't reach (agent-memory answers)"
+    assert (row["action"], row["why"], row["then"]) == ("wait", held, "")
 
 
 def test_pools_of_the_settings_are_reckoned_with(shell: Any, runner: MemoryRunner) -> None:
@@ -101,7 +113,7 @@ def test_what_a_job_waits_for_is_seen_in_list_show_and_explain(shell: Any) -> No
 def test_a_plan_of_the_past_believes_the_log(shell: Any, runner: MemoryRunner, tmp_path: Any) -> None:
     job_id = failed(shell, runner, "etl")
     other = shell.submit("runs")
-    shell.record(other, Attempt(1, 1), AttemptStarted(D))
+    shell.record(other, Attempt(1, 1), AttemptStarted(D, instance=runner.writer))
     shell.record(other, Running(1), AttemptRunning("18"))
     shell.now(other)
     shell.clock.advance(5.0)

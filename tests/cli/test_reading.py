@@ -399,6 +399,15 @@ def test_explain_tells_state_rule_evidence_and_what_it_waits_for(shell):
     assert "behind" not in text
 
 
+def test_show_and_explain_say_which_agent_holds_the_attempt(shell):
+    job_id = shell.submit("etl")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, instance="agent-a"))
+    shell.now(job_id)
+    assert "  its newest attempt is held by: agent-a" in shell.good("explain", job_id).splitlines()
+    assert shell.json("explain", job_id)["instance"] == shell.json("show", job_id)["instance"] == "agent-a"
+    assert "agent-a" in shell.good("show", job_id)
+
+
 def test_explain_shows_anomalies_and_a_projector_that_is_behind(shell):
     job_id = busy(shell)
     shell.working = False
