@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from hashlib import file_digest
 from pathlib import Path
 from typing import Protocol
 
 from ledger import declaring, disposing, failpoints, replacing, savepoints
 from ledger.core.facts import (
     Fact,
+    GraphRef,
     IntentDeclared,
     IntentKind,
     JobSubmitted,
@@ -92,18 +94,20 @@ class Client:
         Raises: Refused: another spec stands under this id, or (unique) a job of this name is not over.
         OutcomeUnknown: recorded, but nobody admitted it in time. Unreachable: see `Recorder.record`.
         """
-        job_id = job_id or self._new_id()
+        given, job_id = job_id is not None, job_id or self._new_id()
         self.source.partition_of(job_id)  # says so if it is no id
         if unique:
             self._check_unique(spec, job_id)
         if named is not None:
             named(job_id)
-        failpoints.hit("submit.unstored")
-        put_at = self._moment()
-        spec = replace(spec, graph=self._blobs.put(job_id, graph))
-        failpoints.hit("submit.stored")
-        register = Spec(self._digest(spec))
         with Watch(self.source, job_id, reject=True) as watch:
+            if given and self._is_over(watch, spec, graph):
+                return job_id
+            failpoints.hit("submit.unstored")
+            put_at = self._moment()
+            spec = replace(spec, graph=self._blobs.put(job_id, graph))
+            failpoints.hit("submit.stored")
+            register = Spec(self._digest(spec))
             watch.read()
             if _stands_already(watch, register.digest):
                 return job_id
@@ -118,6 +122,18 @@ class Client:
                     hint=f"Does a projector run? To ask again: submit the same with --id {job_id}.",
                 )
         return job_id
+
+    def _is_over(self, watch: Watch, spec: JobSubmitted, graph: Path) -> bool:
+        """Whether this very spec was the job's and the job is retired: then its graph is not stored, for nobody would ever
+        delete it. Raises: Refused: the job is retired and had another spec."""
+        watch.read()
+        job = watch.job()
+        if job.result is None:
+            return False
+        with graph.open("rb") as content:
+            sha256 = file_digest(content, "sha256").hexdigest()
+        stored = GraphRef(f"graphs/{job.job_id}/{sha256}", sha256, graph.stat().st_size)  # as every BlobStore names it
+        return _stands_already(watch, self._digest(replace(spec, graph=stored)))
 
     def spec(self, job_id: str) -> JobSubmitted:
         """What a job was submitted as. Raises: NotFound; Refused: it is retired, and nothing of that is left."""

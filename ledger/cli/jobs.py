@@ -3,12 +3,14 @@ their own."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ledger.cli import given, opening, showing
+from ledger.cli.interruption import unwinding
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column
 
@@ -173,14 +175,13 @@ def submit(
         checkpoint_retention=given.checkpoint_retention(checkpoint_retention),
         savepoint_policy=given.savepoint_policy(savepoint_interval, savepoint_keep),
     )  # fmt: skip
-    blob = pack(command, graph or (), given.environment(env or ()))
-    try:
-        with opening.client(world, "submitting") as (client, tell):
-            job_id = client.submit(spec, blob, job_id=id_, unique=unique, named=tell)
-            again = id_ is not None  # then it may be over since it was first submitted
-            ended = client.wait(job_id, None if wait else 0.0) if wait or again else None
-    finally:
-        blob.unlink(missing_ok=True)
+    with unwinding(), ExitStack() as stack:
+        blob = pack(command, graph or (), given.environment(env or ()))
+        stack.callback(blob.unlink, missing_ok=True)
+        client, tell = stack.enter_context(opening.client(world, "submitting"))
+        job_id = client.submit(spec, blob, job_id=id_, unique=unique, named=tell)
+        again = id_ is not None  # then it may be over since it was first submitted
+        ended = client.wait(job_id, None if wait else 0.0) if wait or again else None
     _answer_submit(world, job_id, spec, ended)
     if wait and not (ended and ended.finished):
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.cli import given, opening
+from ledger.cli.interruption import unwinding
 from ledger.cli.jobs import (
     PANEL,
     RUNNER,
@@ -109,7 +110,7 @@ def replace(
     changes["savepoint_policy"] = given.savepoint_policy(savepoint_interval, savepoint_keep) if periodic else None
     place = given.place_to_begin(from_)
     variables = given.environment(env or ())
-    with opening.client(world, "submitting") as (client, tell), ExitStack() as stack:
+    with unwinding(), opening.client(world, "submitting") as (client, tell), ExitStack() as stack:
         old_id, old = client.to_replace(client.resolve(job, retired=True, taking_over=False), id_)
         check_runner(old_id, old.runner)
         spec = with_(old, **{name: value for name, value in changes.items() if value is not None})

@@ -70,6 +70,18 @@ def test_the_same_spec_again_records_nothing_when_the_job_is_retired(world):
     assert set(world.values()) == {b"job-1/result/FINISHED"}, "nothing was recorded"
 
 
+def test_the_graph_of_a_job_that_is_retired_is_not_stored_again(world):
+    """Nobody would delete it: a retirement deletes graphs once."""
+    world.started(job_id="job-1")
+    stands = world.now("job-1").digest
+    world.record("job-1", Result("FINISHED"), replace(RESULT, digest=stands))
+    world.blobs.delete_all("job-1")
+    assert world.client().submit(spec(), world.graph(), job_id="job-1") == "job-1"
+    with pytest.raises(Refused):
+        world.client().submit(spec(), world.graph("another graph"), job_id="job-1")
+    assert world.blobs.listing() == []
+
+
 def test_the_loser_of_two_that_submit_at_once_is_refused(world):
     """The other spec comes between our look at the log and our record."""
     other = replace(spec("other"), graph=world.blobs.put("job-1", world.graph("other")))

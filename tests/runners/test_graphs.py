@@ -89,6 +89,51 @@ def test_what_cant_be_started_cant_be_packed(tmp_path: Path, arguments: tuple[ob
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_an_agent_would_refuse_to_unpack_cant_be_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=r"command and environment take \d+ bytes, more than 1048576") as told:
+        packed(tmp_path, ["a"], [], {"A": "x" * (1 << 20)})
+    assert "--graph" in told.value.hint
+    for at in ("MEMBERS_MAX", "NAME_BYTES_MAX"):
+        monkeypatch.setattr(graph, at, 2)
+        files = [tmp_path / "ab", tmp_path / "abc"]
+        for path in files:
+            path.touch()
+        with pytest.raises(UsageError, match="2 files, more than 1" if at == "MEMBERS_MAX" else "abc.* more than 2 bytes"):
+            packed(tmp_path, ["a"], files)
+        monkeypatch.undo()
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_a_folder_is_refused_and_nobody_waits_for_its_writer(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(UsageError, match="code/pipe is no regular file"):
+        packed(tmp_path, ["a"], [folder])
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_link_to_a_folder_is_refused_with_the_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "lib").symlink_to("/usr")
+    with pytest.raises(UsageError, match="code/lib is a symbolic link to a folder") as told:
+        packed(tmp_path, ["a"], [folder])
+    assert "--graph" in told.value.hint and list(tmp_path.iterdir()) == [folder]
+
+
+def test_an_interrupted_packing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graph, "_add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        packed(tmp_path, ["a"])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_files_of_one_name_cant_be_packed(tmp_path: Path) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()

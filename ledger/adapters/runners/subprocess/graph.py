@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import stat
 import subprocess
 import sys
 import tarfile
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.adapters.runners.subprocess import unpacking
-from ledger.adapters.runners.subprocess.unpacking import MANIFEST
+from ledger.adapters.runners.subprocess.unpacking import MANIFEST, MANIFEST_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX
 from ledger.errors import PermanentError, UsageError
 
 STOP_GRACE_S = 10.0
@@ -62,7 +63,7 @@ def pack(
     """Writes the blob into `folder` (None: the folder for temporary files) and returns its path; the caller removes it.
     Each of `files`, a file or a folder, lies in the working directory under its own name.
 
-    Raises: UsageError if something can't be packed."""
+    Raises: UsageError if something can't be packed, or is more than an agent unpacks."""
     graph = Graph(tuple(command), dict(environment or {}), memory_bytes, stop_grace_s)
     if why := problem(graph):
         raise UsageError(f"this job can't be packed: {why}")
@@ -78,16 +79,33 @@ def pack(
         "version": 1, "command": list(graph.command), "environment": dict(graph.environment),
         "memory_bytes": memory_bytes, "stop_grace_s": stop_grace_s,
     }  # fmt: skip
+    start = json.dumps(manifest, sort_keys=True, indent=1).encode()
+    if too_much := _too_much(start, members):
+        raise UsageError(f"this job can't be packed: {too_much[0]}", hint=too_much[1])
     fd, blob = tempfile.mkstemp(prefix="jobledger-graph-", suffix=".tar", dir=folder)
     try:
         with os.fdopen(fd, "wb") as out, tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            _add(tar, MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode())
+            _add(tar, MANIFEST, start)
             for name in sorted(members):
                 _add(tar, name, members[name])
-    except (OSError, UsageError) as error:
+    except OSError as error:
         Path(blob).unlink(missing_ok=True)
         raise UsageError(f"this job can't be packed: {error}") from error
+    except BaseException:  # interrupted too: nobody else knows the file
+        Path(blob).unlink(missing_ok=True)
+        raise
     return Path(blob)
+
+
+def _too_much(start: bytes, members: Mapping[str, Path]) -> tuple[str, str] | None:
+    """What an agent would refuse to unpack, and what to do; None if nothing is."""
+    if len(start) > MANIFEST_BYTES_MAX:
+        what = f"its command and environment take {len(start)} bytes, more than {MANIFEST_BYTES_MAX}"
+        return what, "Put what is large into a file, and give that with --graph."
+    if len(members) >= MEMBERS_MAX:
+        return f"it has {len(members)} files, more than {MEMBERS_MAX - 1}", "Put them into an archive, and give that."
+    long = next((name for name in members if len(os.fsencode(name)) > NAME_BYTES_MAX), "")
+    return (f"the path {long[:80]}… has more than {NAME_BYTES_MAX} bytes", "Give it a shorter one.") if long else None
 
 
 def _members(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
@@ -111,10 +129,17 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes | Path) -> None:
         member.size = len(content)
         tar.addfile(member, io.BytesIO(content))
         return
-    with content.open("rb") as file:
+    if content.is_symlink() and content.is_dir():
+        raise UsageError(
+            f"this job can't be packed: {content} is a symbolic link to a folder. Links to files are followed, links to "
+            "folders are not",
+            hint="Put the folder itself there, or give it with a --graph of its own.",
+        )
+    # Not blocking: the opening of a pipe waits for whoever writes to it, for ever if nobody does.
+    with open(os.open(content, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- flags
         status = os.fstat(file.fileno())
-        if not os.path.isfile(content):  # noqa: PTH113 -- follows links, as open does
-            raise UsageError(f"{content} is no regular file")
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"this job can't be packed: {content} is no regular file")
         member.size = status.st_size
         member.mode = 0o755 if status.st_mode & 0o100 else 0o644
         tar.addfile(member, file)

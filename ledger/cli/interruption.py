@@ -1,0 +1,33 @@
+"""Signals that end a verb, so that it still removes its temporary files."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+NUMBERS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def unwinding() -> Iterator[None]:
+    """Within it SIGTERM and SIGHUP raise SystemExit with the exit code 128 + number, as Ctrl-C raises KeyboardInterrupt; by
+    default they end the process at once, and nobody removes a packed graph. A second signal does end it at once.
+    """
+    if threading.current_thread() is not threading.main_thread():  # it alone can set handlers
+        yield
+        return
+    before = {number: signal.signal(number, _exit) for number in NUMBERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _: Any) -> None:
+    for each in NUMBERS:
+        signal.signal(each, signal.SIG_DFL)
+    raise SystemExit(128 + number)
