@@ -11,7 +11,7 @@ from ledger.core.explain import Explanation, Origin, explain
 from ledger.core.failures import Failure
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.savepoints import parse
-from ledger.reading import HistoryRecord, Source
+from ledger.reading import HistoryRecord, Source, result_of
 from ledger.watching import Watch
 
 
@@ -59,6 +59,8 @@ class Explained:
     periodic: str = ""
     instance: str = ""
     differs: tuple[str, ...] = ()
+    namespace: str = ""
+    name: str = ""
 
 
 def explained(source: Source, job_id: str) -> Explained:
@@ -75,8 +77,15 @@ def explained(source: Source, job_id: str) -> Explained:
         watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
         _end(watch.log.history()), told.failures, _periodic(watch.log.entry(), published),
         _instance(watch.log.entry()),
-        differs(published, _at_home(watch.log.entry(), watch.log.partition)),
+        differs(published, _at_home(watch.log.entry(), watch.log.partition)), *_names(watch),
     )  # fmt: skip
+
+
+def _names(watch: Watch) -> tuple[str, str]:
+    """Namespace and name, as far as the log tells."""
+    retired = result_of(watch.job())
+    known = watch.log.entry() or (retired.result if retired else None)
+    return ("", "") if known is None else (known.namespace, known.name)
 
 
 def _at_home(folded: RecoveryEntry | None, partition: int) -> RecoveryEntry | None:

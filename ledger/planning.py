@@ -132,6 +132,8 @@ def plan(
     views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
     judged = partial(actions_of, views, observed, pools, starts_max, unreadable=read.unreadable)
     actions = with_cuts(views, runners, observed, judged)
+    begun = _begun_meanwhile(actions, runners)
+    actions = [action for action in actions if action.job_id not in begun]
     started = [a for a in actions if isinstance(a, Start | StartAgain)]
     check = partial(perform, runners=runners, blobs=blobs()) if started else None
     planner = _Planner(views, observed, pools, check, source.clock.time())
@@ -141,6 +143,16 @@ def plan(
     rows += [Planned(job_id, "", "", "", "", "wait", 0, "the projector has not admitted its spec") for job_id in read.new]
     strays = _strays(observed, {*views, *read.new, *read.unreadable})
     return Plan((*strays, *rows), tuple(_uses(views, observed, pools, rows)), silent, read.as_of)
+
+
+def _begun_meanwhile(actions: list[Action], runners: Mapping[str, Runner]) -> set[str]:
+    """Jobs whose attempt was recorded after the runners were asked, and runs by now: they are to be started again by no
+    leader. The runners are asked once more only where a plan would say so."""
+    doubted = [action for action in actions if isinstance(action, StartAgain)]
+    if not doubted:
+        return set()
+    later = observed_from(observe(runners, lambda *_: None))
+    return {action.job_id for action in doubted if (action.job_id, action.n) in later.engine_ids}
 
 
 class _Read:
@@ -277,7 +289,7 @@ class _Planner:
             case Start(together=together):
                 return (together.reason if together else "") or _why_start(entry)
             case StartAgain(_, n):
-                return f"attempt {n} was recorded, and the runner gave no sign of it"
+                return f"attempt {n} is recorded, and its runner does not list it: the start is repeated, which is harmless"
             case Lose(_, _, _, cause) | Refuse(_, _, cause):
                 return cause
             case Declare(_, _, _, fact):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import opening
+from ledger.cli import checkpoint_runs, opening
+from ledger.cli.checkpoint_runs import AllRecords
 from ledger.cli.comparing import differing_fields, entry_text
 from ledger.cli.options import World, bundle_verb
-from ledger.cli.output import Column, Printer, brief, utc
+from ledger.cli.output import Column, Format, Printer, brief, utc
 from ledger.cli.reading import PANEL
 from ledger.cli.showing import ID
 from ledger.errors import UsageError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ledger.differing import Changed
 
 From = Annotated[str, typer.Option("--from", metavar="MOMENT", help="The earlier moment, as --as-of takes it.")]
+Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job.", show_default=False)]
 To = Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later one. Default: now.")]
 #: What was written, when and by whom.
 ACTED = [
@@ -33,10 +35,17 @@ ACTED = [
     Column("OFFSET", "offset", wide=True),
     Column("WHY", "why", brief, text=True),
 ]
+_FROM, _TO = Column("FROM", "before", entry_text), Column("TO", "after", entry_text)
+#: A line for each job: who or what changed it at last.
+CHANGED = [
+    Column("NAME", "name"), ID, _FROM, _TO, Column("RECORDS", "count"), Column("TIME", "time_s", utc),
+    Column("WHY", "told", text=True),
+]  # fmt: skip
+#: A line for each record.
 CHANGES = [
     ID,
-    Column("FROM", "before", entry_text),
-    Column("TO", "after", entry_text),
+    _FROM,
+    _TO,
     *ACTED[:-1],
     Column("DIFFERS", "differs", wide=True),
     ACTED[-1],
@@ -44,13 +53,17 @@ CHANGES = [
 
 
 @bundle_verb
-def diff(world: World, from_: From, to: To = "0s") -> None:
-    """What changed between two moments by the word of the log: which jobs, from what to what, who wrote what, and why.
+def diff(
+    world: World, from_: From, to: To = "0s", job: Only = None, all_records: AllRecords = False
+) -> None:
+    """What changed between two moments by the word of the log: which jobs, from what to what, and why.
 
-    A job that nobody can tell of any more at either moment, since something of it has expired, is left out. Of the others
-    what has expired in between is not among the records.
+    -o wide lists the records instead: who wrote what, and when, with a run of checkpoints as one line; --all-records shows
+    each. A job that nobody can tell of any more at either moment, since something of it has expired, is left out. Of the
+    others what has expired in between is not among the records.
     """
     from ledger.differing import changed
+    from ledger.finding import resolve
     from ledger.past import together
 
     with opening.moments(world, thin=True) as at:
@@ -59,18 +72,54 @@ def diff(world: World, from_: From, to: To = "0s") -> None:
         if any(cut[place] > end for place, end in until.items()):
             raise UsageError(f"--from {from_} is later than --to {to}.")
         before, after = together(before, after)
+        job_id = None if job is None else resolve(after, job, retired=True)
         found = changed(before, after, {partition: end for (topic, partition), end in cut.items() if topic == "events"})
-    show(world.printer, found, "nothing changed")
-    world.printer.note(f"from {opening.vector(cut)}")
-    world.printer.note(f"to {opening.vector(until)}")
+    found = [one for one in found if job_id in (None, one.job_id)]
+    printer = world.printer
+    if not printer.for_people or all_records or printer.form is Format.wide:
+        show(printer, found, "nothing changed", all_records=all_records)
+    else:
+        printer.rows([_job_row(one) for one in found], CHANGED, empty="nothing changed")
+    printer.note(f"from {opening.vector(cut)}")
+    printer.note(f"to {opening.vector(until)}")
     opening.say_left_out(world, after)
 
 
-def show(printer: Printer, found: Sequence[Changed], empty: str, columns: Sequence[Column] = CHANGES) -> None:
-    if printer.for_people:
-        printer.rows([row for one in found for row in _for_people(one)], columns, empty=empty)
-    else:
+def show(
+    printer: Printer, found: Sequence[Changed], empty: str, columns: Sequence[Column] = CHANGES, all_records: bool = False
+) -> None:
+    """The records of jobs that changed. all_records: also each of a run of checkpoints."""
+    if not printer.for_people:
         printer.rows([to_plain(one) for one in found], [ID])
+        return
+    rows = [row for one in found for row in _for_people(one)]
+    shown = rows if all_records else checkpoint_runs.folded(rows)
+    printer.rows(shown, columns, empty=empty)
+    if len(shown) < len(rows):
+        printer.note(checkpoint_runs.NOTE)
+
+
+def _job_row(changed: Changed) -> dict[str, Any]:
+    """A job, and the record that tells best why it changed: the last one with a reason, else the last that is no
+    checkpoint."""
+    whole = to_plain(changed)
+    known = whole["after"] or whole["before"]
+    records = [record for record in whole["records"] if not record["tombstone"]]
+    acts = [record for record in records if not record["register"].startswith("checkpoint/")]
+    told = next((one for one in reversed(acts) if why(one)), (acts or records or whole["records"] or [None])[-1])
+    row = {name: whole[name] for name in ("job_id", "before", "after")}
+    row |= {"name": (known.get("result") or known)["name"], "count": len(whole["records"])}
+    if told is not None:
+        by = f" by {told['actor']}" if told["actor"] and told["register"].startswith("intent/") else ""
+        because = f": {brief(why(told))}" if why(told) else ""
+        row |= {"time_s": told["time_s"], "told": f"{_act(told)}{by}{because}"}
+    return row
+
+
+def _act(record: dict[str, Any]) -> str:
+    """What a record did, in a word or two: of an intent what is wanted, else the register."""
+    kind = (record["fact"] or {}).get("kind") if record["register"].startswith("intent/") else None
+    return str(kind or record["register"] or record["key"])
 
 
 def register(app: typer.Typer) -> None:

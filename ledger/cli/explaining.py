@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli.output import Column, Printer, age, lines_of, utc
+from ledger.cli.output import Column, Printer, age, brief, lines_of, utc
 from ledger.cli.showing import position, restore_text
 from ledger.plain import to_plain
 
@@ -30,13 +30,15 @@ def show(printer: Printer, row: dict[str, Any]) -> None:
 def lines(row: dict[str, Any]) -> list[str]:
     """The answer first, then its reasons, then what else there is to know."""
     inside = "in the recovery set" if row["in_recovery_set"] else "not in the recovery set"
-    out = [f"{row['job_id']} is {row['state'] or 'not a job of the ledger'}, {inside}"]
+    who = f"{row['namespace']}/{row['name']} ({row['job_id']})" if row["name"] else row["job_id"]
+    out = [f"{who} is {row['state'] or 'not a job of the ledger'}, {inside}"]
     out += _reason(row)
     out.append(f"  rule {row['rule']}: {row['rule_text']}")
     if row["because"]:
         out += ["  decided by:", *(f"    {_evidence(item, row['partition'])}" for item in row["because"])]
     if row["waits_for"]:
-        out.append(f"  waits for: {row['waits_for']}")
+        unled = "; no reconciler leads: jobledger leader tells more" if row.get("reconciler_leads") is False else ""
+        out.append(f"  waits for: {row['waits_for']}{unled}")
     if row.get("reconciler_waits"):
         out.append(f"  the reconciler of this host waits: {row['reconciler_waits']}")
     if row.get("instance"):
@@ -58,6 +60,8 @@ def _reason(row: dict[str, Any]) -> list[str]:
     """Why the job is in its state, then what went wrong, each said once: the reason of a failed job ends in its cause, and
     that in the last lines that the job printed."""
     failures = row["failures"] if row["state"] in _WRONG else []
+    if row["state"] == "RUNNING":  # why it is not in its first attempt
+        return [_earlier(failure) for failure in row["failures"][:1]]
     reason = row["reason"]
     for failure in failures:
         if len(lines_of(failure["cause"])) > 1:
@@ -75,6 +79,12 @@ def _reason(row: dict[str, Any]) -> list[str]:
     if printed is not None:
         out.append(f"  what it printed: jobledger logs {row['job_id']} --attempt {printed}")
     return out
+
+
+def _earlier(failure: dict[str, Any]) -> str:
+    """How the last attempt that failed ended, in brief."""
+    ran = f" after {age(failure['ran_for_s'])}" if failure["ran_for_s"] else ""
+    return f"  attempt {failure['attempt']} {failure['outcome']}{ran}: {brief(failure['cause']) or 'no cause is known'}"
 
 
 def _restore_points(row: dict[str, Any]) -> list[str]:

@@ -42,6 +42,11 @@ def plan(world: World, as_of: AsOf = None) -> None:
     which restore point, what is refused, waited for, stopped, and deleted. It needs no leader. With -o wide and -o json
     also the jobs about which there is nothing to do. Exit code 0: the plan was made, whatever it says.
 
+    Actions: start and start-again (an attempt that is recorded and does not run), stop, settle (reads all that the runner
+    knows of an attempt), wait, savepoint, quarantine, give-up, lose and close (record an end that no runner will), retire
+    (a job that is over: its graph and checkpoints go, its result stays), dispose (deletes a savepoint), forget (the runner
+    drops what it keeps of a job that is retired). suspend, resume and cancel are for a job that another one replaces.
+
     With --as-of or --bundle what a leader elected then would have done if it had believed the log: what the log knew to run
     is taken to have run, and restore points to have been sound. Pools are those of the settings of now; of a bundle, those
     that it tells.

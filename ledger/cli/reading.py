@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import comparing, explaining, given, opening, showing, timelines
+from ledger.cli import checkpoint_runs, comparing, explaining, given, opening, showing, timelines
+from ledger.cli.checkpoint_runs import AllRecords
 from ledger.cli.jobs import Job
 from ledger.cli.opening import AsOf
 from ledger.cli.options import InNamespace, WithLabel, World, bundle_verb, verb
@@ -117,10 +118,12 @@ def show(world: World, job: Job, as_of: AsOf = None) -> None:
 
 @bundle_verb
 def history(
-    world: World, job: Job, follow: Follow = False, as_of: AsOf = None, timeline: timelines.File = None
-) -> None:
+    world: World, job: Job, follow: Follow = False, as_of: AsOf = None, timeline: timelines.File = None,
+    all_records: AllRecords = False,
+) -> None:  # fmt: skip
     """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive.
 
+    For people a run of checkpoints is one line; --all-records shows each, as -o json does.
     With --timeline a picture instead: attempts, checkpoints, who led and who asked for what, on one time axis.
     """
     from ledger.finding import resolve
@@ -138,7 +141,10 @@ def history(
             own = picked(source, (f"{job_id}/".encode(),))
             rows = [showing.record_row(record) for record in records_of(own, job_id)]
     if not follow:
-        showing.history(world.printer, rows)
+        shown = checkpoint_runs.folded(rows) if world.printer.for_people and not all_records else rows
+        showing.history(world.printer, shown)
+        if len(shown) < len(rows):
+            world.printer.note(checkpoint_runs.NOTE)
         return
     for record in records_of(source, job_id, follow=True):
         showing.history_line(world.printer, showing.record_row(record))
@@ -155,6 +161,8 @@ def explain(world: World, job: Job, as_of: AsOf = None) -> None:
         if as_of is not None:
             row |= {"log_end": end_of(source, row["partition"]), "vector": opening.vector_of(source)}
     row["reconciler_waits"] = _waits(world, as_of).get(row["job_id"], "")
+    if world.printer.for_people and as_of is None and world.bundle is None and "reconciler" in row["waits_for"]:
+        row["reconciler_leads"] = _reconciler_leads(world)
     explaining.show(world.printer, row)
 
 
@@ -174,13 +182,15 @@ def rejects(world: World) -> None:
 
 @bundle_verb
 def replay(
-    world: World, as_of: AsOf = None, what_if: WhatIf = None, from_: From = None, to: To = None, job: Only = None
-) -> None:
+    world: World, as_of: AsOf = None, what_if: WhatIf = None, from_: From = None, to: To = None, job: Only = None,
+    all_records: AllRecords = False,
+) -> None:  # fmt: skip
     """Fold the log anew and compare with what is published. Exit code 1: they differ.
 
     Jobs that the projector has not come to yet are waited for, half a minute at most; in the past nobody waits.
     With --what-if the log is folded once more without some records, and compared with itself: what hangs on them?
-    With --from nothing is compared: the log is played from one moment to another.
+    With --from nothing is compared: the log is played from one moment to another, for people with a run of checkpoints
+    as one line.
     """
     from ledger.replaying import CATCH_UP_S
     from ledger.replaying import replay as fold_anew
@@ -190,7 +200,7 @@ def replay(
             raise UsageError("--from goes with --to and --job alone.")
         from ledger.cli.stepping import show_steps
 
-        show_steps(world, from_, "0s" if to is None else to, job)
+        show_steps(world, from_, "0s" if to is None else to, job, all_records)
         return
     if to is not None or job is not None:
         raise UsageError("--to and --job go with --from.", hint="For example: jobledger replay --from 15m")
@@ -217,6 +227,17 @@ def _waits(world: World, as_of: str | None) -> dict[str, str]:
     from ledger import waiting
 
     return {} if as_of is not None or world.bundle is not None else waiting.read(world.config.waits_file)
+
+
+def _reconciler_leads(world: World) -> bool | None:
+    """By the election; None: it does not answer."""
+    from ledger import wiring
+    from ledger.errors import LedgerError
+
+    try:
+        return any(candidate.leads for candidate in wiring.candidates(world.config, "reconciler"))
+    except LedgerError:
+        return None
 
 
 def _not_of_the_past(world: World, as_of: str | None, flag: str) -> None:

@@ -310,7 +310,9 @@ def _next(row: dict[str, Any]) -> str | None:
 
 
 def _record_for_people(row: dict[str, Any]) -> dict[str, Any]:
-    if row["tombstone"]:
+    if row.get("run"):
+        fact = row["run"]
+    elif row["tombstone"]:
         fact = "(removed)"
     elif row.get("redacted"):
         fact = "(redacted)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli import opening
+from ledger.cli import checkpoint_runs, opening
 from ledger.cli.comparing import differing_fields, entry_text
 from ledger.cli.differing import ACTED, why
 from ledger.cli.options import World
@@ -26,8 +26,8 @@ STEPS = [
 ]
 
 
-def show_steps(world: World, from_: str, to: str, job: str | None) -> None:
-    """Raises: UsageError, NotFound; as `opening.moments`."""
+def show_steps(world: World, from_: str, to: str, job: str | None, all_records: bool = False) -> None:
+    """all_records: also each of a run of checkpoints. Raises: UsageError, NotFound; as `opening.moments`."""
     from ledger.finding import resolve
     from ledger.past import together
     from ledger.stepping import steps
@@ -41,10 +41,19 @@ def show_steps(world: World, from_: str, to: str, job: str | None) -> None:
         job_id = None if job is None else resolve(then, job, retired=True)
         begin = {partition: end for (topic, partition), end in cut.items() if topic == "events"}
         rows = [_row(step) for step in steps(then, begin, job_id)]
-    world.printer.rows(rows, STEPS, empty="nothing was written")
+    short = world.printer.for_people and not all_records
+    shown = checkpoint_runs.folded(rows, _states) if short else rows
+    world.printer.rows(shown, STEPS, empty="nothing was written")
+    if len(shown) < len(rows):
+        world.printer.note(checkpoint_runs.NOTE)
     world.printer.note(f"from {opening.vector(cut)}")
     world.printer.note(f"to {opening.vector(until)}")
     opening.say_left_out(world, then)
+
+
+def _states(row: dict[str, Any]) -> tuple[str, str]:
+    """What a record made of its job, as the table shows it."""
+    return entry_text(row["before"]), entry_text(row["after"])
 
 
 def _row(step: Step) -> dict[str, Any]:

@@ -95,7 +95,11 @@ class Explanation:
 
     @property
     def rule_text(self) -> str:
-        return RULES[self.rule]
+        """Of the last rule, which holds in two cases, the half that applies."""
+        if self.rule != 7:
+            return RULES[self.rule]
+        not_started, runs = RULES[7].split(", or ")
+        return not_started if self.state == JobState.CREATED else runs
 
 
 def explain(

@@ -288,7 +288,7 @@ def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) ->
         asks = tuple(ask for ask in entry.asks if (n, ask) not in known.asked)
         return (AskSavepoint(entry.job_id, n, asks),) if asks else ()
     if not known.confirmed:
-        return (Confirm(entry.job_id, f"attempt {n} should run and does not"),)
+        return (Confirm(entry.job_id, f"attempt {n} runs no more; its end is awaited in the log"),)
     crash = dict(known.crashed).get(n)
     if n not in known.settled:  # its end may be on its way: fence, relay, and let the entry catch up with that first
         return (_settle(entry, known),) if entry.known or crash else (StartAgain(entry.job_id, n),)

@@ -87,7 +87,13 @@ def test_what_changed_between_two_moments_and_by_whom(shell: Shell) -> None:
     assert {one["job_id"] for one in shell.json("diff", "--from", then)} == {paused, third}
     (line,) = shell.good("diff", "--from", then, "--to", later).splitlines()[1:]
     assert all(word in line for word in (paused, "CREATED/0", "SUSPENDED/0", whoami(), "a pause"))
-    assert still not in line
+    assert still not in line and line.startswith("paused ")
+    wide = shell.good("diff", "--from", then, "--to", later, "-o", "wide")
+    assert "WROTE" in wide and "intent/1/" in wide
+    assert "WROTE" in shell.good("diff", "--from", then, "--all-records")
+    lines = shell.good("diff", "--from", then, "--job", "third").splitlines()
+    assert len(lines) == 2 and lines[1].startswith("third ") and third in lines[1]
+    assert shell.run("diff", "--from", then, "--job", "nobody").exit_code == 1
     assert shell.json("diff", "--from", later, "--to", later) == []
 
 

@@ -14,13 +14,16 @@ from ledger.core.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
     JobResult,
     RestorePoint,
 )  # fmt: skip
 from ledger.core.published import EPOCH_HEADER
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Attempt, Checkpoint, Ended, Result, Running, key_of, partition_of
-from ledger.ports import Event
+from ledger.errors import Unreachable
+from ledger.ports import Candidate, Event
 from ledger.rejects import RejectsTopic
 from tests.cli.jobs_world import D, busy, table
 from tests.client.world import EVENTS, RECOVERY, REJECTS
@@ -388,7 +391,7 @@ def test_explain_tells_state_rule_evidence_and_what_it_waits_for(shell):
     entry = shell.now(job_id)
     offset = next(r["offset"] for r in shell.json("history", job_id) if r["register"].startswith("ended"))
     where = f"[{entry.partition}]@{offset}"
-    assert text.splitlines()[0] == f"{job_id} is RESTARTING, in the recovery set"
+    assert text.splitlines()[0] == f"default/etl ({job_id}) is RESTARTING, in the recovery set"
     assert "  reason: attempt 1 failed: exit code 1" in text
     assert "  rule 6: the last attempt ended and is followed by another" in text
     assert f"    ended/1/failed/agent-a  at {where}, " in text
@@ -430,11 +433,88 @@ def test_explain_does_not_take_the_stamp_of_an_earlier_start_for_that_of_the_nex
     assert shell.json("explain", "etl")["waits_for"] == "the reconciler to start attempt 3"
 
 
+def test_explain_of_a_job_that_runs_says_so_and_why_its_last_attempt_ended(shell):
+    job_id = shell.submit("etl")
+    assert "rule 7: it was not started yet" in shell.good("explain", "etl")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    first = shell.good("explain", "etl")
+    assert "rule 7: no end of its last attempt is known" in first and "attempt 1 failed" not in first
+    cause = "exit code 1: Traceback:\nValueError: no table"
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded(cause, None, 75.0))
+    shell.record(job_id, Attempt(2, 1), AttemptStarted(D))
+    shell.record(job_id, Running(2), AttemptRunning("18"))
+    text = shell.good("explain", "etl")
+    assert "  attempt 1 failed after 1m: exit code 1: Traceback: … ValueError: no table" in text.splitlines()
+
+
+def test_explain_says_where_a_job_waits_for_a_reconciler_and_none_leads(shell, monkeypatch):
+    shell.submit("etl")
+    assert "waits for: the reconciler to start attempt 1; no reconciler leads" in shell.good("explain", "etl")
+    monkeypatch.setattr("ledger.wiring.candidates", lambda *_: [Candidate("r", 1, 0.0, leads=True)])
+    assert "no reconciler leads" not in shell.good("explain", "etl")
+
+    def silent(*_):
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr("ledger.wiring.candidates", silent)
+    assert "no reconciler leads" not in shell.good("explain", "etl")
+    monkeypatch.setattr("ledger.wiring.candidates", lambda *_: [])
+    assert "no reconciler leads" in shell.good("explain", "etl")
+    assert "no reconciler leads" not in shell.good("explain", "etl", "--as-of", "0s")
+
+
+def many_checkpoints(shell):
+    """A job with a run of checkpoints, some removed, a savepoint among them, and a second attempt."""
+    job_id = shell.submit("etl")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    for id_ in range(1, 31):
+        kind = CheckpointKind.SAVEPOINT if id_ == 20 else CheckpointKind.CHECKPOINT
+        shell.record(job_id, Checkpoint(1, id_), CheckpointCompleted(f"/chk-{id_}", 10, kind=kind))
+        shell.now(job_id)
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("bad"))
+    shell.record(job_id, Attempt(2, 1), AttemptStarted(D))
+    for id_ in (31, 32):
+        shell.record(job_id, Checkpoint(2, id_), CheckpointCompleted(f"/chk-{id_}", 10))
+    shell.now(job_id)
+    return job_id
+
+
+def test_runs_of_checkpoints_are_a_line_each(shell):
+    job_id = many_checkpoints(shell)
+    told = shell.run("history", job_id)
+    lines = [line for line in told.stdout.splitlines() if "checkpoint/" in line]
+    registers = [line.split()[2] for line in lines]
+    for register in ("checkpoint/1/1…19", "checkpoint/1/20", "checkpoint/1/21…30", "checkpoint/2/31…32"):
+        assert registers.count(register) == 1, registers
+    assert "19 checkpoints, the last at 20" in told.stdout and " removed, the last at 20" in told.stdout
+    assert len(lines) < 10
+    assert "--all-records" in told.stderr
+    every = shell.json("history", job_id)
+    assert len(shell.good("history", job_id, "--all-records").splitlines()) == 1 + len(every) > 40
+    assert len([row for row in every if row["register"].startswith("checkpoint/1/")]) > 30
+
+
+def test_what_happened_and_what_changed_fold_checkpoints_too(shell):
+    many_checkpoints(shell)
+    partition = shell.json("history", "etl")[0]["partition"]
+    since = f"events[{partition}]@0"
+    steps = shell.good("replay", "--from", since)
+    assert "checkpoint/1/1…19" in steps and len(steps.splitlines()) < 20
+    assert len(shell.good("replay", "--from", since, "--all-records").splitlines()) > 40
+    assert len(shell.json("replay", "--from", since)) > 40
+    (_, line) = shell.good("diff", "--from", since).splitlines()
+    assert line.split()[0] == "etl" and "RUNNING/2" in line and "ended/1/failed/agent-a: bad" in line
+    assert len(shell.good("diff", "--from", since, "-o", "wide").splitlines()) < 20
+    assert len(shell.good("diff", "--from", since, "--all-records").splitlines()) > 40
+
+
 def test_explain_of_a_retired_job(shell):
     job_id = shell.submit("etl")
     retire(shell, job_id)
     assert shell.good("explain", "etl").splitlines()[:2] == [
-        f"{job_id} is FINISHED, not in the recovery set", "  reason: all rows read",
+        f"default/etl ({job_id}) is FINISHED, not in the recovery set", "  reason: all rows read",
     ]  # fmt: skip
 
 

@@ -310,6 +310,28 @@ def test_what_was_recorded_and_not_started_is_started_as_recorded(cluster: Plann
     assert cluster.starts() == [(1, None)]
 
 
+def test_what_is_started_while_a_plan_is_made_is_not_started_again(cluster: Planning) -> None:
+    """A leader records it and starts it after the plan has asked the runners, and before the plan has read the log."""
+    leave(cluster)
+    spec = cluster.job("job")
+    cluster.record("job", Attempt(1, 1), AttemptStarted(avro.spec_digest(spec)))
+    cluster.go()
+    observe, asked = cluster.runner.observe, list[int]()
+
+    def begins_meanwhile() -> Any:
+        found = observe()
+        if not asked:
+            cluster.runner.start("job", 1, SPEC.graph, None, {})
+        asked.append(1)
+        return found
+
+    cluster.runner.observe = begins_meanwhile  # type: ignore[method-assign]
+    runners, blobs = {"memory": cluster.runner}, cluster.blobs
+    (row,) = plan(cluster.source(), runners, lambda: blobs, NO_POOLS, 20).jobs
+    assert (row.action, row.why) == ("nothing", "attempt 1 runs")
+    assert len(asked) == 2
+
+
 def test_strays_are_stopped_and_what_is_only_remembered_is_forgotten(cluster: Planning) -> None:
     leave(cluster)
     cluster.runner.start("ghost", 2, SPEC.graph, None, {})

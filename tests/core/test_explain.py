@@ -61,7 +61,8 @@ def test_the_rule_and_the_registers_that_decide(names, facts, state, rule, becau
     assert (told.state, told.rule) == (state, rule)
     assert list(told.because)[: len(because)] == because
     assert waits_for in told.waits_for
-    assert told.rule_text == RULES[rule]
+    assert told.rule_text in RULES[rule]
+    assert rule != 7 or told.rule_text.startswith("it was not started" if told.state == "CREATED" else "no end of")
 
 
 def test_what_was_left_by_the_job_that_it_replaces_is_called_so():

@@ -34,8 +34,10 @@ class Leaders:
 
 
 def leader_on_host(config: Config, role: str) -> int | None:
-    """The pid of the leader, if it runs on this host: by the lock on the file, or as it says itself where others elect."""
+    """The pid of the instance on this host that leads, by its own word: its take-over is done. Where a lock on a file
+    elects, it must hold that too."""
+    leads = next((int(said["pid"]) for said in present(config.candidates_folder, role) if said["leads"]), None)
     if config.leadership.adapter == "file":
         held = holder(config.leader_lock(role))
-        return None if held is None else held.pid
-    return next((int(said["pid"]) for said in present(config.candidates_folder, role) if said["leads"]), None)
+        return leads if held is not None and held.pid == leads else None
+    return leads

@@ -1,0 +1,59 @@
+"""Runs of checkpoint records in a table, folded into a line each: a job that makes one a second would fill every screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from ledger.cli.output import counted, utc
+
+Row = dict[str, Any]
+AllRecords = Annotated[
+    bool, typer.Option("--all-records", help="A line for each checkpoint too, made or removed.", show_default=False)
+]
+NOTE = "runs of checkpoints are folded: --all-records shows each record"
+
+
+def folded(rows: Iterable[Row], state: Callable[[Row], Hashable] | None = None) -> list[Row]:
+    """Rows of records (as `showing.record_row`, of one job or with job_id), each run of checkpoints as one row.
+
+    A run is of one job and attempt, ends where any other record of the job comes, and holds no savepoint. `run` of its row
+    says in words what it holds; its other fields are of its first record. state: what no record of a run may change.
+    """
+    found: list[list[Row]] = []
+    open_runs: dict[Hashable, dict[tuple[str, bool], list[Row]]] = {}
+    for row in rows:
+        job = row.get("job_id")
+        run = _run_of(row)
+        if run is None:
+            open_runs.pop(job, None)
+            found.append([row])
+            continue
+        runs = open_runs.setdefault(job, {})
+        kept = runs.get(run)
+        if kept is not None and (state is None or state(kept[-1]) == state(row)):
+            kept.append(row)
+        else:
+            runs[run] = [row]
+            found.append(runs[run])
+    return [_one(run) if len(run) > 1 else run[0] for run in found]
+
+
+def _run_of(row: Mapping[str, Any]) -> tuple[str, bool] | None:
+    """Which run a record belongs to: attempt, and whether it removes; None: it stands for itself."""
+    kind, _, place = row["register"].partition("/")
+    if kind != "checkpoint" or row["skew"] or row.get("redacted") or not row["readable"]:
+        return None
+    if not row["tombstone"] and (row["fact"] or {}).get("kind") != "CHECKPOINT":
+        return None
+    return place.partition("/")[0], row["tombstone"]
+
+
+def _one(run: list[Row]) -> Row:
+    first, last = run[0], run[-1]
+    attempt, ids = first["register"].split("/")[1], [row["register"].split("/")[2] for row in run]
+    what = f"{len(run)} removed" if first["tombstone"] else counted(len(run), "checkpoint")
+    told = {"register": f"checkpoint/{attempt}/{ids[0]}…{ids[-1]}", "run": f"{what}, the last at {utc(last['time_s'])}"}
+    return {**first, **told, "after": last.get("after")}
