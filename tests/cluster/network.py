@@ -1,9 +1,12 @@
 """Two networks of one machine, and hosts in them: so that a process can lose ZooKeeper, or Kafka, or both, silently.
 
 Each host is a network namespace with one link (a veth pair) into each network (a bridge) that it takes part in. The test
-itself sits on both bridges, so it reaches every host. `cut` makes the bridge drop all that comes from or goes to a link:
-no carrier is lost and no ARP entry ages (all are permanent), so that neither side is told anything. It is a cable that
-leads nowhere, not an interface that is down, nor a host that answers "unreachable".
+itself has a link to both bridges, so it reaches every host. `cut` makes the bridge drop all that comes from or goes to a
+link: no carrier is lost and no ARP entry ages (all are permanent), so that neither side is told anything. It is a cable
+that leads nowhere, not an interface that is down, nor a host that answers "unreachable".
+
+The bridges lie in a namespace of their own, the switch. In the machine's own namespace the machine's firewall would judge
+all that passes them, and Docker's engine sets one up that drops it.
 
 Whoever makes a `Network` holds the lock of a slot; the slot gives names and addresses: runs side by side don't meet, and
 what a killed run has left in a slot is swept by the next to take it. Addresses are of 198.18.0.0/15, which is kept for
@@ -66,7 +69,7 @@ class Host:
     addresses: dict[str, str]
     """Its address in each network that it takes part in."""
     links: dict[str, str]
-    """Our end of each link."""
+    """The switch's end of each link."""
     hosts_file: Path
 
     def command(self, command: Sequence[str]) -> list[str]:
@@ -153,18 +156,19 @@ class Network:
         namespace = f"{_PREFIX}{self.slot}-{self._used}"
         addresses = {network: self._address(network, number) for network in networks}
         links = {network: f"{_PREFIX}{self.slot}{network[0]}{self._used}" for network in networks}
-        outside, inside = [f"netns add {namespace}"], ["link set lo up"]
+        outside, inside = list[str](), ["link set lo up"]
         for network in networks:
             link, address = links[network], addresses[network]
             outside.append(
-                f"link add {link} master {self._bridge(network)} type veth"
+                f"link add {link} master {_bridge(network)} type veth"
                 f" peer name {network} netns {namespace} address {_mac(address)}"
             )
             outside.append(f"link set {link} up")
             inside += [f"addr add {address}/26 dev {network}", f"link set {network} up"]
             inside += self._neighbours(network, address, network)
         host = Host(name, namespace, addresses, links, self.hosts_file)
-        _ip(outside)
+        _ip([f"netns add {namespace}"])
+        _ip(outside, "-n", self._switch)
         _ip(inside, "-n", namespace)
         self.hosts[name] = host
         self.name(name, addresses[networks[0]])
@@ -176,7 +180,8 @@ class Network:
         """Kill what runs in a host and take the host away. Its name stays known: what vanishes does not leave the DNS."""
         host = self.hosts.pop(name)
         _kill([host.namespace])
-        _remove([*host.links.values()], [host.namespace])
+        _ip([f"link del {link}" for link in host.links.values()], "-n", self._switch)
+        _ip([f"netns del {host.namespace}"])
 
     def cut(self, name: str, network: str) -> None:
         """Nothing passes any more between a host and a network, in either direction, and nobody is told."""
@@ -215,20 +220,30 @@ class Network:
 
     def _make(self) -> None:
         _clear(self.slot)
-        lines = []
+        switch, ours = list[str](), list[str]()
         for network in NETWORKS:
-            bridge, own = self._bridge(network), self.gateway(network)
-            lines += [f"link add {bridge} address {_mac(own)} type bridge", f"link set {bridge} up"]
-            lines.append(f"addr add {own}/26 dev {bridge}")
-            lines += self._neighbours(network, own, bridge)
-        _ip(lines)
+            bridge, device, own = _bridge(network), self._device(network), self.gateway(network)
+            switch += [f"link add {bridge} type bridge", f"link set {bridge} up"]
+            switch += [f"link set {device} master {bridge}", f"link set {device} up"]
+            ours.append(f"link add {device} address {_mac(own)} type veth peer name {device} netns {self._switch}")
+            ours += [f"addr add {own}/26 dev {device}", f"link set {device} up"]
+            ours += self._neighbours(network, own, device)
+        _ip([f"netns add {self._switch}"])
+        _ip(ours)
+        _ip(switch, "-n", self._switch)
         self.hosts_file.write_text(Path("/etc/hosts").read_text())
 
     def _state(self, name: str, network: str, state: str) -> None:
         # `ip link set … type bridge_slave state` says that it has, and has not.
-        _run(["bridge", "link", "set", "dev", self.hosts[name].links[network], "state", state])
+        _run(["bridge", "-n", self._switch, "link", "set", "dev", self.hosts[name].links[network], "state", state])
 
-    def _bridge(self, network: str) -> str:
+    @property
+    def _switch(self) -> str:
+        """The namespace of the bridges. Hosts are counted from 1."""
+        return f"{_PREFIX}{self.slot}-0"
+
+    def _device(self, network: str) -> str:
+        """The test's own link into a network."""
         return f"{_PREFIX}{self.slot}{network[0]}"
 
     def _address(self, network: str, number: int) -> str:
@@ -270,18 +285,20 @@ def _locked(slot: int) -> int | None:
 
 
 def _clear(slot: int) -> None:
-    """Kill all that runs in the namespaces of a slot, and remove them and the bridges."""
+    """Kill all that runs in the namespaces of a slot, and remove them and our links. Our links come first: what lies in a
+    namespace goes some time after it, minutes if a connection inside was cut before it was closed, and the names of
+    our links would be met again."""
     ours = re.compile(rf"{_PREFIX}{slot}-\d+")
     namespaces = [path.name for path in _NAMESPACES.glob(f"{_PREFIX}{slot}-*") if ours.fullmatch(path.name)]
     _kill(namespaces)
-    devices = re.compile(rf"{_PREFIX}{slot}[a-z]\d*")  # links, and then bridges
-    _remove(sorted((one for one in os.listdir("/sys/class/net") if devices.fullmatch(one)), reverse=True), namespaces)
-
-
-def _remove(devices: Sequence[str], namespaces: Sequence[str]) -> None:
-    """Devices first: those of a namespace go some time after it, minutes if a connection inside was cut before it was
-    closed, and their names would be met again."""
-    _ip([*(f"link del {device}" for device in devices), *(f"netns del {namespace}" for namespace in namespaces)])
+    devices = re.compile(rf"{_PREFIX}{slot}[a-z]\d*")
+    # The kernel is asked for the devices of this process's namespace: /sys may show another's. Links go before a bridge.
+    lines = [
+        f"link del {one}"
+        for _, one in sorted(socket.if_nameindex(), reverse=True, key=lambda one: one[1])
+        if devices.fullmatch(one)
+    ]
+    _ip([*lines, *(f"netns del {namespace}" for namespace in namespaces)])
 
 
 def _kill(namespaces: Sequence[str], timeout_s: float = 20.0) -> None:
@@ -312,6 +329,10 @@ def _pids(namespace: str) -> list[int]:
             except OSError:
                 continue
     return inside
+
+
+def _bridge(network: str) -> str:
+    return f"{network}-bridge"
 
 
 def _mac(address: str) -> str:

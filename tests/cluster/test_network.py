@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -162,6 +163,35 @@ def test_all_ends_with_the_network_and_other_networks_go_on(network: Network, ec
     assert node.alive()
 
 
+def test_a_firewall_of_the_machine_drops_nothing_between_hosts(tmp_path: Path):
+    """Docker's engine forwards nothing but its own containers' packets, and what passes a bridge counts as forwarded."""
+    with Network.open(tmp_path / "here"):
+        pass  # skips where there are no networks
+    if shutil.which("iptables") is None:
+        pytest.skip("needs iptables")
+    code = f"""
+        import pathlib, subprocess, sys
+        sys.path.insert(0, {str(Path.cwd())!r})
+        from tests.cluster import Network, Node
+        from tests.cluster.network import KAFKA
+        from tests.cluster.test_network import ECHO, dialled, dialled_from
+        from tests.waiting import until
+        with Network.open(pathlib.Path({str(tmp_path)!r})) as network:
+            for name in ("one", "other"):
+                network.add(name, (KAFKA,))
+            echo = lambda: [sys.executable, "-I", "-S", "-c", ECHO]
+            node = Node("other", network, network.folder, echo).start()
+            until(lambda: dialled(node.address(KAFKA), 1.0) == "x", "it answers", every_s=0.01)
+            print(dialled_from(network, "one", "other", 5.0))
+    """
+    # As Docker's engine leaves them, in a namespace of this test's: without the sysctl no bridge asks the firewall.
+    drop = "iptables --policy FORWARD DROP; echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables || true"
+    machine = ["unshare", "--net", "sh", "-c", f'{drop}; exec "$@"', "sh"]
+    command = [*machine, sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("x", 0), done.stderr
+
+
 def test_what_a_killed_run_has_left_is_swept(tmp_path: Path):
     """A run that is killed takes its children along, but not what those have set free, nor namespaces."""
     with Network.open(tmp_path / "here"):
@@ -204,11 +234,11 @@ def test_a_slot_can_be_taken_again_at_once(tmp_path: Path):
 
 
 def test_an_address_that_was_asked_for_too_early_is_known_all_the_same(network: Network):
-    """Between a bridge's address and the list of neighbours a client of the last network may ask for one of them."""
-    neighbours = network._neighbours(KAFKA, network.gateway(KAFKA), network._bridge(KAFKA))
+    """Between our address and the list of neighbours a client of the last network may ask for one of them."""
+    neighbours = network._neighbours(KAFKA, network.gateway(KAFKA), network._device(KAFKA))
     wrong = neighbours[0].replace("lladdr 02", "lladdr 06")
     module._ip([wrong, *neighbours])
-    known = subprocess.check_output(["ip", "neigh", "show", "dev", network._bridge(KAFKA)], text=True)
+    known = subprocess.check_output(["ip", "neigh", "show", "dev", network._device(KAFKA)], text=True)
     assert " 06:" not in known and known.count("PERMANENT") == len(neighbours)
 
 
