@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -60,7 +61,7 @@ def check(world: World) -> None:
     from ledger.storing import s3_settings
 
     try:
-        AdminClient({**world.config.client()})
+        AdminClient({**world.config.client()}, logger=logging.getLogger("ledger.kafka"))
     except KafkaException as error:
         raise ConfigError(f"Kafka's client does not take these settings: {error.args[0].str()}.") from error
     world.config.topic_settings()

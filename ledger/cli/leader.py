@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ledger.cli import opening
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, age, utc
 
@@ -99,7 +100,7 @@ def leader(
     asked = {name: _elected(world, name) for name in roles} if not all_ else {}
     try:
         with world.printer.progress("reading the log") as tell:
-            source = wiring.source(world.config, lambda _what, read, total: tell(f"{read} of {total} records"))
+            source = wiring.source(world.config, opening.telling(tell))
             claims = {name: [claim for claim in read_claims(source) if claim.role == name] for name in roles}
     except Unreachable:
         _tell([led(name, [], asked[name], present(folder, name, now), host, now) for name in asked], world)

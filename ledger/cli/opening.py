@@ -35,7 +35,7 @@ def source(world: World, what: str = READING, as_of: str | None = None, thin: bo
     """The ledger, or the bundle, as it is; with as_of as it was, and which offsets that means is noted on stderr. thin: it
     is only folded, so the past may come from a snapshot."""
     with world.printer.progress(what) as tell:
-        now, asked = _opened(world, _telling(tell), thin)
+        now, asked = _opened(world, telling(tell), thin)
         if as_of is None:
             then, cut = now, None
         else:
@@ -55,7 +55,7 @@ def moments(
 
     Raises: UsageError; as `moments.as_of`."""
     with world.printer.progress(what) as tell:
-        now, asked = _opened(world, _telling(tell), thin)
+        now, asked = _opened(world, telling(tell), thin)
         yield lambda flag, text: asked(_moment(world, now, flag, text))
 
 
@@ -137,11 +137,20 @@ def client(world: World, what: str = READING) -> Iterator[tuple[Client, Callable
     from ledger.connecting import connect
 
     with world.printer.progress(what) as tell:
-        yield connect(world.config, progressed=_telling(tell)), tell
+        yield connect(world.config, progressed=telling(tell)), tell
 
 
-def _telling(tell: Callable[[str], None]) -> Progressed:
-    def progressed(_what: str, read: int, total: int) -> None:
-        tell(f"{read} of {total} records")
+def telling(tell: Callable[[str], None]) -> Progressed:
+    """Tells how many records were read of how many. A verb may read several times: later passes are added to what was
+    told, so that no number goes back."""
+    before = ("", 0, 0)  # what was told last
+    ended_read = ended_total = 0  # of the passes that are over
+
+    def progressed(what: str, read: int, total: int) -> None:
+        nonlocal before, ended_read, ended_total
+        if what != before[0] or read < before[1]:
+            ended_read, ended_total = ended_read + before[1], ended_total + before[2]
+        before = what, read, total
+        tell(f"{ended_read + read} of {ended_total + total} records")
 
     return progressed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
@@ -11,6 +12,8 @@ from ledger.adapters.kafka.cluster import Place
 from ledger.adapters.kafka.errors import told
 from ledger.errors import Unreachable
 
+log = logging.getLogger("ledger.kafka")
+
 
 def first_times(client: Mapping[str, str | int], begin: Mapping[Place, int], timeout_s: float = 10.0) -> dict[Place, float]:
     """partition and offset -> seconds since the epoch, of those partitions that have a committed record from there on.
@@ -19,10 +22,11 @@ def first_times(client: Mapping[str, str | int], begin: Mapping[Place, int], tim
     if not begin:
         return {}
     found: dict[Place, float] = {}
-    consumer = Consumer({
+    settings: dict[str, str | int | float | bool] = {
         **client, "group.id": "ledger-archive-status", "isolation.level": "read_committed", "enable.auto.commit": "false",
         "enable.partition.eof": "true", "auto.offset.reset": "earliest",
-    })  # fmt: skip
+    }  # fmt: skip
+    consumer = Consumer(settings, logger=log)
     try:
         consumer.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
         left, deadline = set(begin), time.monotonic() + timeout_s

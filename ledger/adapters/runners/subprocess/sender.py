@@ -38,7 +38,6 @@ class KafkaEventSender:
             "acks": "all",
             "linger.ms": 5,
             "message.timeout.ms": max(1, int(timeout_s * 1000)),
-            "logger": log,
         }
         self._producer: Any = None
         self._pending: set[bytes] = set()  # handed over, no report yet
@@ -65,7 +64,7 @@ class KafkaEventSender:
         from confluent_kafka import Producer
 
         if self._producer is None:
-            self._producer = Producer(self._properties)
+            self._producer = Producer({**self._properties, "logger": log})
             self._pending.clear()
         return self._producer
 
