@@ -96,7 +96,7 @@ def test_serve_agent_learns_from_the_archive_what_is_pinned(
         def close(self) -> None: ...
 
     monkeypatch.setattr("ledger.wiring.agent_sender", lambda _: Sender())
-    monkeypatch.setattr("ledger.cli.serve._begin", lambda *_: threading.Event())
+    monkeypatch.setattr("ledger.cli.serve._begin", lambda *_, **__: threading.Event())
     monkeypatch.setattr("ledger.adapters.runners.subprocess.server.run_agent", lambda *_, held: seen.append(held))
     environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_ARCHIVE__ADAPTER": adapter}
     told = CliRunner().invoke(app, ["serve", "agent"], env=environment)

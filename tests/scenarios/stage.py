@@ -117,7 +117,7 @@ class Ledger:
     def holder(self, role: str = "projector") -> Node | None:
         """Who holds the lock."""
         told = next((told for _, told in self.line(role)[:1] if told.led_since is not None), None)
-        return told and next((node for node in self.nodes.values() if told.who.endswith(f"@{node.name}")), None)
+        return told and next((node for node in self.nodes.values() if told.who == self.writer(node, role)), None)
 
     def leading(self, role: str = "projector", after: int = 0, timeout_s: float = 90.0) -> Node:
         """Who has claimed an epoch above `after` and holds the lock, as soon as one does."""
