@@ -53,7 +53,7 @@ def write(
 ) -> int:  # fmt: skip
     """Puts the ledger as it was (`moments.as_of` gives `then` and `cut`) into an empty store; the number of records.
     archived, lag_s: as `moments.as_of` takes them. now_s: seconds since the epoch. carried: what proves records by the
-    chain of the ledger's archive.
+    chain of the ledger's archive. `seal` comes after it, once all is in.
 
     Raises: as reading; LedgerError."""
     from ledger.archive.carrying import name_of  # who reads a bundle needs none of it
@@ -89,6 +89,17 @@ def write(
     )  # fmt: skip
     store.create(ABOUT, about.encode())
     return written
+
+
+def seal(store: ObjectStore) -> None:
+    """Ends the chains of a bundle that `write` wrote with a note that names all other objects by their hashes.
+
+    Raises: as `sealing.seal`."""
+    from ledger.archive import sealing
+
+    about = decode(store.read(ABOUT))
+    archive = Archive(store, about.made_by, lambda: about.made_at)
+    sealing.seal(archive, (about.events, 0), TOPIC_ID)
 
 
 @dataclass
@@ -198,6 +209,15 @@ def _refusal(place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerEr
         f"This bundle is sure to hold all of {name} {sure}: when it was made, some of what was there before may have been "
         f"compacted away already.", hint="Ask for a later moment.",
     )  # fmt: skip
+
+
+def must_be_as_sealed(store: ObjectStore) -> None:
+    """What says what a bundle answers must be what was sealed. One without a seal passes.
+
+    Raises: LedgerError."""
+    from ledger.archive import sealing
+
+    sealing.must_be_as_sealed(Archive(store), ABOUT)
 
 
 def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bundle:

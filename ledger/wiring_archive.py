@@ -268,7 +268,8 @@ def cold_start(config: Config) -> Mapping[TopicPartition, Kept]:
 
 
 def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, jobs: Sequence[str], reason: str) -> int:
-    """Writes the ledger as it was into an empty store; the number of records. then, cut: as `past` gives them.
+    """Writes the ledger as it was into an empty store; the number of records. then, cut: as `past` gives them. What else is
+    put in comes before `seal_bundle`.
 
     Raises: as `bundling.write`, `archive`."""
     with wiring.of_extra("archive"):
@@ -286,8 +287,16 @@ def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, j
     )  # fmt: skip
 
 
+def seal_bundle(store: ObjectStore) -> None:
+    """The last step of making a bundle: its chains name by hash all that lies beside them. Raises: as `sealing.seal`."""
+    with wiring.of_extra("archive"):
+        from ledger import bundling
+    bundling.seal(store)
+
+
 def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
-    """Opens one. No server is asked, and no settings are. Raises: UsageError."""
+    """Opens one. No server is asked, and no settings are. Raises: UsageError. LedgerError: `bundle.json`, by which it
+    answers, is not what was sealed."""
     with wiring.of_extra("archive"):
         from ledger import bundling
     from ledger.adapters import avro, cloudevents
@@ -299,7 +308,9 @@ def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
         made = Source(log, about, avro, cloudevents, ThenClock(wiring.clock(), about.known_s), keep=about.keep)
         return made if progressed is None else replace(made, progressed=progressed)
 
-    return bundling.read(ZipObjects(path), source)
+    store = ZipObjects(path)
+    bundling.must_be_as_sealed(store)
+    return bundling.read(store, source)
 
 
 def _lag_s(config: Config) -> dict[str, float]:

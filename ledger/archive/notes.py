@@ -2,8 +2,8 @@
 
 The note itself is an object, `notes/<topic>/<partition>/<digest>.json`, that its manifest names by hash. Kinds: `restored`
 (the topic is another one from here on, made anew from this archive), `joined` (a run of manifests and what they seal lies
-in other objects now), `rewritten` (records expired, or values were redacted), `pinned` and `unpinned` (`pins`).
-Source: docs/decisions/0030, 0031, 0035, 0036.
+in other objects now), `rewritten` (records expired, or values were redacted), `pinned` and `unpinned` (`pins`), `sealed`
+(the last one of each chain of a bundle: `sealing`). Source: docs/decisions/0030, 0031, 0032, 0035, 0036.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ledger.errors import LedgerError, UsageError
 
 RESTORED, JOINED, REWRITTEN = "restored", "joined", "rewritten"
 PINNED, UNPINNED = "pinned", "unpinned"
+SEALED = "sealed"
 
 
 def store_note(store: ObjectStore, topic: str, partition: int, kind: str, body: Mapping[str, Any]) -> tuple[str, str]:

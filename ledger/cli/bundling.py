@@ -15,16 +15,17 @@ import typer
 from ledger.cli import given, opening
 from ledger.cli.opening import AsOf
 from ledger.cli.options import World, verb
-from ledger.cli.output import Column
+from ledger.cli.output import Column, counted
 from ledger.core.chain import Broken
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.objects import ObjectStore
     from ledger.archive.redacting import Place
+    from ledger.archive.sealing import Checked
     from ledger.archive.verifying import Verdict
     from ledger.core.chain import Head
-    from ledger.ports import Record
+    from ledger.ports import Record, TopicPartition
     from ledger.reading import Source
 
 To = Annotated[Path, typer.Option("--to", metavar="FILE", help="The file to make; none may be there.")]
@@ -81,6 +82,7 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
                 store.create(f"timelines/job-{job_id}.html", html(timeline_of(then, job_id)).encode())
                 if logs and not _printed(world, store, job_id):
                     world.printer.note(f"this host has no logs of {job_id}: they lie where its agent runs")
+            wiring_archive.seal_bundle(store)
         size, digest = part.stat().st_size, _digest(part)
         _name(part, to)
     finally:
@@ -118,20 +120,27 @@ def _printed(world: World, store: ObjectStore, job_id: str) -> int:
 
 def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[str]]]:
     """What is found of each partition of a bundle, and what is to be said of it: whether the file is whole by its own
-    chain, and what the ledger's chain, as far as the bundle carries it, proves by the anchors of the ledger."""
-    from ledger import wiring_archive
-    from ledger.archive import carrying
+    chain and its seal, and what the ledger's chain, as far as the bundle carries it, proves by the anchors of the ledger.
+
+    Raises: UsageError: it is no bundle."""
+    from ledger import wiring
+    from ledger.adapters.local.zipped import ZipObjects
+
+    with wiring.of_extra("archive"):
+        from ledger.archive import carrying, sealing
+    from ledger.archive.archive import Archive
     from ledger.archive.segments import leaves_of
     from ledger.archive.verifying import verify_partition
     from ledger.errors import LedgerError
 
     assert world.bundle is not None
-    bundle, found = wiring_archive.bundle(world.bundle), []
-    archive = bundle.archive
+    archive, found = Archive(ZipObjects(world.bundle)), []
     any_proofs, here = carrying.carries_any(archive.store), set(archive.places())
-    told_of = bundle.about.reaching()
-    for place in sorted({*here, *carrying.places(archive.store), *told_of}):
+    seal = sealing.check(archive.store)
+    told_of = _reaching(archive.store, seal)
+    for place in sorted({*here, *carrying.places(archive.store), *told_of, *seal.broken}):
         own = verify_partition(archive.store, *place, [])
+        own = replace(own, broken=(*own.broken, *seal.broken.get(place, ())))
         where, told = f"{own.topic}[{own.partition}]", list[str]()
         # Where it goes less far, no record may lie there: the end of a transaction has an offset too.
         if place in told_of and (place not in here or own.sealed > told_of[place] + 1):
@@ -165,7 +174,32 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
         if checked.unproved:
             told.append(f"{where}: {checked.unproved} records are not as they were sealed: redacted, says its maker")
         found.append((replace(own, anchored=anchored, proved=proved, broken=broken), told))
+    if found:
+        found[-1][1].append(_said_of(seal, world.bundle))
     return found
+
+
+def _reaching(store: ObjectStore, seal: Checked) -> dict[TopicPartition, int]:
+    """How far the bundle says that it goes. Raises: UsageError if it does not say that, and its seal is no reason why."""
+    from ledger.bundle_about import ABOUT, decode
+    from ledger.errors import LedgerError
+
+    try:
+        return decode(store.read(ABOUT)).reaching()
+    except LedgerError:
+        if any(one.reason.startswith(f"{ABOUT} ") for broken in seal.broken.values() for one in broken):
+            return {}
+        raise
+
+
+def _said_of(seal: Checked, file: Path) -> str:
+    compare = f"Compare the SHA-256 of the file with what its maker told you: {_digest(file)}"
+    if not seal.sealed:
+        return (f"the bundle is unsealed: nothing shows that bundle.json, or anything else beside the records, is as it "
+                f"was made. Either an older version made it, or somebody removed the seal. {compare}")  # fmt: skip
+    if any(seal.broken.values()):
+        return f"the bundle is not as it was sealed. {compare}"
+    return f"bundle.json and {counted(seal.objects - 1, 'other object')} are as sealed, which no key signs. {compare}"
 
 
 def prove(world: World, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ledger.archive.archive import Archive
 from ledger.archive.segments import store_segment
 from ledger.cli import bundling
 from tests.archive.given import read_out
+from tests.cli.altered import about, altered, both, unsealed
 from tests.cli.jobs_world import Shell, seal
 
 
@@ -321,11 +322,7 @@ def test_a_plan_of_a_bundle_goes_by_the_pools_that_it_was_made_with(
 def test_a_bundle_that_tells_of_no_pools(
     shell: Shell, bundled: Path, tmp_path: Path, config: dict[str, Any], words: str, code: int
 ) -> None:
-    other = tmp_path / "other.zip"
-    with zipfile.ZipFile(bundled) as good, zipfile.ZipFile(other, "w") as made:
-        for name in good.namelist():
-            data = good.read(name)
-            made.writestr(name, json.dumps(json.loads(data) | {"config": config}) if name == "bundle.json" else data)
+    other = altered(bundled, tmp_path / "other.zip", both(unsealed, about(lambda said: {**said, "config": config})))
     told = shell.run("plan", "--bundle", str(other))
     assert told.exit_code == code and words in told.stderr
 

@@ -12,6 +12,7 @@ import pytest
 
 from ledger.core.facts import AttemptEnded, JobResult
 from ledger.core.registers import Ended, Result
+from tests.cli.altered import about, altered, both, unsealed
 from tests.cli.jobs_world import Shell
 
 
@@ -80,7 +81,7 @@ def test_a_bundle_that_goes_further_than_it_says_is_named(shell: Shell, tmp_path
         head, _, last = about["cut"].rpartition("@")
         return {**about, "cut": f"{head}@{int(last) + by}"}
 
-    copied(file, other, lambda name, data: json.dumps(moved(json.loads(data))) if name == "bundle.json" else data)
+    altered(file, other, both(unsealed, about(moved)))
     told = shell.run("audit", "verify", "--bundle", str(other))
     assert told.exit_code == code and ("and the bundle says up to offset" in told.stderr) == bool(code)
 
