@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from ledger.core.registers import Checkpoint, Ended, Running
     from ledger.errors import LedgerError, OutcomeUnknown, Refused, Unreachable
     from ledger.recorder import Recorded, Recorder, Unacknowledged
+    from ledger.worker import RunningJob, job
 
 __all__ = [
     "AttemptEnded", "AttemptRunning", "Checkpoint", "CheckpointCompleted", "CheckpointKind", "Client", "Config", "Ended",
     "GraphRef", "IntentKind", "JobState", "JobSubmitted", "LedgerError", "OnExhausted", "OutcomeUnknown", "Recorded",
     "Recorder", "RecoveryEntry", "RecoverySet", "Refused", "RestartKind", "RestartPolicy", "RestorePoint", "Running",
-    "Unacknowledged", "Unreachable", "__version__", "connect", "load_config",
+    "RunningJob", "Unacknowledged", "Unreachable", "__version__", "connect", "job", "load_config",
 ]  # fmt: skip
 
 _MODULES = {
@@ -52,6 +53,7 @@ _MODULES = {
     "ledger.core.registers": ("Checkpoint", "Ended", "Running"),
     "ledger.errors": ("LedgerError", "OutcomeUnknown", "Refused", "Unreachable"),
     "ledger.recorder": ("Recorded", "Recorder", "Unacknowledged"),
+    "ledger.worker": ("RunningJob", "job"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

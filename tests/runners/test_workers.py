@@ -1,0 +1,105 @@
+"""Jobs that use `ledger.job()`, under the real agent: the worker and the traps of the page for writers of jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.adapters.runners.subprocess import pack
+from ledger.adapters.runners.subprocess.supervisor import procs
+from ledger.core.facts import CheckpointKind, RestorePoint
+from ledger.core.registers import Checkpoint, Ended
+from tests.docs.pages import ROOT
+from tests.runners.host import Host, until
+
+J = "job-1"
+WORKER = ROOT / "docs" / "jobs" / "worker.py"
+
+
+@pytest.fixture(autouse=True)
+def agent(host: Host) -> None:
+    host.start_agent()
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    path = tmp_path / "numbers"
+    path.write_text("".join(f"{n}\n" for n in range(1, 401)))
+    return path
+
+
+def begin(host: Host, numbers: Path, n: int = 1, base: RestorePoint | None = None) -> int:
+    """Starts the worker; its pid, once it handles signals."""
+    blob = pack([sys.executable, "worker.py", str(numbers)], [WORKER], folder=host.root)
+    assert host.runner.start(J, n, host.blobs.put(J, blob), base, {}).value == "started"
+    child = host.run_folder(J, n) / "child.json"
+    until(child.exists, "the worker runs")
+    pid = int(json.loads(child.read_text())["pid"])
+    until(lambda: procs.catches(pid, signal.SIGUSR1), "it handles signals")
+    return pid
+
+
+def checkpoints(host: Host, n: int = 1) -> dict[Checkpoint, Any]:
+    return {r: fact for r, fact in host.logged(J) if isinstance(r, Checkpoint) and r.n == n}
+
+
+def point(found: tuple[Checkpoint, Any]) -> RestorePoint:
+    register, fact = found
+    return RestorePoint(register.n, register.id, fact.location, fact.size, fact.digest, fact.kind)
+
+
+def test_a_savepoint_is_answered_and_the_stop_after_it_loses_nothing(host: Host, numbers: Path) -> None:
+    begin(host, numbers)
+    host.runner.savepoint(J, 1, "ask-1")
+    (asked,) = until(lambda: [item for item in checkpoints(host).items() if item[1].ask == "ask-1"], "a savepoint")
+    assert asked[1].kind is CheckpointKind.SAVEPOINT
+    host.runner.stop(J, 1, "stopped")
+    end, fact = host.end(J)
+    assert end.outcome == "stopped"
+    assert fact.checkpoint > asked[0].id  # the last one, written because it had to stop
+    newest = max(checkpoints(host).items(), key=lambda item: item[0].id)
+    before = json.loads((Path(newest[1].location) / "state.json").read_text())
+    assert 0 < before["line"] < 400
+
+    begin(host, numbers, 2, point(newest))
+    end, fact = host.end(J, 2)
+    assert end.outcome == "finished"
+    said = (host.run_folder(J, 2) / "logs" / "stdout.log").read_text()
+    assert said == f"the sum of 400 numbers is {sum(range(1, 401))}\n"
+
+
+def test_a_stop_with_a_savepoint_waits_for_it(host: Host, numbers: Path) -> None:
+    begin(host, numbers)
+    host.runner.stop(J, 1, "canceled", savepoint=True)
+    end, _ = host.end(J)
+    assert end.outcome == "canceled"
+    assert CheckpointKind.SAVEPOINT in {fact.kind for fact in checkpoints(host).values()}
+
+
+def test_sigterm_from_elsewhere_is_a_failure_that_is_restarted_and_no_finish(host: Host, numbers: Path) -> None:
+    os.kill(begin(host, numbers), signal.SIGTERM)
+    end, fact = host.end(J)
+    assert end == Ended(1, "failed", end.writer)
+    assert fact.cause.startswith("exit code 143")
+    assert fact.checkpoint is not None
+
+
+def test_ids_rise_within_an_attempt_and_begin_anew_with_the_next(host: Host) -> None:
+    host.start(J)
+    for number in (5, 4, 6):
+        host.tell(J, f"checkpoint {number}")
+        until((host.run_folder(J) / "checkpoints" / f"chk-{number}").exists, "it is there")
+        if number != 4:
+            until(lambda number=number: Checkpoint(1, number) in checkpoints(host), "it is in the log")
+    host.tell(J, "exit 1")
+    host.end(J)
+    assert [register.id for register in checkpoints(host)] == [5, 6]
+    host.start(J, 2)
+    host.tell(J, "checkpoint 4")
+    until(lambda: Checkpoint(2, 4) in checkpoints(host, 2), "a lower id in a later attempt counts")
