@@ -94,6 +94,14 @@ def test_checkpoints_are_numbered_on_from_the_restored_one(folder: Path, monkeyp
     assert (folder / "chk-42" / "state").read_text() == "state"
 
 
+def test_a_program_that_enters_twice_numbers_on(folder: Path) -> None:
+    with ledger.job() as job:
+        save(job, number=5)
+    with ledger.job() as job:
+        save(job)
+    assert names(folder) == ["chk-5", "chk-6"]
+
+
 def test_a_number_may_be_below_that_of_another_attempt_but_has_to_rise(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

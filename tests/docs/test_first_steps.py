@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
 
 README = blocks((ROOT / "README.md").read_text())
 STEPS = ["\n".join(b.lines) for b in README if b.info == "sh first-steps"]
+(WORKER,) = [b for b in blocks((ROOT / "docs" / "JOBS.md").read_text()) if b.info == "sh worker"]
 (OWN_KAFKA,) = ["\n".join(b.lines) for b in README if b.info == "sh own-kafka"]
 
 
@@ -31,7 +33,7 @@ def ledger(tmp_path: Path) -> Iterator[Folder]:
         folder.clear()
 
 
-def test_the_first_steps_of_the_readme(ledger: Folder, tmp_path: Path) -> None:
+def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledger: Folder, tmp_path: Path) -> None:
     def typed(step: str) -> str:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", step], cwd=tmp_path, capture_output=True, text=True, check=False,
@@ -61,6 +63,11 @@ def test_the_first_steps_of_the_readme(ledger: Folder, tmp_path: Path) -> None:
     told = typed(look).splitlines()
     assert told[0] == f"counted to {entry.base.id + 1}", "it goes on where it stood"
     assert any("ended/1/failed/agent-" in line for line in told)
+
+    shutil.copy(ROOT / "docs" / "jobs" / "worker.py", tmp_path)
+    told = typed("\n".join(WORKER.lines))
+    assert "default/sums is FINISHED" in told
+    assert told.splitlines()[-1] == f"the sum of 400 numbers is {sum(range(401))}"
 
     seen = typed(end)
     assert "CANCEL" in seen

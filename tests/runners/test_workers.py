@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from ledger.adapters.runners.subprocess import pack
 from ledger.adapters.runners.subprocess.supervisor import procs
@@ -17,8 +18,10 @@ from ledger.core.facts import CheckpointKind, RestorePoint
 from ledger.core.registers import Checkpoint, Ended
 from tests.docs.pages import ROOT
 from tests.runners.host import Host, until
+from tests.servers import create_topic
 
 J = "job-1"
+CONSUMER = ROOT / "docs" / "jobs" / "kafka_consumer.py"
 WORKER = ROOT / "docs" / "jobs" / "worker.py"
 
 
@@ -88,6 +91,43 @@ def test_sigterm_from_elsewhere_is_a_failure_that_is_restarted_and_no_finish(hos
     assert end == Ended(1, "failed", end.writer)
     assert fact.cause.startswith("exit code 143")
     assert fact.checkpoint is not None
+
+
+def test_the_consumer_counts_each_record_once_whatever_kills_it(host: Host, bootstrap: str, prefix: str) -> None:
+    topic = f"{prefix}numbers"
+    create_topic(bootstrap, topic, 2)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    counts: dict[str, int] = {}
+
+    def produce(each: int) -> None:
+        for n in range(each * 5):
+            producer.produce(topic, b"x", f"key-{n % 5}", n % 2)
+            counts[f"key-{n % 5}"] = counts.get(f"key-{n % 5}", 0) + 1
+        assert producer.flush(60) == 0
+
+    def begin(n: int, base: RestorePoint | None) -> int:
+        blob = pack([sys.executable, CONSUMER.name, topic], [CONSUMER], {"BROKERS": bootstrap}, folder=host.root)
+        assert host.runner.start(J, n, host.blobs.put(J, blob), base, {}).value == "started"
+        child = host.run_folder(J, n) / "child.json"
+        until(child.exists, "the consumer runs")
+        return int(json.loads(child.read_text())["pid"])
+
+    def counted(n: int) -> tuple[Checkpoint, Any] | None:
+        """The newest checkpoint, once it holds all that there is."""
+        found = max(checkpoints(host, n).items(), key=lambda item: item[0].id, default=None)
+        path = Path(found[1].location) / "state.json" if found else None
+        return found if path and path.exists() and json.loads(path.read_text())["counts"] == counts else None
+
+    produce(100)
+    pid = begin(1, None)
+    first = until(lambda: counted(1), "all are counted")
+    produce(37)  # perhaps counted, and not in the checkpoint from which it goes on
+    os.kill(pid, signal.SIGKILL)
+    assert host.end(J)[0].outcome == "failed"
+    begin(2, point(first))
+    until(lambda: counted(2), "each is counted once")
+    host.runner.stop(J, 2, "canceled")
+    assert host.end(J, 2)[0].outcome == "canceled"
 
 
 def test_ids_rise_within_an_attempt_and_begin_anew_with_the_next(host: Host) -> None:
