@@ -139,6 +139,12 @@ class Agent(Section):
 
     send_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds that one sending of facts may wait for Kafka. After that they wait on disk and are sent again."""
+    digest_bytes_per_s: int = Field(default=100 << 20, ge=0)
+    """Bytes per second that the agent reads at most to take digests of new checkpoints, so that the disk stays the jobs'.
+    Files that did not change since are not read again. 0: no digests are taken, and a start compares sizes only."""
+    digest_wait_s: float = Field(default=5.0, ge=0, le=60)
+    """Seconds that the record of a checkpoint waits at most for the digest of its content. A digest that takes longer is
+    kept by the agent alone, which checks it before a start all the same."""
 
 
 class Leadership(Section):

@@ -50,10 +50,10 @@ def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
         if verification is Verification.VALID:
             return Prepared(point, tuple(refused))
         if verification is Verification.UNKNOWN:
-            return Prepared(None, tuple(refused), unknown=_why_unknown(task, point))
-        refused.append(RefusedRestorePoint(point, "missing or damaged"))
+            return Prepared(None, tuple(refused), unknown=_why_unknown(task, runner, point))
+        refused.append(RefusedRestorePoint(point, runner.why_refused(point) or "missing or damaged"))
     if refused or task.restore_from_named:
-        named = ", ".join(str(r.restore_point) for r in refused) or "none is left"
+        named = "; ".join(f"{r.restore_point}: {r.reason}" for r in refused) or "none is left"
         raise PermanentError(
             f"no restore point verifies ({named}); the ledger never starts such a job from scratch by itself: "
             "jobledger retry --from scratch does"
@@ -77,10 +77,11 @@ def _verified(task: Task, runner: Runner, point: RestorePoint) -> Verification:
     return Verification.UNKNOWN if found is Verification.INVALID and point in task.elsewhere else found
 
 
-def _why_unknown(task: Task, point: RestorePoint) -> str:
+def _why_unknown(task: Task, runner: Runner, point: RestorePoint) -> str:
     if point in task.elsewhere:
         return f"restore point {point} does not lie with {task.instance}, which can't read {point.location}"
-    return f"restore point {point} can't be verified at the moment"
+    why = runner.why_refused(point)
+    return f"restore point {point} can't be verified at the moment" + (f": {why}" if why else "")
 
 
 def start(task: Task, runner: Runner, _: BlobStore) -> StartAnswer:

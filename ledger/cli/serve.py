@@ -47,6 +47,7 @@ def agent(world: World, name: Name = "agent") -> None:
     """Run the jobs of this host (runner subprocess) and speak for them."""
     stop = _begin(world, name, private=False)
     from ledger import wiring, wiring_pins
+    from ledger.adapters.runners.subprocess.digests import Limits
     from ledger.adapters.runners.subprocess.holds import Holds
     from ledger.adapters.runners.subprocess.server import run_agent
 
@@ -54,7 +55,8 @@ def agent(world: World, name: Name = "agent") -> None:
     sender = wiring.agent_sender(config)
     try:
         held = Holds(partial(wiring_pins.listed_holds, config)) if config.archive.adapter else None
-        run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop, held=held)
+        limits = Limits(config.agent.digest_bytes_per_s, config.agent.digest_wait_s)
+        run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop, held=held, limits=limits)
     finally:
         sender.close()
 

@@ -251,9 +251,7 @@ def _remark(job: Job, register: Register, name: str) -> Remark | None:
             newest = max(a.epoch for a in job.attempts[n] if a not in job.unreadable)
             if epoch < newest:
                 return Remark(name, f"attempt {n} was recorded again in epoch {newest}", True, True)
-            record = job.attempt(n) if n == job.top else None
-            if record is not None and record.together is not None and record.together.reason:
-                return Remark(name, record.together.reason, False, True)
+            return _attempt_remark(job, n, name)
         case Ask():
             if register in open_asks(job):
                 return Remark(name, "no savepoint answers it yet", False, True)
@@ -266,6 +264,18 @@ def _remark(job: Job, register: Register, name: str) -> Remark | None:
     if over is not None and getattr(register, "n", 0) > over.n:
         return Remark(name, f"the job was over with {register_name(over)}", False, isinstance(register, Ended))
     return None
+
+
+def _attempt_remark(job: Job, n: int, name: str) -> Remark | None:
+    """Which restore points the attempt passed over, and beside which others it was started."""
+    record = job.attempt(n)
+    if record is None:
+        return None
+    told = [f"restore point {one.restore_point} was refused: {one.reason}" for one in record.refused]
+    if n == job.top and record.together is not None and record.together.reason:
+        told.append(record.together.reason)
+    cut = record.together is not None and bool(record.together.consistency)  # then newer ones are passed over
+    return Remark(name, "; ".join(told), False, cut or not record.refused) if told else None
 
 
 def _intent_remark(job: Job, register: Intent, name: str) -> Remark | None:

@@ -114,6 +114,10 @@ class Runner(Protocol):
 
     def verify(self, restore_point: RestorePoint) -> Verification: ...
 
+    def why_refused(self, restore_point: RestorePoint) -> str:
+        """Why the last `verify` of this restore point did not find it valid, for people: what differs, and in which file.
+        "" = the runner does not say."""
+
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         """Deletes restore points of the job; those that are gone already are no error. After a fence for good it also says
         that no other checkpoint of the job is kept, unless all of them are savepoints: those are disposed of one by one."""

@@ -149,9 +149,9 @@ LOCATIONS = [
 
 @pytest.mark.parametrize("location", LOCATIONS, ids=lambda location: repr(location[:20]))
 def test_a_location_under_which_nothing_can_lie_is_invalid_and_nobody_waits_for_it(location: str) -> None:
-    assert verify(RestorePoint(1, 1, location, 2**63 - 1)) is Verification.INVALID
+    assert verify(RestorePoint(1, 1, location, 2**63 - 1)).verification is Verification.INVALID
 
 
 def test_a_link_that_leads_to_itself_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "chk-1").symlink_to("chk-1")
-    assert verify(RestorePoint(1, 1, str(tmp_path / "chk-1"))) is Verification.INVALID
+    assert verify(RestorePoint(1, 1, str(tmp_path / "chk-1"))).verification is Verification.INVALID

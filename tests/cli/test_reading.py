@@ -420,7 +420,7 @@ def test_explain_shows_anomalies_and_a_projector_that_is_behind(shell):
     assert "the projector is behind" in text
     told = shell.json("explain", "etl")
     assert told["as_of"] < told["end"]
-    assert [r["register"] for r in told["remarks"]] == ["running/2"]
+    assert [r["register"] for r in told["remarks"]] == ["attempt/1/1", "running/2"]
     assert told["because"][0]["actor"] == "" and told["because"][0]["offset"] is not None
 
 

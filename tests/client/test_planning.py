@@ -65,7 +65,7 @@ class Planning(Cluster):
 
     def plan(self, pools: Pools = NO_POOLS, starts_max: int = 20) -> Plan:
         before = self.state_of_the_world()
-        runner: Any = Untouchable(self.runner, "instance", "observe", "verify")
+        runner: Any = Untouchable(self.runner, "instance", "observe", "verify", "why_refused")
         blobs: Any = Untouchable(self.blobs, "exists")
         found = plan(self.source(), {"memory": runner}, lambda: blobs, pools, starts_max)
         assert self.state_of_the_world() == before
@@ -234,7 +234,7 @@ def test_a_job_that_would_be_quarantined_is_named_with_its_cause(cluster: Planni
     cluster.blobs.delete_all("no-graph")
     cluster.go()
     why = {row.job_id: row.why for row in cluster.plan().jobs if row.action == "quarantine"}
-    assert "no restore point verifies (/gone)" in why["job"]
+    assert "no restore point verifies (/gone: missing or damaged)" in why["job"]
     assert "no runner 'mainframe'" in why["no-runner"] and "missing from the blob store" in why["no-graph"]
     come_back(cluster, 20)
     assert {cluster.state(job_id) for job_id in why} == {"QUARANTINED"}

@@ -96,7 +96,10 @@ ARGUMENTS = {
     "environment": {"A": "1"}, "failure_rules": [{"label": "l", "exit_code": 1, "pattern": "", "permanent": True}],
     "outcome": "stopped", "savepoint": True, "ask": "u", "keys": ["a/running/1"], "restore_points": [POINT],
 }  # fmt: skip
-CALLS = ("start", "observe", "stop", "savepoint", "fence", "acknowledge", "verify", "dispose", "forget", "kept")
+CALLS = (
+    "start", "observe", "stop", "savepoint", "fence", "acknowledge", "verify", "why_refused", "dispose", "forget",
+    "kept",
+)  # fmt: skip
 
 
 def a_request(rng: Random) -> bytes:
@@ -128,6 +131,9 @@ class NoAgent:
 
     def verify(self, point: RestorePoint) -> Verification:
         return Verification.VALID
+
+    def why_refused(self, point: RestorePoint) -> str:
+        return ""
 
 
 SERVER = Server(NoAgent(), None, threading.Event())  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ledger.adapters import avro
+from ledger.core.explain import explain
 from ledger.core.facts import (
     AttemptEnded,
     AttemptStarted,
@@ -20,6 +21,7 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointAsked,
 )  # fmt: skip
+from ledger.core.job import Job
 from ledger.core.recovery import JobState
 from ledger.core.registers import Ask, Attempt, Ended, Spec
 from ledger.errors import Fenced, Unreachable
@@ -65,9 +67,17 @@ def test_a_damaged_checkpoint_is_refused_with_its_reason(cluster: Cluster) -> No
     cluster.runner.checkpoint("job", 1, 3)
     bad = cluster.runner.checkpoint("job", 1, 7)
     del cluster.runner.stored[bad.location]
+    cluster.runner.reasons[bad.location] = "damaged: the content of state/7 is not what was recorded"
     cluster.runner.kill("job", 1)
     cluster.go()
     assert starts(cluster) == [(1, None), (2, "1/3")]
+    held = {k.removeprefix(b"job/"): v for k, v in cluster.values().items() if k.startswith(b"job/")}
+    job = Job("job", held, avro.read)
+    record = job.attempt(2)
+    assert record is not None and [str(one.restore_point) for one in record.refused] == ["1/7"]
+    (remark,) = [one for one in explain(job).remarks if one.register.startswith("attempt/2/")]
+    assert remark.text == "restore point 1/7 was refused: damaged: the content of state/7 is not what was recorded"
+    assert not remark.ordinary
 
 
 def test_a_start_recorded_from_an_old_entry_is_followed_by_one_from_what_is_left(cluster: Cluster) -> None:

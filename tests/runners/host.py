@@ -18,6 +18,7 @@ from ledger.adapters import avro
 from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.runners.plain import event_from_json
 from ledger.adapters.runners.subprocess import SubprocessRunner, pack
+from ledger.adapters.runners.subprocess.digests import Limits
 from ledger.adapters.runners.subprocess.server import run_agent
 from ledger.adapters.runners.subprocess.supervisor import procs
 from ledger.core.facts import Fact, GraphRef, RestorePoint
@@ -104,13 +105,15 @@ class Host:
         self._stop = threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
         self._told = 0
+        self.limits = Limits()
 
     # -- agents ------------------------------------------------------------------------------------------------------
 
     def start_agent(self, at: Callable[[str], None] = lambda _: None) -> None:
         self._stop = threading.Event()
         arguments = self.folder, self.blobs, self.log, SystemClock(), self._stop
-        self._thread = threading.Thread(target=run_agent, args=arguments, kwargs={"at": at, "step_s": STEP_S}, daemon=True)
+        how = {"at": at, "step_s": STEP_S, "limits": self.limits}
+        self._thread = threading.Thread(target=run_agent, args=arguments, kwargs=how, daemon=True)
         self._thread.start()
         until(lambda: self.runner.observe() is not None, "the agent answers")
 

@@ -72,6 +72,7 @@ class MemoryRunner:
     waiting (Unreachable) and it runs only after `finish_starts`. obedient: an attempt ends as soon as it is ordered to;
     otherwise it lives until `end` or `kill`. refusals: job id -> why its graph can't be started. unknown_storage: verify
     knows nothing. stored: location -> size of every checkpoint that is there; damage it at will.
+    reasons: location -> why that is refused.
     starts: every (job, n, base) that did run, in order: what "at most once" is about.
     """
 
@@ -82,6 +83,7 @@ class MemoryRunner:
         self.up, self.slow_starts, self.obedient, self.unknown_storage = True, False, True, False
         self.refusals: dict[str, str] = {}
         self.stored: dict[str, int] = {}
+        self.reasons: dict[str, str] = {}
         self.starts: list[tuple[str, int, RestorePoint | None]] = []
         self.writer, self._partitions, self._clock = writer, partitions, clock
         self._jobs: dict[str, _Job] = {}
@@ -170,6 +172,9 @@ class MemoryRunner:
         size = self.stored.get(restore_point.location)
         good = size is not None and restore_point.size in (0, size)
         return Verification.VALID if good else Verification.INVALID
+
+    def why_refused(self, restore_point: RestorePoint) -> str:
+        return self.reasons.get(restore_point.location, "")
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         self._job(job_id, 0)

@@ -65,6 +65,12 @@ class CalledRunner:
     def verify(self, restore_point: RestorePoint) -> Verification:
         return self.ask("verify", Verification, restore_point=plain.point_to_json(restore_point))
 
+    def why_refused(self, restore_point: RestorePoint) -> str:
+        try:
+            return self.ask("why_refused", plain.shown, restore_point=plain.point_to_json(restore_point))
+        except PermanentError:  # an agent of an older release knows no such call
+            return ""
+
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         self.ask("dispose", _nothing, job_id=job_id, restore_points=[plain.point_to_json(p) for p in restore_points])
 
@@ -140,6 +146,12 @@ def _verify(runner: Runner, a: Mapping[str, Any]) -> str:
     return Verification(runner.verify(point)).value
 
 
+def _why_refused(runner: Runner, a: Mapping[str, Any]) -> str:
+    """A plug-in need not say."""
+    point = plain.point_from_json(a["restore_point"])
+    return runner.why_refused(point) if point is not None and hasattr(runner, "why_refused") else ""
+
+
 def _kept(runner: Runner, _: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A plug-in that is older than this call keeps nothing, as far as anybody knows."""
     return [plain.kept_to_json(kept) for kept in runner.kept()] if hasattr(runner, "kept") else []
@@ -154,6 +166,7 @@ _CALLS: Mapping[str, Callable[[Runner, Mapping[str, Any]], Any]] = {
     "fence": lambda runner, a: [plain.event_to_json(event) for event in runner.fence(a["job_id"], a["n"])],
     "acknowledge": lambda runner, a: runner.acknowledge(a["job_id"], [key.encode() for key in a["keys"]]),
     "verify": _verify,
+    "why_refused": _why_refused,
     "dispose": lambda runner, a: runner.dispose(a["job_id"], plain.points_from_json(a["restore_points"])),
     "forget": lambda runner, a: runner.forget(a["job_id"]),
     "kept": _kept,

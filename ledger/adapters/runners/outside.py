@@ -47,6 +47,9 @@ class OutsideRunner:
     def verify(self, restore_point: RestorePoint) -> Verification:
         return Verification.UNKNOWN
 
+    def why_refused(self, restore_point: RestorePoint) -> str:
+        return ""
+
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         """They are the producer's: such jobs keep them."""
 

@@ -13,10 +13,12 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from ledger.adapters.runners.one_instance import OneInstance
-from ledger.adapters.runners.subprocess import past_logs, restore
+from ledger.adapters.runners.subprocess import content, past_logs, restore
+from ledger.adapters.runners.subprocess.digests import Checks, Digests
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
 from ledger.adapters.runners.subprocess.folders import Attempt, Phase
 from ledger.adapters.runners.subprocess.jobs import Job
@@ -46,14 +48,15 @@ class Agent:
 
     folder: of this agent alone. inherited: the environment of which jobs get a small fixed part. at: called with the
     name of each point where a crash would be worst (tests). held: whether the logs of a job must stay, however many there
-    are; asked under locks, so it must answer at once.
+    are; asked under locks, so it must answer at once. digests: takes those of checkpoints while it runs; None:
+    none are taken.
     Raises: ConfigError if another agent has this folder.
     """
 
     def __init__(
         self, folder: Path, blobs: BlobStore, sender: EventSender, clock: Clock, *, new_id: Callable[[], str],
         inherited: Mapping[str, str] = os.environ, at: Callable[[str], None] = lambda _: None,
-        held: Callable[[str], bool] = lambda _: False,
+        held: Callable[[str], bool] = lambda _: False, digests: Digests | None = None,
     ) -> None:  # fmt: skip
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -67,7 +70,8 @@ class Agent:
         self._lock_fd = self._take_lock()
         try:
             self._maker = self._identify(new_id)
-            self._jobs = Jobs(self.folder / "jobs", self._maker, held)
+            self._jobs = Jobs(self.folder / "jobs", self._maker, held, digests)
+            self._checks = Checks(partial(restore.verify, jobs=self.folder / "jobs"))
             self._jobs.load()
         except BaseException:
             self.close()
@@ -209,7 +213,10 @@ class Agent:
                 job.acknowledge(set(keys))
 
     def verify(self, restore_point: RestorePoint) -> Verification:
-        return restore.verify(restore_point)
+        return self._checks.verify(restore_point)
+
+    def why_refused(self, restore_point: RestorePoint) -> str:
+        return self._checks.why_refused(restore_point)
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         """Only what lies in the job's own checkpoint folders: others do not belong to it."""
@@ -224,6 +231,7 @@ class Agent:
                     log.warning("%s is not a checkpoint of %s and stays", point.location, job_id)
                     continue
                 restore.remove(path)
+                content.manifest_path(path).unlink(missing_ok=True)
                 if attempt := job.attempts.get(point.attempt):
                     attempt.acknowledged.pop(point.id, None)
 

@@ -48,6 +48,7 @@ class Attempt:
     acknowledged: dict[int, CheckpointKind] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     facts_seen: tuple[int, float] = (0, 0.0)  # mtime of the facts folder, and when we saw it change (monotonic)
+    waited: tuple[int, float] = (-1, 0.0)  # checkpoint whose record waits for its digest, and since when (monotonic)
     claim: dict[str, Any] | None = None  # what `supervisor` has read: it never changes
 
     @property

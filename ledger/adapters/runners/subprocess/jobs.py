@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ledger.adapters.runners.subprocess import content
 from ledger.adapters.runners.subprocess.burial import kill_leftovers
+from ledger.adapters.runners.subprocess.digests import Digests
 from ledger.adapters.runners.subprocess.events import EventMaker, Outbox
 from ledger.adapters.runners.subprocess.folders import MARKER, Attempt, Phase
 from ledger.adapters.runners.subprocess.restore import remove
@@ -39,10 +41,12 @@ SETTLING_S = 2.0
 
 class Job:
     def __init__(
-        self, job_id: str, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False
-    ) -> None:
-        """held: whether its logs must stay, however many there are."""
+        self, job_id: str, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False,
+        digests: Digests | None = None,
+    ) -> None:  # fmt: skip
+        """held: whether its logs must stay, however many there are. digests: None: none are taken."""
         self.id, self.folder, self._maker, self._held = job_id, folder, maker, held
+        self._digests = digests or Digests()
         self.lock = threading.RLock()  # short: never held while a graph is fetched or anything is sent
         self.preparing: int | None = None  # the attempt whose start is under way, before its marker
         self.fence = 0
@@ -75,6 +79,10 @@ class Job:
                     self.attempts[n].phase = Phase.ENDED
         for attempt in self.attempts.values():
             self._name_engine(attempt)
+            # Checkpoints of which an earlier agent could not take the digest, or did not know how to.
+            for number, _, name in checkpoints.listed(str(attempt.checkpoints)):
+                if number <= attempt.newest:
+                    self._digests.take(attempt.checkpoints / name)
 
     def raise_fence(self, n: int) -> None:
         """Raises: OSError if it can't be made durable; it is then as it was."""
@@ -133,8 +141,24 @@ class Job:
                 fact = read_json(path)
                 if fact is None:
                     return
+                if backlog_max is not None and fact["fact"] == "checkpoint" and self._waits(attempt, fact):
+                    return
                 self._to_event(attempt, fact)
                 attempt.collected = number
+
+    def _waits(self, attempt: Attempt, fact: dict[str, Any]) -> bool:
+        """Whether the record of a checkpoint should wait for the digest of its content. Not for long; and where the
+        supervisor is gone nobody asks, since a restart must not wait. The agent has the digest later in any case."""
+        now, number = time.monotonic(), fact["id"]
+        if number <= attempt.newest:
+            return False
+        if attempt.waited[0] != number:
+            attempt.waited = number, now
+            if not self._digests.take(Path(fact["location"])):
+                return False
+        if now - attempt.waited[1] >= self._digests.limits.wait_s:
+            return False
+        return self._digests.under_way(Path(fact["location"]))
 
     def _to_event(self, attempt: Attempt, fact: dict[str, Any]) -> None:
         match fact["fact"]:
@@ -148,9 +172,12 @@ class Job:
                 self._end(attempt, fact["outcome"], fact["cause"], fact["ran_for_s"], fact["time_s"])
 
     def _checkpoint(self, attempt: Attempt, fact: dict[str, Any]) -> None:
+        location = Path(fact["location"])
+        self._digests.take(location)
+        manifest = content.load(location)
         completed = CheckpointCompleted(
-            fact["location"], fact["size"], "", attempt.base, CheckpointKind(fact["kind"]), fact.get("ask") or None,
-            fact.get("consistency", ""),
+            fact["location"], fact["size"], manifest.digest if manifest else "", attempt.base,
+            CheckpointKind(fact["kind"]), fact.get("ask") or None, fact.get("consistency", ""),
         )  # fmt: skip
         self.outbox.add(Checkpoint(attempt.n, fact["id"]), completed, fact.get("time_s"))
         attempt.newest = fact["id"]
@@ -254,6 +281,7 @@ class Job:
         for found, kind, name in checkpoints.listed(str(folder)):
             if (found, kind) == (number, CheckpointKind.CHECKPOINT):
                 remove(folder / name)
+                content.manifest_path(folder / name).unlink(missing_ok=True)
 
     def _prune(self) -> None:
         """Of attempts that are over, and said so: the files of the job are kept of the newest one, logs of HISTORY ones

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ledger.adapters.runners.subprocess.digests import Digests
 from ledger.adapters.runners.subprocess.events import EventMaker
 from ledger.adapters.runners.subprocess.jobs import Job
 from ledger.core.registers import is_job_id
@@ -22,8 +23,11 @@ DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 class Jobs:
     """job id -> Job. Thread-safe."""
 
-    def __init__(self, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False) -> None:
-        self._folder, self._maker, self._held = folder, maker, held
+    def __init__(
+        self, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False,
+        digests: Digests | None = None,
+    ) -> None:  # fmt: skip
+        self._folder, self._maker, self._held, self._digests = folder, maker, held, digests
         self._guard = threading.Lock()  # of the dictionary; never held while anything is read or written
         self._jobs: dict[str, Job] = {}
 
@@ -32,7 +36,7 @@ class Jobs:
         for path in sorted(self._folder.glob("*")):
             if not is_job_id(path.name) or not path.is_dir():
                 continue
-            job = Job(path.name, path, self._maker, self._held)
+            job = Job(path.name, path, self._maker, self._held, self._digests)
             try:
                 job.load()
             except DAMAGE as error:
@@ -65,7 +69,8 @@ class Jobs:
             with self._guard:
                 job = self._jobs.get(job_id)
                 if job is None:
-                    job = self._jobs[job_id] = Job(job_id, self._folder / job_id, self._maker, self._held)
+                    folder = self._folder / job_id
+                    job = self._jobs[job_id] = Job(job_id, folder, self._maker, self._held, self._digests)
             with job.lock:
                 if job.forgotten:
                     continue  # while we waited; what comes now is about a new one

@@ -6,13 +6,26 @@ import errno
 import os
 import shutil
 import stat
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
+from typing import NamedTuple
 
+from ledger.adapters.runners.subprocess import content
+from ledger.adapters.runners.subprocess.content import Manifest, Unsteady
+from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.checkpoints import size_of
 from ledger.core.facts import RestorePoint
 from ledger.ports import Verification
 
+
+class Judged(NamedTuple):
+    """reason: why it is not valid, for people."""
+
+    verification: Verification
+    reason: str = ""
+
+
+VALID = Judged(Verification.VALID)
 #: What the file system says of a name under which nothing can ever lie.
 _NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
@@ -23,46 +36,80 @@ def path_of(restore_point: RestorePoint) -> Path | None:
     return path if path.is_absolute() and "\0" not in restore_point.location else None
 
 
-def verify(restore_point: RestorePoint) -> Verification:
-    """VALID: it is there, can be read, and has the recorded size and digest, as far as they were recorded. A pipe or
+def verify(restore_point: RestorePoint, jobs: Path | None = None) -> Judged:
+    """VALID: it is there, can be read, and has the recorded size and content, as far as they were recorded. A pipe or
     a device is no restore point: to open one may take for ever.
 
-    A size of 0 and an empty digest say nothing; only a file has a digest. UNKNOWN: the file system gave no answer."""
+    A size of 0 and an empty digest say nothing. Where the record has no digest of the content, the manifest counts that
+    the agent stored after it. jobs: the agent's folder of jobs, where such manifests lie; None: there are none.
+    UNKNOWN: the file system gave no answer, or the digest is of a kind that this release does not know."""
     path = path_of(restore_point)
     if path is None:
-        return Verification.INVALID
+        return Judged(Verification.INVALID, f"its location is no path of this host: {restore_point.location!a}")
     try:
-        if restore_point.size and size_of(str(path)) != restore_point.size:
-            return Verification.INVALID
-        return Verification.VALID if _readable(path, restore_point.digest) else Verification.INVALID
+        return _judged(path, restore_point, _stored(path, jobs))
     except (FileNotFoundError, NotADirectoryError):
-        return Verification.INVALID
+        return Judged(Verification.INVALID, f"missing: there is nothing at {path}")
+    except Unsteady as error:
+        return Judged(Verification.INVALID, f"damaged: {error}")
     except OSError as error:
-        return Verification.INVALID if error.errno in _NO_NAME else Verification.UNKNOWN
+        if error.errno in _NO_NAME:
+            return Judged(Verification.INVALID, f"missing: nothing can lie at its location: {error.strerror}")
+        return Judged(Verification.UNKNOWN, f"it can't be read: {error}")
 
 
-def _readable(path: Path, digest: str) -> bool:
-    """Whether the digest matches. Raises: OSError if anything in it can't be read."""
-    if path.is_dir():
-        for folder, _, names in os.walk(path, onerror=_raise):
-            for name in names:
-                file = Path(folder, name)
-                if file.is_symlink():
-                    continue
-                if not _regular(file):
-                    return False
-                _read_a_byte(file)
-        return not digest
-    if not _regular(path):
-        return False
-    if not digest:
+def _stored(path: Path, jobs: Path | None) -> Manifest | None:
+    if jobs is None or checkpoints.parse(path.name) is None or not path.is_relative_to(jobs):
+        return None
+    return content.load(path)
+
+
+def _judged(path: Path, point: RestorePoint, stored: Manifest | None) -> Judged:
+    """Raises: OSError, Unsteady."""
+    if point.size and (size := size_of(str(path))) != point.size:
+        which = f"; {told}" if stored and (told := content.different_size(path, stored)) else ""
+        return Judged(Verification.INVALID, f"damaged: {path} has {size} bytes, {point.size} were recorded{which}")
+    if why := _unreadable(path):
+        return Judged(Verification.INVALID, f"damaged: {why}")
+    recorded = point.digest
+    kind, tagged, _ = recorded.partition(":")
+    if tagged and f"{kind}:" != content.TAG:
+        return Judged(Verification.UNKNOWN, f"its digest is of the kind {kind!a}, which this release does not know")
+    if recorded and not tagged:
+        matches = not path.is_dir() and _sha256(path) == recorded
+        return VALID if matches else Judged(Verification.INVALID, f"damaged: {path} is not what was recorded (SHA-256)")
+    if not recorded and stored is None:
+        return VALID
+    if recorded and stored is not None and stored.digest != recorded:
+        stored = None  # it is not the one that was recorded, so it can name no file
+    found = content.read(path)
+    if found.digest == (recorded or (stored.digest if stored else "")):
+        return VALID
+    which = content.difference(stored, found) if stored else "some file of it is not what was recorded"
+    return Judged(Verification.INVALID, f"damaged: {which} ({path}, SHA-256 over its files)")
+
+
+def _unreadable(path: Path) -> str:
+    """Why it is no restore point; "" if a byte of each file can be read. Raises: OSError."""
+    if not path.is_dir():
+        if not _regular(path):
+            return f"{path} is no regular file"
         _read_a_byte(path)
-        return True
-    found = sha256()
-    with path.open("rb") as content:
-        while data := content.read(1 << 20):
-            found.update(data)
-    return found.hexdigest() == digest
+        return ""
+    for folder, _, names in os.walk(path, onerror=_raise):
+        for name in names:
+            file = Path(folder, name)
+            if file.is_symlink():
+                continue
+            if not _regular(file):
+                return f"{file} is no regular file"
+            _read_a_byte(file)
+    return ""
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def _regular(path: Path) -> bool:

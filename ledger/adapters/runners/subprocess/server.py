@@ -13,6 +13,7 @@ from typing import Any
 
 from ledger.adapters.runners import calls, wire
 from ledger.adapters.runners.subprocess.agent import Agent
+from ledger.adapters.runners.subprocess.digests import Digests, Limits
 from ledger.adapters.runners.subprocess.holds import Holds
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.errors import LedgerError, Unreachable
@@ -34,22 +35,28 @@ def run_agent(
     folder: Path, blobs: BlobStore, sender: EventSender, clock: Clock, stop: threading.Event, *,
     random_bytes: Callable[[int], bytes] = os.urandom, inherited: Mapping[str, str] = os.environ,
     at: Callable[[str], None] = lambda _: None, step_s: float = STEP_S,
-    held: Holds | None = None,
+    held: Holds | None = None, limits: Limits = Limits(),  # noqa: B008
 ) -> None:  # fmt: skip
     """Serves until `stop` is set. What runs goes on then. step_s: how often it looks after its attempts. held: the jobs
-    whose logs must stay; None: none.
+    whose logs must stay; None: none. limits: of the digests of checkpoints.
 
     Raises: ConfigError if another agent has this folder."""
 
     def new_id() -> str:
         return uuid7(clock.time(), random_bytes(RANDOM_BYTES))
 
-    agent = Agent(folder, blobs, sender, clock, new_id=new_id, inherited=inherited, at=at, held=held or _nothing_held)
+    digests = Digests(limits)
+    digests.begin()
+    agent = Agent(
+        folder, blobs, sender, clock, new_id=new_id, inherited=inherited, at=at, held=held or _nothing_held,
+        digests=digests,
+    )  # fmt: skip
     try:
         with _listen(agent.folder) as listener:
             server = Server(agent, listener, stop)
             threads = [threading.Thread(target=server.serve, name=f"agent-{i}", daemon=True) for i in range(THREADS)]
             threads.append(threading.Thread(target=_send, args=(agent, stop, step_s), name="agent-sender", daemon=True))
+            threads.append(threading.Thread(target=digests.run, args=(stop,), name="agent-digests", daemon=True))
             if held is not None:
                 threads.append(threading.Thread(target=held.run, args=(stop,), name="agent-holds", daemon=True))
             for thread in threads:

@@ -1,0 +1,184 @@
+"""What a checkpoint holds: path, size and SHA-256 of each of its files, and one digest over them.
+
+A manifest of a checkpoint `attempts/<n>/checkpoints/<name>` lies in `attempts/<n>/digests/<name>.json`. It names the file
+that differs, and it knows which files need not be read again. The digest alone is what the ledger records.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Generator, Iterator, MutableMapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from ledger.adapters.runners.subprocess.supervisor.files import JSON_BYTES_MAX, read_json, to_json, write_durably
+
+#: Stands before a digest of this kind. A digest without a tag is the SHA-256 of a checkpoint that is one file.
+TAG = "sha256-manifest:"
+BLOCK = 1 << 20
+LINK = "link:"  # before the SHA-256 of where a symbolic link points to
+
+#: What says that a file is unchanged: device, inode, size, time of its last change in nanoseconds.
+Identity = tuple[int, int, int, int]
+Known = MutableMapping[Identity, str]
+
+
+class File(NamedTuple):
+    """path: within the checkpoint, "" if that is one file. sha256: lower-case hex. size: in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+    identity: Identity | None = None
+
+
+class Unsteady(Exception):
+    """A file changed while it was read, or is none that can be read: it has no content that could be recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """files: by path."""
+
+    files: tuple[File, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the JSON array of [path, size, sha256], without blanks, with the tag before it."""
+        return TAG + sha256(to_json([file[:3] for file in self.files])).hexdigest()
+
+    def remember(self, known: Known) -> None:
+        for file in self.files:
+            if file.identity is not None:
+                known[file.identity] = file.sha256
+
+
+def files_of(root: Path) -> Iterator[tuple[str, Path]]:
+    """(path within the checkpoint, path) of all that is no folder. Raises: OSError."""
+    if root.is_symlink() or not root.is_dir():
+        yield "", root
+        return
+    for folder, folders, names in os.walk(root, onerror=_raise):
+        for name in (*names, *(name for name in folders if Path(folder, name).is_symlink())):
+            path = Path(folder, name)
+            yield path.relative_to(root).as_posix(), path
+
+
+def reading(root: Path, known: Known | None = None, block: int = BLOCK) -> Generator[int, None, Manifest]:
+    """Reads a checkpoint, and yields after each block how many bytes that was; returns its manifest.
+
+    known: SHA-256 of files that were read before; these are not read again, and new ones are added. None: all are read.
+    Raises: OSError if something can't be read; Unsteady."""
+    files = []
+    for name, path in sorted(files_of(root)):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            target = os.fsencode(path.readlink())
+            files.append(File(name, status.st_size, LINK + sha256(target).hexdigest()))
+        else:
+            files.append((yield from _reading_file(name, path, known, block)))
+    return Manifest(tuple(files))
+
+
+def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Generator[int, None, File]:
+    # Not blocking: the opening of a pipe waits for its other end.
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise Unsteady(f"{path} is no regular file")
+        identity = _identity(status)
+        if known is not None and (digest := known.get(identity)):
+            return File(name, status.st_size, digest, identity)
+        found = sha256()
+        while data := os.read(fd, block):
+            found.update(data)
+            yield len(data)
+        if _identity(os.fstat(fd)) != identity:
+            raise Unsteady(f"{path} changed while it was read")
+        if known is not None:
+            known[identity] = found.hexdigest()
+        return File(name, status.st_size, found.hexdigest(), identity)
+    finally:
+        os.close(fd)
+
+
+def read(root: Path) -> Manifest:
+    """All of a checkpoint at once, remembering nothing. Raises: OSError, Unsteady."""
+    reader = reading(root)
+    while True:
+        try:
+            next(reader)
+        except StopIteration as finished:
+            manifest: Manifest = finished.value
+            return manifest
+
+
+def different_size(root: Path, recorded: Manifest) -> str:
+    """As `difference`, without reading what is in the files. Raises: OSError."""
+    known = {file.path: file.sha256 for file in recorded.files}
+    found = [File(name, path.lstat().st_size, known.get(name, "")) for name, path in files_of(root)]
+    return difference(recorded, Manifest(tuple(found)))
+
+
+def difference(recorded: Manifest, found: Manifest) -> str:
+    """The first file that is not what was recorded, and how; "" if there is none."""
+    before, now = ({file.path: file for file in manifest.files} for manifest in (recorded, found))
+    for path in sorted({*before, *now}):
+        named = path or "the file"
+        if path not in now:
+            return f"{named} is missing"
+        if path not in before:
+            return f"{named} was not there when it was recorded"
+        if now[path].size != before[path].size:
+            return f"{named} has {now[path].size} bytes, {before[path].size} were recorded"
+        if now[path].sha256 != before[path].sha256:
+            return f"the content of {named} is not what was recorded"
+    return ""
+
+
+# -- manifests on disk -------------------------------------------------------------------------------------------------
+
+
+def manifest_path(checkpoint: Path) -> Path:
+    return checkpoint.parent.parent / "digests" / f"{checkpoint.name}.json"
+
+
+def save(checkpoint: Path, manifest: Manifest) -> bool:
+    """Stores it beside the checkpoint's folder; False if it has too many files for that. Raises: OSError."""
+    data = to_json({"files": manifest.files})
+    if len(data) > JSON_BYTES_MAX:
+        return False
+    path = manifest_path(checkpoint)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_durably(str(path), data)
+    return True
+
+
+def load(checkpoint: Path) -> Manifest | None:
+    """None: there is none that can be read. It only serves what can be done without it, so a damaged one is none."""
+    try:
+        rows = (read_json(str(manifest_path(checkpoint))) or {})["files"]
+        return Manifest(tuple(_file(*row) for row in rows))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _file(path: str, size: int, digest: str, identity: list[int] | None) -> File:
+    if not isinstance(path, str) or not isinstance(digest, str):
+        raise TypeError("no file of a manifest")
+    if identity is None:
+        return File(path, int(size), digest)
+    device, inode, length, mtime_ns = (int(number) for number in identity)
+    return File(path, int(size), digest, (device, inode, length, mtime_ns))
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _raise(error: OSError) -> None:
+    raise error

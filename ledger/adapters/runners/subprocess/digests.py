@@ -1,0 +1,211 @@
+"""Content digests of checkpoints, taken and checked beside the agent's other work.
+
+Taking: one thread reads all checkpoints that are new, a block of each in turn, within a bound of bytes per second. So a
+large checkpoint holds up neither its job nor the records of others. Checking reads without a bound, since a job waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ledger.adapters.runners.subprocess import content
+from ledger.adapters.runners.subprocess.content import Identity, Manifest, Unsteady
+from ledger.adapters.runners.subprocess.restore import Judged
+from ledger.core.facts import RestorePoint
+from ledger.ports import Verification
+
+log = logging.getLogger(__name__)
+
+BYTES_PER_S = 100 << 20
+WAIT_S = 5.0
+ACTIVE_MAX = 16  # checkpoints that are read in turn
+KNOWN_MAX = 200_000  # files that are remembered as read
+SEEDED_MAX = 10_000
+PAUSE_MIN_S = 0.02
+IDLE_S = 0.5
+
+
+class Limits(NamedTuple):
+    """bytes_per_s: read at most to take digests, 0 = none are taken. wait_s: a checkpoint's record waits no longer."""
+
+    bytes_per_s: int = BYTES_PER_S
+    wait_s: float = WAIT_S
+
+
+class Digests:
+    """Takes digests while `run` runs, which belongs to one thread; the rest is thread-safe."""
+
+    def __init__(self, limits: Limits = Limits(), now: Callable[[], float] = time.monotonic) -> None:  # noqa: B008
+        self.limits, self._now = limits, now
+        self._guard = threading.Lock()  # of the set
+        self._under_way: set[Path] = set()
+        self._new: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        self._known: OrderedDict[Identity, str] = OrderedDict()
+        self._seeded: set[Path] = set()  # folders of manifests that were read
+        self._running = False
+        self._free_at = 0.0
+
+    def take(self, checkpoint: Path) -> bool:
+        """Has the digest taken, unless it is stored already; whether it is under way now."""
+        if not self._running or content.manifest_path(checkpoint).exists():
+            return False
+        with self._guard:
+            if checkpoint not in self._under_way:
+                self._under_way.add(checkpoint)
+                self._new.put(checkpoint)
+        return True
+
+    def under_way(self, checkpoint: Path) -> bool:
+        with self._guard:
+            return checkpoint in self._under_way
+
+    def begin(self) -> None:
+        """From now on digests are taken: `run` is about to."""
+        self._running = self.limits.bytes_per_s > 0
+
+    def run(self, stop: threading.Event, wait: Callable[[float], object] | None = None) -> None:
+        """Until `stop` is set. wait: pauses for so many seconds (tests)."""
+        if not self._running:
+            return
+        active: deque[tuple[Path, Generator[int, None, Manifest]]] = deque()
+        block = min(content.BLOCK, max(4096, self.limits.bytes_per_s // 20))
+        while not stop.is_set():
+            while len(active) < ACTIVE_MAX and (path := self._next(IDLE_S if not active else 0.0)) is not None:
+                self._seed(path)
+                active.append((path, content.reading(path, self._known, block)))
+            if not active:
+                continue
+            path, reading = active.popleft()
+            if self._advance(path, reading, wait or stop.wait):
+                active.append((path, reading))
+
+    def _next(self, timeout_s: float) -> Path | None:
+        try:
+            return self._new.get(timeout=timeout_s) if timeout_s else self._new.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _advance(
+        self, path: Path, reading: Generator[int, None, Manifest], wait: Callable[[float], object]
+    ) -> bool:  # fmt: skip
+        """Reads one block; whether there may be more. Whatever goes wrong, this checkpoint has no digest of its content."""
+        try:
+            self._pause(next(reading), wait)
+            return True
+        except StopIteration as finished:
+            self._store(path, finished.value)
+        except FileNotFoundError:
+            pass  # deleted meanwhile
+        except (OSError, Unsteady) as error:
+            log.warning("no content digest of %s: %s", path, error)
+        self._forget_old_files()
+        with self._guard:
+            self._under_way.discard(path)
+        return False
+
+    def _pause(self, read: int, wait: Callable[[float], object]) -> None:
+        now = self._now()
+        self._free_at = max(now, self._free_at) + read / self.limits.bytes_per_s
+        if self._free_at - now >= PAUSE_MIN_S:
+            wait(self._free_at - now)
+
+    def _store(self, path: Path, manifest: Manifest) -> None:
+        try:
+            if not content.save(path, manifest):
+                log.warning("no content digest of %s: it has too many files (%d)", path, len(manifest.files))
+        except FileNotFoundError:
+            pass  # its attempt is forgotten
+        except OSError as error:
+            log.warning("the content digest of %s can't be stored: %s", path, error)
+
+    def _seed(self, path: Path) -> None:
+        """An agent that was started anew learns from the manifests of the attempt what was read before."""
+        folder = content.manifest_path(path).parent
+        if folder in self._seeded:
+            return
+        if len(self._seeded) >= SEEDED_MAX:
+            self._seeded.clear()
+        self._seeded.add(folder)
+        for stored in sorted(folder.glob("*.json")):
+            if (manifest := content.load(path.with_name(stored.name.removesuffix(".json")))) is not None:
+                manifest.remember(self._known)
+
+    def _forget_old_files(self) -> None:
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+
+
+# -- checking before a start -------------------------------------------------------------------------------------------
+
+ANSWER_S = 4.0  # a caller waits ten seconds for the agent
+CHECKS_MAX = 4
+STALE_S = 60.0
+REASONS_MAX = 1000
+
+
+@dataclass
+class _Check:
+    done: threading.Event = field(default_factory=threading.Event)
+    judged: Judged | None = None
+    at: float = 0.0
+
+
+class Checks:
+    """Checks restore points, each in a thread of its own. Thread-safe. What takes long is UNKNOWN until it is done:
+    whoever asks again then gets the answer. answer_s: how long a caller is kept."""
+
+    def __init__(self, judge: Callable[[RestorePoint], Judged], answer_s: float = ANSWER_S) -> None:
+        self._judge, self._answer_s = judge, answer_s
+        self._guard = threading.Lock()
+        self._checks: dict[RestorePoint, _Check] = {}
+        self._reasons: OrderedDict[RestorePoint, str] = OrderedDict()
+
+    def verify(self, point: RestorePoint) -> Verification:
+        judged = self._judged(point)
+        with self._guard:
+            self._reasons[point] = judged.reason
+            self._reasons.move_to_end(point)
+            while len(self._reasons) > REASONS_MAX:
+                self._reasons.popitem(last=False)
+        return judged.verification
+
+    def why_refused(self, point: RestorePoint) -> str:
+        """What the last `verify` of it found; "" if it was valid or was not asked for."""
+        with self._guard:
+            return self._reasons.get(point, "")
+
+    def _judged(self, point: RestorePoint) -> Judged:
+        with self._guard:
+            now = time.monotonic()
+            for old, check in list(self._checks.items()):
+                if check.done.is_set() and now - check.at > STALE_S:
+                    del self._checks[old]  # nobody came for it, and it may have been damaged since
+            found = self._checks.get(point)
+            if found is None:
+                if sum(not check.done.is_set() for check in self._checks.values()) >= CHECKS_MAX:
+                    return Judged(Verification.UNKNOWN, "other restore points are being read first")
+                found = self._checks[point] = _Check()
+                threading.Thread(target=self._run, args=(point, found), name="agent-check", daemon=True).start()
+        if not found.done.wait(self._answer_s):
+            return Judged(Verification.UNKNOWN, "its content is being read")
+        with self._guard:
+            if self._checks.get(point) is found:
+                del self._checks[point]
+        return found.judged or Judged(Verification.UNKNOWN, "its check broke off, see the agent's log")
+
+    def _run(self, point: RestorePoint, check: _Check) -> None:
+        try:
+            check.judged = self._judge(point)
+        except Exception:  # nothing is known of it then
+            log.exception("%s could not be checked", point.location)
+        finally:
+            check.at = time.monotonic()
+            check.done.set()
