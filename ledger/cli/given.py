@@ -26,6 +26,8 @@ RESTART_FORMS = (
 )
 _UNIT_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
+_SIZE = re.compile(r"([0-9]{1,15})([KMG]?)i?B?\Z", re.ASCII)
+_SHIFT = {"": 0, "K": 10, "M": 20, "G": 30}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
@@ -165,6 +167,26 @@ def duration_s(text: str, where: str) -> float:
     if match is None:
         raise UsageError(f"{where}: {text} is no duration.", hint="For example: 10s, 500ms, 2m, 1h, or seconds.")
     return round(float(match[1]) * _UNIT_S[match[2] or ""], 3)
+
+
+def size_bytes(text: str, where: str) -> int:
+    """Bytes; K, M and G are powers of 1024."""
+    match = _SIZE.match(text)
+    if match is None:
+        raise UsageError(f"{where}: {text} is no size.", hint="For example: 512M, 2G, or bytes.")
+    return int(match[1]) << _SHIFT[match[2]]
+
+
+def labels(pairs: Iterable[str]) -> dict[str, str]:
+    """Raises: UsageError, also for a label that `--label` of other verbs could not select."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = (part.strip() for part in pair.partition("="))
+        if not separator or _NAME.match(name) is None or "," in value or not value.isprintable():
+            hint = "NAME: letters, digits, '.', '_' and '-', 128 at most. VALUE: no comma, one line."
+            raise UsageError(f"--label takes NAME=VALUE, not {pair!r}.", hint=hint)
+        found[name] = value
+    return found
 
 
 def environment(pairs: Iterable[str]) -> dict[str, str]:

@@ -13,13 +13,13 @@ from ledger.cli import given, opening, showing
 from ledger.cli.interruption import unwinding
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column
+from ledger.cli.specs import RUNNER, JobOptions, blob_of, spec_of
 
 if TYPE_CHECKING:
     from ledger.client import Ended
     from ledger.core.facts import IntentKind, JobSubmitted
 
 PANEL = "Jobs"
-RUNNER = "subprocess"
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Id, unique beginning of an id, NAME or NAMESPACE/NAME.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history for ever.")]
 Force = Annotated[
@@ -122,6 +122,25 @@ Graph = Annotated[
 Env = Annotated[
     list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job; may be given again.")
 ]
+Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", "-l", metavar="NAME=VALUE", help="A label to select jobs by; may be given again."),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", show_default=False,
+        help="Address space that each of its processes may take: 512M, 2G; 0: no limit.",
+    ),
+]  # fmt: skip
+StopGrace = Annotated[
+    str | None,
+    typer.Option(
+        "--stop-grace", metavar="DURATION", help="From SIGTERM to SIGKILL when it is stopped. Default: 10s.",
+        show_default=False,
+    ),
+]  # fmt: skip
+RunnerName = Annotated[str, typer.Option("--runner", metavar="NAME", help="What runs it: a plug-in's name, or this.")]
 From = Annotated[
     str | None,
     typer.Option("--from", metavar="RESTORE_POINT", help="Checkpoint to begin from."),
@@ -144,8 +163,9 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over o
 @verb
 def submit(
     world: World, command: Command = None, id_: Id = None, name: Name = None, namespace: Namespace = "default",
-    unique: Unique = False, restart: Restart = None, priority: Priority = 0, slots: Slots = 1, graph: Graph = None,
-    env: Env = None, from_: From = None, permanent_exit_code: PermanentExitCode = None,
+    unique: Unique = False, restart: Restart = None, priority: Priority = 0, slots: Slots = 1, label: Label = None,
+    graph: Graph = None, env: Env = None, memory: Memory = None, stop_grace: StopGrace = None,
+    runner: RunnerName = RUNNER, from_: From = None, permanent_exit_code: PermanentExitCode = None,
     permanent_pattern: PermanentPattern = None, failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
     savepoint_interval: SavepointInterval = None, savepoint_keep: SavepointKeep = None,
@@ -156,27 +176,15 @@ def submit(
     The last line of the answer is the id of the job. To submit the same again under the same --id
     changes nothing, also when it is over by then.
     """
-    from ledger.adapters.runners.subprocess.graph import pack
-    from ledger.core.facts import JobSubmitted
-    from ledger.errors import UsageError
-    from ledger.outside import NO_GRAPH
-
-    if not command:
-        raise UsageError("Say what to run.", hint="For example: jobledger submit --name etl -- python etl.py")
-    rules = given.failure_rules(
-        permanent_exit_code or (), permanent_pattern or (), failure_label or (), permanent_label or ()
-    )
-    spec = JobSubmitted(
-        given.name(name if name is not None else _program(command[0]), "--name"),
-        given.name(namespace, "--namespace"), RUNNER, NO_GRAPH, given.restart_policy(restart, rules), slots=slots,
-        priority=priority, region=None if region is None else given.name(region, "--region"),
-        restore_from=given.restore_point(from_),
-        stall_policy=given.stall_policy(checkpoint_interval, stalled_after, on_stall),
-        checkpoint_retention=given.checkpoint_retention(checkpoint_retention),
-        savepoint_policy=given.savepoint_policy(savepoint_interval, savepoint_keep),
+    options = JobOptions(
+        command or (), name, namespace, runner, restart, priority, slots, region, label or (), graph or (), env or (),
+        memory, stop_grace, from_, permanent_exit_code or (), permanent_pattern or (), failure_label or (),
+        permanent_label or (), checkpoint_interval, stalled_after, on_stall, savepoint_interval, savepoint_keep,
+        checkpoint_retention,
     )  # fmt: skip
+    spec = spec_of(options)
     with unwinding(), ExitStack() as stack:
-        blob = pack(command, graph or (), given.environment(env or ()))
+        blob = blob_of(options)
         stack.callback(blob.unlink, missing_ok=True)
         client, tell = stack.enter_context(opening.client(world, "submitting"))
         job_id = client.submit(spec, blob, job_id=id_, unique=unique, named=tell)
@@ -240,10 +248,6 @@ def register(app: typer.Typer) -> None:
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
-
-
-def _program(word: str) -> str:
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in Path(word).name)[:128] or "job"
 
 
 def _answer_submit(world: World, job_id: str, spec: JobSubmitted, ended: Ended | None) -> None:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import given, opening
+from ledger.cli import given, opening, specs
 from ledger.cli.interruption import unwinding
 from ledger.cli.jobs import (
     PANEL,
-    RUNNER,
     CheckpointInterval,
     Command,
     FailureLabel,
     Job,
+    Label,
+    Memory,
     OnStalled,
     PermanentExitCode,
     PermanentLabel,
@@ -27,6 +28,7 @@ from ledger.cli.jobs import (
     SavepointInterval,
     SavepointKeep,
     StalledAfter,
+    StopGrace,
 )
 from ledger.cli.options import World, verb
 from ledger.cli.showing import ID
@@ -82,9 +84,9 @@ Wait = Annotated[
 def replace(
     world: World, job: Job, command: Command = None, from_: From = "latest", reason: Why = "", id_: Id = None,
     name: Name = None, namespace: Namespace = None, unique: Unique = False, restart: Restart = None,
-    priority: Priority = None, slots: Slots = None, graph: Graph = None, env: Env = None,
-    permanent_exit_code: PermanentExitCode = None, permanent_pattern: PermanentPattern = None,
-    failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
+    priority: Priority = None, slots: Slots = None, label: Label = None, graph: Graph = None, env: Env = None,
+    memory: Memory = None, stop_grace: StopGrace = None, permanent_exit_code: PermanentExitCode = None,
+    permanent_pattern: PermanentPattern = None, failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
     savepoint_interval: SavepointInterval = None, savepoint_keep: SavepointKeep = None,
     wait: Wait = False,
@@ -109,15 +111,16 @@ def replace(
     periodic = savepoint_interval is not None or savepoint_keep is not None
     changes["savepoint_policy"] = given.savepoint_policy(savepoint_interval, savepoint_keep) if periodic else None
     place = given.place_to_begin(from_)
-    variables = given.environment(env or ())
+    variables, limits = given.environment(env or ()), specs.limits(memory, stop_grace)
     with unwinding(), opening.client(world, "submitting") as (client, tell), ExitStack() as stack:
         old_id, old = client.to_replace(client.resolve(job, retired=True, taking_over=False), id_)
         check_runner(old_id, old.runner)
+        changes["labels"] = specs.merged(old.labels, label or ())
         spec = with_(old, **{name: value for name, value in changes.items() if value is not None})
         kept = old.restart_policy if restart is None else policy
         spec = with_(spec, restart_policy=with_(kept, failure_rules=rules or old.restart_policy.failure_rules))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobledger-replace-")))
-        blob = _blob(client, old, folder, command or [], graph or [], variables)
+        blob = _blob(client, old, folder, command or [], graph or [], variables, limits)
         job_id = client.replace(
             old_id, spec, blob, from_=place, reason=reason.strip(), job_id=id_, unique=unique, named=tell
         )  # fmt: skip
@@ -136,27 +139,30 @@ def register(app: typer.Typer) -> None:
 
 
 def _blob(
-    client: Client, old: JobSubmitted, folder: Path, command: list[str], files: list[Path], variables: dict[str, str]
-) -> Path:
-    """The packed graph: the old one's, but for what is given."""
+    client: Client, old: JobSubmitted, folder: Path, command: list[str], files: list[Path], variables: dict[str, str],
+    limits: tuple[int | None, float | None],
+) -> Path:  # fmt: skip
+    """The packed graph: the old one's, but for what is given. limits: as `specs.limits`."""
     from ledger.adapters.runners.subprocess.graph import pack, unpack
     from ledger.adapters.runners.subprocess.unpacking import MANIFEST
     from ledger.errors import UsageError
 
     blob = folder / "old"
     client.fetch_graph(old, blob)
-    if not (command or files or variables):
+    if not (command or files or variables or limits != (None, None)):
         return blob
-    if old.runner != RUNNER:
+    if old.runner != specs.RUNNER:
         raise UsageError(
             f"The graph of a job of the runner {old.runner} is none of ours to change.",
-            hint="Leave out the command, --graph and --env: then it is taken as it is.",
+            hint="Leave out the command, --graph, --env, --memory and --stop-grace: then it is taken as it is.",
         )
     graph = unpack(blob, folder / "unpacked")
     own = sorted(path for path in (folder / "unpacked").iterdir() if path.name != MANIFEST)
+    memory, grace_s = limits
     return pack(
-        command or graph.command, files or own, {**graph.environment, **variables}, graph.memory_bytes,
-        graph.stop_grace_s, folder,
+        command or graph.command, files or own, {**graph.environment, **variables},
+        graph.memory_bytes if memory is None else memory or None, graph.stop_grace_s if grace_s is None else grace_s,
+        folder,
     )  # fmt: skip
 
 

@@ -64,6 +64,52 @@ def test_what_is_submitted_is_what_was_said(shell):
     assert (shell.folder / "unpacked" / "data" / "a.csv").read_text() == "1,2"
 
 
+def test_limits_labels_and_the_runner_are_said_by_flags(shell):
+    job_id = shell.good(
+        "submit", "-l", "team=data", "--label", "tier=", "--memory", "512M", "--stop-grace", "1m", "--runner", "slurm",
+        "-o", "name", "--", "true",
+    ).strip()  # fmt: skip
+    entry = shell.now(job_id)
+    assert (dict(entry.labels), entry.runner) == ({"team": "data", "tier": ""}, "slurm")
+    shell.blobs.fetch(entry.graph, shell.folder / "blob")
+    graph = unpack(shell.folder / "blob", shell.folder / "unpacked")
+    assert (graph.memory_bytes, graph.stop_grace_s) == (512 << 20, 60.0)
+    assert job_id in shell.good("list", "-l", "team=data,tier=", "-o", "name")
+
+
+def test_without_such_flags_a_job_has_none_and_the_usual_grace(shell):
+    job_id = shell.good("submit", "--memory", "0", "-o", "name", "--", "true").strip()
+    shell.blobs.fetch(shell.now(job_id).graph, shell.folder / "blob")
+    graph = unpack(shell.folder / "blob", shell.folder / "unpacked")
+    assert (graph.memory_bytes, graph.stop_grace_s, shell.now(job_id).labels) == (None, 10.0, {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--memory", "lots"], "--memory: lots is no size"),
+        (["--memory", "1K"], "--memory 1K: a memory limit of 1024 bytes is less than"),
+        (["--stop-grace", "2h"], "--stop-grace 2h: stop_grace_s is 7200"),
+        (["--label", "team"], "--label takes NAME=VALUE, not 'team'"),
+        (["--label", "team=a,b"], "--label takes NAME=VALUE"),
+        (["--label", "a b=c"], "--label takes NAME=VALUE"),
+        (["--runner", "outside"], "run by its own producer"),
+        (["--runner", "a/b"], "--runner takes letters"),
+    ],
+)
+def test_wrong_limits_and_labels_are_wrong_usage(shell, flags, told):
+    answer = shell.run("submit", *flags, "--", "true")
+    assert answer.exit_code == 2
+    assert told in " ".join(answer.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1", 1), ("2K", 2048), ("3M", 3 << 20), ("1G", 1 << 30), ("5MiB", 5 << 20)]
+)
+def test_sizes(text, size):
+    assert given.size_bytes(text, "--memory") == size
+
+
 def test_the_command_may_stand_without_dashes(shell):
     job_id = shell.good("submit", "-o", "name", "sleep", "--help").strip()
     assert shell.now(job_id).name == "sleep"

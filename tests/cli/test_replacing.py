@@ -58,6 +58,19 @@ def graph(shell, job_id):
     return unpack(shell.folder / f"blob-{job_id}", shell.folder / job_id), shell.folder / job_id
 
 
+def test_limits_and_labels_are_the_old_ones_but_for_what_is_given(shell):
+    old = shell.good("submit", "--name", "etl", "-l", "a=1", "-l", "b=2", "--memory", "1G", "--stop-grace", "20s",
+                     "-o", "name", "--", "true").strip()  # fmt: skip
+    shell.now(old)
+    kept = replaced(shell, old, "--env", "A=1")
+    shell.good("cancel", kept, "--reason", "the next one")
+    shell.now(kept)
+    changed = replaced(shell, old, "-l", "b=3", "--memory", "0", "--stop-grace", "5s")
+    found = [(dict(spec(shell, j).labels), (g := graph(shell, j)[0]).memory_bytes, g.stop_grace_s) for j in (kept, changed)]
+    assert found == [({"a": "1", "b": "2"}, 1 << 30, 20.0), ({"a": "1", "b": "3"}, None, 5.0)]
+
+
+
 def test_the_new_job_is_as_the_old_but_for_what_is_given(shell, old):
     (shell.folder / "new.py").write_text("print(2)")
     new = replaced(
