@@ -24,8 +24,15 @@ def configure(settings: Log, stream: TextIO | None = None, **fields: str) -> Non
     """Sets up the logging of this process. fields: put into every line, such as `process="projector-1"`."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
+
+    def with_fields(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        for name, value in fields.items():  # not structlog's context: a thread begins with an empty one
+            event.setdefault(name, value)
+        return event
+
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
+        with_fields,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.PositionalArgumentsFormatter(),
@@ -39,7 +46,6 @@ def configure(settings: Log, stream: TextIO | None = None, **fields: str) -> Non
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(**fields)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -7,7 +7,8 @@ import json
 import logging
 import pickle
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def test_an_event_is_an_object_with_its_fields() -> None:
     assert line == {
         "event": "leads", "epoch": 7, "job": "etl", "level": "info", "logger": "projector", "process": "projector-1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("by", [structlog.get_logger, logging.getLogger])
+def test_a_thread_says_which_process_it_is_of(by: Callable[[str], Any]) -> None:
+    stream = configured()
+    thread = threading.Thread(target=lambda: by("ledger").warning("heard"))
+    thread.start()
+    thread.join()
+    assert lines(stream)[0]["process"] == "projector-1"
 
 
 def test_a_logger_that_was_made_before_joins_in() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from ledger.adapters.local.room import is_full
 from ledger.cli.options import World, Yes, verb
+from ledger.cli.output import Format
+from ledger.errors import LedgerError
 
 PANEL = "An embedded ledger"
 Projectors = Annotated[int, typer.Option("--projectors", min=0, max=9, metavar="N", help="How many; all but one stand by.")]
@@ -37,6 +42,7 @@ def up(
     """Start a ledger in --dir: a Kafka broker, projectors, a reconciler, a runner agent; and keep it running.
 
     Killing `up` stops nothing; `up` again adopts what runs; `jobledger down` stops it.
+    With -o jsonl each line is an object, as in the logs of the roles.
     """
     from ledger import wiring
     from ledger.adapters.embedded.up import Up, role_names
@@ -55,8 +61,9 @@ def up(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask)
-    Up(world.config, roles, say=_say, stopped=stopped, source=lambda: wiring.source(world.config)).run()
-    _say("up ends; the ledger runs on (`jobledger down` stops it)")
+    with _saying(world) as say:
+        Up(world.config, roles, say=say, stopped=stopped, source=lambda: wiring.source(world.config)).run()
+        say("up ends; the ledger runs on (`jobledger down` stops it)")
     if signal.SIGINT in numbers:
         raise typer.Exit(130)
 
@@ -86,6 +93,27 @@ def _detach(world: World, arguments: list[str]) -> None:
     code = detach(world.config, arguments, say=_say, complain=lambda line: print(line, file=sys.stderr))
     if code:
         raise typer.Exit(code)
+
+
+@contextmanager
+def _saying(world: World) -> Iterator[Callable[[str], None]]:
+    """Says a line: as text, or in JSON as a line of the log. There the error that ends `up` is a line too."""
+    if world.printer.for_people or world.output is Format.name:
+        yield _say
+        return
+    import structlog
+
+    from ledger import logs
+
+    # What is said here is the answer, whatever level is asked of the logs.
+    settings = world.config.log.model_copy(update={"format": "json", "level": "debug" if world.debug else "info"})
+    logs.configure(settings, sys.stdout, process="up", pid=str(os.getpid()))
+    log = structlog.get_logger("up")
+    try:
+        yield log.info
+    except LedgerError as error:
+        log.error(str(error), hint=error.hint)
+        raise typer.Exit(error.exit_code) from error
 
 
 def _say(line: str) -> None:

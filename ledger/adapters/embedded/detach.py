@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -39,11 +40,12 @@ def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say)
         raise ConfigError(f"{log} can't be written: {error}.", hint="Choose another folder: --dir DIR") from error
     # A variable that stands for --detach would make the child detach in its turn.
     environment = {**os.environ, **config.environment()}
+    form = "table" if config.log.format == "console" else "jsonl"  # a log is a file, where auto is JSON
     paths = ["--config", str(config.config_file.absolute())] if config.config_file else []
     with written, log.open("rb") as told:
         told.seek(0, os.SEEK_END)
         child = subprocess.Popen(
-            [sys.executable, "-m", "ledger", "up", "--dir", str(config.dir), *paths, *arguments],
+            [sys.executable, "-m", "ledger", "up", "--dir", str(config.dir), "-o", form, *paths, *arguments],
             stdin=subprocess.DEVNULL, stdout=written, stderr=written, env=environment, start_new_session=True,
             cwd=config.dir,
         )  # fmt: skip
@@ -60,8 +62,7 @@ def _relay(child: subprocess.Popen[bytes], told: BinaryIO, say: Say, complain: S
     while time.monotonic() < deadline:
         code = child.poll()  # asked before reading, so that its last words are read
         *lines, rest = (rest + told.read()).split(b"\n")
-        for line in lines:
-            text = line.decode(errors="replace")
+        for text in (text for line in lines for text in texts_of(line.decode(errors="replace"))):
             (complain if text.startswith(("error:", "hint:", "Traceback", " ")) else say)(text)
             if text.startswith(READY):
                 return 0
@@ -70,3 +71,15 @@ def _relay(child: subprocess.Popen[bytes], told: BinaryIO, say: Say, complain: S
         time.sleep(_POLL_S)
     complain(f"error: not ready within {TIMEOUT_S:g} s; up runs on, pid {child.pid}")
     return 3
+
+
+def texts_of(line: str) -> list[str]:
+    """A line of up's log as `up` says it on a terminal. One that is no object is what it is."""
+    try:
+        told = json.loads(line)
+        event, level, hint = str(told["event"]), told.get("level"), told.get("hint")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [line]
+    if level not in ("error", "critical"):
+        return [event]
+    return [f"error: {event}", *([f"hint: {hint}"] if hint else [])]

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from ledger.adapters.embedded.class_archives import class_archive, sharing
 from ledger.adapters.embedded.jars import spark_connector, spark_jars
 from ledger.adapters.embedded.java import java_home
+from ledger.adapters.spark.jvm_output import launch
 
 
 def start_session(
@@ -57,6 +58,7 @@ def start_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    launch({"spark.master": f"local[{slots}]", "spark.app.name": name, **settings})
     return builder.getOrCreate()
 
 
