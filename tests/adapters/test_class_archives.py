@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from ledger.adapters.embedded import broker as embedded
 from ledger.adapters.embedded.broker import Broker
-from ledger.adapters.embedded.class_archives import KEPT_S, class_archive, make_archive, sharing
+from ledger.adapters.embedded.class_archives import KEPT_S, class_archive, end, make_archive, sharing
 from tests.servers import RunningBroker
 from tests.waiting import until
 
@@ -86,6 +88,41 @@ def test_where_none_can_be_made_that_is_said_and_no_more(jars: list[Path], run) 
     assert sharing(archive) == []
     assert said[1].startswith("broker will start as slowly as ever: ")
     assert list(archive.parents[1].iterdir()) == []
+
+
+#: Java's part: it has a child, and takes no notice of its standard input's end.
+DEAF = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_jvm_that_takes_too_long_is_killed_with_its_children_and_told_in_a_line(jars: list[Path]) -> None:
+    archive, said, pids = class_archive("spark", jars), list[str](), list[int]()
+
+    def run(_options: Sequence[str]) -> None:
+        process = subprocess.Popen([sys.executable, "-c", DEAF, "x" * 2000], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        pids.extend((process.pid, int(process.stdout.readline())))
+        process.stdout.close()
+        end(process, 0.01)
+
+    make_archive(archive, said.append, run)
+    assert said[1:] == ["skipped: took longer than 0.01 s; run make setup again"]
+    assert len(pids) == 2
+    until(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids), "they end")
+
+
+def test_trouble_is_told_in_a_short_line(jars: list[Path]) -> None:
+    said = list[str]()
+
+    def run(_options: Sequence[str]) -> None:
+        raise OSError("no room " * 1000 + "\nmore")
+
+    make_archive(class_archive("spark", jars), said.append, run)
+    assert len(said[1]) < 300 and "\n" not in said[1]
 
 
 def test_one_that_is_cut_short_is_not_mapped_and_made_anew(jars: list[Path]) -> None:

@@ -11,14 +11,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from ledger.adapters.embedded.jars import Progress, cache_folder, is_whole, write_manifest
 from ledger.adapters.embedded.java import find_java
 
+TROUBLE_MAX = 200  # characters that are told of what went wrong
 #: An archive of jars that nobody has any more is deleted when a newer one is made and this has passed.
 KEPT_S = 30 * 86_400.0
 # Without the check of its sums an archive with one altered byte can hang the JVM. That it does not fit is no news for
@@ -58,8 +63,11 @@ def make_archive(archive: Path, progress: Progress, run: Callable[[list[str]], o
     progress(f"Preparing a quicker start of {program} (once)")
     try:
         _record(archive, run)
+    except subprocess.TimeoutExpired as late:
+        progress(f"skipped: took longer than {late.timeout:g} s; run make setup again")
     except Exception as trouble:
-        progress(f"{program} will start as slowly as ever: {trouble}")
+        told = str(trouble).partition("\n")[0][:TROUBLE_MAX]
+        progress(f"{program} will start as slowly as ever: {told or type(trouble).__name__}")
     for other in folder.parent.glob(f"classes-{program}-*"):
         if time.time() - other.stat().st_mtime > KEPT_S:
             shutil.rmtree(other, ignore_errors=True)
@@ -79,3 +87,25 @@ def _record(archive: Path, run: Callable[[list[str]], object]) -> None:
         if folder.exists():  # damaged, or it would have been taken
             folder.rename(Path(temporary) / "damaged")
         whole.rename(folder)
+
+
+def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Waits until a JVM has ended by itself. One that takes longer is killed with all its children: it would go on for
+    minutes, and then fail to write into a folder that is gone.
+
+    Raises: TimeoutExpired: it was killed."""
+    try:
+        process.wait(timeout_s)
+    except BaseException:
+        kill(process)
+        raise
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """A program and its children. Idempotent."""
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+    process.kill()
+    process.wait()

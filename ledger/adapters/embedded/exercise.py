@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.embedded.class_archives import end, kill
 
 _PATIENCE_S = 120.0
 _TOPIC = "exercise"
@@ -28,9 +29,10 @@ def exercise(options: Sequence[str]) -> None:
         try:
             broker.ready(_PATIENCE_S, lambda: process.poll() is None)
             _use(broker.bootstrap)
-        finally:
             process.terminate()
-            process.wait(_PATIENCE_S)
+            end(process, _PATIENCE_S)
+        finally:
+            kill(process)
 
 
 def _use(bootstrap: str) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark import SparkContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from ledger.adapters.embedded.bringing import bring
-from ledger.adapters.embedded.class_archives import make_archive
+from ledger.adapters.embedded.class_archives import end, kill, make_archive
 from ledger.adapters.spark.session import spark_archive, start_session
 
 _PATIENCE_S = 120.0
@@ -23,20 +23,27 @@ def exercise(options: Sequence[str]) -> None:
         spark = start_session(Path(folder), slots=2, java_options=options)
         gateway = SparkContext._gateway
         assert gateway is not None
-        rows = spark.range(1000)
-        rows.selectExpr("id % 7 AS key").groupBy("key").count().collect()
-        rows.repartition(2).rdd.mapPartitions(lambda some: [len(list(some))]).collect()
-        rows.write.parquet(f"{folder}/rows")
-        stream = spark.readStream.schema(rows.schema).parquet(f"{folder}/rows")
+        try:
+            _use(spark, folder)
+            spark.stop()
+            gateway.proc.stdin.close()  # which ends the JVM
+            end(gateway.proc, _PATIENCE_S)
+        finally:
+            kill(gateway.proc)
 
-        def seen(batch: DataFrame, _number: int) -> None:
-            batch.collect()
 
-        query = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/offsets")
-        query.foreachBatch(seen).start().awaitTermination(int(_PATIENCE_S))
-        spark.stop()
-        gateway.proc.stdin.close()  # which ends the JVM
-        gateway.proc.wait(_PATIENCE_S)
+def _use(spark: SparkSession, folder: str) -> None:
+    rows = spark.range(1000)
+    rows.selectExpr("id % 7 AS key").groupBy("key").count().collect()
+    rows.repartition(2).rdd.mapPartitions(lambda some: [len(list(some))]).collect()
+    rows.write.parquet(f"{folder}/rows")
+    stream = spark.readStream.schema(rows.schema).parquet(f"{folder}/rows")
+
+    def seen(batch: DataFrame, _number: int) -> None:
+        batch.collect()
+
+    query = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/offsets")
+    query.foreachBatch(seen).start().awaitTermination(int(_PATIENCE_S))
 
 
 def main() -> int:

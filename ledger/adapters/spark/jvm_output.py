@@ -29,7 +29,7 @@ _GOES_ON = re.compile(r"\s|Caused by: |[\w.$]+(Exception|Error|Throwable)\b")
 
 
 def launch(settings: Mapping[str, str]) -> None:
-    """Starts the driver's JVM with these settings of Spark, unless this process has one; the next session uses it.
+    """Starts the driver's JVM with these settings of Spark, unless this process has one. Sessions use it from then on.
 
     Raises: PySparkRuntimeError: it ended at once; its last words are in the log."""
     if SparkContext._gateway is not None:
