@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli import given, opening, showing
+from ledger.cli import bulk, given, opening, showing
 from ledger.cli.interruption import unwinding
-from ledger.cli.options import World, verb
+from ledger.cli.options import InNamespace, WithLabel, World, Yes, verb
 from ledger.cli.output import Column
+from ledger.cli.selection import selection
 from ledger.cli.specs import RUNNER, JobOptions, blob_of, spec_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 PANEL = "Jobs"
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Id, unique beginning of an id, NAME or NAMESPACE/NAME.")]
+JobOrMany = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[JOB]", help="Id, unique beginning of an id, NAME or NAMESPACE/NAME; none: those that -n and -l select.",
+        show_default=False,
+    ),
+]  # fmt: skip
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history for ever.")]
 Force = Annotated[
     bool,
@@ -206,11 +214,21 @@ def wait(world: World, job: Job) -> None:
 
 
 @verb
-def cancel(world: World, job: Job, reason: Reason, force: Force = False) -> None:
-    """Cancel a job. That is never undone. Of a job that is CANCELED already nothing more is asked."""
+def cancel(
+    world: World, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
+    force: Force = False, yes: Yes = False,
+) -> None:  # fmt: skip
+    """Cancel a job. That is never undone. Of a job that is CANCELED already nothing more is asked.
+
+    With -n or -l all jobs that they select: they are listed, and you are asked. Exit code 1: it failed for some of them.
+    """
     from ledger.core.facts import IntentKind
 
-    _declare(world, job, IntentKind.CANCEL, reason, force=force)
+    bulk.check_one_or_many(job, selected := selection(namespace, label))
+    if job is None:
+        bulk.declare(world, "CANCEL", selected, given.reason(reason), force=force, yes=yes)
+    else:
+        _declare(world, job, IntentKind.CANCEL, reason, force=force)
 
 
 @verb
@@ -230,14 +248,22 @@ def resume(world: World, job: Job, reason: Reason) -> None:
 
 
 @verb
-def retry(world: World, job: Job, reason: Reason, from_: RetryFrom = "latest", force: Force = False) -> None:
+def retry(
+    world: World, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
+    from_: RetryFrom = "latest", force: Force = False, yes: Yes = False,
+) -> None:  # fmt: skip
     """Try again a job whose last attempt ended: a quarantined one, or one that waits for its restart.
 
-    A suspended job is not retried: jobledger resume brings it back.
+    With -n or -l all quarantined jobs that they select: they are listed, and you are asked. Exit code 1: it failed for
+    some of them. A suspended job is not retried: jobledger resume brings it back.
     """
     from ledger.core.facts import IntentKind
 
-    _declare(world, job, IntentKind.RETRY, reason, from_, force)
+    bulk.check_one_or_many(job, selected := selection(namespace, label))
+    if job is None:
+        bulk.declare(world, "RETRY", selected, given.reason(reason), from_=from_, force=force, yes=yes)
+    else:
+        _declare(world, job, IntentKind.RETRY, reason, from_, force)
 
 
 def register(app: typer.Typer) -> None:
