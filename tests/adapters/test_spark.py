@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,29 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     yield session
     session.stop()
     gc.collect()
+
+
+# -- what Spark leaves
+
+
+def test_spark_writes_into_its_folder_and_not_where_its_role_stands(tmp_path: Path) -> None:
+    """A service may stand where it can't write, as in a container whose file system is read-only."""
+    folder, standing = tmp_path / "a folder", tmp_path / "standing"
+    standing.mkdir()
+    code = """
+import sys
+from pathlib import Path
+from ledger.adapters.spark.session import start_session
+spark = start_session(Path(sys.argv[1]), slots=1)
+rows = spark.readStream.format("rate").load().writeStream.format("noop")
+rows.trigger(availableNow=True).option("checkpointLocation", sys.argv[1] + "/offsets").start().awaitTermination(120)
+spark.stop()
+"""
+    command = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(command, cwd=standing, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(standing.iterdir()) == []
+    assert (folder / "artifacts").is_dir()
 
 
 # -- workers

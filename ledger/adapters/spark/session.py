@@ -20,16 +20,19 @@ def start_session(
     folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler",
     daemon: str = "pyspark.daemon", java_options: Sequence[str] | None = None,
 ) -> SparkSession:  # fmt: skip
-    """folder: where Spark may write. slots: tasks (of a reconciler: groups of actions) that may be under way at once.
-    daemon: the module from whose process Python workers are forked. java_options: of the driver's JVM; None: to map the
-    class archive, if it was made.
+    """folder: where Spark may write; its JVM resolves relative paths there. slots: tasks (of a reconciler: groups of
+    actions) that may be under way at once. daemon: the module from whose process Python workers are forked.
+    java_options: of the driver's JVM; None: to map the class archive, if it was made.
 
     Raises: ConfigError if there is no Java that Spark runs on.
     """
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else another Python starts
     folder.mkdir(parents=True, exist_ok=True)
-    options = sharing(spark_archive()) if java_options is None else java_options
+    options = [*(sharing(spark_archive()) if java_options is None else java_options)]
+    # Spark makes `artifacts` wherever its JVM stands (SparkFileUtils.createTempDir takes the name for a root), and no query
+    # starts where that can't be written: a service may stand in /.
+    options.append(f"-Duser.dir={folder.resolve()}")
     settings = {
         "spark.jars": ",".join(str(jar) for jar in spark_connector()),
         "spark.driver.memory": f"{driver_memory_mb}m",
