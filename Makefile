@@ -22,7 +22,7 @@ PATIENT := --reruns 1 --rerun-show-tracebacks --only-rerun 'not within' --only-r
 unexport PYTHONDONTWRITEBYTECODE
 FAST := not kafka and not spark and not acceptance and not slow
 
-.PHONY: help setup demo check lint types test simulate fuzz acceptance bench clean
+.PHONY: help setup demo check lint types test simulate fuzz acceptance containers bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z.]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ fuzz: $(INSTALLED) ## Spoiled inputs for everything that reads: make fuzz SEED=1
 
 acceptance: setup ## Only the tests of the installed command against real servers; what `make test` kills once, REPETITIONS times
 	REPETITIONS=$(or $(REPETITIONS),20) $(BIN)/python -m pytest tests -m acceptance
+
+containers: $(INSTALLED) ## docker-compose.yml in the engine that docker reaches: start it, kill leaders and the agent, take it down
+	$(BIN)/python -m tests.containers
 
 bench: setup ## The benchmarks, as ratios within one run
 	$(BIN)/python -m benchmarks

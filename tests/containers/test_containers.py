@@ -1,0 +1,21 @@
+"""The compose file in a container engine, where there is one. `make acceptance` runs this; `make test` does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.containers.__main__ import main
+from tests.containers.compose import COMMAND_S, UP_S, why_no_engine
+from tests.containers.drill import DEADLINE_S
+
+#: A deadline of its own for each thing that is done; this one is above them all.
+pytestmark = [
+    pytest.mark.acceptance, pytest.mark.slow, pytest.mark.containers,
+    pytest.mark.timeout(UP_S + 8 * DEADLINE_S + COMMAND_S),
+]  # fmt: skip
+
+
+def test_a_job_in_containers_runs_on_through_the_end_of_leaders_and_of_its_agent():
+    if (reason := why_no_engine()) is not None:
+        pytest.skip(f"needs a container engine with compose: {reason}")
+    assert main([]) == 0
