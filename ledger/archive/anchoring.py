@@ -128,6 +128,9 @@ class Anchoring:
                 place = places[one.chain] = one.anchor.head.topic, one.anchor.head.partition
                 self._chains[place] = _Chain(one.anchor, one.time_s, one.anchor)
             else:
+                if one.anchor.head.sequence < known.newest.head.sequence:  # it is written over by the next step
+                    log.warning("anchor_goes_back", where=one.where, chain=one.chain, manifest=one.anchor.head.sequence,
+                                newest=known.newest.head.sequence)  # fmt: skip
                 _follow(known, one.anchor, one.time_s)
 
     def _look(self, place: TopicPartition) -> tuple[Head, str]:

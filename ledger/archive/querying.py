@@ -69,10 +69,14 @@ class Answer:
 
 
 class Queries:
-    """An archive as it was when it was opened, to be asked. sealed: what it has. expired: whether anything of it did."""
+    """An archive as it was when it was opened, to be asked. sealed: what it has. expired: whether anything of it did.
+    foreign: folders that hold the chain of another partition, for people; none of their records is there."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, sealed: Sequence[Sealed], expired: bool = False) -> None:
-        self._database, self.sealed, self._expired = database, sealed, expired
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, sealed: Sequence[Sealed], expired: bool = False,
+        foreign: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._database, self.sealed, self._expired, self.foreign = database, sealed, expired, foreign
 
     def ask(self, sql: str) -> Answer:
         """The rows of the last statement. Raises: UsageError, also while rows are read: DuckDB did not take the query, or
@@ -110,13 +114,16 @@ def opened(archive: Archive, topics: Topics, sure_from_s: Sure, expired: Gone | 
     Raises: LedgerError: an object is not what its manifest says. As the store."""
     gone: Gone = expired or (lambda topic, partition: expired_of(archive.expired(topic, partition)))
     with TemporaryDirectory(prefix="jobledger-query-") as temporary:
-        folder, sealed, sure_s = Path(temporary), list[Sealed](), 0.0
+        folder, sealed, sure_s, foreign = Path(temporary), list[Sealed](), 0.0, list[str]()
         taken: list[tuple[str, int, Expired]] = []
         for name, topic in (("events", topics.events), ("recovery", topics.recovery)):
             _empty(folder / name / "partition=0")
             for place, partition in archive.places():
                 if place == topic:
                     manifests = list(archive.manifests(topic, partition))
+                    if others := _others(manifests, topic, partition):
+                        foreign.append(f"manifests/{topic}/{partition} holds the chain of {others}: nothing of it counts")
+                        continue
                     _fetch(archive, archive.files(topic, partition), folder / name / f"partition={partition}")
                     sure, went = sure_from_s(manifests), gone(topic, partition)
                     sealed.append(_sealed(manifests, max([sure, *(one.until_s for one in went)])))
@@ -137,7 +144,19 @@ def opened(archive: Archive, topics: Topics, sure_from_s: Sure, expired: Gone | 
                 _insert_expired(database, *each)
             for statement in _SHUT:
                 database.execute(statement)
-            yield Queries(database, sealed, bool(taken))
+            yield Queries(database, sealed, bool(taken), foreign)
+
+
+def _others(manifests: Sequence[Manifest], topic: str, partition: int) -> str:
+    """Whose chain it is, where a folder holds that of another partition; "": its own.
+
+    Raises: LedgerError: it holds manifests of several."""
+    found = {f"{one.topic}[{one.partition}]" for one in manifests}
+    own = f"{topic}[{partition}]"
+    if len(found) > 1:
+        mixed = f"manifests/{topic}/{partition} holds manifests of {', '.join(sorted(found))}."
+        raise LedgerError(mixed, hint=chains.VERIFY)
+    return "" if found <= {own} else found.pop()
 
 
 def _insert_expired(database: duckdb.DuckDBPyConnection, topic: str, partition: int, one: Expired) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise, zip_longest
 
-from ledger.archive import chains, parquet
+from ledger.archive import chains, notes, parquet
 from ledger.archive.archive import Archive
 from ledger.archive.chains import Chain, Joined
 from ledger.archive.gone import EXPIRED, REDACTED, with_stubs
@@ -23,6 +23,7 @@ from ledger.archive.redacted import RedactedRecord
 from ledger.archive.segments import Leaf, leaves_of, manifest_name, unpack
 from ledger.core import merkle
 from ledger.core.chain import Broken, Head, Manifest, broken_links
+from ledger.errors import LedgerError
 from ledger.ports import Record
 
 
@@ -41,12 +42,29 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A note that `audit verify` names: one above the last anchor, which nobody proves yet, or one of no known kind.
+    sequence: of its manifest. kind: "" if the note says nothing that can be read. by, at: as its manifest says, the time as
+    RFC 3339. anchored: whether an anchor stands for it."""
+
+    sequence: int
+    kind: str
+    by: str
+    at: str
+    anchored: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of one partition. sealed: the first offset beyond the last manifest. anchored: the first offset beyond
-    the last anchor, 0 without one. proved: every record below this offset is as it was sealed, by the word of an anchor.
-    broken: lowest offset first. strays: objects that no manifest names, or that rewritten ones took the place of: left by a
-    crash, or put there by somebody; nobody reads them. expired, redacted: how many records are gone, or their values, by
-    the word of notes; gone: those words. unanchored: the lowest offset that is gone by a note above the last anchor, which
+    """What was found of one partition. sealed: the first offset beyond the last manifest. anchored: the first offset
+    beyond the last anchor, 0 without one. proved: every record below this offset is as it was sealed, by the
+    word of an anchor. proved_manifest: number of the last manifest for which an anchor stands, -1 without one;
+    last_manifest: of the last one. broken: lowest offset first. bad_from, bad_to: between these offsets, both
+    included, lies the first record that may not be as it was sealed; where a manifest does not hold, it may lie
+    far below the place where that shows. None: there is no such record. notes: those to be named. strays:
+    objects that no manifest names, or that rewritten ones took the place of: left by a crash, or put there by
+    somebody; nobody reads them. expired, redacted: how many records are gone, or their values, by the word of
+    notes; gone: those words. unanchored: the lowest offset that is gone by a note above the last anchor, which
     nobody proves yet; None: there is none."""
 
     topic: str
@@ -62,6 +80,11 @@ class Verdict:
     redacted: int = 0
     gone: tuple[Told, ...] = ()
     unanchored: int | None = None
+    proved_manifest: int = -1
+    last_manifest: int = -1
+    bad_from: int | None = None
+    bad_to: int | None = None
+    notes: tuple[Note, ...] = ()
 
 
 def verify(archive: Archive, anchors: Iterable[Head] = ()) -> list[Verdict]:
@@ -111,8 +134,8 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
     holding = min((one.sequence for one in links), default=there)
     # How far an anchor reaches is the word of its manifest, whose hash it names.
     proving = [one for anchor in anchors if 0 <= anchor.sequence < holding and (one := manifests[anchor.sequence])]
-    reach = max((one.next for one in proving), default=0)
-    unanchored = _unanchored(chain, max((one.sequence for one in proving), default=-1))
+    reach, proved_by = max((one.next for one in proving), default=0), max((one.sequence for one in proving), default=-1)
+    unanchored = _unanchored(chain, proved_by)
     named = {name for manifest in sealed for name in (manifest.records, manifest.leaves)}
     named |= {name for one in chain.joined for name in (one.manifests, one.records, one.leaves)}
     named |= {one.object for one in chain.rewritten}
@@ -121,6 +144,7 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
     kinds = ("records", "leaves", "notes", "joined", "rewritten", "manifests")
     lying = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")]
     told = _told(chain)
+    bad_from, bad_to = _first_bad(links, altered, manifests, reach)
     return Verdict(
         topic, partition, len(sealed), sum(manifest.count for manifest in sealed),
         sealed[-1].next if sealed else 0, max((anchor.next for anchor in anchors), default=0),
@@ -128,8 +152,41 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
         tuple(sorted({*links, *altered}, key=lambda one: (one.offset, one.sequence))),
         tuple(name for name in lying if name not in named),
         sum(one.records for one in told if one.why == EXPIRED), sum(one.records for one in told if one.why == REDACTED),
-        told, unanchored,
+        told, unanchored, proved_by, there - 1, bad_from, bad_to, tuple(_notes(store, sealed, proved_by, bool(anchors))),
     )  # fmt: skip
+
+
+def _first_bad(
+    links: Sequence[Broken], altered: Sequence[Broken], manifests: Sequence[Manifest | None], reach: int
+) -> tuple[int, int] | tuple[None, None]:
+    """Between which offsets the first bad record lies. reach: where the last anchor that holds ends.
+
+    A record that is not as its manifest says shows exactly. A manifest that does not hold shows only that somebody wrote
+    it: from the last anchor that holds on, all manifests below it may be written to fit."""
+    exact = min((one.offset for one in altered), default=None)
+    if links and (exact is None or exact >= reach):
+        first = manifests[links[0].sequence] if links[0].sequence < len(manifests) else None
+        last = links[0].offset if first is None else max(links[0].offset, first.next - 1)
+        return min(reach, last), last if exact is None else min(last, exact)
+    return (None, None) if exact is None else (exact, exact)
+
+
+_NAMED_ABOVE = {notes.RESTORED, notes.PINNED, notes.UNPINNED}
+_KNOWN = {*_NAMED_ABOVE, notes.JOINED, notes.REWRITTEN, notes.SEALED}
+
+
+def _notes(store: ObjectStore, manifests: Sequence[Manifest], proved_by: int, anchored: bool) -> Iterator[Note]:
+    """What expired and was redacted is told by `Told`; what was joined changes no record."""
+    for manifest in manifests:
+        if not manifest.is_note:
+            continue
+        try:
+            kind = str(notes.read_note(store, manifest).get("kind", ""))[:100]
+        except LedgerError:
+            kind = ""
+        above = anchored and manifest.sequence > proved_by
+        if kind not in _KNOWN or (above and kind in _NAMED_ABOVE):
+            yield Note(manifest.sequence, kind, manifest.written_by, manifest.written_at, not above and anchored)
 
 
 def _told(chain: Chain) -> tuple[Told, ...]:
@@ -168,6 +225,8 @@ def _segment(store: ObjectStore, chain: Chain, manifest: Manifest) -> Iterator[B
         yield wrong
     elif altered:
         yield Broken(manifest.sequence, manifest.first, f"{name} was altered, beside its records")
+    elif (times := _wrong_times(manifest, records)) is not None:
+        yield times
     if sealed is None:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} is missing or was altered")
     elif wrong is None and _root(sealed) != manifest.root:
@@ -204,6 +263,7 @@ def broken_in(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Ma
             wrong = _first_wrong(chain, manifest, records, own, name)
             if wrong is None and own is not None and _root(own) != manifest.root:
                 wrong = Broken(manifest.sequence, manifest.first, f"{joined.leaves} does not list what was sealed")
+            wrong = wrong or _wrong_times(manifest, records)
             found += [] if wrong is None else [wrong]
     except ValueError as error:
         why = "is missing" if data is None else f"can't be read: {error}"
@@ -234,6 +294,19 @@ def _unsaid(chain: Chain, manifest: Manifest, records: Sequence[Record]) -> Brok
             return Broken(manifest.sequence, offset, "the value is missing, and no note says that it was redacted")
         if said and (said.expired(offset) or (said.redacted(offset) and not redacted)):
             return Broken(manifest.sequence, offset, "what a note says is gone is there")
+    return None
+
+
+def _wrong_times(manifest: Manifest, records: Sequence[Record]) -> Broken | None:
+    """The manifest says the least and the greatest append time, which readers of the past go by. records: as sealed, but
+    for what has expired."""
+    least, greatest = manifest.least_timestamp_ms, manifest.greatest_timestamp_ms
+    times = [record.timestamp()[1] for record in records]
+    beyond = next((one.offset() for one, at in zip(records, times, strict=True) if not least <= at <= greatest), None)
+    if beyond is not None:
+        return Broken(manifest.sequence, beyond, "the record lies outside the times that its manifest says")
+    if len(records) == manifest.count > 0 and (min(times), max(times)) != (least, greatest):
+        return Broken(manifest.sequence, manifest.first, "the times that the manifest says are not those of its records")
     return None
 
 

@@ -94,7 +94,7 @@ def judged(
 
     Raises: UsageError if a file can't be read or holds none; ConfigError if a key can't be."""
     from ledger import wiring_anchors
-    from ledger.core.anchors import judge
+    from ledger.core.anchors import going_back, judge
 
     keys = wiring_anchors.public_keys(world.config, public_key) if public_key or world.bundle is None else None
     kept = [one for file in files for one in _from_file(file)]
@@ -102,6 +102,8 @@ def judged(
     if topic:
         found, unreadable = _from_topic(world, topic)
         kept += found
+        older = going_back(found, None if keys is None else keys.why_not)
+        _tell(world, "an anchor that goes back: the newer one counts as long as the topic has it", older)
     kept = [one for one in kept if of is None or one.anchor.head.topic in of]
     result = judge(kept, None if keys is None else keys.why_not)
     _tell(world, "no anchor", unreadable)

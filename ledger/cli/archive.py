@@ -16,6 +16,7 @@ from ledger.errors import LedgerError
 if TYPE_CHECKING:
     from ledger.archive.restoring import Restored
     from ledger.archive.status import Progress
+    from ledger.archive.verifying import Verdict
 
 archive = typer.Typer(help="What is kept when compaction has removed it from its topic.", no_args_is_help=True)
 
@@ -159,7 +160,7 @@ def restore(
             if bad:
                 raise LedgerError(
                     f"{bad[0].topic}[{bad[0].partition}] is not in the archive as it was sealed, from offset "
-                    f"{bad[0].broken[0].offset} on: {bad[0].broken[0].reason}. Nothing was restored.",
+                    f"{_begin_of(bad[0])} on: {bad[0].broken[0].reason}. Nothing was restored.",
                     hint="See: jobledger audit verify",
                 )
         done = restoring.run(archived, names, config.topic_settings().partitions, archived_partitions, adopt=adopt)
@@ -170,6 +171,11 @@ def restore(
         world.printer.note("the archive does not go on with these topics: name another folder, or prefix, for theirs")
     if done.differences:
         raise typer.Exit(1)
+
+
+def _begin_of(bad: Verdict) -> int:
+    """The lowest offset that may not be as it was sealed."""
+    return min(bad.broken[0].offset, bad.broken[0].offset if bad.bad_from is None else bad.bad_from)
 
 
 def _tell_restored(world: World, done: Restored) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 audit = typer.Typer(help="Prove that nothing in the archive was altered, left out or put in.", no_args_is_help=True)
 
+
+
+def _between(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
 VERDICT = [
     Column("TOPIC", "topic"),
     Column("PARTITION", "partition"),
@@ -25,7 +33,7 @@ VERDICT = [
     Column("PROVED UP TO", "proved"),
     Column("EXPIRED", "expired"),
     Column("REDACTED", "redacted"),
-    Column("FIRST BAD", "first_bad", lambda offset: "-" if offset is None else str(offset)),
+    Column("FIRST BAD", "bad", lambda bad: "-" if bad is None else _between(bad["from"], bad["to"])),
 ]
 
 
@@ -52,7 +60,7 @@ def verify(
             verdicts, told = [verdict for verdict, _ in found], [line for _, lines in found for line in lines]
         else:
             verdicts = verify_all(opening.archive(world), heads)
-    rows = [{**to_plain(one), "first_bad": one.broken[0].offset if one.broken else None} for one in verdicts]
+    rows = [{**to_plain(one), **_bad(one)} for one in verdicts]
     world.printer.rows(rows, VERDICT, empty="the archive is empty")
     for one in verdicts:
         _explain(world, one, anchored=bool(heads), bundled=world.bundle is not None)
@@ -90,6 +98,17 @@ def prove(world: World, event_id: Annotated[
         else:
             proof = prove_one(archive, named, lambda record: cloudevents.parse(headers_of(record)).id)
     print(to_json(proof, indent=None if world.printer.form is Format.jsonl else 2))
+    last, chain = _last_of(proof), f"{proof['topic']}[{proof['partition']}]"
+    first = last - len(proof["manifests"]) + 1
+    world.printer.note(
+        f"check it: python docs/check_proof.py PROOF.json SHA256 (this output; the field sha256 of an anchor of "
+        f"{chain} with a sequence from {first} to {last}, as audit anchor --to FILE keeps them)"
+    )
+
+
+def _last_of(proof: Mapping[str, Any]) -> int:
+    """The number of the last manifest of a proof."""
+    return int(json.loads(proof["manifests"][-1])["sequence"])
 
 
 def register(app: typer.Typer) -> None:
@@ -99,14 +118,36 @@ def register(app: typer.Typer) -> None:
     app.add_typer(audit, name="audit", rich_help_panel="Audit")
 
 
+def _bad(verdict: Verdict) -> dict[str, Any]:
+    """first_bad: where it shows; bad: between which offsets the first bad record lies."""
+    if not verdict.broken:
+        return {"first_bad": None, "bad": None}
+    shows = verdict.broken[0].offset
+    first, last = verdict.bad_from, verdict.bad_to
+    return {
+        "first_bad": shows,
+        "bad": {"from": shows if first is None else min(first, shows), "to": shows if last is None else last},
+    }
+
+
 def _explain(world: World, verdict: Verdict, *, anchored: bool, bundled: bool) -> None:
     where = f"{verdict.topic}[{verdict.partition}]"
+    if verdict.bad_from is not None and verdict.bad_to is not None and verdict.bad_from < verdict.bad_to:
+        begin = f"offset {verdict.bad_from} (where the last anchor that holds ends)" if verdict.bad_from else "offset 0"
+        world.printer.note(f"{where}: the first bad record lies somewhere from {begin} to {verdict.bad_to}: who writes a "
+                           f"manifest can write those below it to fit")  # fmt: skip
     for one in verdict.broken[:10]:
         world.printer.note(f"{where}, offset {one.offset}, manifest {one.sequence}: {one.reason}")
     if len(verdict.broken) > 10:
         world.printer.note(f"{where}: and {len(verdict.broken) - 10} more")
     if verdict.strays:
         world.printer.note(f"{where}: {len(verdict.strays)} objects that no manifest names, such as {verdict.strays[0]}")
+    for note in verdict.notes[-10:]:
+        what = f'is a note "{note.kind}"' if note.kind else "is a note that says nothing readable"
+        stands = "an anchor stands for it" if note.anchored else "no anchor stands for it"
+        world.printer.note(f"{where}: manifest {note.sequence} {what}, by {note.by or 'nobody'} at {note.at}; {stands}")
+    if len(verdict.notes) > 10:
+        world.printer.note(f"{where}: the last 10 of {len(verdict.notes)} notes are told here; -o json tells all")
     for told in verdict.gone[-10:]:
         why = f"redacted: {told.reason}" if told.why == "redacted" else f"expired of {told.namespace}"
         world.printer.note(f"{where}: {counted(told.records, 'record')} {why} ({told.by}, {told.at})")
@@ -118,6 +159,11 @@ def _explain(world: World, verdict: Verdict, *, anchored: bool, bundled: bool) -
         world.printer.note(f"{where}: from offset {verdict.proved} on, something was taken out by retention or redaction "
                            f"and not anchored yet: jobledger audit anchor")  # fmt: skip
     elif anchored and not verdict.broken and verdict.proved < verdict.sealed:
-        world.printer.note(f"{where}: nothing is proved from offset {verdict.proved} on, where the last anchor ends")
+        world.printer.note(f"{where}: nothing is proved from offset {verdict.proved} on, where the last anchor ends "
+                           f"(manifest {verdict.proved_manifest}; the last one is {verdict.last_manifest})")  # fmt: skip
+    elif anchored and not verdict.broken and verdict.proved_manifest < verdict.last_manifest:
+        later = verdict.last_manifest - verdict.proved_manifest
+        world.printer.note(f"{where}: all records are proved, but not the last {counted(later, 'manifest')}, which seal "
+                           f"none (above manifest {verdict.proved_manifest})")  # fmt: skip
     if not anchored and not verdict.broken:
         world.printer.note(f"{where}: consistent, but without an anchor nothing is proved")

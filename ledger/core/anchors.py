@@ -113,6 +113,25 @@ def _forks(heads: dict[Head, str]) -> Iterable[str]:
                    f"{head.sha256}. There were two chains.")  # fmt: skip
 
 
+def going_back(found: Iterable[Kept], why_not: Callable[[Anchor], str] | None = None) -> list[str]:
+    """The anchors of a topic, in its order, that name a lower manifest of their chain than one before them. A slower
+    archiver writes such a one, or a person who wants the cleaner to remove the newer one. why_not: as of `judge`; an anchor
+    that does not count makes none of the others old."""
+    highest: dict[tuple[str, int], Kept] = {}
+    told = []
+    for kept in found:
+        head = kept.anchor.head
+        if why_not is not None and why_not(kept.anchor):
+            continue
+        before = highest.setdefault((head.topic, head.partition), kept)
+        if head.sequence < before.anchor.head.sequence:
+            told.append(f"{kept.where} names manifest {head.sequence} of {chain_of(head)}, and {before.where} named "
+                        f"{before.anchor.head.sequence} before")  # fmt: skip
+        elif head.sequence > before.anchor.head.sequence:
+            highest[head.topic, head.partition] = kept
+    return told
+
+
 def why_not_above(anchor: Head, manifests: Sequence[Manifest | None]) -> str:
     """Why a chain is not the one that was anchored, grown or not; "" if it is. manifests: from the anchored one to the
     last; None where one can't be read."""

@@ -20,6 +20,7 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.archive import Archive
+from ledger.archive.lateness import sure_from_s
 from ledger.archive.querying import Queries, opened
 from ledger.core.job import Job
 from ledger.core.moment import Moment
@@ -143,6 +144,27 @@ def test_the_events_are_there_as_they_were_sealed_and_nothing_that_lies_beside_t
         ]
         (sealed,) = ask("FROM sealed")
         assert (sealed["topic"], sealed["records"], sealed["next"]) == (TOPICS.events, 200, records[-1].offset() + 1)
+
+
+def test_a_folder_that_holds_the_chain_of_another_partition_does_not_count_and_is_told() -> None:
+    archive = an_archive(event_records(random.Random(1)))
+    copied = f"manifests/{TOPICS.events}/0/"
+    for name in archive.store.names(copied):
+        archive.store.create(name.replace(copied, f"manifests/{TOPICS.events}/9/"), archive.store.read(name) or b"")
+    with opened(archive, TOPICS, lambda found: sure_from_s(found, 3600.0, archive.leaves)) as queries:
+        assert list(queries.ask("SELECT count(*) AS n FROM events").rows) == [{"n": 200}]
+        assert list(queries.ask("SELECT count(*) AS n FROM sealed").rows) == [{"n": 1}]
+        (told,) = queries.foreign
+    assert "ledger.events/9 holds the chain of ledger.events[0]" in told
+
+
+def test_a_folder_that_holds_manifests_of_several_partitions_is_refused() -> None:
+    archive = an_archive(event_records(random.Random(1)))
+    other = replace(next(archive.manifests(TOPICS.events, 0)), partition=7, sequence=99)
+    name = archive.store.names(f"manifests/{TOPICS.events}/0/")[-1]
+    archive.store.stored[name] = other.encode()  # type: ignore[attr-defined]
+    with pytest.raises(LedgerError, match="holds manifests of"), asked(archive):
+        pass
 
 
 def test_a_new_column_is_null_where_a_file_is_older_than_it(monkeypatch: pytest.MonkeyPatch) -> None:

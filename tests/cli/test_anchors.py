@@ -177,7 +177,32 @@ def test_an_older_anchor_does_not_hide_a_newer_one(audited: Audited) -> None:
     assert shorter.head(TOPIC, 0) == early
     audited.post(Anchor(audited.heads[0]))
     audited.post(Anchor(early))
-    assert audited.proved()[0][0] == audited.heads[0].next
+    found, told = audited.proved()
+    assert found[0] == audited.heads[0].next
+    back = "ledger.anchors[0]@1 names manifest 4 of ledger.events[0], and ledger.anchors[0]@0 named 9 before"
+    assert f"an anchor that goes back: the newer one counts as long as the topic has it: {back}" in told
+
+
+def test_a_chain_that_was_forged_is_told_with_the_range_in_which_the_first_bad_record_lies(audited: Audited) -> None:
+    audited.post(Anchor(audited.heads[0]))
+    _, other, (head, _) = an_archive(99)
+    audited.store.stored.clear()
+    audited.store.stored.update(other.stored)
+    told = audited.run("verify")
+    assert told.exit_code == 1
+    last = head.next - 1
+    assert f"  0 to {last}" in told.stdout and f"lies somewhere from offset 0 to {last}" in told.stderr
+    row = json.loads(audited.run("verify", "-o", "json").stdout)[0]
+    assert (row["bad"], row["proved_manifest"]) == ({"from": 0, "to": last}, -1) and row["first_bad"] > 0
+
+
+def test_what_lies_above_the_last_anchor_is_told_by_its_number(audited: Audited) -> None:
+    audited.run("anchor")
+    archive = Archive(audited.store, "mallory", lambda: "2026-01-01T00:00:00Z")
+    head = archive.note(audited.heads[0], "unpinned", {})
+    _, told = audited.proved()
+    assert f'manifest {head.sequence} is a note "unpinned", by mallory at 2026-01-01T00:00:00Z; no anchor stands' in told
+    assert f"the last 1 manifest, which seal none (above manifest {head.sequence - 1})" in told
 
 
 def test_what_was_given_up_is_told(audited: Audited) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from contextlib import closing
 from dataclasses import replace
@@ -186,8 +187,12 @@ def test_its_records_are_proved_by_the_anchors_of_the_ledger(
     place = "ledger.events", archived["partition"]
     assert rows[place]["proved"] == rows[place]["anchored"] == heads[place].next > archived["offset"]
     assert last["offset"] >= heads[place].next and "were not archived at that time" in told.stderr
-    proof = json.loads(shell.good("audit", "prove", archived["event_id"], "--bundle", str(proved)))
+    printed = shell.run("audit", "prove", archived["event_id"], "--bundle", str(proved))
+    proof = json.loads(printed.stdout)
     assert check(proof, heads[place].sha256)
+    told = re.search(r"check_proof.py PROOF.json SHA256 .* of (\S+) with a sequence from (\d+) to (\d+)", printed.stderr)
+    assert told is not None and told[1] == f"ledger.events[{place[1]}]"
+    assert int(told[2]) <= heads[place].sequence <= int(told[3])
     at = f"events[{archived['partition']}]@{archived['offset']}"
     assert json.loads(shell.good("audit", "prove", at, "--bundle", str(proved))) == proof
     nowhere = shell.run("audit", "prove", "events[0]@999", "--bundle", str(proved))

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core.anchors import BYTES_MAX, Anchor, Kept, decode, encode, judge, signed_bytes, why_not_above
+from ledger.core.anchors import (
+    BYTES_MAX,
+    Anchor,
+    Kept,
+    decode,
+    encode,
+    going_back,
+    judge,
+    signed_bytes,
+    why_not_above,
+)
 from ledger.core.chain import Head, Manifest, head_of
 
 HEAD = Head("ledger.events", 3, 7, "ab" * 32, 4711, "id")
@@ -88,3 +98,18 @@ def test_what_grew_out_of_an_anchor_may_be_anchored_and_nothing_else() -> None:
         for broken in range(n + 1, 10):
             assert f"number {broken} does not go on" in why_not_above(anchor, [*whole[n:broken], *other[broken:]])
             assert f"number {broken} can't be read" in why_not_above(anchor, [*whole[n:broken], None, *whole[broken + 1 :]])
+
+
+def test_an_anchor_that_names_a_lower_manifest_than_one_before_it_is_told() -> None:
+    def kept(sequence: int, topic: str = "ledger.events") -> Kept:
+        return Kept(Anchor(HEAD._replace(topic=topic, sequence=sequence)), f"at {sequence}")
+
+    assert going_back([kept(1), kept(2), kept(2), kept(9), kept(1, "other")]) == []
+    told = going_back([kept(5), kept(9), kept(7), kept(9), kept(8)])
+    assert [one.split()[1] for one in told] == ["7", "8"] and all("at 9 named 9 before" in one for one in told)
+
+
+def test_an_anchor_that_does_not_count_makes_none_of_the_others_old() -> None:
+    forged, ours = Kept(Anchor(HEAD._replace(sequence=99)), "forged"), Kept(Anchor(HEAD), "ours")
+    assert len(going_back([forged, ours])) == 1
+    assert going_back([forged, ours], lambda one: "unsigned" if one == forged.anchor else "") == []

@@ -1,0 +1,145 @@
+"""What a forger writes to fit, and where `verify` then says that the first bad record lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+
+from ledger.adapters.memory.objects import MemoryObjects
+from ledger.archive import notes
+from ledger.archive.archive import Archive
+from ledger.archive.joining import compact
+from ledger.archive.segments import manifest_name, store_segment
+from ledger.archive.verifying import Verdict, verify
+from ledger.core.chain import Head, Manifest, head_of
+from ledger.errors import LedgerError
+from ledger.ports import MemoryRecord
+from tests.archive.given import TOPIC, TOPIC_ID, an_archive, read_out, records, sealed
+
+
+def forged_from(first: int) -> tuple[Archive, list[Head], int]:
+    """An archive of ten manifests from which one record is gone: the manifests from that number on are written anew, and
+    fit. With the heads as they were, and the offset of the record."""
+    honest, _, _ = an_archive(partitions=1)
+    manifests = list(honest.manifests(TOPIC, 0))
+    runs = [list(honest.records(TOPIC, 0, one.first, one.next)) for one in manifests]
+    gone = runs[first].pop(4)
+    forged = Archive(MemoryObjects(), "test", lambda: "2026-01-01T00:00:00Z")
+    head = forged.head(TOPIC, 0)
+    for run in runs:
+        head = forged.seal(head, TOPIC_ID, store_segment(forged.store, head.next, run, read_out))
+    return forged, [head_of(one) for one in manifests], gone.offset()
+
+
+def verdict_of(archive: Archive, anchors: Sequence[Head] = ()) -> Verdict:
+    (verdict,) = verify(Archive(archive.store), anchors)
+    return verdict
+
+
+def test_with_the_newest_anchor_alone_the_break_may_lie_anywhere() -> None:
+    forged, heads, gone = forged_from(3)
+    found = verdict_of(forged, heads[-1:])
+    assert found.broken[0].offset > gone, "where it shows"
+    assert (found.bad_from, found.proved, found.proved_manifest, found.last_manifest) == (0, 0, -1, 9)
+    assert found.bad_to is not None and gone <= found.bad_to == heads[-1].next - 1
+
+
+def test_it_lies_above_the_last_anchor_that_holds() -> None:
+    forged, heads, gone = forged_from(3)
+    found = verdict_of(forged, heads)
+    assert (found.bad_from, found.bad_to) == (heads[2].next, heads[3].next - 1)
+    assert heads[2].next <= gone < heads[3].next and found.proved_manifest == 2
+
+
+def test_a_record_that_is_not_as_its_manifest_says_shows_exactly() -> None:
+    archive, store, heads = an_archive(partitions=1)
+    manifest = list(archive.manifests(TOPIC, 0))[4]
+    run = list(archive.records(TOPIC, 0, manifest.first, manifest.next))
+    bad = run.pop(5).offset()
+    other = store_segment(MemoryObjects(), manifest.first, run, read_out)
+    copy = MemoryObjects()
+    store_segment(copy, manifest.first, run, read_out)
+    store.stored[manifest.records] = copy.stored[other.records]
+    assert (found := verdict_of(archive, heads)).bad_from == found.bad_to == bad
+    assert found.broken[0].offset == bad
+    whole = verdict_of(an_archive(partitions=1)[0], heads)
+    assert (whole.bad_from, whole.bad_to, whole.proved_manifest) == (None, None, 9)
+
+
+def test_an_end_that_was_cut_off_begins_where_an_anchor_still_holds() -> None:
+    archive, store, heads = an_archive(partitions=1)
+    every = [head_of(one) for one in archive.manifests(TOPIC, 0)]
+    for number in range(6, 10):
+        del store.stored[manifest_name(TOPIC, 0, number)]
+    found = verdict_of(archive, [every[2], *heads])
+    assert (found.bad_from, found.bad_to) == (every[2].next, every[5].next)
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+def lying(archive: Archive, number: int, **times: int) -> Archive:
+    """The chain anew, but for what one manifest says of the times of its records."""
+    forged, previous = MemoryObjects(), ""
+    forged.stored.update({name: data for name, data in archive.store.stored.items() if "manifests/" not in name})  # type: ignore[attr-defined]
+    for one in archive.manifests(TOPIC, 0):
+        said = {name: getattr(one, name) + by for name, by in times.items()} if one.sequence == number else {}
+        made: Manifest = replace(one, previous=previous, **said)  # type: ignore[arg-type]
+        forged.create(manifest_name(TOPIC, 0, one.sequence), made.encode())
+        previous = made.sha256
+    return Archive(forged)
+
+
+@pytest.mark.parametrize("times", [
+    {"least_timestamp_ms": 1}, {"least_timestamp_ms": -1}, {"greatest_timestamp_ms": 1}, {"greatest_timestamp_ms": -1},
+    {"least_timestamp_ms": -(10**15), "greatest_timestamp_ms": -(10**15)},
+], ids=str)  # fmt: skip
+def test_a_manifest_that_lies_about_times_is_found_without_an_anchor(times: dict[str, int]) -> None:
+    archive, _, _ = an_archive(partitions=1)
+    manifest = list(archive.manifests(TOPIC, 0))[4]
+    assert verdict_of(lying(archive, 4)).broken == ()
+    (one,) = verdict_of(lying(archive, 4, **times)).broken
+    assert one.sequence == 4 and manifest.first <= one.offset < manifest.next and "times" in one.reason
+
+
+def test_days_with_such_a_manifest_are_not_joined() -> None:
+    archive, _, _ = an_archive(partitions=1)
+    forged = lying(archive, 4, greatest_timestamp_ms=1)
+    with pytest.raises(LedgerError, match="times"):
+        compact(Archive(forged.store, "test", lambda: "2026-01-01T00:00:00Z"), 2_000_000_000.0)
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+def test_notes_above_the_last_anchor_are_named() -> None:
+    archive, _, heads = an_archive(partitions=1)
+    head = archive.note(heads[0], notes.UNPINNED, {"pin": "pin-1", "by": "mallory", "at": "", "reason": ""})
+    found = verdict_of(archive, heads)
+    assert [(one.sequence, one.kind, one.anchored) for one in found.notes] == [(10, "unpinned", False)]
+    assert (found.broken, found.proved, found.proved_manifest, found.last_manifest) == ((), heads[0].next, 9, 10)
+    assert verdict_of(archive, [head]).notes == (), "an anchor stands for it"
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"[]", b"{}", b'{"kind": "pined"}'])
+def test_a_note_that_nobody_understands_is_named_also_below_an_anchor(data: bytes) -> None:
+    archive, store, heads = an_archive(partitions=1)
+    head = archive.note(heads[0], notes.PINNED, {})
+    last = list(archive.manifests(TOPIC, 0))[-1]
+    odd = replace(last, records="notes/odd.json", records_sha256=sha256(data).hexdigest())
+    store.stored["notes/odd.json"], store.stored[manifest_name(TOPIC, 0, 10)] = data, odd.encode()
+    for anchors, anchored in (heads, False), ([head_of(odd)], True):
+        (one,) = verdict_of(archive, anchors).notes
+        assert (one.sequence, one.anchored) == (10, anchored) and one.kind in ("", "pined")
+    assert head.sequence == 10
+
+
+def test_what_an_honest_archive_has_is_not_named() -> None:
+    archive, _, heads = an_archive(partitions=1)
+    later: list[MemoryRecord] = records(20, begin=heads[0].next)
+    sealed(archive, later)
+    compact(archive, 2_000_000_000.0)
+    assert verdict_of(archive, heads).notes == ()
