@@ -110,11 +110,17 @@ def jobledger(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.", show_default=False)
     ] = False,
+    # `options.verb` reads them from here, unless they stand behind the verb too.
+    dir_: options.Dir = None,
+    bootstrap: options.Bootstrap = None,
+    config_file: options.ConfigFile = None,
+    client: options.Client = None,
 ) -> None:
     """Which jobs must be brought back, from which checkpoint, and why: an event-sourced ledger of jobs on Kafka.
 
     The environment sets the ledger (LEDGER_DIR, LEDGER_CONFIG), the answers (LEDGER_OUTPUT, LEDGER_DEBUG) and every
-    setting (LEDGER_SECTION__KEY), never another flag. `jobledger config describe` lists the settings.
+    setting (LEDGER_SECTION__KEY), never another flag. `jobledger config describe` lists the settings. The options that
+    name the ledger may stand before the verb or behind it; behind it they win.
     """
 
 

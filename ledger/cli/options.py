@@ -190,17 +190,29 @@ def _arm_failpoints() -> None:
 
 def _world(ctx: typer.Context, given: dict[str, Any]) -> World:
     def flag(name: str) -> Any:
-        """Only what stands on the command line: the rest `load_config` finds by itself, and says so in --sources."""
-        source = ctx.get_parameter_source(name)
-        return None if source is not None and source.name == "ENVIRONMENT" else given[name]
+        """Only what stands on the command line, behind the verb or before it: the rest `load_config` finds by itself, and
+        says so in --sources."""
+        if _typed(ctx, name):
+            return given[name]
+        return root.params[name] if _typed(root, name) else None
 
-    kafka = dict(_pair(text) for text in given["client"] or ())
+    def path(name: str) -> Path | None:
+        text = flag(name)
+        return None if text is None else Path(text)
+
+    root = ctx.find_root()
+    kafka = dict(_pair(text) for text in (*(root.params.get("client") or ()), *(given["client"] or ())))
     if bootstrap := flag("bootstrap"):
         kafka["bootstrap.servers"] = bootstrap
     sections: dict[str, Any] = {"kafka": kafka} if kafka else {}
     if given["debug"]:
         sections["log"] = {"level": "debug"}
-    return World(flag("dir_"), flag("config_file"), sections, given["output"], given["color"], given["debug"])
+    return World(path("dir_"), path("config_file"), sections, given["output"], given["color"], given["debug"])
+
+
+def _typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -117,6 +117,29 @@ def test_a_variable_that_an_image_sets_changes_no_command(name: str, tmp_path: P
     assert (told.exit_code, told.stdout) == (0, plain.stdout)
 
 
+def test_options_that_name_the_ledger_may_stand_before_the_verb(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text('[log]\nlevel = "error"\n')
+    before = ("--dir", str(tmp_path), "-b", "k:1", "--config", str(file), "-X", "client.id=a", "-X", "retries=1")
+    verb_and_own = ("config", "show", "-o", "json", "--sources")
+    told, behind = run(*before, *verb_and_own), run(*verb_and_own, *before)
+    assert told.exit_code == 0
+    assert told.stdout == behind.stdout
+    settings = {row["setting"]: (row["value"], row["source"]) for row in json.loads(told.stdout)}
+    assert settings["dir"] == (str(tmp_path), "flag")
+    assert settings["kafka.bootstrap.servers"] == ("k:1", "flag")
+    assert settings["log.level"][0] == "error"
+    assert settings["kafka.client.id"] == ("a", "flag")
+
+
+def test_behind_the_verb_they_win_over_those_before_it(tmp_path: Path) -> None:
+    told = run("-b", "k:1", "-X", "client.id=a", "-X", "retries=1", "config", "show", "-o", "json", "--dir", str(tmp_path),
+               "-b", "k:2", "-X", "client.id=b", LEDGER_KAFKA__BOOTSTRAP_SERVERS="k:3")  # fmt: skip
+    shown = json.loads(told.stdout)
+    assert shown["bootstrap"] == "k:2"
+    assert (shown["kafka"]["client.id"], shown["kafka"]["retries"]) == ("b", "1")
+
+
 def test_help_says_what_comes_from_the_environment() -> None:
     told = " ".join(run("--help").output.split())
     assert "LEDGER_DIR" in told and "LEDGER_SECTION__KEY" in told
