@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -183,3 +186,23 @@ def test_every_guarantee_says_how_and_names_a_test() -> None:
 def test_the_first_steps_are_marked_for_the_test_that_runs_them() -> None:
     steps = [block for block in blocks((ROOT / "README.md").read_text()) if block.info == "sh first-steps"]
     assert len(steps) == 4
+
+
+def test_the_readme_lists_every_part_that_can_be_installed() -> None:
+    install = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    parts = {part for named in re.findall(r"pip install '\.\[([a-z0-9,]+)\]'", install) for part in named.split(",")}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert parts == set(extras) - {"all", "dev"}
+
+
+def test_what_is_typed_after_an_installation_puts_the_command_on_the_path(tmp_path: Path) -> None:
+    (installing,) = [b for b in blocks((ROOT / "README.md").read_text()) if b.info == "sh install"]
+    command = tmp_path / ".venv" / "bin" / "jobledger"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o700)
+    made, *rest = installing.lines
+    assert made == "make setup"
+    typed = "\n".join([*rest, "command -v jobledger"])
+    told = subprocess.run(["bash", "-euc", typed], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == str(command)
