@@ -39,8 +39,8 @@ EXIT_CODES = {
 
 #: In the order of --help.
 _MODULES = (
-    "embedded", "demo", "jobs", "savepoints", "replacing", "reading", "differing", "planning", "logs", "garbage",
-    "operator", "archive", "audit", "serve", "topics", "leader", "config",
+    "embedded", "demo", "jobs", "applying", "savepoints", "replacing", "reading", "differing", "planning", "logs",
+    "garbage", "operator", "archive", "audit", "serve", "topics", "leader", "config",
 )  # fmt: skip
 
 
