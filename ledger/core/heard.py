@@ -75,6 +75,11 @@ def covered(entry: RecoveryEntry) -> int:
     return entry.intent.attempt if entry.intent and entry.intent.force else 0
 
 
+def given_up(entry: RecoveryEntry) -> bool:
+    """Whether an operator said that nobody waits for the runner's word about any attempt that can have run."""
+    return 0 < last_started(entry) <= covered(entry)
+
+
 def last_started(entry: RecoveryEntry) -> int:
     """The highest attempt that can have run: one that a reconciler closed never did."""
     closed = entry.outcome in ("canceled", "abandoned") and not is_runner(entry.outcome_writer)

@@ -8,6 +8,7 @@ import structlog
 
 from ledger import failpoints
 from ledger.core.facts import CheckpointRetention, JobResult, RestorePoint, SavepointAsked
+from ledger.core.heard import given_up
 from ledger.core.plan import Stop, WantSavepoint
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Ask, Checkpoint, Register, Result, parse_register
@@ -29,6 +30,10 @@ class Ending(FlowSteps):
             "stop", entry, memory, order.n, outcome=order.outcome, savepoint=order.savepoint, reason=reason
         )
         self._troubled(memory, order.n, "stopped", outcome)
+        # Of several that can't be stopped the last one decides, since a job is retired once.
+        last = order.n == max(memory.heard.alive or (order.n,))
+        if entry.terminal and given_up(entry) and last and outcome.status is not TaskStatus.DONE:
+            yield from self._retire(entry, memory, forced=True)
 
     def _ask_savepoint(self, entry: RecoveryEntry, memory: Memory, n: int, asks: tuple[str, ...]) -> Flow:
         outcome: TaskOutcome = yield self._task("savepoint", entry, memory, n, asks=asks)
@@ -76,6 +81,8 @@ class Ending(FlowSteps):
 
     def _close(self, entry: RecoveryEntry, memory: Memory, n: int, outcome: str, forced: bool) -> Flow:
         new = [] if forced else (yield from self._fence(entry, memory, n))
+        if new is None and given_up(entry):
+            new, memory.trouble = [], ""
         if new:
             yield from self._relay(entry, memory, new)
         elif new is not None:
@@ -89,6 +96,9 @@ class Ending(FlowSteps):
         task = self._task("clean", entry, memory, 0, restore_points=going, dispose=dispose, forced=forced)
         failpoints.hit("clean.unasked")
         outcome: TaskOutcome = yield task
+        if outcome.status is not TaskStatus.DONE and not forced and given_up(entry):
+            log.warning("retired_without_the_runner", job=entry.job_id, status=outcome.status, reason=outcome.reason)
+            outcome = yield self._task("clean", entry, memory, 0, restore_points=going, dispose=dispose, forced=True)
         failpoints.hit("clean.answered")
         if outcome.status is not TaskStatus.DONE or not isinstance(outcome.answer, Cleaned) or outcome.answer.alive:
             log.warning("not_retired", job=entry.job_id, status=outcome.status, reason=outcome.reason)

@@ -459,6 +459,33 @@ def test_a_forced_cancel_is_retired_while_the_runner_is_silent(cluster: Cluster)
     assert cluster.registers("job") == {"result/CANCELED"} and cluster.runner.observe() == []
 
 
+@pytest.mark.parametrize("alive", [True, False], ids=["alive by its word", "not alive"])
+def test_a_forced_cancel_is_retired_while_the_runner_can_answer_for_other_jobs_only(
+    cluster: Cluster, alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists the attempt, and every call about its job fails: as an agent does with a folder that is damaged."""
+    spec = cluster.job("job")
+    cluster.go()
+    if not alive:
+        cluster.mute = True
+        cluster.runner.end("job", 1)
+
+    def damaged(job_id: str, *_: Any) -> Any:
+        raise Unreachable(f"the folder of {job_id} is damaged")
+
+    with monkeypatch.context() as patch:
+        for call in ("stop", "fence", "dispose"):
+            patch.setattr(cluster.runner, call, damaged)
+        cluster.intend("job", IntentKind.CANCEL, attempt=1)
+        cluster.go(20)
+        assert cluster.state("job") == "CANCELLING", "without --force the runner's word is waited for"
+        cluster.intend("job", IntentKind.CANCEL, rev=2, attempt=1, force=True)
+        cluster.go(20)
+        assert cluster.registers("job") == {"result/CANCELED"} and not cluster.blobs.exists(spec.graph)
+    cluster.go(20)
+    assert cluster.registers("job") == {"result/CANCELED"} and cluster.runner.observe() == []
+
+
 def test_a_forced_retry_leaves_the_old_attempt_until_the_runner_answers_then_stops_it(cluster: Cluster) -> None:
     cluster.job("job")
     cluster.go()

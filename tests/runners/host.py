@@ -219,13 +219,21 @@ class Host:
             if (path / "started").exists() and (path / "logs").exists():
                 until((path / "supervisor.json").exists, "whoever is on its way has claimed the attempt")
             for name in ("supervisor.json", "child.json"):
-                if (path / name).exists() and procs.alive(who := json.loads((path / name).read_text())):
+                if procs.alive(who := _process_in(path / name)):
                     procs.kill(who["pid"])  # a job may be dying with its supervisor at this moment
                     until(lambda who=who: not procs.alive(who), "it dies")
         for path in self.root.glob("control/*/*.said"):
             if path.stem in ("fork", "escape", "vanish"):
                 kill_if(int(path.read_text()), self.root)
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _process_in(path: Path) -> dict[str, Any]:
+    """{} if there is none, or a test has damaged the file."""
+    with suppress(FileNotFoundError, ValueError):
+        who: dict[str, Any] = json.loads(path.read_text())
+        return who
+    return {}
 
 
 def kill_if(pid: int, root: Path) -> None:

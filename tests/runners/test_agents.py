@@ -476,12 +476,13 @@ def test_a_damaged_job_waits_and_concerns_no_other(host: Host) -> None:
     host.start_agent()
     host.start(J)
     until(lambda: Running(1) in dict(host.logged(J)), "it runs")
+    host.runner.fence(J, 1)
     host.stop_agent()
-    marker = host.run_folder(J) / "started"
+    marker = host.run_folder(J).parents[1] / "fence"
     content = marker.read_text()
     marker.write_text("{")
     host.start_agent()
-    assert [(a.n, a.alive) for a in host.runner.observe()] == [(1, True)]  # nobody knows, so it may be
+    assert [(a.n, a.alive) for a in host.runner.observe()] == [(1, True)]  # by its processes
     with pytest.raises(Unreachable, match="damaged"):
         host.runner.fence(J, 1)
     host.runner.start("job-2", 1, host.graph("job-2", command=["true"]), None, {})

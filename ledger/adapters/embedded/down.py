@@ -19,7 +19,7 @@ from ledger.adapters.embedded.folder import (
 )  # fmt: skip
 from ledger.adapters.embedded.keeper import Say
 from ledger.adapters.embedded.processes import stop
-from ledger.errors import OutcomeUnknown, Refused, Unreachable
+from ledger.errors import LedgerError, OutcomeUnknown, Refused, Unreachable
 from ledger.ports import ObservedAttempt, Runner
 
 GRACE_S = 30.0
@@ -27,6 +27,7 @@ GRACE_S = 30.0
 MADE = ("agent", "archive", "artifacts", "blobs", "broker", "log", "run", "runners", "spark")
 JOBS_S = 90.0  # a savepoint asked for, SIGTERM, SIGKILL, and the supervisor that stays a moment
 LOCK_S = 10.0
+LEFT = "What is named may still run. `jobledger up`, mend what is named, then run this again."
 
 
 def down(
@@ -35,7 +36,10 @@ def down(
     """Idempotent. jobs: stops all attempts too, with outcome `stopped` and no intent, so that the next `up` brings the
     jobs back. purge: then deletes what the ledger made in the folder, and the folder if it is empty then.
 
-    Raises: Refused if it should be purged while jobs run (nothing was stopped). Unreachable: a runner does not answer.
+    What can't be stopped does not keep the rest from being stopped; it is named in the end.
+
+    Raises: Refused if it should be purged while jobs run (nothing was stopped). OutcomeUnknown: some attempts were not
+    stopped, or a runner did not answer; everything else was stopped, and nothing was deleted.
     """
     if not (folder / "run" / "up.lock").exists():
         say(f"no ledger in {folder}")
@@ -48,10 +52,12 @@ def down(
     with only_one(folder, LOCK_S):
         # Whoever would start them again goes first.
         _stop(folder, say, RECONCILER)
-        if jobs:
-            _stop_jobs(folder, runners(), say)
+        left = _stop_jobs(folder, runners(), say) if jobs else []
         _stop(folder, say, PROJECTOR)
         _stop(folder, say)
+        if left:
+            kept = f" {folder} was not deleted." if purge else ""
+            raise OutcomeUnknown(f"Stopped all but: {'; '.join(left[:10])}{' …' * (len(left) > 10)}.{kept}", hint=LEFT)
         if purge:
             if not wait_until(lambda: not users_of(folder), JOBS_S):
                 raise OutcomeUnknown(f"Jobs still run: pids {_some(users_of(folder))}. {folder} was not deleted.")
@@ -85,18 +91,45 @@ def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
         say(f"stopped {name} pid {process.pid}{'' if ended_well else f', killed after {GRACE_S:g} s'}")
 
 
-def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> None:
-    alive = [(name, attempt) for name, runner in runners.items() for attempt in _alive(folder, name, runner)]
-    for name, attempt in alive:
-        runners[name].stop(attempt.job_id, attempt.n, "stopped")
-        say(f"stopping attempt {attempt.n} of {attempt.job_id}")
-    for name in sorted({name for name, _ in alive}):
-        observe = runners[name].observe
-        if not wait_until(lambda observe=observe: not any(one.alive for one in observe()), JOBS_S):  # type: ignore[misc]
-            raise OutcomeUnknown(
-                f"Jobs of runner {name} still run {JOBS_S:g} s after the order to stop.",
-                hint="They may be writing a checkpoint. Run it again to go on.",
-            )
+def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> list[str]:
+    """What could not be stopped, and why."""
+    left: list[str] = []
+    ordered: dict[str, set[tuple[str, int]]] = {}
+    for name, runner in runners.items():
+        try:
+            alive = _alive(folder, name, runner)
+        except Unreachable as error:
+            left.append(f"the jobs of runner {name}, which does not answer ({error})")
+            continue
+        for attempt in alive:
+            named = f"attempt {attempt.n} of {attempt.job_id}"
+            try:
+                runner.stop(attempt.job_id, attempt.n, "stopped")
+            except LedgerError as error:
+                left.append(f"{named} ({error})")
+            else:
+                say(f"stopping {named}")
+                ordered.setdefault(name, set()).add((attempt.job_id, attempt.n))
+    for name, attempts in ordered.items():
+        left += _wait_for(name, runners[name], attempts)
+    return left
+
+
+def _wait_for(name: str, runner: Runner, ordered: set[tuple[str, int]]) -> list[str]:
+    """Until the attempts that were ordered to stop are over; what is not."""
+    running = sorted(ordered)
+
+    def over() -> bool:
+        nonlocal running
+        running = sorted(ordered & {(one.job_id, one.n) for one in runner.observe() if one.alive})
+        return not running
+
+    try:
+        if wait_until(over, JOBS_S):
+            return []
+    except Unreachable as error:
+        return [f"the jobs of runner {name}, which answers no more ({error})"]
+    return [f"attempt {n} of {job_id} (it still runs {JOBS_S:g} s after the order to stop)" for job_id, n in running]
 
 
 def _alive(folder: Path, name: str, runner: Runner) -> list[ObservedAttempt]:

@@ -18,16 +18,17 @@ from pathlib import Path
 
 from ledger.adapters.runners.one_instance import OneInstance
 from ledger.adapters.runners.subprocess import content, past_logs, restore
+from ledger.adapters.runners.subprocess.burial import lives
 from ledger.adapters.runners.subprocess.digests import Checks, Digests
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
-from ledger.adapters.runners.subprocess.folders import Attempt, Phase
+from ledger.adapters.runners.subprocess.folders import MARKER, Attempt, Phase
 from ledger.adapters.runners.subprocess.jobs import Job
 from ledger.adapters.runners.subprocess.kept import kept_in
 from ledger.adapters.runners.subprocess.prepare import prepare, spawn
 from ledger.adapters.runners.subprocess.registry import DAMAGE, Jobs, answering
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
-from ledger.adapters.runners.subprocess.supervisor.files import create_once
+from ledger.adapters.runners.subprocess.supervisor.files import create_once, numbered
 from ledger.adapters.runners.subprocess.tidying import delete_job
 from ledger.core.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
 from ledger.core.registers import NUMBER_MAX, is_writer, parse_key
@@ -168,9 +169,8 @@ class Agent:
         observed = []
         for job in self._jobs.all():
             if job.damaged:
-                # Nobody can say what runs, so everything of it may.
-                numbers = [int(p.name) for p in (job.folder / "attempts").glob("*") if p.name.isdigit()]
-                observed += [ObservedAttempt(job.id, n, True, "") for n in sorted(numbers)]
+                numbers = numbered(str(job.folder / "attempts"), suffix="")
+                observed += [ObservedAttempt(job.id, n, lives(path), "") for n, path in numbers]
                 continue
             alive, attempts = job.alive(), dict(job.attempts)
             for n in sorted({*attempts, *alive}):
@@ -179,12 +179,17 @@ class Agent:
         return observed
 
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
-        """An order for an attempt that is yet to be started counts as well."""
+        """An order for an attempt that is yet to be started counts as well. A job that is damaged can be stopped too: its
+        supervisor needs nothing but the order."""
         _check_number(n, 1)
         if outcome not in ORDERED:
             raise PermanentError(f"a stop order's outcome is one of {', '.join(ORDERED)}, not {outcome!r}")
-        with self._jobs.locked(job_id) as job, answering(job_id):
+        with self._jobs.locked(job_id, damaged=True) as job, answering(job_id):
             attempt = job.attempts.get(n) or Attempt(job_id, n, job.run_folder(n))
+            if job.damaged:
+                if (attempt.folder / MARKER).exists():
+                    attempt.order(outcome, savepoint, reason)
+                return
             if attempt.phase is Phase.LIVE and (n in job.attempts or _known(job, n) is None):
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 attempt.order(outcome, savepoint, reason)
@@ -236,9 +241,12 @@ class Agent:
                     attempt.acknowledged.pop(point.id, None)
 
     def forget(self, job_id: str) -> None:
-        """Kept checkpoints stay where they are; all else of the job goes. Raises: TemporaryError while one is alive."""
-        with self._jobs.locked(job_id) as job, answering(job_id):
-            if alive := job.alive():
+        """Kept checkpoints stay where they are; all else of the job goes, also if it is damaged.
+
+        Raises: TemporaryError while one is alive."""
+        with self._jobs.locked(job_id, damaged=True) as job, answering(job_id):
+            folders = numbered(str(job.folder / "attempts"), suffix="") if job.damaged else []
+            if alive := [n for n, path in folders if lives(path)] if job.damaged else job.alive():
                 raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
             self._maker.sequences.save()  # its event files go, and their numbers with them
             self._jobs.forget(job)

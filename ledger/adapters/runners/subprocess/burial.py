@@ -13,6 +13,7 @@ from ledger.adapters.runners.subprocess.supervisor import procs
 from ledger.adapters.runners.subprocess.supervisor.procs import Stat
 
 KILL_S = 2.0
+_MAIN = b"/supervisor/__main__.py"
 #: The variable whose value, the checkpoint folder of the attempt, marks every process that came from its job.
 MARK = "LEDGER_CHECKPOINT_DIR"
 
@@ -33,6 +34,20 @@ def leftovers(folder: str, child: dict[str, Any] | None) -> list[Stat]:
     found = {process.pid: process for process in group}
     found.update({process.pid: process for process in processes if process.pid in marked})
     return list(found.values())
+
+
+def supervisor_of(folder: str) -> int | None:
+    """The pid of the supervisor that runs for this run folder, by its command line; None if there is none."""
+    for process in procs.all_stats():
+        words = _words(process.pid)
+        if words and words[-1] == os.fsencode(folder) and any(word.endswith(_MAIN) for word in words):
+            return process.pid
+    return None
+
+
+def lives(folder: str) -> bool:
+    """Whether anything of the attempt in this run folder runs, by its processes alone."""
+    return supervisor_of(folder) is not None or bool(leftovers(folder, None))
 
 
 def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[Stat]:
@@ -65,6 +80,13 @@ def _held_by_zombie(child: dict[str, Any]) -> bool:
     """The job has ended and nobody has taken note of it: then its number is still its own."""
     found = procs.stat(int(child["pid"]))
     return found is not None and found.start_time == child["start_time"]
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return []
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -2,23 +2,33 @@
 
 The run folder `jobs/<job_id>/attempts/<n>/` is shared by two writers: the supervisor (see `supervisor.main`) and the
 agent, whose files are `started` (the marker: created once, before anything runs; holds the restore point), `order.json`
-and `progress.json` (which facts are events already, and which checkpoints stand in the log).
+and `progress.json` (which facts are events already, and which checkpoints stand in the log). A file that is
+damaged counts as unknown, and what it said is worked out anew from the others.
 """
 
 from __future__ import annotations
 
+import logging
 import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ledger.adapters.runners.plain import point_from_json, point_to_json
+from ledger.adapters.runners.subprocess.burial import supervisor_of
 from ledger.adapters.runners.subprocess.past_logs import log_folder
+from ledger.adapters.runners.subprocess.supervisor import checkpoints, procs
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, read_json, to_json, write_durably
 from ledger.core.facts import CheckpointKind, RestorePoint
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
 MARKER = "started"
+GONE = -1  # instead of the pid of a supervisor of which nothing is known but that it runs no more
 ANSWERED = ".answered"
 ANSWERED_MAX = 100  # asks that are remembered after they were answered
 
@@ -48,6 +58,7 @@ class Attempt:
     acknowledged: dict[int, CheckpointKind] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     facts_seen: tuple[int, float] = (0, 0.0)  # mtime of the facts folder, and when we saw it change (monotonic)
+    doubtful: bool = False  # which facts are events is not known any more
     waited: tuple[int, float] = (-1, 0.0)  # checkpoint whose record waits for its digest, and since when (monotonic)
     claim: dict[str, Any] | None = None  # what `supervisor` has read: it never changes
 
@@ -69,18 +80,45 @@ class Attempt:
     def supervisor(self) -> dict[str, Any] | None:
         """Who claimed the attempt; None if nobody has yet."""
         if self.claim is None:
-            self.claim = read_json(self.file("supervisor.json"))
+            self.claim = self._readable("supervisor.json", _identity)
+            if self.claim is None and Path(self.file("supervisor.json")).exists():
+                self.claim = self._claim_anew()
         return self.claim
 
+    def _claim_anew(self) -> dict[str, Any]:
+        """Who claimed it can't be read any more: the supervisor that runs, or one that is gone. Nobody can claim it now."""
+        pid = supervisor_of(str(self.folder))
+        who = {"pid": GONE, "start_time": 0, "boot_id": procs.boot_id()}
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                who = procs.identity(pid)
+        write_durably(self.file("supervisor.json"), to_json(who))
+        return who
+
     def child(self) -> dict[str, Any] | None:
-        return read_json(self.file("child.json"))
+        """The process of the job; None: there was none yet, or nobody knows which."""
+        return self._readable("child.json", _identity)
+
+    def _readable(self, name: str, convert: Callable[[dict[str, Any]], T]) -> T | None:
+        """What is in a file that the attempt can do without; None: nothing, or it is damaged. Raises: OSError."""
+        try:
+            value = read_json(self.file(name))
+            return None if value is None else convert(value)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("%s is damaged, and counts as unknown: %s: %s", self.file(name), type(error).__name__, error)
+            return None
 
     def order(self, outcome: str, savepoint: bool = False, reason: str = "") -> dict[str, Any]:
         """Stores how the attempt ends, once; the first call decides, and what it said is the answer."""
         wanted = {"outcome": outcome, "savepoint": savepoint, "reason": reason}
         if create_once(self.file("order.json"), to_json(wanted)):
             return wanted
-        return read_json(self.file("order.json")) or wanted
+        try:
+            return read_json(self.file("order.json")) or wanted
+        except ValueError as error:
+            log.warning("%s is damaged, and is ordered anew: %s", self.file("order.json"), error)
+            write_durably(self.file("order.json"), to_json(wanted))
+            return wanted
 
     def ask(self, ask: str) -> None:
         """Asks the job for a savepoint, once per ask: asks/<number>-<ask>.ask, see `supervisor.main`."""
@@ -109,16 +147,43 @@ class Attempt:
 
     @classmethod
     def load(cls, job_id: str, n: int, folder: Path) -> Attempt:
-        """Raises: OSError, ValueError, KeyError or TypeError if the folder is damaged."""
-        marker = read_json(str(folder / MARKER)) or {}
-        attempt = cls(job_id, n, folder, point_from_json(marker["base"]))
-        progress = read_json(attempt.file("progress.json"))
-        if progress is not None:
-            attempt.collected, attempt.newest = int(progress["collected"]), int(progress["newest"])
-            attempt.running, attempt.engine_id = bool(progress["running"]), str(progress["engine_id"])
-            attempt.phase = Phase.ENDED if progress["ended"] else Phase.LIVE
-            attempt.acknowledged = {int(i): CheckpointKind(k) for i, k in progress["acknowledged"].items()}
+        """That the marker is there says that it was started; all else is in other files too. Raises: OSError."""
+        attempt = cls(job_id, n, folder)
+        base = attempt._readable(MARKER, _base) or attempt._readable("attempt.json", _prepared_base)
+        attempt.base = base[0] if base else None
+        if attempt._readable("progress.json", attempt._take_progress) is None:
+            attempt.doubtful = Path(attempt.file("progress.json")).exists()
         return attempt
+
+    def _take_progress(self, progress: dict[str, Any]) -> bool:
+        collected, newest, ended = int(progress["collected"]), int(progress["newest"]), bool(progress["ended"])
+        acknowledged = {int(i): CheckpointKind(k) for i, k in progress["acknowledged"].items()}
+        self.running, self.engine_id = bool(progress["running"]), str(progress["engine_id"])
+        self.collected, self.newest, self.acknowledged = collected, newest, acknowledged
+        self.phase = Phase.ENDED if ended else Phase.LIVE
+        return True
+
+
+def _base(marker: dict[str, Any]) -> tuple[RestorePoint | None]:
+    return (point_from_json(marker["base"]),)
+
+
+def _prepared_base(prepared: dict[str, Any]) -> tuple[RestorePoint | None]:
+    """As the start prepared it, before the marker. An agent of an older release wrote only where it lies."""
+    if "base" in prepared:
+        return _base(prepared)
+    path = Path(prepared["environment"].get("LEDGER_RESTORE_FROM", ""))
+    found, n = checkpoints.parse(path.name), path.parent.parent.name
+    if found is None or path.parent.name != "checkpoints" or not (n.isascii() and n.isdigit()):
+        return (None,)
+    return (RestorePoint(int(n), found[0], str(path), kind=CheckpointKind(found[1])),)
+
+
+def _identity(who: dict[str, Any]) -> dict[str, Any]:
+    """Raises: KeyError, TypeError if it names no process."""
+    if not (type(who["pid"]) is type(who["start_time"]) is int and isinstance(who["boot_id"], str)):
+        raise TypeError("it names no process")
+    return who
 
 
 def log_paths(folder: Path, job_id: str, n: int) -> list[Path]:

@@ -111,12 +111,31 @@ class Job:
         Raises: OSError, ValueError and the like if the folder can't be read or written; later more."""
         if attempt.phase is Phase.ENDED:
             return
+        if attempt.doubtful:
+            self._recall(attempt)
         # First whether it lives, then what it wrote: the other way round, its last words would be missed.
         gone = thorough and not self._supervised(attempt)
         if gone or self._facts_changed(attempt, thorough):
             self._collect(attempt, BACKLOG_MAX if not gone and not complete else None)
         if gone and attempt.phase is Phase.LIVE:
             self._bury(attempt)
+
+    def _recall(self, attempt: Attempt) -> None:
+        """Its progress is lost. What waits as a fact is no event yet. Any other checkpoint that is there is reported, even
+        if it was before: the same register then says the same again. An end that was reported is found anew."""
+        facts = [fact for _, path in numbered(str(attempt.facts)) if (fact := _fact_in(path))]
+        waiting = [int(fact["id"]) for fact in facts if fact["fact"] == "checkpoint"]
+        attempt.running = attempt.running or not any(fact["fact"] == "running" for fact in facts)
+        registers = [stored.register for stored in self.outbox.events]
+        known = {one.id for one in registers if isinstance(one, Checkpoint) and one.n == attempt.n}
+        below = min(waiting, default=None)
+        for fact in checkpoints.news(str(attempt.checkpoints), -1)[0]:
+            if fact["id"] not in known and (below is None or fact["id"] < below):
+                newest = attempt.newest
+                self._checkpoint(attempt, fact)
+                attempt.newest = max(newest, attempt.newest)
+        self._name_engine(attempt)
+        attempt.doubtful = False
 
     def _supervised(self, attempt: Attempt) -> bool:
         if attempt.process is not None:
@@ -138,12 +157,11 @@ class Job:
             if backlog_max is not None and len(self.outbox.events) >= backlog_max:
                 return  # they wait as files until some of those in memory are acknowledged
             if number > attempt.collected:
-                fact = read_json(path)
-                if fact is None:
+                fact = _fact_in(path)
+                if fact and backlog_max is not None and fact["fact"] == "checkpoint" and self._waits(attempt, fact):
                     return
-                if backlog_max is not None and fact["fact"] == "checkpoint" and self._waits(attempt, fact):
-                    return
-                self._to_event(attempt, fact)
+                if fact:
+                    self._to_event(attempt, fact)
                 attempt.collected = number
 
     def _waits(self, attempt: Attempt, fact: dict[str, Any]) -> bool:
@@ -214,7 +232,7 @@ class Job:
         log_name = "stderr.log"
         if claim.get("boot_id") != procs.boot_id():
             cause = "the machine was restarted"
-        elif child is None:
+        elif child is None and not Path(attempt.file("child.json")).exists():
             cause, log_name = "its supervisor ended before the job began", "supervisor.log"
         else:
             cause = "its supervisor was killed, and the job with it"
@@ -303,6 +321,26 @@ class Job:
             )
             for n, a in self.attempts.items()
         })  # fmt: skip
+
+
+_FACTS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "running": {"time_s": (int, float)},
+    "checkpoint": {"id": int, "kind": str, "location": str, "size": int},
+    "ended": {"outcome": str, "cause": str, "ran_for_s": (int, float), "time_s": (int, float)},
+}  # fmt: skip
+
+
+def _fact_in(path: str) -> dict[str, Any] | None:
+    """None: it is damaged, and counts as never written. The checkpoint folder and the order file know the rest."""
+    try:
+        fact = read_json(path)
+        if fact is not None and all(isinstance(fact[name], kind) for name, kind in _FACTS[fact["fact"]].items()):
+            return fact
+        why = "it is no fact"
+    except (ValueError, KeyError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+    log.warning("%s is damaged, and counts as never written: %s", path, why)
+    return None
 
 
 def _ran_for_s(attempt: Attempt) -> float:

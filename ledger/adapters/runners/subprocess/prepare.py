@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ledger.adapters.runners.plain import rule_to_json
+from ledger.adapters.runners.plain import point_to_json, rule_to_json
 from ledger.adapters.runners.subprocess import graph as graphs
 from ledger.adapters.runners.subprocess import supervisor
 from ledger.adapters.runners.subprocess.burial import MARK
@@ -65,7 +65,7 @@ def prepare(
         "job_id": attempt.job_id, "n": attempt.n, "command": list(parsed.command), "environment": merged,
         "graph_dir": attempt.file("graph"), "memory_bytes": parsed.memory_bytes, "stop_grace_s": parsed.stop_grace_s,
         "savepoint_grace_s": SAVEPOINT_GRACE_S, "log_bytes_max": LOG_BYTES_MAX, "log_files": LOG_FILES,
-        "failure_rules": [rule_to_json(rule) for rule in failure_rules],
+        "failure_rules": [rule_to_json(rule) for rule in failure_rules], "base": point_to_json(attempt.base),
     }))  # fmt: skip
 
 

@@ -68,5 +68,8 @@ def _from(path: Path, position: int) -> Iterator[tuple[bytes, int]]:
 
 def _over(attempt: Path) -> bool:
     """Whether its end is known to the agent; an attempt whose folder is gone is over too."""
-    progress = read_json(str(attempt / "progress.json"))
+    try:
+        progress = read_json(str(attempt / "progress.json"))
+    except ValueError:  # damaged: the agent writes it anew
+        progress = None
     return not attempt.is_dir() or bool(progress and progress.get("ended"))

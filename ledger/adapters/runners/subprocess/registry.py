@@ -59,8 +59,8 @@ class Jobs:
             self._jobs.pop(job.id, None)
 
     @contextmanager
-    def locked(self, job_id: str) -> Iterator[Job]:
-        """The job, under its lock; a new one if it is not known.
+    def locked(self, job_id: str, damaged: bool = False) -> Iterator[Job]:
+        """The job, under its lock; a new one if it is not known. damaged: also if it is.
 
         Raises: PermanentError: no job can be called so. Unreachable: it is damaged."""
         if not is_job_id(job_id):
@@ -74,7 +74,7 @@ class Jobs:
             with job.lock:
                 if job.forgotten:
                     continue  # while we waited; what comes now is about a new one
-                if job.damaged:
+                if job.damaged and not damaged:
                     raise Unreachable(job.damaged, hint="Repair or move the folder, then start the agent again.")
                 yield job
                 return

@@ -229,7 +229,10 @@ class Supervisor:
     # -- orders ------------------------------------------------------------------------------------------------------
 
     def _read_order(self) -> None:
-        order = read_json(self._path("order.json"))
+        try:
+            order = read_json(self._path("order.json"))
+        except ValueError:  # damaged: the agent writes it anew when it is to order something
+            return
         if order and order.get("outcome"):
             self.order = order
 
