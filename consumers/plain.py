@@ -1,4 +1,4 @@
-"""Prints ledger.events as JSON lines, on bare confluent_kafka, fastavro and schemas/: python plain.py BOOTSTRAP [PREFIX]
+"""Prints ledger.events as JSON lines, by nothing of the ledger but schemas/: python -m consumers.plain BOOTSTRAP [PREFIX]
 Gaps in ce_sequence per (ce_source, partition) go to stderr: what is missing was compacted away, or is lost."""
 
 import json
@@ -11,14 +11,15 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from fastavro.read import schemaless_reader
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
-topic = "".join(sys.argv[2:3]) + "ledger.events"
+servers, *prefix = sys.argv[1:] or sys.exit(sys.stderr.write("usage: python -m consumers.plain BOOTSTRAP [PREFIX]\n") and 2)
+topic = "".join(prefix[:1]) + "ledger.events"
 raw = [json.loads(path.read_text()) for path in Path(__file__).resolve().parents[1].glob("schemas/*/*.avsc")]
 prints = [bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")) for schema in raw]
 schemas = {b"\xc3\x01" + mark: parse_schema(schema) for mark, schema in zip(prints, raw, strict=True)}
-setup = {"bootstrap.servers": sys.argv[1], "group.id": "plain", "enable.auto.commit": False}
+setup = {"bootstrap.servers": servers, "group.id": "plain", "enable.auto.commit": False}
 consumer = Consumer({**setup, "isolation.level": "read_committed"})
 places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in consumer.list_topics(topic, 30).topics[topic].partitions]
-consumer.assign(places or sys.exit(f"there is no topic {topic} at {sys.argv[1]}"))
+consumer.assign(places or sys.exit(f"there is no topic {topic} at {servers}"))
 last: dict[tuple[str, int], int] = {}
 while True:
     message = consumer.poll(1)
@@ -33,8 +34,7 @@ while True:
         said = f"undecodable: {error!r}"
     row = {"key": key, "fact": head.get("ce_type"), "who": head.get("ledger_actor") or head.get("ce_source"), "value": said}
     print(json.dumps(row | {"when": head.get("ce_time"), "partition": p, "offset": message.offset()}), flush=True)
-    source, text = (head.get("ce_source", ""), p), head.get("ce_sequence", "")[:19]
-    number = int(text) if text.isdecimal() else 0
+    source, number = (head.get("ce_source", ""), p), int(n if (n := head.get("ce_sequence", "")[:19]).isdecimal() else 0)
     if number > last.get(source, 0) + 1:
         sys.stderr.write(f"gap: {source[0]} in partition {p}: after {last.get(source, 0)} comes {number}\n")
     last[source] = max(number, last.get(source, 0))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ BOOTSTRAP = "bootstrap.servers"
 MASK = "********"
 _SECRET = ("password", "secret", "token", "key", "pem", "jaas")
 _FILE = ".file"
+_A_POOL = re.compile(r"\Apools\.[^.]*\.")
 _POOL = re.compile(r"[a-z](_?[a-z0-9-])*")
 
 #: librdkafka settings that nobody may set, with the reason. The Kafka adapter has the same table: a test compares them.
@@ -300,7 +302,26 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> str:
     told = []
     for one in error.errors(include_input=False, include_url=False, include_context=False):
         name = ".".join(str(part) for part in one["loc"])
-        what = "there is no such setting" if one["type"] == "extra_forbidden" else one["msg"].removeprefix("Value error, ")
+        what = _unknown(name) if one["type"] == "extra_forbidden" else one["msg"].removeprefix("Value error, ")
         own = {origin for setting, origin in origins.items() if setting == name or setting.startswith(f"{name}.")}
         told.append(f"{name} ({' and '.join(sorted(own)) or 'default'}): {what}.")
     return "Settings that can't be: " + " ".join(told)
+
+
+def _unknown(name: str) -> str:
+    """What is said of a setting or a section that there is none of, with the known name that is most like it."""
+    asked = _A_POOL.sub("pools.NAME.", name)
+    section, _, key = asked.rpartition(".")
+    names = {known: known.rpartition(".") for known in _names()}
+    like = [known for known, (its, _, its_key) in names.items() if its and its_key == key]  # in another section
+    like = like or get_close_matches(asked, [known for known, (its, _, _) in names.items() if its == section], n=1)
+    like = like or get_close_matches(asked, names, n=1)
+    return f"there is no such setting{f' (did you mean {like[0]}?)' if like else ''}"
+
+
+def _names() -> list[str]:
+    """Dotted names of all sections and settings."""
+    found = [f"pools.NAME.{name}" for name in Pool.model_fields]
+    for section, field in Config.model_fields.items():
+        found += [section, *(f"{section}.{name}" for name in getattr(field.annotation, "model_fields", {}))]
+    return found

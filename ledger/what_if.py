@@ -16,7 +16,7 @@ from ledger.core.table import RegisterTable
 from ledger.differing import Changed, differing, known
 from ledger.errors import NotFound, UsageError
 from ledger.ports import Record
-from ledger.reading import HistoryRecord, Source, Tail, history_record
+from ledger.reading import HistoryRecord, RetiredJob, Source, Tail, history_record, results
 
 FORMS = "'drop EVENT_ID' or 'drop KEY@OFFSET'"
 _DROP = re.compile(r"drop\s+(\S+)\Z")
@@ -49,10 +49,12 @@ def parse(text: str) -> Drop:
 @dataclass(frozen=True, slots=True)
 class Without:
     """dropped: the records that were left out. changed: the jobs on which both folds disagree, before: as it is, after:
-    without them; records: those of the dropped that are the job's."""
+    without them; records: those of the dropped that are the job's. outlived: the retired jobs of which records were
+    dropped, and whose result stands without them too."""
 
     dropped: tuple[HistoryRecord, ...]
     changed: tuple[Changed, ...]
+    outlived: tuple[RetiredJob, ...] = ()
 
 
 def without(source: Source, drops: Sequence[Drop]) -> Without:
@@ -78,12 +80,14 @@ def without(source: Source, drops: Sequence[Drop]) -> Without:
             raise NotFound(f"There is no record {what} in {source.topics.events}.", hint=hint)
     lines = [history_record(source, record) for record in dropped]
     one, other = known(source, whole), known(source, rest)
+    concerned = {named[0] for line in lines if (named := parse_key(line.key.encode())) is not None}
     return Without(
         tuple(lines),
         tuple(
             Changed(job_id, one.get(job_id), other.get(job_id), tuple(line for line in lines if _is_of(line, job_id)))
             for job_id in differing(one, other)
         ),
+        tuple(job for job_id, job in sorted(results(source, rest).items()) if job_id in concerned),
     )
 
 

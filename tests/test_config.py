@@ -323,3 +323,21 @@ def explained(kind: type) -> set[str]:
 def test_a_file_that_no_parser_takes_is_told(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError):
         load_config(config_file=toml(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "told"),
+    [
+        ("archive", {"adaptr": "file"}, "archive.adaptr (flag): there is no such setting (did you mean archive.adapter?)."),
+        ("archiv", {"adapter": "file"}, "(did you mean archive?)."),
+        ("reconciler", {"commit_interval_s": 1}, "(did you mean projector.commit_interval_s?)."),
+        ("log", {"zzzzzzzzzz": 1}, "log.zzzzzzzzzz (flag): there is no such setting."),
+        ("pools", {"big": {"slotz": 1}}, "there is no such setting (did you mean pools.NAME.slots?)."),
+    ],
+)
+def test_a_name_that_nobody_knows_is_told_with_the_one_that_is_most_like_it(
+    section: str, settings: dict[str, object], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path, **{section: settings})
+    assert told in str(caught.value)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
 
 RESTART_FORMS = (
-    "none, fixed-delay[:ATTEMPTS[:DELAY]], exponential-delay[:ATTEMPTS[:DELAY[:DELAY_MAX]]] or "
+    "none, fixed-delay[:RETRIES[:DELAY]], exponential-delay[:RETRIES[:DELAY[:DELAY_MAX]]] or "
     "failure-rate[:FAILURES[:INTERVAL[:DELAY]]]"
 )
 _UNIT_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -32,10 +32,11 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
 def restart_policy(text: str | None, rules: tuple[FailureRule, ...] = ()) -> RestartPolicy:
-    """ATTEMPTS: failures in a row that are followed by a restart, 0 = no limit. FAILURES: those within INTERVAL that are.
+    """RETRIES: restarts after failures in a row, the first start not counted; 0 = no limit. FAILURES: those within INTERVAL
+    that are followed by a restart.
     A delay is 10s, 500ms, 2m or seconds.
 
-    Defaults are Flink's: fixed-delay 1 attempt after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
+    Defaults are Flink's: fixed-delay 1 retry after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
     1 failure within 1 min, after 1 s."""
     from ledger.core import restart
 
@@ -64,7 +65,7 @@ def _restart_policy(text: str | None) -> RestartPolicy:
             raise UsageError(f"--restart takes {RESTART_FORMS}, not {text}.")
     if given:
         if not re.fullmatch(r"[0-9]{1,9}", given[0]):
-            what = "failures" if kind == "failure-rate" else "attempts"
+            what = "failures" if kind == "failure-rate" else "retries"
             raise UsageError(f"--restart {text}: {given[0]} is no number of {what}.", hint=RESTART_FORMS)
         number = int(given[0])
         if kind == "failure-rate":

@@ -210,7 +210,7 @@ def _world(ctx: typer.Context, given: dict[str, Any]) -> World:
     return World(path("dir_"), path("config_file"), sections, given["output"], given["color"], given["debug"])
 
 
-def _typed(ctx: typer.Context, name: str) -> bool:
+def _typed(ctx: Any, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

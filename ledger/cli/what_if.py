@@ -24,6 +24,8 @@ def show_without(world: World, what_if: Sequence[str], as_of: str | None) -> Non
     with opening.source(world, "folding the log twice", as_of) as source:
         found = without(source, drops)
     show(world.printer, found.changed, "nothing would be different", COLUMNS)
+    for job in found.outlived:
+        world.printer.note(f"{job.job_id} is {job.state} and retired: a result stands, which outlives what was left out")
     for record in found.dropped:
         world.printer.note(f"without events[{record.partition}]@{record.offset} {record.key}")
     if as_of is None and world.bundle is None:

@@ -411,3 +411,11 @@ def test_what_becomes_of_checkpoints_is_said_at_submission(shell, flags, retenti
 
 def test_a_retention_that_is_none_is_wrong_usage(shell):
     assert shell.run("submit", "--checkpoint-retention", "unknown", "--", "true").exit_code == 2
+
+
+def test_what_a_policy_counts_is_called_retries() -> None:
+    """The first start is none of them: fixed-delay:2 makes three attempts."""
+    with pytest.raises(UsageError) as caught:
+        given.restart_policy("fixed-delay:many")
+    assert "many is no number of retries" in str(caught.value)
+    assert "fixed-delay[:RETRIES[:DELAY]]" in caught.value.hint and "ATTEMPTS" not in caught.value.hint

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledger.adapters import cloudevents
-from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
-from ledger.core.registers import Attempt, Checkpoint, Ended, Running
+from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted, JobResult
+from ledger.core.registers import Attempt, Checkpoint, Ended, Result, Running
 from tests.cli.jobs_world import Shell
 from tests.client.world import EVENTS
 from tests.odd_headers import ODD, OddHeaders
@@ -123,3 +123,14 @@ def test_among_records_whose_headers_can_not_be_read_an_event_is_found(
     assert changed["after"] is None
     nowhere = shell.run("list", "--as-of", "never-seen")
     assert nowhere.exit_code == 1 and "no record of the event" in nowhere.stderr
+
+
+def test_of_a_retired_job_it_is_told_that_a_result_stands(shell: Shell, job: str) -> None:
+    other = shell.submit("other")
+    shell.record(job, Result("FINISHED"), JobResult("etl", "default", "subprocess", "0" * 64, "", 1.0, 1))
+    told = shell.run("replay", "--what-if", drop(events(shell, job)["running/1"]))
+    assert told.exit_code == 0
+    assert f"{job} is FINISHED and retired: a result stands, which outlives what was left out" in told.stderr
+    told = shell.run("replay", "--what-if", drop(events(shell, job)["result/FINISHED"]))
+    assert "a result stands" not in told.stderr
+    assert "a result stands" not in shell.run("replay", "--what-if", drop(events(shell, other)["admitted"])).stderr

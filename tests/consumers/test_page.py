@@ -44,9 +44,10 @@ def test_the_finding_on_the_page_is_one() -> None:
 
 
 def test_the_commands_on_the_page_that_others_run() -> None:
-    """`audit` and `completeness` are run by test_audit.py and tests/archive/test_load.py, which is the load itself."""
+    """tests/protocol/test_protocol_page.py runs `plain`, test_audit.py `audit`, and tests/archive/test_load.py, which is
+    the load itself, `completeness`."""
     shown = {block.info: block.lines for block in blocks(TEXT) if block.info.startswith("sh")}
-    assert set(shown) == {"sh audit", "sh completeness", "sh load"}
+    assert set(shown) == {"sh plain", "sh audit", "sh completeness", "sh load"}
     (load_line,) = shown["sh load"]
     assert "tests/archive/test_load.py" in load_line
     assert load_line in (ROOT / "tests" / "archive" / "test_load.py").read_text()

@@ -34,6 +34,7 @@ from ledger.core.fold import fold
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import murmur2, parse_key, partition_of
 from ledger.core.table import RegisterTable
+from tests.docs.pages import blocks
 from tests.protocol import page
 from tests.protocol.producer import Producer, Written, digest_of, encode
 from tests.servers import create_topic
@@ -244,6 +245,14 @@ def test_an_event_sent_again_changes_nothing(bootstrap: str, prefix: str, topic:
     assert records[-1].headers() == records[2].headers()
 
 
+def test_the_plain_consumer_says_how_it_is_called() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "consumers.plain"], capture_output=True, text=True, check=False, cwd=page.ROOT
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "usage: python -m consumers.plain BOOTSTRAP [PREFIX]\n"
+
+
 def test_the_plain_consumer_prints_every_record_and_says_gaps(
     bootstrap: str, prefix: str, topic: str, tmp_path: Path
 ) -> None:
@@ -276,9 +285,11 @@ def run_plain_consumer(
 ) -> tuple[list[dict[str, Any]], str]:
     """Runs it until it has printed so many lines, and said so many gaps; the lines, and what it said on stderr."""
     out, err = folder / "out", folder / "err"
-    command = [sys.executable, "-P", str(page.ROOT / "consumers" / "plain.py"), bootstrap, prefix]
+    text = (page.ROOT / "docs" / "CONSUMERS.md").read_text()
+    (shown,) = [block.lines for block in blocks(text) if block.info == "sh plain"]
+    typed = [{"python": sys.executable, "localhost:9092": bootstrap}.get(word, word) for word in shown[0].split()]
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, cwd=folder)
+        process = subprocess.Popen([*typed, prefix], stdout=stdout, stderr=stderr, cwd=page.ROOT)
     try:
 
         def said() -> bool:
