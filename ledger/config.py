@@ -1,9 +1,9 @@
 """Settings, as data: flag > environment > TOML file > default. Nothing here opens a connection.
 
 The environment holds settings as `LEDGER_<SECTION>__<KEY>` (two underscores; other names that begin with LEDGER_ belong
-to jobs), besides LEDGER_DIR and LEDGER_CONFIG; of a pool as `LEDGER_POOLS__<NAME>__<KEY>`. In section kafka `_` stands for
-the dot of a librdkafka name: `LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. A name that nobody knows is an
-error: it is a typo.
+to jobs), besides LEDGER_DIR and LEDGER_CONFIG; of a pool as `LEDGER_POOLS__<NAME>__<KEY>`. In the sections kafka and
+spark `_` stands for the dot of a name: `LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. A name that nobody knows
+is an error: it is a typo.
 """
 
 from __future__ import annotations
@@ -65,6 +65,13 @@ REFUSED = {
 }
 
 
+#: Spark settings that nobody may set, by their names without the first word, with the reason.
+SPARK_REFUSED = {
+    "jars": "it holds the Kafka connector of this version; name others in jars.packages",
+    "python.daemon.module": "workers are forked with the ledger imported",
+}
+
+
 class Config(BaseSettings):
     """All settings of one process. Frozen; made by `load_config`."""
 
@@ -81,6 +88,9 @@ class Config(BaseSettings):
     topics: Topics = Topics()
     projector: Projector = Projector()
     reconciler: Reconciler = Reconciler()
+    spark: dict[str, str] = Field(default_factory=dict)
+    """Settings of Spark for the reconciler and the archiver, by their names without the first word: `driver.memory` is
+    `spark.driver.memory`. Names with capital letters can't come from the environment."""
     pools: dict[str, Pool] = Field(default_factory=dict)
     """Which jobs share how many slots: a section for each pool, `[pools.NAME]`. None by default: nothing is limited."""
     agent: Agent = Agent()
@@ -118,6 +128,17 @@ class Config(BaseSettings):
         names = {name.removesuffix(_FILE): name for name in value}
         if refused := [f"{name} ({REFUSED[name]})" for name in names if name in REFUSED]:
             raise ValueError(f"these are the ledger's own: {'; '.join(refused)}. Remove them")
+        return {name: text_of(setting) for name, setting in value.items()}
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _spark(cls, value: Any) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a table of Spark's names, without `spark.`")
+        if refused := [f"{name} ({SPARK_REFUSED[name]})" for name in value if name in SPARK_REFUSED]:
+            raise ValueError(f"these are the ledger's own: {'; '.join(refused)}. Remove them")
+        if doubled := [name for name in value if name.startswith("spark.")]:
+            raise ValueError(f"the section is the first word: {', '.join(n.removeprefix('spark.') for n in doubled)}")
         return {name: text_of(setting) for name, setting in value.items()}
 
     @field_validator("pools")
@@ -162,6 +183,10 @@ class Config(BaseSettings):
             else:
                 client[name] = value
         return client
+
+    def spark_settings(self) -> dict[str, str]:
+        """The settings of section spark by Spark's own names, secrets included."""
+        return {f"spark.{name}": value for name, value in self.spark.items()}
 
     def topic_settings(self) -> TopicSettings:
         """What the topics must be, the unset sizes filled in."""
@@ -223,7 +248,8 @@ class Config(BaseSettings):
                     key = "retention"
                     value = tuple(f"{n}={FOREVER if t is None else t}" for n, t in self.archive.retention.items())
                 else:
-                    value = self.kafka[key] if section == "kafka" else getattr(getattr(self, section), key)
+                    table = getattr(self, section)
+                    value = table[key] if isinstance(table, dict) else getattr(table, key)
                 if value is not None:
                     text = ",".join(value) if isinstance(value, tuple) else text_of(value)
                     found[f"LEDGER_{section}__{key.replace('.', '_')}".upper()] = text
@@ -234,7 +260,9 @@ class Config(BaseSettings):
         plain = self.model_dump(mode="json")
         if self.notify.webhook:
             plain["notify"]["webhook"] = MASK
-        return plain | {"kafka": {name: mask(name, value) for name, value in sorted(self.kafka.items())}}
+        for section, table in (("kafka", self.kafka), ("spark", self.spark)):
+            plain[section] = {name: mask(name, value) for name, value in sorted(table.items())}
+        return plain
 
     def origins(self) -> dict[str, str]:
         """Dotted name of each setting that is not at its default -> where it comes from."""

@@ -31,6 +31,8 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             table, name = found.setdefault(section, {}), key
             if section == "kafka":
                 name = kafka_name(key)
+            elif section == "spark":
+                name = key.replace("_", ".")
             elif section == "pools":
                 pool, _, name = key.partition("__")
                 table = table.setdefault(pool, {})
@@ -59,8 +61,9 @@ def from_file(file: Path | None) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             settings = tomllib.load(stream)
-        if isinstance(settings.get("kafka"), dict):
-            settings["kafka"] = _flat(settings["kafka"])
+        for section in ("kafka", "spark"):
+            if isinstance(settings.get(section), dict):
+                settings[section] = _flat(settings[section])
     except (OSError, ValueError, RecursionError) as error:  # tomllib raises its own, and that of a date that is none
         raise ConfigError(f"The settings in {file} can't be read: {error}.") from error
     if misplaced := {"dir", "config_file"} & set(settings):

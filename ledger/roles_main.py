@@ -77,11 +77,14 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     wiring.blobs(config)  # executors make their own, much later: what can't be is told now
     folder = config.dir / "spark"
     foreign = frozenset(wiring.plugins())
-    spark = start_session(folder, slots=SLOTS + len(foreign), daemon=worker_daemon.__name__)
+    spark = start_session(
+        folder, slots=SLOTS + len(foreign), daemon=worker_daemon.__name__, settings=config.spark_settings()
+    )
     try:
         stream = SparkRecoveryStream(
-            spark, config.topics.recovery, _java_client(config), folder / "recovery", config.reconciler.trigger_interval_s
-        )
+            spark, config.topics.recovery, _java_client(config), folder / "recovery",
+            config.reconciler.trigger_interval_s, config.reconciler.batch_offsets_max,
+        )  # fmt: skip
         executor = SparkExecutor(
             spark, partial(wiring.world, config), config.reconciler.action_timeout_s,
             SLOTS, partial(wiring.preload, config), foreign,
@@ -117,7 +120,10 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
     if (signer := wiring_anchors.signer(config)) is not None and signer.open_to_others:
         log.warning("key_open_to_others", file=str(config.archive.anchor_key_file), mend="chmod 600")
     folder = config.dir / "spark" / "archiver"
-    spark = start_session(folder, slots=2, name="jobledger-archiver", daemon=worker_daemon.__name__)
+    daemon = worker_daemon.__name__
+    spark = start_session(
+        folder, slots=2, name="jobledger-archiver", daemon=daemon, settings=config.spark_settings()
+    )
     try:
         stream = SparkSegments(
             spark, _java_client(config), folder / "checkpoints", partial(wiring_archive.archiving, config),

@@ -104,6 +104,9 @@ class Reconciler(Section):
     an hour: what is being submitted is not in the log yet."""
     trigger_interval_s: float = Field(default=0.0, ge=0)
     """Least time in seconds between two micro-batches of the Spark stream. 0: as soon as there are records."""
+    batch_offsets_max: int = Field(default=50_000, ge=100)
+    """Offsets of ledger.recovery that one micro-batch covers at most. A new leader reads the whole topic in such batches,
+    so this bounds its memory. Less: more batches, and a longer take-over."""
 
 
 class Pool(Section):

@@ -13,7 +13,7 @@ import pytest
 
 from ledger.adapters.kafka.log import OURS
 from ledger.adapters.kafka.topics import TopicSettings
-from ledger.config import MASK, REFUSED, Config, load_config, mask
+from ledger.config import MASK, REFUSED, SPARK_REFUSED, Config, load_config, mask
 from ledger.core.pools import Pool, Pools
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.errors import ConfigError
@@ -107,6 +107,24 @@ def test_environment_overrides_the_same_kafka_setting_in_the_file(tmp_path: Path
     monkeypatch.setenv("LEDGER_KAFKA__BOOTSTRAP_SERVERS", "environment:1")
     assert load_config(tmp_path).bootstrap == "environment:1"
     assert load_config(tmp_path, kafka={"bootstrap.servers": "flag:1"}).client()["bootstrap.servers"] == "flag:1"
+
+
+def test_settings_of_spark_bear_its_names_and_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toml(tmp_path, '[spark]\ndriver.memory = "2g"\n"sql.shuffle.partitions" = 4\nssl.keyPassword = "word"\n')
+    monkeypatch.setenv("LEDGER_SPARK__DRIVER_MEMORY", "3g")
+    config = load_config(tmp_path)
+    assert config.spark_settings() == {
+        "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4", "spark.ssl.keyPassword": "word",
+    }  # fmt: skip
+    assert config.shown()["spark"]["ssl.keyPassword"] == MASK
+    flagged = load_config(tmp_path, spark={"driver.memory": "4g"})
+    assert flagged.environment() == {"LEDGER_SPARK__DRIVER_MEMORY": "4g"}
+
+
+@pytest.mark.parametrize("name", [*SPARK_REFUSED, "spark.driver.memory"])
+def test_settings_of_spark_that_the_ledger_owns_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=name.removeprefix("spark.")):
+        load_config(tmp_path, spark={name: "any"})
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

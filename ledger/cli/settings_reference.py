@@ -47,10 +47,10 @@ def sections() -> list[SectionText]:
         if _is_section(field.annotation)
     ]  # fmt: skip
     about = texts["Config"]
+    passed_on = "Any of them; in the environment `_` stands for the dot."
     tables = {
-        "kafka": [
-            Setting("kafka.NAME", "LEDGER_KAFKA__NAME", "", "Any of them; in the environment `_` stands for the dot.")
-        ],
+        "kafka": [Setting("kafka.NAME", "LEDGER_KAFKA__NAME", "", passed_on)],
+        "spark": [Setting("spark.NAME", "LEDGER_SPARK__NAME", "", passed_on)],
         "pools": list(_settings_of("pools.NAME", settings.Pool, texts)),
     }
     found += [SectionText(name, about[name], tuple(tables[name])) for name in own if name in tables]

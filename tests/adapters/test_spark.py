@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -22,8 +23,11 @@ from ledger.adapters.spark.executor import SparkExecutor, _group
 from ledger.adapters.spark.session import start_session
 from ledger.adapters.spark.stream import SparkRecoveryStream
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.published import EPOCH_HEADER, ROLE, Published
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.registers import claim_key
 from ledger.errors import PermanentError
-from ledger.ports import BlobStore, ObservedAttempt, Record, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
+from ledger.ports import BlobStore, ObservedAttempt, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
 from ledger.worker_daemon import ARCHIVES
 from tests.servers import create_topic
 from tests.waiting import until
@@ -37,9 +41,13 @@ pytestmark = [
 ]
 
 
+#: As section spark of the settings gives them.
+SETTINGS = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "3"}
+
+
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = start_session(tmp_path_factory.mktemp("spark"), daemon=worker_daemon.__name__)
+    session = start_session(tmp_path_factory.mktemp("spark"), daemon=worker_daemon.__name__, settings=SETTINGS)
     yield session
     session.stop()
     gc.collect()
@@ -87,45 +95,86 @@ def test_archives_are_left_alone_by_name() -> None:
     assert path == ["/a", "/d.jar/e"] == list(cache)
 
 
+# -- the session
+
+
+def test_settings_of_the_section_spark_reach_the_driver_s_jvm(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.shuffle.partitions") == SETTINGS["spark.sql.shuffle.partitions"]
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    assert jvm.java.lang.Runtime.getRuntime().maxMemory() <= 700 << 20
+
+
 # -- the stream
 
 
-def take(stream: SparkRecoveryStream, wanted: int) -> list[Record]:
-    records: list[Record] = []
-
-    def enough() -> bool:
-        records.extend(stream.take(0.2))
-        return len(records) >= wanted
-
-    until(enough, f"{wanted} records", 90.0)
-    return records
+def written(bootstrap: str, topic: str, records: Sequence[tuple[bytes, bytes | None, int]]) -> None:
+    """(key, value, epoch), all in partition 1."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key, value, epoch in records:
+        producer.produce(topic, value, key, 1, headers=[(EPOCH_HEADER, b"%d" % epoch)])
+    assert producer.flush(30) == 0
 
 
-def test_every_epoch_reads_all_of_it_anew_in_order_with_tombstones_and_headers(
+def claim(epoch: int) -> tuple[bytes, bytes, int]:
+    return claim_key(ROLE, epoch).encode(), b"claim", epoch
+
+
+def text(kind: type, value: bytes) -> Any:
+    """Entries here are their job's id."""
+    if kind is not RecoveryEntry:
+        raise ValueError("no entry")
+    return RecoveryEntry(value.partition(b" ")[0].decode(), "etl", "prod", "subprocess", JobState.RUNNING, value.decode())
+
+
+def taken(stream: SparkRecoveryStream, view: Published, enough: Callable[[], bool]) -> int:
+    """Applies what comes until it is enough; the number of records."""
+    count = 0
+
+    def look() -> bool:
+        nonlocal count
+        for record in stream.take(0.2):
+            view.apply(record)
+            count += 1
+        return enough()
+
+    until(look, "the stream has come that far", 120.0)
+    return count
+
+
+def test_every_epoch_reads_anew_in_bounded_batches_and_drops_what_no_reader_needs(
     spark: SparkSession, bootstrap: str, prefix: str, tmp_path: Path
 ) -> None:
     topic = f"{prefix}recovery"
     create_topic(bootstrap, topic, 2, {"cleanup.policy": "compact"})
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for i in range(50):
-        value = None if i % 7 == 0 else b"v%d" % i
-        producer.produce(topic, value, b"k%d" % (i % 5), i % 2, headers=[("ledger_epoch", b"%d" % i)])
-    producer.flush()
-    stream = SparkRecoveryStream(spark, topic, {"bootstrap.servers": bootstrap}, tmp_path)
-    stream.open(1)
-    first = take(stream, 50)
-    for partition in (0, 1):
-        offsets = [r.offset() for r in first if r.partition() == partition]
-        assert offsets == sorted(offsets) and len(offsets) == 25
-    gone = [r for r in first if r.value() is None]
-    assert len(gone) == 8 and all((r.headers() or [])[0][0] == "ledger_epoch" for r in gone)
-    producer.produce(topic, b"later", b"k9", 0)
-    producer.flush()
-    assert [r.value() for r in take(stream, 1)] == [b"later"]
-    for file in (tmp_path / "epoch-1" / "offsets").glob("*"):
-        file.write_text("")  # a damaged checkpoint costs nothing: the next epoch has its own
-    stream.open(2)
-    assert len(take(stream, 51)) == 51
+    history: list[tuple[bytes, bytes | None, int]] = [claim(1)]
+    history += [(b"job-%d" % (i % 5), b"job-%d at %d" % (i % 5, i), 1) for i in range(2000)]
+    history += [claim(2), (b"job-0", b"job-0 anew", 2), (b"job-0", b"job-0 stale", 1), (b"job-1", None, 2)]
+    history += [(b"job-2", None, 1), (b"job-3", b"job-3 unclaimed", 3), (b"job-9", b"job-9 last", 2)]
+    written(bootstrap, topic, history)
+    stream = SparkRecoveryStream(spark, topic, {"bootstrap.servers": bootstrap}, tmp_path, batch_offsets_max=500)
+    want = {"job-0": "job-0 anew", "job-2": "job-2 at 1997", "job-3": "job-3 at 1998", "job-4": "job-4 at 1999",
+            "job-9": "job-9 last"}  # fmt: skip
+
+    def digests(view: Published) -> dict[str, str]:
+        return {job_id: entry.digest for job_id, entry in view.entries.items()}
+
+    for epoch in (1, 2):
+        stream.open(epoch)
+        view = Published(text)
+        count = taken(stream, view, lambda view=view: "job-9" in view.entries)
+        assert digests(view) == want
+        assert count <= 2 + 5 * 5 + 3, "claims, and for each batch one record of each job"
+        query = stream._query
+        assert query is not None
+        assert max(one["numInputRows"] for one in query.recentProgress) <= 500
+        if epoch == 1:  # a record that comes later is judged by the epochs that were claimed before
+            written(bootstrap, topic, [(b"job-8", b"job-8 stale", 1), (b"job-7", b"job-7 late", 2)])
+            taken(stream, view, lambda view=view: "job-7" in view.entries)
+            assert digests(view) == want | {"job-7": "job-7 late"}
+            want["job-7"] = "job-7 late"
+            for file in (tmp_path / "epoch-1" / "offsets").glob("*"):
+                file.write_text("")  # a damaged checkpoint costs nothing: the next epoch has its own
     stream.close()
 
 

@@ -12,6 +12,7 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.executor import InlineExecutor
 from ledger.adapters.memory.log import MemoryLog
 from ledger.core.facts import GraphRef, JobSubmitted, RestartKind, RestartPolicy
+from ledger.core.latest import highest_claimed, latest_effective
 from ledger.core.published import Published
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import Register, Spec, key_of, partition_of
@@ -137,16 +138,23 @@ class World:
 
 
 class LogStream:
-    """A RecoveryStream that reads the log itself."""
+    """A RecoveryStream that reads the log itself, in small batches that are reduced as Spark's tasks reduce theirs."""
 
-    def __init__(self, log: MemoryLog) -> None:
-        self._log = log
+    def __init__(self, log: MemoryLog, records_max: int = 3) -> None:
+        self._log, self._records_max = log, records_max
 
     def open(self, epoch: int) -> None:
-        self._reader = self._log.reader([RECOVERY])
+        self._reader, self._claimed = self._log.reader([RECOVERY]), dict[int, int]()
 
     def take(self, timeout_s: float) -> list[Any]:
-        return list(self._reader.poll(10_000, 0))
+        """A few batches, as they heap up while a pass lasts."""
+        found: list[Any] = []
+        for _ in range(50):
+            batch = sorted(self._reader.poll(self._records_max, 0), key=lambda record: record.partition())
+            left = latest_effective(batch, self._claimed)
+            self._claimed = highest_claimed(left, self._claimed)
+            found += left
+        return found
 
     def close(self) -> None:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,11 +18,12 @@ from ledger.adapters.spark.jvm_output import launch
 
 def start_session(
     folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler",
-    daemon: str = "pyspark.daemon", java_options: Sequence[str] | None = None,
+    daemon: str = "pyspark.daemon", java_options: Sequence[str] | None = None, settings: Mapping[str, str] | None = None,
 ) -> SparkSession:  # fmt: skip
     """folder: where Spark may write; its JVM resolves relative paths there. slots: tasks (of a reconciler: groups of
     actions) that may be under way at once. daemon: the module from whose process Python workers are forked.
-    java_options: of the driver's JVM; None: to map the class archive, if it was made.
+    java_options: of the driver's JVM; None: to map the class archive, if it was made. settings: of Spark, by their names;
+    they count over what this function sets.
 
     Raises: ConfigError if there is no Java that Spark runs on.
     """
@@ -33,7 +34,9 @@ def start_session(
     # Spark makes `artifacts` wherever its JVM stands (SparkFileUtils.createTempDir takes the name for a root), and no query
     # starts where that can't be written: a service may stand in /.
     options.append(f"-Duser.dir={folder.resolve()}")
-    settings = {
+    own = {
+        "spark.master": f"local[{slots}]",
+        "spark.app.name": name,
         "spark.jars": ",".join(str(jar) for jar in spark_connector()),
         "spark.driver.memory": f"{driver_memory_mb}m",
         "spark.driver.defaultJavaOptions": " ".join(f'"{option}"' for option in options),
@@ -57,11 +60,12 @@ def start_session(
         "spark.python.daemon.module": daemon,
         "spark.log.level": "WARN",
     }
-    builder = SparkSession.builder.master(f"local[{slots}]").appName(name)
-    for key, value in settings.items():
+    merged = {**own, **(settings or {})}
+    builder = SparkSession.builder
+    for key, value in merged.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    launch({"spark.master": f"local[{slots}]", "spark.app.name": name, **settings})
+    launch(merged)
     return builder.getOrCreate()
 
 

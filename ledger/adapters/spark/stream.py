@@ -2,45 +2,55 @@
 
 The query's checkpoint belongs to the epoch of the reconciler: a new leader reads the whole topic again. So a damaged
 checkpoint costs nothing, and a tombstone missed during a long pause can't keep a job alive.
+
+The topic keeps every record of the compaction lag, which may be gigabytes. Batches are therefore bounded, and Spark's tasks
+drop what no reader needs: the driver gets the claims, and one record for each key and batch (decision DDD).
 """
 
 from __future__ import annotations
 
 import queue
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ledger.core.latest import highest_claimed, latest_effective
 from ledger.errors import TemporaryError
 from ledger.ports import MemoryRecord, Record
 
 BATCHES_KEPT = 3  # checkpoints of the latest epochs that stay, for people who look
+BATCHES_AHEAD = 2  # batches that the driver holds until the reconciler takes them
 
 
 class SparkRecoveryStream:
     """A RecoveryStream over the connector.
 
     kafka: options of the Java client, without the prefix `kafka.`. folder: where the checkpoints of the epochs lie.
-    trigger_interval_s: the least time between two batches.
+    trigger_interval_s: the least time between two batches. batch_offsets_max: offsets of all partitions that one batch
+    covers at most.
     """
 
     def __init__(
-        self, spark: SparkSession, topic: str, kafka: Mapping[str, str], folder: Path, trigger_interval_s: float = 0.0
-    ) -> None:
+        self, spark: SparkSession, topic: str, kafka: Mapping[str, str], folder: Path, trigger_interval_s: float = 0.0,
+        batch_offsets_max: int = 50_000,
+    ) -> None:  # fmt: skip
         self._spark, self._topic, self._kafka, self._folder = spark, topic, dict(kafka), folder
         self._trigger = f"{int(trigger_interval_s * 1000)} milliseconds"
+        self._batch_offsets_max = batch_offsets_max
         self._query: StreamingQuery | None = None
-        self._batches: queue.Queue[list[Record]] = queue.Queue(maxsize=100)
+        self._batches: queue.Queue[list[Record]] = queue.Queue(maxsize=BATCHES_AHEAD)
 
     def open(self, epoch: int) -> None:
         """Raises: TemporaryError: the query can't begin, as on a disk that is full."""
         self.close()
-        batches: queue.Queue[list[Record]] = queue.Queue(maxsize=100)
+        batches: queue.Queue[list[Record]] = queue.Queue(maxsize=BATCHES_AHEAD)
+        claimed: dict[int, int] = {}
         self._batches = batches
         checkpoint = self._folder / f"epoch-{epoch}"
         self._make_way(checkpoint)
@@ -48,6 +58,7 @@ class SparkRecoveryStream:
         options = {
             "subscribe": self._topic,
             "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(self._batch_offsets_max),
             "includeHeaders": "true",  # the epoch of a tombstone is in its headers only
             "failOnDataLoss": "true",
             "kafkaConsumer.pollTimeoutMs": "10000",
@@ -57,7 +68,8 @@ class SparkRecoveryStream:
         frame = self._spark.readStream.format("kafka").options(**options).load()
 
         def take(batch: DataFrame, _: int) -> None:
-            records = _records(batch, self._topic)
+            records = _latest(batch, self._topic, claimed)
+            claimed.update(highest_claimed(records, claimed))
             if records:
                 batches.put(records)
 
@@ -110,17 +122,24 @@ class SparkRecoveryStream:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _records(batch: DataFrame, topic: str) -> list[Record]:
-    """Rows in offset order within each partition: the epoch filter needs it, and a batch does not promise it."""
-    rows = sorted(batch.collect(), key=lambda row: (row.partition, row.offset))
-    return [
-        MemoryRecord(
-            topic, row.partition, row.offset, _bytes(row.key), _bytes(row.value),
-            tuple((header.key, _bytes(header.value) or b"") for header in row.headers or ()),
-            round(row.timestamp.timestamp() * 1000),
-        )
-        for row in rows
-    ]  # fmt: skip
+def _latest(batch: DataFrame, topic: str, claimed: Mapping[int, int]) -> list[Record]:
+    """What the tasks leave of a batch, each partition in offset order. A partition of the batch is one of the topic."""
+    reduce = partial(_reduce, topic=topic, claimed=dict(claimed))
+    left: list[Record] = batch.rdd.mapPartitions(reduce).collect()
+    return sorted(left, key=lambda record: (record.partition(), record.offset()))
+
+
+def _reduce(rows: Iterable[Row], topic: str, claimed: Mapping[int, int]) -> Iterator[Record]:
+    """In a task. Spark reads a topic partition front to back, so one pass with a record for each key is enough."""
+    yield from latest_effective((_record(row, topic) for row in rows), claimed)
+
+
+def _record(row: Row, topic: str) -> MemoryRecord:
+    return MemoryRecord(
+        topic, row.partition, row.offset, _bytes(row.key), _bytes(row.value),
+        tuple((header.key, _bytes(header.value) or b"") for header in row.headers or ()),
+        round(row.timestamp.timestamp() * 1000),
+    )  # fmt: skip
 
 
 def _bytes(value: bytearray | None) -> bytes | None:
