@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from ledger import worker_daemon
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.spark.executor import SparkExecutor, _group
+from ledger.adapters.spark.scratch import LOCK
 from ledger.adapters.spark.session import start_session
 from ledger.adapters.spark.stream import SparkRecoveryStream
 from ledger.core.facts import FailureRule, GraphRef, RestorePoint
@@ -73,7 +74,7 @@ spark.stop()
     done = subprocess.run(command, cwd=standing, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert list(standing.iterdir()) == []
-    assert (folder / "artifacts").is_dir()
+    assert len(list(folder.glob("local/driver-*/artifacts"))) == 1
 
 
 # -- workers
@@ -103,6 +104,15 @@ def test_settings_of_the_section_spark_reach_the_driver_s_jvm(spark: SparkSessio
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     assert jvm.java.lang.Runtime.getRuntime().maxMemory() <= 700 << 20
+
+
+def test_all_that_the_driver_s_jvm_writes_lies_in_its_scratch_folder(spark: SparkSession) -> None:
+    scratch = Path(str(spark.conf.get("spark.local.dir")))
+    assert (scratch / LOCK).is_file()
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    assert Path(jvm.java.lang.System.getProperty("user.dir")) == scratch
+    assert Path(jvm.java.lang.System.getProperty("java.io.tmpdir")).parent == scratch
 
 
 # -- the stream

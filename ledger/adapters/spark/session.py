@@ -14,6 +14,7 @@ from ledger.adapters.embedded.class_archives import class_archive, sharing
 from ledger.adapters.embedded.jars import spark_connector, spark_jars
 from ledger.adapters.embedded.java import java_home
 from ledger.adapters.spark.jvm_output import launch
+from ledger.adapters.spark.scratch import claim_scratch
 
 
 def start_session(
@@ -29,11 +30,13 @@ def start_session(
     """
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else another Python starts
-    folder.mkdir(parents=True, exist_ok=True)
-    options = [*(sharing(spark_archive()) if java_options is None else java_options)]
+    scratch = claim_scratch(folder / "local").resolve()
+    temporary = scratch / "tmp"
+    temporary.mkdir()
+    options = [*(sharing(spark_archive()) if java_options is None else java_options), f"-Djava.io.tmpdir={temporary}"]
     # Spark makes `artifacts` wherever its JVM stands (SparkFileUtils.createTempDir takes the name for a root), and no query
     # starts where that can't be written: a service may stand in /.
-    options.append(f"-Duser.dir={folder.resolve()}")
+    options.append(f"-Duser.dir={scratch}")
     own = {
         "spark.master": f"local[{slots}]",
         "spark.app.name": name,
@@ -42,8 +45,8 @@ def start_session(
         "spark.driver.defaultJavaOptions": " ".join(f'"{option}"' for option in options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.retainedJobs": "20",

@@ -4,7 +4,7 @@ The query's checkpoint belongs to the epoch of the reconciler: a new leader read
 checkpoint costs nothing, and a tombstone missed during a long pause can't keep a job alive.
 
 The topic keeps every record of the compaction lag, which may be gigabytes. Batches are therefore bounded, and Spark's tasks
-drop what no reader needs: the driver gets the claims, and one record for each key and batch (decision DDD).
+drop what no reader needs: the driver gets the claims, and one record for each key and batch (decision 46).
 """
 
 from __future__ import annotations
