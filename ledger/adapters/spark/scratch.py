@@ -1,7 +1,7 @@
 """A folder for all that one Spark driver writes beside its checkpoints: jars, blocks, artifacts, native libraries.
 
-Spark removes these when it stops. A driver that is killed leaves some 10 MB, so the next one to start removes the folders of
-those that are gone. A lock on a file tells who is there: the kernel releases it with the process, also across containers
+Spark removes these when it stops. A driver that is killed leaves some 10 MB, so the next one to start removes the folders
+of those that are gone. A lock on a file tells who is there: the kernel releases it with the process, also across containers
 that share the folder, where process numbers mean nothing.
 """
 
