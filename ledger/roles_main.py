@@ -16,6 +16,7 @@ from ledger.adapters.kafka.topics import require_topics
 from ledger.config import Config
 from ledger.identity import instance, whoami
 from ledger.presence import Presence
+from ledger.reached_agents import AgentComparison
 from ledger.rejects import RejectsTopic
 from ledger.roles.candidacy import Candidacy
 from ledger.roles.cold_start import from_the_log
@@ -101,6 +102,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
             reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell, ask)
             with (
                 _presence(config, "reconciler", parts, reconciler.candidacy),
+                AgentComparison(wiring.source(config), partial(_agent, config), parts.writer_name),
                 Collections(command_of(config), lambda: reconciler.epoch > 0, config.gc_interval_s),
             ):
                 reconciler.run(stop.is_set)
@@ -159,6 +161,11 @@ def _presence(config: Config, role: str, parts: Parts, candidacy: Candidacy) -> 
     after_s = config.leadership.leaderless_after_s or 1.5 * config.leadership.session_timeout_s
     alarm = LeaderlessAlarm(role, parts.writer_name, candidacy, parts.leadership, parts.clock, after_s)
     return Presence(config.candidates_folder / f"{parts.writer_name}.json", alarm.look, parts.clock)
+
+
+def _agent(config: Config) -> dict[str, str]:
+    """The agent that answers here. Raises: Unreachable."""
+    return {wiring.SUBPROCESS: wiring.runners(config)[wiring.SUBPROCESS].instance()}
 
 
 def _java_client(config: Config) -> dict[str, str]:
