@@ -215,6 +215,20 @@ def test_a_failure_rate_by_what_stands_in_the_registers(end, intents, state, tim
         assert got.reason == "attempt 3 failed: boom; restart policy used up: more than 2 failures within 60 s"
 
 
+def test_a_loss_uses_no_failure_rate_up_but_counts_from_the_next_attempt_on():
+    """Nobody knows when it was lost: its time is when the reconciler saw it, as the next attempt's record says."""
+    before = started(failures=2, failure_times=(950.0, 960.0), recorded_at=1000.0)
+    lost = {SPEC: spec(restart_policy=RATE), "attempt/3/2": before, "ended/3/lost/reconciler-2": AttemptEnded("gone")}
+    got = entry(facts=lost)
+    assert (got.state, got.outcome, got.failures) == (JobState.RESTARTING, "lost", 3)
+    assert (got.failure_times, got.failed_at) == ((950.0, 960.0), None)
+    after = started(failures=3, failure_times=(950.0, 960.0, 1005.0), recorded_at=1005.0)
+    ended = {f"ended/4/failed/{A}": AttemptEnded("boom", ran_for_s=4.0)}
+    assert entry(facts={**lost, "attempt/4/2": after, **ended}).state is JobState.QUARANTINED
+    without = started(failures=2, failure_times=(950.0,), recorded_at=1005.0)
+    assert entry(facts={**lost, "attempt/4/2": without, **ended}).state is JobState.RESTARTING
+
+
 def test_the_runners_own_word_counts_before_another_of_the_same_rank():
     facts = {
         f"ended/1/failed/{A}": AttemptEnded("exit 3"),

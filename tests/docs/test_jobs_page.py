@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 
 from ledger import client
 from ledger.adapters.runners.subprocess import graph, prepare
+from ledger.cli import given
 from ledger.core import facts, fold, registers
+from ledger.core.facts import RestartKind, RestartPolicy
+from ledger.core.restart import after_failure
 from tests.docs.pages import ROOT, blocks
 
 PAGE = (ROOT / "docs" / "JOBS.md").read_text()
@@ -57,3 +61,14 @@ def test_the_worker_runs_by_itself_where_a_fallback_is_named(tmp_path: Path) -> 
         run = subprocess.run([sys.executable, str(script), "numbers.txt"], cwd=tmp_path, env=environment,
                              capture_output=True, text=True, check=False)  # fmt: skip
         assert (run.returncode, said in run.stdout + run.stderr) == (code, True), run.stderr
+
+
+def test_the_policies_are_those_that_submit_takes() -> None:
+    table = re.findall(r"^\| `([^`]+)` \| `([^`]+)`", PAGE.partition("### How often")[2], re.MULTILINE)
+    assert ", ".join(sorted(form for form, _ in table)) == ", ".join(sorted(re.split(", | or ", given.RESTART_FORMS)))
+    policies = {form.partition("[")[0]: given.restart_policy(example) for form, example in table}
+    assert policies["exponential-delay"] == given.restart_policy(None)
+    assert policies["fixed-delay"] == RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=2, delay_s=1.0)
+    assert policies["failure-rate"].failure_rate_interval_s == 600.0
+    verdicts = [after_failure(policies["fixed-delay"], failures, 0.0, "job-1", 2).exhausted for failures in range(3)]
+    assert verdicts == [False, False, True], "three attempts"
