@@ -192,7 +192,7 @@ class Archive:
         if self._opened is not None and self._opened[0] == named.sha256:
             return self._opened[1]
         try:
-            opened = parquet.Opened(chains.read_as(self.store, named))
+            opened = parquet.Opened(chains.read_as(self.store, named), chain.rows_max(manifest))
         except Missing:
             return None
         except ValueError as error:

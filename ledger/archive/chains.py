@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from ledger.archive import notes
 from ledger.archive.gone import Absences, Rewritten, rewritten_of
-from ledger.archive.objects import ObjectStore
-from ledger.archive.segments import manifest_name, manifests_prefix
+from ledger.archive.objects import ObjectStore, Unfit
+from ledger.archive.segments import RECORDS_MAX, manifest_name, manifests_prefix
 from ledger.core.chain import Manifest, decode
 from ledger.errors import LedgerError, UsageError
 
@@ -28,6 +28,7 @@ LINES = ".jsonl.gz"
 GAP_MAX = 1_000_000  # manifests that are missing one behind the other
 VERIFY = "Run: jobledger audit verify"
 _TRIES = 3
+_RECORDS_MAX = 10 * RECORDS_MAX  # of one manifest: a forged one may say anything
 _LINE_MAX = 1 << 20  # bytes of a manifest
 _PACKED_MIN = 32  # bytes of a manifest in a listing, at least: the hash of the one before it is unlike any other
 
@@ -83,6 +84,13 @@ class Chain:
         """What holds the records that a manifest seals."""
         one = self.joined_of(manifest.sequence)
         return self.now(Named(manifest.records, manifest.records_sha256) if one is None else one.of_records)
+
+    def rows_max(self, manifest: Manifest) -> int:
+        """How many records the object that holds those of a manifest may have."""
+        one = self.joined_of(manifest.sequence)
+        numbers = [manifest.sequence] if one is None else range(one.first_sequence, one.last_sequence + 1)
+        run = [found for n in numbers if (found := self.manifests[n]) is not None] if one else [manifest]
+        return sum(min(max(found.count, 0), _RECORDS_MAX) for found in run)
 
     def leaves_of(self, manifest: Manifest) -> Named:
         """What lists the leaves that a manifest seals."""
@@ -145,11 +153,12 @@ def load(store: ObjectStore, topic: str, partition: int) -> Chain:
 
 
 def _load(store: ObjectStore, topic: str, partition: int) -> tuple[Chain, bool]:
-    found = {number: store.read(manifest_name(topic, partition, number)) for number in numbers(store, topic, partition)}
+    every = numbers(store, topic, partition)
+    found = {number: _or_unreadable(store, manifest_name(topic, partition, number)) for number in every}
     singles = {number: _decoded(data) for number, data in found.items()}
     listings = {
         name: data for name in store.names(joined_prefix(topic, partition))
-        if name.endswith(LINES) and (data := store.read(name)) is not None
+        if name.endswith(LINES) and (data := _or_unreadable(store, name)) is not None
     }  # fmt: skip
     inside = {name: unpacked(data) for name, data in listings.items()}
     said, rewritten = _said(store, [*singles.values(), *(one for manifests in inside.values() for one in manifests)])
@@ -233,8 +242,16 @@ def _said(
     return found, rewritten
 
 
+def _or_unreadable(store: ObjectStore, name: str) -> bytes | None:
+    """None: there is none. What is there and can be none of ours is b"", which nothing decodes."""
+    try:
+        return store.read(name)
+    except Unfit:
+        return b""
+
+
 def read(store: ObjectStore, name: str) -> bytes | None:
-    """The name comes from a manifest or a note, which may be anybody's."""
+    """The name comes from a manifest or a note, which may be anybody's. Raises: Unfit."""
     try:
         return store.read(name)
     except UsageError:

@@ -40,6 +40,8 @@ _BESIDE_VALUE = frozenset({
     "epoch",
 })  # fmt: skip
 REDACTED = "the value is redacted"
+_SEALED = frozenset({*_RAW, _HASH})
+UNPACKED_MAX = 4 << 30  # bytes of the columns that are read, by the word of the file
 ROW_GROUP = 50_000  # rows of a joined file that are read at once
 _TIME_MAX_S = 9e9  # the year 2255: what a producer's clock claims beyond is no time that a column could hold
 
@@ -60,11 +62,15 @@ def read(data: bytes, topic: str, partition: int) -> list[MemoryRecord]:
 
 
 class Opened:
-    """The raw records of a file, for asking for some of them. Raises: ValueError if that is no such file."""
+    """The raw records of a file, for asking for some of them. rows_max: so many there may be; a file of some kilobytes can
+    hold a billion rows that are all the same.
 
-    def __init__(self, data: bytes) -> None:
+    Raises: ValueError if that is no such file, or it has more rows: then none of them is read."""
+
+    def __init__(self, data: bytes, rows_max: int | None = None) -> None:
         try:
             file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+            _check_size(file.metadata, rows_max)
             self._take(file.read(columns=_raw(file), use_threads=False))  # for so few rows threads cost more than they do
         except (pa.ArrowException, OSError, TypeError) as error:
             raise ValueError(f"not a Parquet file of the archive: {error}") from error
@@ -96,6 +102,17 @@ class Opened:
             return [_record(topic, partition, *row) for row in zip(*columns, strict=True)]
         except (pa.ArrowException, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"not a Parquet file of the archive: {error}") from error
+
+
+def _check_size(about: Any, rows_max: int | None) -> None:
+    """about: the metadata of a file, which come before its rows. Raises: ValueError."""
+    if rows_max is not None and about.num_rows > rows_max:
+        raise ValueError(f"it has {about.num_rows} rows, and {rows_max} at most were sealed: they are not read")
+    groups = [about.row_group(n) for n in range(about.num_row_groups)]
+    columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+    unpacked = sum(one.total_uncompressed_size for one in columns if one.path_in_schema.split(".")[0] in _SEALED)
+    if unpacked > UNPACKED_MAX:
+        raise ValueError(f"its records have {unpacked} bytes when unpacked, and {UNPACKED_MAX} are read at most")
 
 
 def picked(

@@ -23,7 +23,7 @@ from ledger.ports import Record
 
 RECORDS_MAX = 50_000
 BYTES_MAX = 32 << 20  # of keys and values
-_LEAF_BYTES = 8 + 32
+LEAF_BYTES = 8 + 32
 
 
 class Leaf(NamedTuple):
@@ -121,7 +121,7 @@ def pack(leaves: Iterable[Leaf]) -> bytes:
 
 def unpack(data: bytes) -> list[Leaf]:
     """Raises: ValueError."""
-    if len(data) % _LEAF_BYTES:
+    if len(data) % LEAF_BYTES:
         raise ValueError("cut off within a leaf")
-    rows = (data[i : i + _LEAF_BYTES] for i in range(0, len(data), _LEAF_BYTES))
+    rows = (data[i : i + LEAF_BYTES] for i in range(0, len(data), LEAF_BYTES))
     return [Leaf(int.from_bytes(row[:8], "big"), row[8:]) for row in rows]

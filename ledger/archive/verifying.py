@@ -18,13 +18,16 @@ from ledger.archive import chains, notes, parquet
 from ledger.archive.archive import Archive
 from ledger.archive.chains import Chain, Joined
 from ledger.archive.gone import EXPIRED, REDACTED, with_stubs
-from ledger.archive.objects import ObjectStore
+from ledger.archive.objects import ObjectStore, Unfit
 from ledger.archive.redacted import RedactedRecord
-from ledger.archive.segments import Leaf, leaves_of, manifest_name, unpack
+from ledger.archive.segments import LEAF_BYTES, Leaf, leaves_of, manifest_name, unpack
 from ledger.core import merkle
 from ledger.core.chain import Broken, Head, Manifest, broken_links
 from ledger.errors import LedgerError
 from ledger.ports import Record
+
+_CLOCKS_DIFFER_S = 60.0
+_SLACK = 1000  # records more than were sealed that are still read, to name those that were put in
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,11 @@ class Verdict:
     word of an anchor. proved_manifest: number of the last manifest for which an anchor stands, -1 without one;
     last_manifest: of the last one. broken: lowest offset first. bad_from, bad_to: between these offsets, both
     included, lies the first record that may not be as it was sealed; where a manifest does not hold, it may lie
-    far below the place where that shows. None: there is no such record. notes: those to be named. strays:
-    objects that no manifest names, or that rewritten ones took the place of: left by a crash, or put there by
-    somebody; nobody reads them. expired, redacted: how many records are gone, or their values, by the word of
-    notes; gone: those words. unanchored: the lowest offset that is gone by a note above the last anchor, which
-    nobody proves yet; None: there is none."""
+    far below the place where that shows. None: there is no such record. notes: those to be named. under_way:
+    objects that no manifest names yet, too young to be strays. strays: objects that no manifest names, or that
+    rewritten ones took the place of: left by a crash, or put there by somebody; nobody reads them. expired,
+    redacted: how many records are gone, or their values, by the word of notes; gone: those words. unanchored:
+    the lowest offset that is gone by a note above the last anchor, which nobody proves yet; None: there is none."""
 
     topic: str
     partition: int
@@ -85,31 +88,44 @@ class Verdict:
     bad_from: int | None = None
     bad_to: int | None = None
     notes: tuple[Note, ...] = ()
+    under_way: tuple[str, ...] = ()
 
 
-def verify(archive: Archive, anchors: Iterable[Head] = ()) -> list[Verdict]:
-    """Of every partition that has a chain or an anchor. Reads the whole archive.
+def verify(archive: Archive, anchors: Iterable[Head] = (), young_s: float = 0.0) -> list[Verdict]:
+    """Of every partition that has a chain or an anchor. Reads the whole archive. young_s: an object that no manifest names
+    and that was put there less than so many seconds ago is no stray: an archiver may be about to name it.
 
     Raises: as the store."""
     kept = list(anchors)
     places = sorted({*archive.places(), *((anchor.topic, anchor.partition) for anchor in kept)})
     return [
-        verify_partition(archive.store, *place, [one for one in kept if (one.topic, one.partition) == place])
+        verify_partition(archive.store, *place, [one for one in kept if (one.topic, one.partition) == place], young_s)
         for place in places
     ]
 
 
-def verify_partition(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head]) -> Verdict:
-    """What is joined or rewritten while we read moves: then it is read again."""
+def verify_partition(
+    store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], young_s: float = 0.0
+) -> Verdict:
+    """What is joined or rewritten while we read moves: then it is read again. young_s: as of `verify`."""
     chain = _load(store, topic, partition, anchors)
     while True:
         verdict = _verdict(store, topic, partition, anchors, chain)
         if not verdict.broken:
-            return verdict
+            break
         again = _load(store, topic, partition, anchors)
         if (again.joined, again.rewritten) == (chain.joined, chain.rewritten):
-            return verdict
+            break
         chain = again
+    young = {name for name in verdict.strays if young_s and _is_young(store, name, young_s)}
+    strays = tuple(name for name in verdict.strays if name not in young)
+    return replace(verdict, strays=strays, under_way=tuple(sorted(young)))
+
+
+def _is_young(store: ObjectStore, name: str, young_s: float) -> bool:
+    """Also one that has gone since. An age far below zero is a time that somebody has set."""
+    found = store.stat(name)
+    return found is None or (found.age_s is not None and -_CLOCKS_DIFFER_S <= found.age_s < young_s)
 
 
 def _load(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head]) -> Chain:
@@ -211,15 +227,16 @@ def _segment(store: ObjectStore, chain: Chain, manifest: Manifest) -> Iterator[B
         yield from _note(store, manifest)
         return
     name, digest = chain.object_of(manifest)
-    data, listed = chains.read(store, name), chains.read(store, manifest.leaves)
+    (data, why), (listed, _) = _read(store, name), _read(store, manifest.leaves)
     altered = data is None or sha256(data).hexdigest() != digest
     try:
-        records = parquet.read(data or b"", manifest.topic, manifest.partition)
+        opened = parquet.Opened(data or b"", chain.rows_max(manifest) + _SLACK)
+        records = opened.records(manifest.topic, manifest.partition)
     except ValueError as error:
-        why = "is missing" if data is None else f"can't be read: {error}"
+        why = why or f"can't be read: {error}"
         yield Broken(manifest.sequence, manifest.first, f"{name} {why}")
         return
-    sealed = _trusted(listed, manifest.leaves_sha256)
+    sealed = _trusted(listed, manifest.leaves_sha256, manifest.count)
     wrong = _first_wrong(chain, manifest, records, sealed, name)
     if wrong is not None:
         yield wrong
@@ -233,8 +250,17 @@ def _segment(store: ObjectStore, chain: Chain, manifest: Manifest) -> Iterator[B
         yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} does not list what was sealed")
 
 
+def _read(store: ObjectStore, name: str) -> tuple[bytes | None, str]:
+    """An object, and why it can't be had."""
+    try:
+        data = chains.read(store, name)
+    except Unfit as error:
+        return None, f"can't be read: {error}"
+    return data, "is missing" if data is None else ""
+
+
 def _note(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
-    note = chains.read(store, manifest.records)
+    note, _ = _read(store, manifest.records)
     if note is None or sha256(note).hexdigest() != manifest.records_sha256:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.records} is missing or was altered")
 
@@ -249,14 +275,14 @@ def broken_in(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Ma
         return
     first, (topic, partition) = segments[0], (run[0].topic, run[0].partition)
     name, digest = chain.now(joined.of_records)
-    data, listed = chains.read(store, name), chains.read(store, joined.leaves)
+    (data, why), (listed, _) = _read(store, name), _read(store, joined.leaves)
     altered = data is None or sha256(data).hexdigest() != digest
-    sealed = _trusted(listed, joined.leaves_sha256)
+    sealed = _trusted(listed, joined.leaves_sha256, sum(manifest.count for manifest in segments))
     if sealed is None:
         yield Broken(first.sequence, first.first, f"{joined.leaves} is missing or was altered")
     found: list[Broken] = []
     try:
-        opened = parquet.Opened(data or b"")
+        opened = parquet.Opened(data or b"", chain.rows_max(first) + _SLACK)
         for manifest in segments:
             records = opened.records(topic, partition, manifest.first, manifest.next)
             own = None if sealed is None else [leaf for leaf in sealed if manifest.first <= leaf.offset < manifest.next]
@@ -266,7 +292,7 @@ def broken_in(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Ma
             wrong = wrong or _wrong_times(manifest, records)
             found += [] if wrong is None else [wrong]
     except ValueError as error:
-        why = "is missing" if data is None else f"can't be read: {error}"
+        why = why or f"can't be read: {error}"
         found = [Broken(first.sequence, first.first, f"{name} {why}")]
     if altered and not found:
         found = [Broken(first.sequence, first.first, f"{name} was altered, beside its records")]
@@ -327,7 +353,10 @@ def _departs(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] |
     return Broken(manifest.sequence, manifest.first, "the records are as the leaves say, which the manifest denies")
 
 
-def _trusted(listed: bytes | None, digest: str) -> list[Leaf] | None:
+def _trusted(listed: bytes | None, digest: str, count: int) -> list[Leaf] | None:
+    """count: so many there must be."""
+    if listed is not None and len(listed) > LEAF_BYTES * (max(count, 0) + _SLACK):
+        return None
     try:
         return unpack(listed) if listed is not None and sha256(listed).hexdigest() == digest else None
     except ValueError:  # as whoever sealed it may have wanted

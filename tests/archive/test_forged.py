@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.archive import notes
+from ledger.archive import notes, objects, parquet
 from ledger.archive.archive import Archive
 from ledger.archive.joining import compact
 from ledger.archive.segments import manifest_name, store_segment
@@ -143,3 +149,96 @@ def test_what_an_honest_archive_has_is_not_named() -> None:
     sealed(archive, later)
     compact(archive, 2_000_000_000.0)
     assert verdict_of(archive, heads).notes == ()
+
+
+# -- what would take all memory, or for ever ---------------------------------------------------------------------------
+
+
+def bomb(rows: int) -> bytes:
+    """Some kilobytes that hold so many rows, all the same."""
+    columns = [pa.array([1] * rows, pa.int64()).cast(parquet.SCHEMA.field("timestamp").type, safe=False)]
+    empty = {"key": pa.binary(), "value": pa.binary(), "headers": parquet.SCHEMA.field("headers").type}
+    table = pa.table({
+        "offset": pa.array([1] * rows, pa.int64()), "timestamp": columns[0],
+        **{name: pa.nulls(rows, kind) for name, kind in empty.items()},
+    })  # fmt: skip
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def test_a_file_with_more_rows_than_were_sealed_is_named_and_not_read() -> None:
+    archive, store, heads = an_archive(partitions=1)
+    manifest = list(archive.manifests(TOPIC, 0))[4]
+    store.stored[manifest.records] = bomb(5000)
+    (one,) = verdict_of(archive, heads).broken
+    assert one.offset == manifest.first and "it has 5000 rows, and 1010 at most were sealed" in one.reason
+
+
+def test_nor_where_the_chain_was_made_to_fit() -> None:
+    """Its digest is the one that the manifest names: readers refuse it as well."""
+    archive, store, heads = an_archive(partitions=1)
+    data, last = bomb(5000), list(archive.manifests(TOPIC, 0))[-1]
+    odd = replace(last, records_sha256=sha256(data).hexdigest())
+    store.stored[last.records], store.stored[manifest_name(TOPIC, 0, 9)] = data, odd.encode()
+    assert "not read" in verdict_of(archive).broken[0].reason
+    with pytest.raises(LedgerError, match="5000 rows, and 10 at most"):
+        list(Archive(store).records(TOPIC, 0))
+    billion = replace(odd, count=10**9, missing=0, next=odd.first + 10**9)
+    store.stored[manifest_name(TOPIC, 0, 9)] = billion.encode()
+    assert Archive(store).chain(TOPIC, 0).rows_max(billion) <= 500_000
+    assert heads
+
+
+def test_leaves_that_list_more_than_was_sealed_are_not_unpacked() -> None:
+    archive, store, _ = an_archive(partitions=1)
+    many, last = bytes(40 * 2000), list(archive.manifests(TOPIC, 0))[-1]
+    odd = replace(last, leaves_sha256=sha256(many).hexdigest())
+    store.stored[last.leaves], store.stored[manifest_name(TOPIC, 0, 9)] = many, odd.encode()
+    (one,) = verdict_of(archive).broken
+    assert one.reason == f"{last.leaves} is missing or was altered"
+
+
+def test_an_object_that_is_too_large_is_named_and_the_rest_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, store, heads = an_archive(partitions=1)
+    first, second = list(archive.manifests(TOPIC, 0))[:2]
+    large = max(len(data) for data in store.stored.values())
+    store.stored[first.records] = bytes(large + 1)
+    store.stored[manifest_name(TOPIC, 0, second.sequence)] = bytes(1 << 21)
+    monkeypatch.setattr(objects, "BYTES_MAX", large)
+    monkeypatch.setattr(objects.check_size, "__defaults__", (large,))
+    found = verdict_of(archive, heads).broken
+    assert [(one.sequence, "is not read" in one.reason) for one in found] == [(0, True), (1, False)]
+
+
+@pytest.mark.timeout(60)
+def test_a_fifo_in_place_of_an_object_is_named_and_nobody_waits(tmp_path: Path) -> None:
+    archive, store, heads = an_archive(partitions=1)
+    folder = FolderObjects(tmp_path / "archive")
+    for name, data in store.stored.items():
+        folder.create(name, data)
+    manifest = list(archive.manifests(TOPIC, 0))[4]
+    (tmp_path / "archive" / manifest.records).unlink()
+    os.mkfifo(tmp_path / "archive" / manifest.records)
+    (one,) = verdict_of(Archive(folder), heads).broken
+    assert one.sequence == 4 and "FIFO" in one.reason
+
+
+# -- beside an archiver ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_younger_than_a_batch_is_no_stray(tmp_path: Path) -> None:
+    _, store, heads = an_archive(partitions=1)
+    folder = FolderObjects(tmp_path / "archive")
+    for name, data in store.stored.items():
+        folder.create(name, data)
+    left = store_segment(folder, heads[0].next, records(5, begin=heads[0].next), read_out)
+    (verdict,) = verify(Archive(folder), heads, 600.0)
+    assert (verdict.strays, verdict.under_way) == ((), (left.leaves, left.records))
+    (verdict,) = verify(Archive(folder), heads)
+    assert (verdict.strays, verdict.under_way) == ((left.records, left.leaves), ())
+    for at in (-700.0, 700.0):  # older, or of a time that somebody has set
+        moment = time.time() + at
+        os.utime(tmp_path / "archive" / left.records, (moment, moment))
+        (verdict,) = verify(Archive(folder), heads, 600.0)
+        assert (verdict.strays, verdict.under_way) == ((left.records,), (left.leaves,))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ledger.core.anchors import Anchor
 from ledger.core.chain import Head
 from ledger.ports import Event
 from tests.archive.given import TOPIC, an_archive, records, sealed
-from tests.cli.jobs_world import Shell
+from tests.cli.jobs_world import Shell, seal
 
 
 class Audited:
@@ -287,3 +288,20 @@ def test_status_shows_what_was_anchored_last(audited: Audited, monkeypatch: pyte
     audited.post(Anchor(audited.heads[0]))
     told = audited._shell.run("archive", "status", "-o", "json", LEDGER_ARCHIVE__ADAPTER="file")
     assert [row["anchored"] for row in json.loads(told.stdout)] == [9, None]
+
+
+def test_what_an_archiver_may_be_about_to_name_is_not_told(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
+    shell.submit("one")
+    seal(shell)
+    folder = shell.folder / "archive" / "records" / "ledger.events" / "0"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stored.parquet").write_bytes(b"")
+    assert "no manifest names" not in shell.run("audit", "verify", "--no-topic").stderr
+    hour_ago = time.time() - 3600
+    os.utime(folder / "stored.parquet", (hour_ago, hour_ago))
+    assert "1 objects that no manifest names, such as" in shell.run("audit", "verify", "--no-topic").stderr
+    longer = shell.run("audit", "verify", "--no-topic", LEDGER_ARCHIVE__INTERVAL_S="1900")
+    assert "no manifest names" not in longer.stderr

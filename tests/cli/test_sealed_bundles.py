@@ -93,12 +93,25 @@ def _put_in(objects: Objects) -> None:
     (_spoil, "is not what was sealed"), (_remove, "is missing"), (_put_in, "is not named by the seal: it was put in"),
     (lambda objects: objects.pop("bundle.json"), "bundle.json is missing"),
     (lambda objects: objects.update({"bundle.json": b"{"}), "bundle.json is not what was sealed"),
-], ids=["spoil", "remove", "put in", "no bundle.json", "damage bundle.json"])  # fmt: skip
+    (lambda objects: objects.update({"bundle.json": b" " * (33 << 20)}), "it is not read"),
+], ids=["spoil", "remove", "put in", "no bundle.json", "damage bundle.json", "a large bundle.json"])  # fmt: skip
 def test_what_lies_beside_the_records_is_sealed(
     shell: Shell, sealed: Path, tmp_path: Path, change: Callable[[Objects], object], words: str
 ) -> None:
     code, told = verified(shell, altered(sealed, tmp_path / "altered.zip", change))
     assert code == 1 and words in told
+
+
+def test_a_large_bundle_json_is_not_read_in_an_unsealed_bundle_either(
+    shell: Shell, sealed: Path, tmp_path: Path
+) -> None:
+    def large(objects: Objects) -> None:
+        objects["bundle.json"] += b" " * (33 << 20)
+
+    file = altered(sealed, tmp_path / "large.zip", both(unsealed, large))
+    for verb in (("list",), ("audit", "verify")):
+        told = shell.run(*verb, "--bundle", str(file))
+        assert told.exit_code == 1 and "it is not read" in told.stderr
 
 
 def _last_of_a_chain(objects: Objects) -> str:

@@ -16,7 +16,8 @@ from ledger.adapters.local.zipped import ZipObjects
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import S3Settings
-from ledger.archive.objects import ObjectStore
+from ledger.archive import objects as archive_objects
+from ledger.archive.objects import ObjectStore, Unfit
 from ledger.errors import Unreachable, UsageError
 from tests.s3 import BUILD_S
 
@@ -189,3 +190,36 @@ def test_what_a_crash_leaves_in_a_folder_is_no_object(tmp_path: Path) -> None:
     store.create("a/one", b"1")
     (tmp_path / "archive" / "a" / ".create-xyz").write_bytes(b"half")
     assert store.names("") == ["a/one"]
+
+
+def test_the_size_of_an_object_is_told_and_its_age_where_the_store_knows_it(store: ObjectStore) -> None:
+    store.create("a/one", b"123")
+    assert store.stat("a/other") is None and store.stat("a") is None
+    found = store.stat("a/one")
+    assert found is not None and found.bytes == 3
+    if isinstance(store, FolderObjects | S3Objects):
+        assert found.age_s is not None and found.age_s < 600
+    else:
+        assert found.age_s is None
+
+
+def test_what_is_larger_than_any_of_ours_is_not_read(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.create("manifests/x/0/1.json", b"1234")
+    assert store.read("manifests/x/0/1.json") == b"1234"
+    monkeypatch.setitem(archive_objects._BYTES_MAX_OF, "manifests/", 3)
+    with pytest.raises(Unfit, match=r"4 bytes, and none of ours has more than 3"):
+        store.read("manifests/x/0/1.json")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_a_fifo_or_a_device_in_the_folder_is_refused_and_nobody_waits(tmp_path: Path, kind: str) -> None:
+    store = FolderObjects(tmp_path / "archive")
+    store.create("a/one", b"")
+    if kind == "fifo":
+        os.mkfifo(tmp_path / "archive" / "a" / "odd")
+    else:
+        (tmp_path / "archive" / "a" / "odd").symlink_to("/dev/zero")
+    with pytest.raises(Unfit, match="is not read"):
+        store.read("a/odd")
+    assert store.stat("a/odd") is None and store.names("a/") == ["a/one"]
+    assert not store.create("a/odd", b"x")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ledger.adapters.local.files import spool, sync_folder
 from ledger.adapters.local.room import what_to_do
-from ledger.archive.objects import check_name, check_prefix, is_name
+from ledger.archive.objects import Stat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
 
 _TEMPORARY = ".create-"  # no name begins with a dot, so what a crash leaves is never taken for an object
@@ -49,10 +51,20 @@ class FolderObjects:
         path = self._root / check_name(name)
         with self._told(f"read {name}"):
             try:
-                return path.read_bytes()
+                return _read(name, path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._must_be_mounted()
                 return None
+
+    def stat(self, name: str) -> Stat | None:
+        path = self._root / check_name(name)
+        with self._told(f"look at {name}"):
+            try:
+                found = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                self._must_be_mounted()
+                return None
+        return Stat(found.st_size, time.time() - found.st_mtime) if stat.S_ISREG(found.st_mode) else None
 
     def delete(self, name: str) -> None:
         path = self._root / check_name(name)
@@ -105,3 +117,18 @@ class FolderObjects:
             yield
         except OSError as error:
             raise Unreachable(f"Can't {doing}: {error}", hint=what_to_do(self._root, error)) from error
+
+
+def _read(name: str, path: Path) -> bytes:
+    """Reading a FIFO or a device, which anybody who can write to the archive can put there, may never end: it is refused.
+
+    Raises: Unfit; OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with open(descriptor, "rb") as file:  # noqa: PTH123
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise Unfit(f"{name} is no file: {path} is a FIFO or a device, and is not read.")
+        check_size(name, found.st_size)
+        return file.read()

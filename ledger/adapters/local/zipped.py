@@ -10,10 +10,10 @@ import zlib
 from lzma import LZMAError
 from pathlib import Path
 
-from ledger.archive.objects import check_name, check_prefix, is_name
-from ledger.errors import LedgerError, UsageError
+from ledger.archive.objects import BYTES_MAX, Stat, Unfit, check_name, check_prefix, check_size, is_name
+from ledger.errors import UsageError
 
-OBJECT_BYTES_MAX = 1 << 30
+OBJECT_BYTES_MAX = 256 << 20  # of one that lies in a chain: a bundle joins no days
 _WHEN = (1980, 1, 1, 0, 0, 0)  # the same records make the same bytes
 #: What reading a damaged zip may raise: the module has no error for that of its own.
 _DAMAGED = (
@@ -49,15 +49,18 @@ class ZipObjects:
         return True
 
     def read(self, name: str) -> bytes | None:
-        """Raises: LedgerError if it is damaged, or larger than anything that we put there."""
+        """Raises: Unfit if it is damaged, or larger than anything that we put there."""
         if check_name(name) not in self._names:
             return None
-        if self._zip.getinfo(name).file_size > OBJECT_BYTES_MAX:
-            raise LedgerError(f"{name} in {self._path} is larger than {OBJECT_BYTES_MAX >> 20} MiB: it is none of ours.")
+        # It is said before anything is unpacked, and no more than that is unpacked.
+        check_size(name, self._zip.getinfo(name).file_size, BYTES_MAX if name.startswith("logs/") else OBJECT_BYTES_MAX)
         try:
             return self._zip.read(name)
         except _DAMAGED as error:
-            raise LedgerError(f"{name} in {self._path} is damaged: {_why(error)}.") from error
+            raise Unfit(f"{name} in {self._path} is damaged: {_why(error)}.") from error
+
+    def stat(self, name: str) -> Stat | None:
+        return Stat(self._zip.getinfo(name).file_size, None) if check_name(name) in self._names else None
 
     def delete(self, name: str) -> None:
         """Raises: UsageError: nothing is taken out of a bundle."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ledger.archive.objects import check_name, check_prefix, is_name
+from ledger.archive.objects import Stat, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
 
 
@@ -27,7 +27,14 @@ class MemoryObjects:
     def read(self, name: str) -> bytes | None:
         check_name(name)
         self._must_be_up()
-        return self.stored.get(name)
+        data = self.stored.get(name)
+        check_size(name, len(data or b""))
+        return data
+
+    def stat(self, name: str) -> Stat | None:
+        check_name(name)
+        self._must_be_up()
+        return None if (data := self.stored.get(name)) is None else Stat(len(data), None)
 
     def delete(self, name: str) -> None:
         check_name(name)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from ledger.adapters.blobs import CHUNK_BYTES, BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
 from ledger.adapters.local.files import spool, sync_folder
-from ledger.adapters.s3.client import BROKEN, Connection, code_of, gone, passing, told
+from ledger.adapters.s3.client import BROKEN, Connection, age_s, code_of, gone, passing, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW, upload
 from ledger.core.facts import GraphRef
@@ -143,7 +141,7 @@ class S3Blobs:
             raise
         with closing(found["Body"]) as body:
             # One that is young enough is left as it is; else it is put again, so that its age begins anew.
-            if intact(body.iter_chunks(CHUNK_BYTES), ref) and _age_s(found["LastModified"], found) < AGE_OFF_S:
+            if intact(body.iter_chunks(CHUNK_BYTES), ref) and age_s(found["LastModified"], found) < AGE_OFF_S:
                 return True
         return upload(self._client, self._settings, key, source, ref, {"IfMatch": found["ETag"]})
 
@@ -197,7 +195,7 @@ class S3Blobs:
             for one in page.get("Contents", ()):
                 if name := _name_in(one["Key"], prefix):
                     at = one["LastModified"]
-                    yield StoredBlob(*name, one["Size"], _age_s(at, page), at.timestamp())
+                    yield StoredBlob(*name, one["Size"], age_s(at, page), at.timestamp())
 
     def _uploads(self, prefix: str) -> Iterator[StoredBlob]:
         pages = self._client.get_paginator("list_multipart_uploads").paginate(
@@ -207,7 +205,7 @@ class S3Blobs:
             for one in page.get("Uploads", ()):
                 if name := _name_in(one["Key"], prefix):
                     at = one["Initiated"]
-                    yield StoredBlob(*name, 0, _age_s(at, page), at.timestamp(), one["UploadId"])
+                    yield StoredBlob(*name, 0, age_s(at, page), at.timestamp(), one["UploadId"])
 
     def _mark(self) -> None:
         if not self._marked:
@@ -259,13 +257,6 @@ def _name_in(key: str, prefix: str) -> BlobName | None:
     """None: nothing of ours."""
     job_id, _, sha256 = key.removeprefix(prefix).partition("/")
     return BlobName(job_id, sha256) if is_job_id(job_id) and is_digest(sha256) else None
-
-
-def _age_s(since: datetime, answer: Mapping[str, Any]) -> float:
-    """By the store's own clock: every answer says what time it is there."""
-    told_at = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    now = parsedate_to_datetime(told_at).timestamp() if told_at else time.time()
-    return max(0.0, now - since.timestamp())
 
 
 def _ref_of(job_id: str, source: Path) -> GraphRef:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import cache, cached_property
 from typing import Any
 
@@ -152,3 +155,10 @@ def _judged(error: ClientError, doing: str, where: str) -> LedgerError:
         hint = "It must know conditional writes (If-None-Match) and uploads in parts."
         return ConfigError(f"Can't {doing}: {where} does not know how: {message}", hint=hint)
     return ConfigError(f"Can't {doing}: {where} answers with {message}", hint="See: jobledger config show --sources")
+
+
+def age_s(since: datetime, answer: Mapping[str, Any]) -> float:
+    """By the store's own clock: every answer says what time it is there."""
+    told_at = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    now = parsedate_to_datetime(told_at).timestamp() if told_at else time.time()
+    return max(0.0, now - since.timestamp())

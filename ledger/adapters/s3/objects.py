@@ -6,10 +6,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ledger.adapters.s3.client import BROKEN, Connection, gone, status_of, told
+from ledger.adapters.s3.client import BROKEN, Connection, age_s, gone, status_of, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW
-from ledger.archive.objects import check_name, check_prefix, is_name
+from ledger.archive.objects import Stat, check_name, check_prefix, check_size, is_name
 
 _TRIES = 3
 
@@ -41,7 +41,9 @@ class S3Objects:
         with told(f"read {name}", self._where):
             for left in reversed(range(_TRIES)):
                 try:
-                    data: bytes = self._client.get_object(Bucket=self._settings.bucket, Key=key)["Body"].read()
+                    found = self._client.get_object(Bucket=self._settings.bucket, Key=key)
+                    check_size(name, found["ContentLength"])
+                    data: bytes = found["Body"].read()
                     return data
                 except ClientError as error:
                     if not gone(error):
@@ -51,6 +53,17 @@ class S3Objects:
                     if not left:
                         raise
         raise AssertionError
+
+    def stat(self, name: str) -> Stat | None:
+        key = self._settings.prefix + check_name(name)
+        with told(f"look at {name}", self._where):
+            try:
+                found = self._client.head_object(Bucket=self._settings.bucket, Key=key)
+            except ClientError as error:
+                if status_of(error) != 404:
+                    raise
+                return None
+        return Stat(found["ContentLength"], age_s(found["LastModified"], found))
 
     def delete(self, name: str) -> None:
         key = self._settings.prefix + check_name(name)
