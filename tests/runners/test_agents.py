@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -424,6 +426,28 @@ def test_a_folder_has_one_agent(host: Host) -> None:
     host.start_agent()
     with pytest.raises(ConfigError, match="another agent serves"):
         Agent(host.folder, host.blobs, host.log, SystemClock(), new_id=lambda: "other")
+
+
+def test_an_agent_in_another_container_is_refused_too(host: Host) -> None:
+    """Containers that share the folder number their processes on their own, so each would take the supervisors of the other
+    for dead: no process number may decide it."""
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if (tried := subprocess.run([*apart, "true"], capture_output=True, text=True, check=False)).returncode != 0:
+        pytest.skip(f"no PID namespaces here: {tried.stderr.strip()}")
+    host.start_agent()
+    code = """
+import os, sys
+from pathlib import Path
+from ledger.adapters.runners.subprocess.agent import Agent
+from ledger.errors import ConfigError
+try:
+    Agent(Path(sys.argv[1]), None, None, None, new_id=lambda: "other")
+except ConfigError as error:
+    print(os.getpid(), error)
+"""
+    command = [*apart, sys.executable, "-c", code, str(host.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("1 another agent serves"), done.stderr
 
 
 def test_a_folder_whose_name_no_event_can_hold_is_refused(tmp_path: Path, host: Host) -> None:
