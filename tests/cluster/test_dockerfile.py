@@ -61,7 +61,10 @@ def run(step: Step, work: Path, caches: Path) -> subprocess.CompletedProcess[str
         for source in sources:
             place = work / target / Path(source).name if target.endswith("/") else work / target
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / source, place)
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, dirs_exist_ok=True)
+            else:
+                shutil.copy(ROOT / source, place)
     programs = work / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "pip").write_text('#!/bin/sh\necho pip "$@"\n')
