@@ -15,6 +15,7 @@ from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.runners.subprocess import past_logs
 from ledger.adapters.runners.subprocess.agent import Agent
+from ledger.adapters.runners.subprocess.digests import Limits
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
 from ledger.adapters.runners.subprocess.folders import Attempt, Phase
 from ledger.adapters.runners.subprocess.holds import Holds
@@ -97,8 +98,13 @@ def test_serve_agent_learns_from_the_archive_what_is_pinned(
 
     monkeypatch.setattr("ledger.wiring.agent_sender", lambda _: Sender())
     monkeypatch.setattr("ledger.cli.serve._begin", lambda *_, **__: threading.Event())
-    monkeypatch.setattr("ledger.adapters.runners.subprocess.server.run_agent", lambda *_, held: seen.append(held))
+    def run_agent(*_: object, held: Holds | None, limits: Limits) -> None:
+        assert limits == Limits(bytes_per_s=7, wait_s=2.5)
+        seen.append(held)
+
+    monkeypatch.setattr("ledger.adapters.runners.subprocess.server.run_agent", run_agent)
     environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_ARCHIVE__ADAPTER": adapter}
+    environment |= {"LEDGER_AGENT__DIGEST_BYTES_PER_S": "7", "LEDGER_AGENT__DIGEST_WAIT_S": "2.5"}
     told = CliRunner().invoke(app, ["serve", "agent"], env=environment)
     assert told.exit_code == 0, told.output
     (holds,) = seen
