@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ledger.reasons import gist
 from ledger.strokes import (
     CHAR,
     DARK,
@@ -23,6 +24,7 @@ from ledger.strokes import (
     diamond,
     escaped,
     fitting,
+    middle_cut,
     rect,
     short,
     span,
@@ -30,7 +32,7 @@ from ledger.strokes import (
     tip,
     utc,
 )  # fmt: skip
-from ledger.timeline import Act, Mark, Run, Timeline
+from ledger.timeline import Act, Mark, Run, Stall, Timeline, Wait
 
 RUNS_MAX = 1000  # the newest are drawn
 ROWS_MAX = 40  # so many attempts have a row each; more share rows
@@ -71,15 +73,17 @@ def _picture(line: Timeline) -> str:
     reigns_y = acts_y + 16 * (max((lane for _, lane in lanes), default=0) + 1) + 4
     top = reigns_y + 20 * len(roles) + 10
     shared = len(runs) > ROWS_MAX
-    placed, bottom = (_in_shared_rows if shared else _in_own_rows)(line, runs, scale, top)
+    placed, last = (_in_shared_rows if shared else _in_own_rows)(line, runs, scale, top)
+    bottom = last + (_ROW if line.wait is not None else 0.0)
     parts = [
         *_head(line, len(runs)),
-        *_stripes(top, bottom, _SHARED_ROW if shared else _ROW),
+        *_stripes(top, last, _SHARED_ROW if shared else _ROW, bottom),
         *axis(scale, acts_y - 18, bottom),
         *_acts(lanes, scale, acts_y, bottom),
         *(part for number, role in enumerate(roles) for part in _role(line, role, scale, reigns_y + 20 * number)),
         *_attempts(line, placed, scale, shared),
-        *_legend(runs, line.marks, bottom + 32),
+        *([] if line.wait is None else _waiting(line.wait, scale, last + _ROW / 2)),
+        *_legend(runs, line, bottom + 32),
     ]
     body, height = "\n".join(parts), f"{bottom + 52:.0f}"
     return (
@@ -138,17 +142,18 @@ def _words_at(act: Act, scale: Scale) -> tuple[float, float]:
 def _acts(lanes: Sequence[tuple[Act, int]], scale: Scale, y: float, bottom: float) -> Iterator[str]:
     if lanes:
         yield f'<text class="soft end" x="{LEFT - GAP}" y="{y + 4:.1f}">acts</text>'
+    for act, lane in lanes:  # all lines first: words stand above them
+        if act.by_people:
+            x, at = scale(act.at_s), y + 16 * max(0, lane)
+            yield f'<line class="act" x1="{x:.1f}" x2="{x:.1f}" y1="{at:.1f}" y2="{bottom:.1f}"/>'
     for act, lane in lanes:
         x, at = scale(act.at_s), y + 16 * max(0, lane)
         begin, _ = _words_at(act, scale)
         title = tip([act.what, f"by {act.actor}" if act.actor else "", act.reason, f"{utc(act.at_s)}Z", act.clock])
         kind = "flag" if act.by_people else "ours"
-        parts = [title]
-        if act.by_people:
-            parts.append(f'<line class="act" x1="{x:.1f}" x2="{x:.1f}" y1="{at:.1f}" y2="{bottom:.1f}"/>')
-        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{at:.1f}" r="3.5"/>')
+        parts = [title, f'<circle class="{kind}" cx="{x:.1f}" cy="{at:.1f}" r="3.5"/>']
         if lane >= 0:
-            place = f'x="{x - 8:.1f}" class="end"' if begin < x - 5 else f'x="{x + 8:.1f}"'
+            place = f'x="{x - 8:.1f}" class="end over"' if begin < x - 5 else f'x="{x + 8:.1f}" class="over"'
             parts.append(f'<text {place} y="{at + 4:.1f}">{escaped(_words(act))}</text>')
         yield f"<g>{''.join(parts)}</g>"
 
@@ -193,8 +198,9 @@ def _end_s(line: Timeline, runs: Sequence[Run], number: int) -> float:
     return max(run.begin_s, later if run.end_s is None else run.end_s)
 
 
-def _stripes(top: float, bottom: float, row: float) -> Iterator[str]:
-    for number in range(0, round((bottom - top) / row), 2):
+def _stripes(top: float, last: float, row: float, bottom: float) -> Iterator[str]:
+    """last: where the rows of attempts end."""
+    for number in range(0, round((last - top) / row), 2):
         y = top + row * number
         yield f'<rect class="stripe" x="{LEFT}" y="{y:.1f}" width="{WIDTH - LEFT - RIGHT}" height="{row:.1f}"/>'
     yield f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom:.1f}" y2="{bottom:.1f}"/>'
@@ -215,11 +221,12 @@ def _attempts(line: Timeline, placed: Sequence[_Placed], scale: Scale, shared: b
         if back is not None and run.base is not None and not shared:
             yield _way_back(back, middle[run.base[0]] + thin / 2, begin, one.y)
         yield from _bar(one, scale, thin, len(marks.get(run.n, ())))
+        yield from (_stalled(stall, scale, one, thin) for stall in line.stalls if stall.n == run.n)
         yield from _ticks(marks.get(run.n, ()), scale, one, thin)
         if shared:
             saved = [at[mark.n, mark.id] + 3 for mark in marks.get(run.n, ()) if mark.savepoint]
             x = max(scale(one.end_s) + (6 if run.end_s is None else 0), begin + 2, *saved, 0) + 3
-            yield f'<text class="soft small" x="{x:.1f}" y="{one.y + 3.5:.1f}">{run.n}</text>'
+            yield f'<text class="soft small over" x="{x:.1f}" y="{one.y + 3.5:.1f}">{run.n}</text>'
         else:
             yield f'<text class="end" x="{LEFT - GAP}" y="{one.y + 4:.1f}">attempt {run.n}</text>'
             yield from _said(one, scale, begin if back is None else min(begin, back))
@@ -244,6 +251,31 @@ def _bar(one: _Placed, scale: Scale, thin: float, marks: int) -> Iterator[str]:
     yield f"<g>{''.join(parts)}</g>"
 
 
+def _stalled(stall: Stall, scale: Scale, one: _Placed, thin: float) -> str:
+    begin, end = scale(stall.begin_s), min(scale(stall.end_s), scale(one.end_s))
+    lasted = f"{utc(stall.begin_s)}Z, for {span(max(0.0, stall.end_s - stall.begin_s))}"
+    title = tip([f"attempt {stall.n} stalled", lasted, f"no checkpoint for more than {span(stall.after_s)}"])
+    return f'<g>{title}{rect("stall", begin, max(begin, end), one.y + thin / 2 - 4, 4)}</g>'
+
+
+def _waiting(wait: Wait, scale: Scale, y: float) -> Iterator[str]:
+    """What the job is in since its last attempt, in a row of its own."""
+    begin, end = scale(wait.begin_s), scale(wait.end_s)
+    told = f"since {utc(wait.begin_s)}Z, for {span(max(0.0, wait.end_s - wait.begin_s))}"
+    words = " · ".join(part for part in (told, gist(wait.reason)) if part)
+    title = tip([wait.state, told, wait.reason])
+    yield f'<text class="end" x="{LEFT - GAP}" y="{y + 4:.1f}">{escaped(short(wait.state, 14))}</text>'
+    yield f'<g>{title}{rect("wait", begin, max(end, begin + 2), y - 8.5, 17, 2)}</g>'
+    places = [
+        (fitting(words, end - begin - 12, middle_cut), begin + 6, ""),
+        (fitting(words, WIDTH - 4 - end - 8, middle_cut), end + 6, ""),
+        (fitting(words, begin - LEFT - 8, middle_cut), begin - 6, " end"),
+    ]
+    best, x, kind = max(places, key=lambda place: len(place[0]))
+    if best:
+        yield f'<text class="soft small over{kind}" x="{x:.1f}" y="{y + 3.5:.1f}">{escaped(best)}</text>'
+
+
 def _ticks(marks: Sequence[Mark], scale: Scale, one: _Placed, thin: float) -> Iterator[str]:
     """Where several stand on one place, one is drawn for all; none where they would hide the bar."""
     at: dict[int, list[Mark]] = {}
@@ -266,15 +298,14 @@ def _ticks(marks: Sequence[Mark], scale: Scale, one: _Placed, thin: float) -> It
 
 
 def _said(one: _Placed, scale: Scale, left_x: float) -> Iterator[str]:
-    """How it ended and why, beside the bar where there is room for it: of several lines the last, which says most."""
+    """How it ended and why, beside the bar where there is room for it."""
     run, end = one.run, max(scale(one.end_s), scale(one.run.begin_s) + 2)
-    lines = [part.strip() for part in run.cause.splitlines() if part.strip()]
-    words = short(": ".join([run.outcome, *lines[-1:]]), 70) if run.outcome else ""
-    right, left = fitting(words, WIDTH - 4 - end - 8), fitting(words, left_x - LEFT - 8)
+    words = middle_cut(": ".join(part for part in (run.outcome, gist(run.cause)) if part), 130) if run.outcome else ""
+    right, left = fitting(words, WIDTH - 4 - end - 8, middle_cut), fitting(words, left_x - LEFT - 8, middle_cut)
     if len(left) > len(right):
-        yield f'<text class="soft small end" x="{left_x - 6:.1f}" y="{one.y + 3.5:.1f}">{escaped(left)}</text>'
+        yield f'<text class="soft small end over" x="{left_x - 6:.1f}" y="{one.y + 3.5:.1f}">{escaped(left)}</text>'
     elif right:
-        yield f'<text class="soft small" x="{end + 6:.1f}" y="{one.y + 3.5:.1f}">{escaped(right)}</text>'
+        yield f'<text class="soft small over" x="{end + 6:.1f}" y="{one.y + 3.5:.1f}">{escaped(right)}</text>'
 
 
 def _way_back(x1: float, y1: float, x2: float, y2: float) -> str:
@@ -282,7 +313,8 @@ def _way_back(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<path class="back" d="M{x1:.1f} {y1:.1f} C{x1:.1f} {y2:.1f} {x1:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"/>'
 
 
-def _legend(runs: Iterable[Run], marks: Sequence[Mark], y: float) -> Iterator[str]:
+def _legend(runs: Iterable[Run], line: Timeline, y: float) -> Iterator[str]:
+    marks = line.marks
     used = {run.outcome if run.outcome in OUTCOMES else "open" for run in runs}
     keys: list[tuple[str, Callable[[float], str]]] = [
         (said, lambda x, kind=kind: rect(f"o-{kind}", x, x + 14, y - 9, 10, 2))  # type: ignore[misc]
@@ -294,6 +326,8 @@ def _legend(runs: Iterable[Run], marks: Sequence[Mark], y: float) -> Iterator[st
                      + f'<line class="tick" x1="{x + 7:.1f}" x2="{x + 7:.1f}" {tick}'))  # fmt: skip
     if any(mark.savepoint for mark in marks):
         keys.append(("savepoint", lambda x: diamond(x + 7, y - 4, 5)))
+    if line.stalls:
+        keys.append(("stalled", lambda x: rect("stall", x, x + 14, y - 6, 4)))
     x = float(LEFT)
     for said, drawn in keys:
         yield f'{drawn(x)}<text class="soft" x="{x + 20:.1f}" y="{y:.1f}">{said}</text>'

@@ -6,7 +6,7 @@ Every text that comes from outside goes through `escaped`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from html import escape
 
@@ -36,6 +36,8 @@ text{font:11px ui-sans-serif,system-ui,"Segoe UI",Roboto,"Helvetica Neue","DejaV
 .paper{fill:PAPER}.grid{stroke:GRID;stroke-width:1}.rule{stroke:RULE;stroke-width:1}.stripe{fill:STRIPE}
 .act{stroke:ACT;stroke-width:1;stroke-dasharray:3 3;opacity:.55}.flag{fill:ACT}.ours{fill:SOFT}
 .reign{fill:REIGN;stroke:PAPER;stroke-width:1}.back{fill:none;stroke:SOFT;stroke-width:1;opacity:.75}
+.wait{fill:none;stroke:SOFT;stroke-width:1;stroke-dasharray:4 3}.stall{fill:ACT;opacity:.85}
+.over{paint-order:stroke;stroke:PAPER;stroke-width:3px;stroke-linejoin:round}
 .tick{stroke:PAPER;stroke-width:1.4;opacity:.9}.save{fill:PAPER;stroke:INK;stroke-width:1.2}.starting{opacity:.4}
 """
 LIGHT = {"INK": "#1f2328", "SOFT": "#656d76", "PAPER": "#ffffff", "GRID": "#e7eaee", "RULE": "#c6ccd3",
@@ -115,10 +117,18 @@ def short(text: str, chars_max: int) -> str:
     return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
 
 
-def fitting(words: str, width: float) -> str:
+def middle_cut(text: str, chars_max: int) -> str:
+    """Cut in the middle: a message often begins with what kind it is and ends with what it is about."""
+    if len(text) <= chars_max:
+        return text
+    tail = (chars_max - 1) // 2
+    return f"{text[: chars_max - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def fitting(words: str, width: float, cut: Callable[[str, int], str] = short) -> str:
     """As much of it as has room; nothing where that would not say anything."""
     room = int(width / (CHAR * 0.93))
-    return words if len(words) <= room else short(words, room) if room >= 12 else ""
+    return words if len(words) <= room else cut(words, room) if room >= 12 else ""
 
 
 def span(seconds: float) -> str:

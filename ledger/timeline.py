@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from ledger.core import facts as f
 from ledger.core import registers as r
+from ledger.core.fold import fold_job
 from ledger.core.job import Job
+from ledger.core.recovery import TERMINAL, RecoveryEntry
 from ledger.past import picked
 from ledger.ports import Record
 from ledger.reading import HistoryRecord, JobLog, Source, Tail
@@ -74,9 +77,29 @@ class Reign:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """A time in which attempt n ran and made no checkpoint for longer than its policy allows, by the log."""
+
+    n: int
+    begin_s: float
+    end_s: float
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What the job is in since its last attempt ended, as the fold says: QUARANTINED, SUSPENDED, CREATED and so on."""
+
+    state: str
+    begin_s: float
+    end_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
-    """In order of time (runs: of their numbers). begin_s, end_s: of the axis. moment_s: when this was so; what is open runs
-    on at least until then."""
+    """In order of time (runs: of their numbers). begin_s, end_s: of the axis. moment_s: when this was so; what is open, and
+    a job that is not over, runs on at least until then. wait: None while an attempt is open, and once the job is over."""
 
     job_id: str
     name: str
@@ -89,6 +112,8 @@ class Timeline:
     begin_s: float
     end_s: float
     moment_s: float
+    stalls: tuple[Stall, ...] = ()
+    wait: Wait | None = None
 
 
 def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> Timeline:
@@ -134,7 +159,8 @@ def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Rei
     times = [one.time_s for one in first.values()] or [moment_s]
     begin_s = min(times)
     end_s = max(times)
-    if any(run.end_s is None for run in runs[-1:]):
+    entry = fold_job(job)
+    if any(run.end_s is None for run in runs[-1:]) or (entry is not None and entry.state not in TERMINAL):
         end_s = max(end_s, moment_s)
     spec = job.spec or next((fact for s in job.specs if (fact := job.fact(s, f.JobSubmitted))), None)
     result = job.fact(job.result, f.JobResult) if job.result else None
@@ -142,7 +168,38 @@ def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Rei
     return Timeline(
         job_id, named.name if named else "", named.namespace if named else "", named.runner if named else "",
         tuple(runs), tuple(marks), tuple(acts), tuple(_reigns(reigns, begin_s, end_s)), begin_s, end_s, moment_s,
+        tuple(_stalls(spec, runs, marks, end_s)), _wait(job, entry, runs, at, begin_s, end_s),
     )  # fmt: skip
+
+
+def _stalls(
+    spec: f.JobSubmitted | None, runs: Sequence[Run], marks: Sequence[Mark], end_s: float
+) -> Iterable[Stall]:
+    after_s = spec.stall_policy.stalled_after_s if spec is not None else 0.0
+    if after_s <= 0:
+        return
+    made: dict[int, list[float]] = {}
+    for mark in marks:
+        made.setdefault(mark.n, []).append(mark.at_s)
+    for number, run in enumerate(runs):
+        if run.running_s is None:
+            continue
+        later = runs[number + 1].begin_s if number + 1 < len(runs) else end_s
+        times = [run.running_s, *made.get(run.n, ()), later if run.end_s is None else run.end_s]
+        for one, other in pairwise(sorted(times)):
+            if other - one > after_s:
+                yield Stall(run.n, one + after_s, other, after_s)
+
+
+def _wait(
+    job: Job, entry: RecoveryEntry | None, runs: Sequence[Run], at: Mapping[Any, float], begin_s: float, end_s: float
+) -> Wait | None:
+    if entry is None or entry.state in TERMINAL or any(run.end_s is None for run in runs[-1:]):
+        return None
+    since = [begin_s, *(run.end_s for run in runs[-1:] if run.end_s is not None)]
+    if job.intent is not None:
+        since.append(at[job.intent[0]])
+    return Wait(str(entry.state), max(since), end_s, entry.reason)
 
 
 def _clock(record: HistoryRecord) -> str:

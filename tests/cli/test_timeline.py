@@ -21,6 +21,7 @@ from ledger.core.facts import (
 from ledger.core.registers import Attempt, Checkpoint, Ended, Running, key_of
 from ledger.drawing import ROWS_MAX, RUNS_MAX, html, svg
 from ledger.reading import history
+from ledger.reasons import gist
 from ledger.timeline import Act, Mark, Reign, Run, Timeline, timeline, timeline_of
 from tests.cli.jobs_world import Shell
 
@@ -102,7 +103,7 @@ def test_the_file_is_drawn_and_stands_alone(shell: Shell, tmp_path: Path) -> Non
     assert any(title.startswith("attempt 1: failed") and "Traceback" in title for title in titles)
     assert any(title.startswith("savepoint 1/2") for title in titles)
     words = [text.text for text in root.iter(f"{SVG}text")]
-    assert {"attempt 1", "attempt 2", "failed: Bang", "projector", "epoch 1"} <= set(words)
+    assert {"attempt 1", "attempt 2", "failed: exit code 1: Bang", "projector", "epoch 1"} <= set(words)
     page = (tmp_path / "life.html").read_text()
     assert page.startswith("<!DOCTYPE html>") and "<svg" in page
     for drawn in (page, (tmp_path / "life.svg").read_text()):
@@ -133,6 +134,85 @@ def test_what_can_not_be_drawn(shell: Shell, arguments: tuple[str, ...], code: i
 def test_a_place_that_can_not_be_written_is_told(shell: Shell, tmp_path: Path) -> None:
     told = shell.run("history", lived(shell), "--timeline", str(tmp_path / "nowhere" / "life.svg"))
     assert told.exit_code == 2 and "Can't write" in told.stderr
+
+
+def words_of(drawn: str) -> list[str]:
+    return [text.text or "" for text in ET.fromstring(drawn).iter(f"{SVG}text")]
+
+
+def test_a_job_that_waits_is_drawn_up_to_the_moment_with_why(shell: Shell, tmp_path: Path) -> None:
+    job = shell.submit("etl", "--restart", "none")
+    shell.clock.advance(5.0)
+    shell.record(job, Attempt(1, 3), AttemptStarted("0" * 64))
+    shell.clock.advance(5.0)
+    shell.record(job, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 7"))
+    ended_s = shell.clock.time()
+    shell.clock.advance(600.0)
+    line = timeline_of(shell.source(), job, shell.clock.time())
+    assert line.wait is not None and line.wait.state == "QUARANTINED" and "exit code 7" in line.wait.reason
+    assert (line.wait.begin_s, line.wait.end_s) == (ended_s, shell.clock.time()) and line.end_s == shell.clock.time()
+    words = words_of(svg(line))
+    assert "QUARANTINED" in words and any("for 10 min" in one and "exit code 7" in one for one in words)
+    shell.good("cancel", job, "--reason", "enough")
+    shell.clock.advance(60.0)
+    assert "CANCELLING" in words_of(svg(timeline_of(shell.source(), job, shell.clock.time())))
+
+
+def test_what_is_over_ends_the_axis(shell: Shell) -> None:
+    job = shell.submit("etl")
+    shell.record(job, Attempt(1, 3), AttemptStarted("0" * 64))
+    shell.record(job, Ended(1, "finished", "agent-a"), AttemptEnded("exit code 0"))
+    over_s = shell.clock.time()
+    shell.clock.advance(600.0)
+    line = timeline_of(shell.source(), job, shell.clock.time())
+    assert (line.wait, line.end_s) == (None, over_s)
+
+
+def test_times_without_a_checkpoint_are_drawn_as_stalls(shell: Shell) -> None:
+    job = shell.submit("etl", "--checkpoint-interval", "10s", "--stalled-after", "3")
+    shell.record(job, Attempt(1, 3), AttemptStarted("0" * 64))
+    shell.record(job, Running(1), AttemptRunning("pid 17"))
+    begin_s = shell.clock.time()
+    for id_, after_s in ((1, 20.0), (2, 100.0)):
+        shell.clock.advance(after_s)
+        shell.record(job, Checkpoint(1, id_), CheckpointCompleted(f"/chk-{id_}"))
+    shell.clock.advance(31.0)
+    line = timeline_of(shell.source(), job, shell.clock.time())
+    assert [(stall.begin_s - begin_s, stall.end_s - begin_s) for stall in line.stalls] == [(50.0, 120.0), (150.0, 151.0)]
+    root = ET.fromstring(svg(line))
+    titles = [title.text or "" for title in root.iter(f"{SVG}title")]
+    assert any("stalled" in title and "for 70 s" in title for title in titles) and "stalled" in words_of(svg(line))
+
+
+@pytest.mark.parametrize(("cause", "said"), [
+    ("killed by SIGKILL: INFO begins\n[Stage 2:>                (0 + 1) / 4]", "killed by SIGKILL: [Stage 2:>"),
+    ("oom: killed by SIGKILL: a\nb", "oom: killed by SIGKILL: b"),
+    ("exit code 1: Traceback (most recent call last):\n  File x\nValueError: no such table", "ValueError: no such table"),
+    ("exit code 1: at work\njava.lang.IllegalStateException: gone", "java.lang.IllegalStateException: gone"),
+    ("exit code 1: Caused by\nCaused by: a.b.FooException: x", "Caused by: a.b.FooException: x"),
+    ("exit code 2", "exit code 2"), ("", ""), ("nobody\nknows", "nobody: knows"),
+])  # fmt: skip
+def test_how_it_ended_is_said_unless_an_exception_says_more(cause: str, said: str) -> None:
+    assert gist(cause).startswith(said)
+    run = Run(1, 0.0, 1.0, 2.0, "failed", cause)
+    drawn = svg(Timeline("job", "", "", "", (run,), (), (), (), 0.0, 100.0, 100.0))
+    wanted = " ".join(f"failed: {said}".split()) if said else "failed"
+    assert any(" ".join(words.split()).startswith(wanted) for words in words_of(drawn))
+
+
+def test_a_reason_that_is_too_long_keeps_its_end() -> None:
+    cause = f"FileNotFoundError: [Errno 2] No such file or directory: '{'/a/long/way' * 20}/to/orders.csv'"
+    drawn = svg(Timeline("job", "", "", "", (Run(1, 0.0, 1.0, 60.0, "failed", cause),), (), (), (), 0.0, 100.0, 100.0))
+    (words,) = [words for words in words_of(drawn) if words.startswith("failed: FileNotFound")]
+    assert words.endswith("/to/orders.csv'") and "…" in words
+
+
+def test_no_line_of_an_act_is_drawn_over_words() -> None:
+    drawn = svg(made(10))
+    lines, words = drawn.rindex('<line class="act"'), drawn.index(">retry")
+    assert lines < words and ".over{paint-order:stroke" in drawn
+    beside = [one for one in ET.fromstring(drawn).iter(f"{SVG}text") if (one.text or "").startswith(("retry", "failed"))]
+    assert beside and all("over" in one.attrib["class"].split() for one in beside if one.text != "failed")
 
 
 def made(runs: int, text: str = "why") -> Timeline:

@@ -12,6 +12,7 @@ from .files import say
 
 TAIL_BYTES = 4096
 TAIL_LINES = 20
+_READ_BYTES = 1 << 16  # a progress bar rewrites its line again and again: what was said before it lies far behind
 
 
 class Log:
@@ -45,14 +46,21 @@ class Log:
 
 
 def tail(path: str) -> str:
-    """The last lines of a log, as text without control characters; "" if there are none."""
+    """The last lines of a log, as text without control characters; "" if there are none. Of a line that was rewritten, as
+    progress bars do (with a carriage return), what was written last."""
     data = b""
     for part in (f"{path}.1", path):
         try:
             with open(part, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-                data = (data + file.read(TAIL_BYTES))[-TAIL_BYTES:]
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _READ_BYTES))
+                data = (data + file.read(_READ_BYTES))[-_READ_BYTES:]
         except OSError:
             continue
-    lines = data.decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
+    shown = "\n".join(_as_left(line) for line in data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n"))
+    lines = shown.encode()[-TAIL_BYTES:].decode("utf-8", "ignore").splitlines()[-TAIL_LINES:]
     return "\n".join("".join(c for c in line if c.isprintable() or c == "\t") for line in lines).strip()
+
+
+def _as_left(line: str) -> str:
+    """A line as it was written last; a bar that was wiped with spaces counts as it was before."""
+    return next((part for part in reversed(line.split("\r")) if part.strip()), "")
