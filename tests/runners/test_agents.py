@@ -456,19 +456,39 @@ def test_a_folder_whose_name_no_event_can_hold_is_refused(tmp_path: Path, host: 
         Agent(folder, host.blobs, host.log, SystemClock(), new_id=lambda: "other")
 
 
-@pytest.mark.parametrize(("name", "says"), [("id", "holds no id"), ("sequences.json", "is damaged")])
-def test_an_agent_that_lost_its_identity_does_not_begin(host: Host, name: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "damaged", "says"),
+    [
+        ("id", "[ ]", "holds no id"), ("id", "", "holds no id: ''"), ("id", "\xff", "holds no id"),
+        ("sequences.json", "[ ]", "is damaged"), ("sequences.json", "", "is damaged"),
+    ],
+)  # fmt: skip
+def test_an_agent_that_lost_its_identity_does_not_begin(host: Host, name: str, damaged: str, says: str) -> None:
     """And gives the folder back, so that it can be repaired."""
     host.start_agent()
     host.runner.start(J, 1, host.graph(J, command=["true"]), None, {})
     host.end(J)
     host.stop_agent()
     content = (host.folder / name).read_text()
-    (host.folder / name).write_text("[ ]")
-    with pytest.raises(ConfigError, match=says):
+    (host.folder / name).write_text(damaged, encoding="latin-1")
+    with pytest.raises(ConfigError, match=says) as told:
         Agent(host.folder, host.blobs, host.log, SystemClock(), new_id=lambda: "other")
+    assert "ove " in told.value.hint
     (host.folder / name).write_text(content)
     host.start_agent()
+
+
+def test_the_log_has_a_line_for_the_start_of_an_attempt_and_one_for_its_end(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ledger.adapters.runners.subprocess")
+    host.start_agent()
+    host.runner.start(J, 1, host.graph(J, command=["sh", "-c", "echo first >&2; echo second >&2; exit 3"]), None, {})
+    host.end(J)
+    started, ended = (record.__dict__ for record in caplog.records if record.__dict__.get("job") == J)
+    assert (started["message"], started["attempt"], started["begins_from"]) == ("attempt_started", 1, "scratch")
+    assert (ended["message"], ended["attempt"], ended["outcome"]) == ("attempt_ended", 1, "failed")
+    assert ended["cause"] == "exit code 3: first"
 
 
 def test_the_name_of_an_agent_stays(host: Host) -> None:

@@ -19,7 +19,7 @@ from ledger.adapters.runners.subprocess import log_paths, supervisor
 from ledger.adapters.runners.subprocess import prepare as preparing
 from ledger.adapters.runners.subprocess.supervisor import main as life
 from ledger.adapters.runners.subprocess.supervisor import procs
-from ledger.core.facts import RestorePoint
+from ledger.core.facts import FailureRule, RestorePoint
 from ledger.core.registers import Checkpoint, Ended, Running
 from tests.runners.host import DEADLINE_S, Host, gone, until
 
@@ -121,13 +121,27 @@ def test_a_job_that_exits_at_once_has_run_and_ended(host: Host) -> None:
     assert fact.cause == "exit code 0"
 
 
-def test_a_command_that_is_not_there_fails_and_says_so(host: Host) -> None:
-    host.runner.start(J, 1, host.graph(J, command=["no-such-program"]), None, {})
+@pytest.mark.parametrize(
+    ("command", "outcome", "cause"),
+    [
+        ("no-such-program", "failed-permanent", f"no-such-program is not in PATH ({os.environ['PATH']})"),
+        ("bin/no-such-file", "failed-permanent", "there is no file bin/no-such-file in the job graph"),
+        ("/no-such-disk/program", "failed", "FileNotFoundError: [Errno 2] No such file or directory"),
+        ("./job.py", "failed", "PermissionError: [Errno 13] Permission denied"),
+    ],
+)
+def test_a_command_that_cant_be_executed_fails_and_says_why(host: Host, command: str, outcome: str, cause: str) -> None:
+    host.runner.start(J, 1, host.graph(J, command=[command]), None, {})
     end, fact = host.end(J)
-    assert end.outcome == "failed"
-    assert "could not be executed" in fact.cause
-    assert "No such file" in fact.cause
+    assert (end.outcome, fact.cause.partition(": '")[0]) == (outcome, f"the command could not be executed: {cause}")
     assert [register for register, _ in host.logged(J)] == [end]
+
+
+def test_a_rule_of_the_job_says_whether_a_command_that_is_not_there_is_tried_again(host: Host) -> None:
+    rule = FailureRule("deploying", exit_code=127)
+    host.runner.start(J, 1, host.graph(J, command=["no-such-program"]), None, {}, [rule])
+    end, fact = host.end(J)
+    assert end.outcome == "failed" and fact.cause.startswith("deploying: the command could not be executed: ")
 
 
 def test_a_job_sees_a_small_fixed_environment_and_its_own(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,10 @@ ORDERED = ("stopped", "canceled", "failed")
 #: Events in one answer of `fence`; whoever has acknowledged them asks again and gets the rest.
 EVENTS_MAX = 5000
 BATCH_MAX = 1000
+NO_ID = (
+    "Write the id back, without a line end: `jobledger explain JOB` says which agent-ID holds the newest attempt of a job. "
+    "Move the file away, and this agent gets another id; the jobs of the old one then wait until `jobledger retry --force`."
+)
 #: So many supervisors are looked after in a second; with fewer, each one at every step.
 LOOKS_PER_S = 2000
 
@@ -83,9 +87,10 @@ class Agent:
         if any("\ud800" <= c <= "\udfff" for c in str(self.folder)):  # bytes that are no UTF-8
             raise ConfigError(f"{str(self.folder)!a} can't be written down in an event", hint="Use another folder.")
         create_once(str(self.folder / "id"), new_id().encode())
-        self.writer = f"agent-{(self.folder / 'id').read_text()}"
-        if not is_writer(self.writer):
-            raise ConfigError(f"{self.folder / 'id'} holds no id: {self.writer!r}")
+        name = (self.folder / "id").read_bytes().decode("utf-8", "replace")
+        self.writer = f"agent-{name}"
+        if not (name and is_writer(self.writer)):
+            raise ConfigError(f"{self.folder / 'id'} holds no id: {name!r}", hint=NO_ID)
         try:
             sequences = Sequences(self.folder / "sequences.json")
         except DAMAGE as error:
@@ -163,6 +168,8 @@ class Agent:
                 with self._guard:
                     self._processes.append(attempt.process)
             self._at("spawned")
+            said = {"job": job.id, "attempt": attempt.n, "begins_from": str(attempt.base or "scratch")}
+            log.info("attempt_started", extra=said)
             return StartAnswer.STARTED
 
     def observe(self) -> list[ObservedAttempt]:

@@ -34,6 +34,7 @@ from ledger.core.registers import NUMBER_MAX, Checkpoint, Ended, Running
 log = logging.getLogger(__name__)
 
 CAUSE_CHARS_MAX = 4000
+LOGGED_CHARS_MAX = 200  # of a cause
 BACKLOG_MAX = 1000
 #: The facts folder is listed for this long after it changed: the clock of a file system is coarse.
 SETTLING_S = 2.0
@@ -205,6 +206,10 @@ class Job:
         ended = AttemptEnded(cause[:CAUSE_CHARS_MAX], newest, float(ran_for_s))
         self.outbox.add(Ended(attempt.n, outcome, self._maker.writer), ended, time_s)
         attempt.phase = Phase.ENDED
+        log.info("attempt_ended", extra={
+            "job": self.id, "attempt": attempt.n, "outcome": outcome, "ran_for_s": ended.ran_for_s, "checkpoint": newest,
+            "cause": cause.partition("\n")[0][:LOGGED_CHARS_MAX],
+        })  # fmt: skip
 
     def _name_engine(self, attempt: Attempt) -> None:
         if not attempt.engine_id and (child := attempt.child()):

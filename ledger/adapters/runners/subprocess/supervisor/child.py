@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 ERROR_BYTES_MAX = 4096
+PATH_CHARS_MAX = 1000
+PERMANENT, TRANSIENT = b"P", b"T"
 
 
 def _prctl(option: int, value: int) -> None:
@@ -46,14 +48,14 @@ class Child:
                 os.close(self._go)
                 _become(attempt, supervisor, held, stdout, stderr)
             except BaseException as error:
-                os.write(failed, f"{type(error).__name__}: {error}".encode()[:ERROR_BYTES_MAX])
+                os.write(failed, _told(error, attempt)[:ERROR_BYTES_MAX])
             finally:
                 os._exit(127)
         os.close(held)
         os.close(failed)
 
-    def release(self) -> str:
-        """Lets it run; "" once the command is being executed, else why it can't be."""
+    def release(self) -> tuple[str, bool]:
+        """Lets it run. Why the command can't be executed, "" once it is; and whether that is so for ever."""
         try:
             os.write(self._go, b"x")
         except BrokenPipeError:
@@ -63,7 +65,26 @@ class Child:
         while more := os.read(self._error, ERROR_BYTES_MAX):
             said += more
         os.close(self._error)
-        return said.decode("utf-8", "replace")
+        return said[1:].decode("utf-8", "replace"), said[:1] == PERMANENT
+
+
+def _told(error: BaseException, attempt: dict[str, Any]) -> bytes:
+    """What `release` answers: a byte that says whether starting again could help, and the reason.
+
+    A name is looked up in the PATH that the job always has, a relative path in its own files: what is not there stays away.
+    An absolute path may lie on a disk that comes back."""
+    command = str(attempt["command"][0])
+    if isinstance(error, FileNotFoundError) and "/" not in command and not _found_in_path(command, attempt):
+        text = f"{command} is not in PATH ({attempt['environment'].get('PATH', os.defpath)[:PATH_CHARS_MAX]})"
+        return PERMANENT + text.encode("utf-8", "replace")
+    if isinstance(error, FileNotFoundError) and "/" in command and not (os.path.isabs(command) or os.path.lexists(command)):
+        return PERMANENT + f"there is no file {command} in the job graph".encode("utf-8", "replace")
+    return TRANSIENT + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+
+
+def _found_in_path(command: str, attempt: dict[str, Any]) -> bool:
+    folders = attempt["environment"].get("PATH", os.defpath).split(os.pathsep)
+    return any(os.path.lexists(os.path.join(folder, command)) for folder in folders)
 
 
 def _become(attempt: dict[str, Any], supervisor: int, held: int, stdout: int, stderr: int) -> None:

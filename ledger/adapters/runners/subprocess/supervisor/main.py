@@ -77,11 +77,13 @@ class Supervisor:
         self.pid, who = child.pid, procs.identity(child.pid)
         self._insist("child.json", write_durably, self._path("child.json"), to_json(who))
         self.started_at = self.lived_at = time.monotonic()
-        if problem := child.release():
+        problem, for_ever = child.release()
+        if problem:
             self._reap()
             self._clear_away()
             cause = f"the command could not be executed: {problem}"
-            self._end(*failure(NOT_EXECUTED, cause, self.attempt.get("failure_rules", ())), 0.0)
+            rules = self.attempt.get("failure_rules", ())
+            self._end(*failure(NOT_EXECUTED, cause, rules, "failed-permanent" if for_ever else "failed"), 0.0)
             return
         self._fact({"fact": "running", **who})
         exit_code = self._watch()

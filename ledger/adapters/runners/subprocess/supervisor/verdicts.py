@@ -51,8 +51,11 @@ def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, A
     return failure(exit_code, f"{cause}: {last_lines}" if last_lines else cause, rules)
 
 
-def failure(exit_code: int, cause: str, rules: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """(outcome, cause) of a failure: the first rule that fits gives it its label, and says whether it is permanent."""
+def failure(
+    exit_code: int, cause: str, rules: Sequence[dict[str, Any]], otherwise: str = "failed"
+) -> tuple[str, str]:  # fmt: skip
+    """(outcome, cause) of a failure: the first rule that fits gives it its label, and says whether it is permanent.
+    otherwise: the outcome where no rule fits."""
     candidates = [rule for rule in rules[:NONE] if rule.get("exit_code") in (None, exit_code)]
     rule: dict[str, Any] | None = None
     if candidates and not candidates[0].get("pattern"):
@@ -64,7 +67,7 @@ def failure(exit_code: int, cause: str, rules: Sequence[dict[str, Any]]) -> tupl
             say(f"the failure rules can't be judged: {error}")
             return "failed", f"{cause}\n(its failure rules can't be judged: {error})"
     if rule is None:
-        return "failed", cause
+        return otherwise, cause
     return "failed-permanent" if rule.get("permanent") else "failed", f"{rule['label']}: {cause}"
 
 
