@@ -61,10 +61,10 @@ simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simula
 fuzz: $(INSTALLED) ## Spoiled inputs for everything that reads: make fuzz SEED=1 N=1000000 [TARGET=keys]
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),1) --inputs $(or $(N),1000000) $(if $(TARGET),--target $(TARGET))
 
-acceptance: setup ## Only the tests of the installed command against real servers; what `make test` kills once, REPETITIONS times
+acceptance: setup ## Only the tests of the installed command against real servers; what `make test` kills once, REPETITIONS times; and containers
 	REPETITIONS=$(or $(REPETITIONS),20) $(BIN)/python -m pytest tests -m acceptance
 
-containers: $(INSTALLED) ## docker-compose.yml in the engine that docker reaches: start it, kill leaders and the agent, take it down
+containers: $(INSTALLED) ## The compose file in the engine that docker reaches: start it, kill leaders and the agent, take it down
 	$(BIN)/python -m tests.containers
 
 bench: setup ## The benchmarks, as ratios within one run

@@ -124,3 +124,19 @@ def test_without_an_engine_the_program_says_so_and_ends_with_2(tmp_path: Path):
 def test_variables_of_another_cluster_do_not_reach_compose(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COMPOSE_FILE", "/elsewhere/compose.yml")
     assert "COMPOSE_FILE" not in compose._run(["env"], 60.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [([], False), (["-m", "acceptance"], True), (["-m", "not kafka and not spark and not acceptance and not slow"], False)],
+    ids=["make test", "make acceptance", "make check"],
+)
+def test_only_make_acceptance_starts_containers(options: list[str], runs: bool):
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/containers"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ("tests/containers/test_containers.py::" in done.stdout) == runs, done.stdout + done.stderr
+
+
+def test_make_containers_runs_the_program():
+    done = subprocess.run(["make", "--dry-run", "containers"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == ".venv/bin/python -m tests.containers"
