@@ -79,7 +79,8 @@ def leader(
     """Who leads: by the newest claim in the log (the law), and by the election (advice), with all who want to.
 
     Exit code 1 if a role has no leader, 3 if the log can't be read. An election that does not answer is told on stderr.
-    With --wait a role without a leader, and a log that can't be read, are asked again; exit code 4 once the time is up.
+    With --wait a role without a leader, or whose leader still takes over, and a log that can't be read, are asked again;
+    exit code 4 once the time is up.
 
     -o json: one object a role, with role, led (null: the election did not answer), epoch, writer, since, reason, led_s
     and reaches (runner: the instance that answered) of the newest claim; others: what its predecessor reached instead;
@@ -139,6 +140,8 @@ def _wait_for(world: World, roles: Sequence[str], timeout_s: float) -> None:
                 found = led(name, claims, _elected(world, name), present(folder, name, now), host, now)
                 if not found.led:
                     missing[name] = found.why_not or found.not_asked
+                elif doing := next((one.waits_for for one in found.candidates if one.holds), ""):
+                    missing[name] = f"{found.writer} has claimed its epoch, and waits for {doing}"
         except Unreachable as error:
             missing = dict.fromkeys(roles, str(error))
         if not missing:

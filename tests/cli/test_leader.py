@@ -139,6 +139,25 @@ def test_wait_goes_on_while_the_log_does_not_answer(shell: Shell, elected: list[
     assert shell.run("leader", "projector", "--wait", "--timeout", "60").exit_code == 0
 
 
+def test_wait_waits_for_the_end_of_a_take_over(shell: Shell, elected: list[Candidate]) -> None:
+    """A leader claims its epoch first: if the rest of its take-over fails again and again, nobody leads."""
+    elected.append(Candidate("p1", 0, 0.0, leads=True))
+    who = identity(HERE)
+    assert who is not None
+    file = load_config(shell.folder).candidates_folder / "projector-p1.json"
+    file.parent.mkdir(parents=True)
+
+    def says(**said: object) -> None:
+        file.write_text(json.dumps({"role": "projector", "who": "p1", "at": 0.0, **said, **who._asdict()}))
+
+    says(leads=False, epoch=None, waits_for="its next try, after: the stream can't begin")
+    told = shell.run("leader", "projector", "--wait", "--timeout", "0")
+    doing = "p1 has claimed its epoch, and waits for its next try, after: the stream can't begin"
+    assert told.exit_code == 4 and doing in " ".join(told.stderr.split())
+    while_waiting(shell, lambda: says(leads=True, epoch=1, waits_for=""))
+    assert shell.run("leader", "projector", "--wait", "--timeout", "60").exit_code == 0
+
+
 def while_waiting(shell: Shell, happens: Callable[[], object]) -> None:
     """It happens once the command waits."""
     sleep = shell.clock.sleep
