@@ -11,7 +11,7 @@ import typer
 
 from ledger.cli.options import World
 from ledger.cli.output import utc
-from ledger.errors import UsageError
+from ledger.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.archive import Archive
@@ -34,8 +34,7 @@ AsOf = Annotated[
 def source(world: World, what: str = READING, as_of: str | None = None, thin: bool = False) -> Iterator[Source]:
     """The ledger, or the bundle, as it is; with as_of as it was, and which offsets that means is noted on stderr. thin: it
     is only folded, so the past may come from a snapshot."""
-    with world.printer.progress(what) as tell:
-        now, asked = _opened(world, telling(tell), thin)
+    with world.printer.progress(what) as tell, _opened(world, telling(tell), thin) as (now, asked):
         if as_of is None:
             then, cut = now, None
         else:
@@ -54,8 +53,7 @@ def moments(
     left out is for the caller to say. thin: as in `source`.
 
     Raises: UsageError; as `moments.as_of`."""
-    with world.printer.progress(what) as tell:
-        now, asked = _opened(world, telling(tell), thin)
+    with world.printer.progress(what) as tell, _opened(world, telling(tell), thin) as (now, asked):
         yield lambda flag, text: asked(_moment(world, now, flag, text))
 
 
@@ -81,20 +79,30 @@ def where(world: World) -> str:
     return wiring_archive.where(world.config) if world.bundle is None else f"It lies in {world.bundle}."
 
 
+@contextmanager
 def _opened(
     world: World, progressed: Progressed, thin: bool = False
-) -> tuple[Source, Callable[[Moment], tuple[Source, Places]]]:
+) -> Iterator[tuple[Source, Callable[[Moment], tuple[Source, Places]]]]:
+    """The source, and what gives its past. What a bundle of some jobs does not hold may be in the ledger: NotFound says
+    so."""
     from ledger import wiring, wiring_archive
 
     if world.bundle is None:
         now = wiring.source(world.config, progressed)
-        return now, partial(wiring_archive.past, world.config, now, thin=thin)
+        yield now, partial(wiring_archive.past, world.config, now, thin=thin)
+        return
     opened = wiring_archive.bundle(world.bundle, progressed)
     opened.must_hold_all()
     about = opened.about
     made = f"as of {about.as_of}{'' if about.as_of == about.made_at else f', made {about.made_at}'} by {about.made_by}"
     world.printer.note(f"a bundle of {', '.join(about.jobs) or 'all jobs'} {made}: {about.reason}")
-    return opened.source, opened.as_of
+    try:
+        yield opened.source, opened.as_of
+    except NotFound as error:
+        if not about.jobs:
+            raise
+        only = f"This bundle holds only {', '.join(about.jobs)}; the ledger that it was made of may have others."
+        raise NotFound(str(error), hint=f"{only} Ask its maker for another one.") from error
 
 
 def _moment(world: World, now: Source, flag: str, text: str | None) -> Moment:

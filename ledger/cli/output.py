@@ -7,6 +7,7 @@ column says how one is shown, so that table and JSON can't drift apart.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from ledger.cli import tables
 
 Row = Mapping[str, Any]
 PROGRESS_AFTER_S = 1.0
+#: What JSON may have in a text and a terminal obeys or hides: DEL, C1 controls, marks of direction, separators, no widths.
+_UNSEEN = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
 
 class Format(StrEnum):
@@ -258,8 +261,10 @@ def utc(time_s: float | None) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Names as they are, non-ASCII as it is (what no encoding can write, escaped), bytes as UTF-8 or hex."""
+    """Names as they are, non-ASCII as it is (what drives a terminal or no encoding can write, escaped), bytes as UTF-8 or
+    hex."""
     text = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
+    text = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 _AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)\Z")
+_SPAN = re.compile(r"[0-9]+(?:\.[0-9]+)?[^\W\d_]{1,7}\Z")  # so is no id of an event that anybody makes, but a slip
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _PLACE = re.compile(r"(events|recovery)\[(0|[1-9][0-9]{0,8})\]@(-1|0|[1-9][0-9]{0,17})\Z")
 _EVENT_ID = re.compile(r"[!-~]{1,200}\Z")
@@ -45,6 +46,8 @@ def parse(text: str, now_s: float) -> Moment:
     if re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ]|\Z)", text):
         moment = datetime.fromisoformat(text.upper())
         return Moment(time_s=(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    if _SPAN.match(text):
+        raise ValueError("that long ago is a number and s, m, h or d, as 15m (an event of such an id: name its place)")
     if _EVENT_ID.match(text):
         return Moment(event_id=text)
     raise ValueError(f"not {FORMS}")

@@ -78,7 +78,9 @@ def test_it_holds_the_jobs_that_are_named_and_no_others(shell: Shell, tmp_path: 
     assert shell.good("list", "-o", "name", "--bundle", file).split() == [wanted]
     assert shell.json("show", wanted, "--bundle", file) == shell.json("show", wanted)
     assert shell.run("replay", "--bundle", file).exit_code == 0
-    assert shell.run("history", other, "--bundle", file).exit_code == 1
+    for words in (("history", other), ("show", other), ("explain", "other")):
+        told = shell.run(*words, "--bundle", file)
+        assert told.exit_code == 1 and f"This bundle holds only {wanted}; the ledger" in told.stderr
     with zipfile.ZipFile(file) as zipped:
         assert zipped.read(f"timelines/job-{wanted}.html").startswith(b"<!DOCTYPE html>")
         assert other.encode() not in b"".join(map(zipped.read, zipped.namelist()))

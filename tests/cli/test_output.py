@@ -96,6 +96,13 @@ class Thing:
     raw: bytes
 
 
+@pytest.mark.parametrize("char", ["\x9b", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028", "\ufeff", "\x1b"])
+def test_json_shows_nothing_to_a_terminal_that_it_would_obey(char: str) -> None:
+    text = to_json({char: [f"ä{char}b"]}, indent=2)
+    assert char not in text and f"\\u{ord(char):04x}" in text and "ä" in text
+    assert json.loads(text) == {char: [f"ä{char}b"]}
+
+
 def test_what_json_does_not_know() -> None:
     assert json.loads(to_json({"thing": Thing("a", b"\xff\x00"), "form": Format.json, "names": {"b", "a"}})) == {
         "thing": {"name": "a", "raw": "ff00"}, "form": "json", "names": ["a", "b"],

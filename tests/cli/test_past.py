@@ -179,3 +179,9 @@ def test_the_archive_of_another_topic_of_that_name_tells_nothing_of_this_one(
         told = shell.run("list", "--as-of", "0s")
         assert told.exit_code == code
         assert ("was made anew: the archive holds the records of another topic" in told.stderr) == bool(code)
+
+
+@pytest.mark.parametrize("text", ["15x", "15min"])
+def test_a_span_of_no_known_unit_is_wrong_usage(shell: Shell, text: str) -> None:
+    told = shell.run("list", "--as-of", text)
+    assert told.exit_code == 2 and "a number and s, m, h or d" in told.stderr and "event" in told.stderr

@@ -37,7 +37,7 @@ def test_anything_else_is_the_id_of_an_event() -> None:
 
 @pytest.mark.parametrize("text", [
     "", "a b", "\x00", "x" * 201, "events[0]@", "events[0]@01", "jobs[0]@1", "events[0]@1,events[0]@2", "@", "2026-13-01",
-    "2026-01-31T25:00", "events[0]@-2",
+    "2026-01-31T25:00", "events[0]@-2", "15x", "15min", "1.5hours", "3w",
 ])  # fmt: skip
 def test_what_is_none_of_them_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
