@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ledger._version import __version__
 
 if TYPE_CHECKING:
+    from ledger.adapters.runners.subprocess.graph import pack
     from ledger.client import Client
     from ledger.config import Config, load_config
     from ledger.connecting import connect
@@ -39,9 +40,11 @@ __all__ = [
     "GraphRef", "IntentKind", "JobState", "JobSubmitted", "LedgerError", "OnExhausted", "OutcomeUnknown", "Recorded",
     "Recorder", "RecoveryEntry", "RecoverySet", "Refused", "RestartKind", "RestartPolicy", "RestorePoint", "Running",
     "RunningJob", "Unacknowledged", "Unreachable", "__version__", "connect", "job", "load_config",
+    "pack",
 ]  # fmt: skip
 
 _MODULES = {
+    "ledger.adapters.runners.subprocess.graph": ("pack",),
     "ledger.client": ("Client",),
     "ledger.config": ("Config", "load_config"),
     "ledger.connecting": ("connect",),
