@@ -21,6 +21,7 @@ from ledger.core.facts import (
     JobResult,
     JobSubmitted,
     OnStall,
+    RestoreBy,
     RestorePoint,
     SavepointAsked,
     SavepointDisposed,
@@ -28,6 +29,7 @@ from ledger.core.facts import (
 from ledger.core.failures import Failure, last_failures
 from ledger.core.fold import RESTORE_POINTS, fold_job
 from ledger.core.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
+from ledger.core.outside import OUTSIDE
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.regions import label_of
 from ledger.core.registers import (
@@ -245,6 +247,9 @@ def _remark(job: Job, register: Register, name: str) -> Remark | None:
             return Remark(name, "the spec that it admits is not here", True, False)
         case Spec(digest) if job.admitted is not None and digest != job.admitted.digest:
             return Remark(name, "another spec is admitted", True, False)
+        case Spec() if job.spec is not None and job.spec.restore is RestoreBy.EXTERNAL:
+            told = "the job restores by itself (restore: external): its checkpoints show how far it is, and none is offered"
+            return Remark(name, told, False, True)
         case Intent():
             return _intent_remark(job, register, name)
         case Attempt(n, epoch):
@@ -301,6 +306,8 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
         return "the projector to remove its last registers"
     if entry.terminal:
         return "the reconciler to retire it"
+    if entry.runner == OUTSIDE and (told := _waits_for_producer(entry)):
+        return told
     match entry.state:
         case JobState.CREATED if entry.replaces is not None:
             stops = "to stop with a savepoint" if entry.inherits else "to stop"
@@ -326,3 +333,14 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
             return told + "; it is stopped and restarted" * (policy.on_stall is OnStall.RESTART)
         case _:
             return "" if entry.known else f"a sign of life of attempt {entry.attempt}"
+
+
+def _waits_for_producer(entry: RecoveryEntry) -> str:
+    """Of a job that its producer runs: nobody else can say that it is over, unless an operator gives the producer up."""
+    if entry.state is JobState.CREATED:
+        return "its producer to report that it runs"
+    given_up = entry.intent is not None and entry.intent.force and entry.attempt <= entry.intent.attempt
+    running = entry.state in (JobState.RUNNING, JobState.CANCELLING) and entry.attempt and not entry.outcome
+    if not running or given_up:
+        return ""
+    return f"its producer to report the end; if the producer died: jobledger cancel {entry.job_id} --force --reason TEXT"

@@ -32,6 +32,6 @@ def decide(entry: RecoveryEntry) -> tuple[Action, ...]:
     if top and not entry.outcome:
         if entry.intent is not None and entry.intent.force and top <= entry.intent.attempt:
             return (GiveUp(job_id, top),)
-        return (Wait(job_id, "its producer runs it and has not reported the end"),)
+        return (Wait(job_id, "its producer has not reported the end; if that died, cancel --force closes the job"),)
     outcome = "canceled" if entry.state is JobState.CANCELLING else "abandoned"
     return (Close(job_id, top + 1, outcome),)

@@ -72,6 +72,25 @@ def test_what_was_left_by_the_job_that_it_replaces_is_called_so():
     assert (only.restore_point.location, only.origin) == ("/sav-9", "left by old, which this job replaces")
 
 
+OUTSIDE = {SPEC: spec(runner="outside", restart_policy=FAILS)}
+
+
+@pytest.mark.parametrize(
+    "names, facts, waits_for",
+    [
+        ([], {}, "its producer to report that it runs"),
+        (["running/1"], {}, "jobledger cancel job-1 --force"),
+        (["running/1"], {"intent/1/u": intent("CANCEL", 1)}, "jobledger cancel job-1 --force"),
+        (["running/1"], {"intent/1/u": intent("CANCEL", 1, force=True)}, "the reconciler to stop what runs and to close"),
+        (["running/1", "ended/1/finished/agent-a"], {}, "the reconciler to retire it"),
+        (["running/1", FAILED], {}, "the reconciler to stop what runs and to close attempt 2"),
+    ],
+)  # fmt: skip
+def test_what_a_job_waits_for_that_its_producer_runs(names, facts, waits_for):
+    """If that died nobody else reports the end: then it is said what to type."""
+    assert waits_for in explain(given(*names, facts={**OUTSIDE, **facts})).waits_for
+
+
 def test_a_retry_that_counts_decides_too():
     told = explain(given(FAILED, facts={"intent/4/u": intent("RETRY", 1), SPEC: spec(restart_policy=NONE)}))
     assert (told.state, told.because) == ("RESTARTING", (FAILED, "intent/4/u"))
