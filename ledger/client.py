@@ -20,6 +20,7 @@ from ledger.core.facts import (
     IntentDeclared,
     IntentKind,
     JobSubmitted,
+    RestoreBy,
     RestorePoint,
     SavepointAsked,
     SavepointDisposed,
@@ -28,7 +29,7 @@ from ledger.core.garbage import GRACE_MIN_S
 from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
 from ledger.core.registers import Ask, Disposed, Intent, Register, Spec
 from ledger.disposing import Savepoint
-from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused
+from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused, UsageError
 from ledger.finding import SEE_ALL, resolve
 from ledger.ports import BlobStore, Runner
 from ledger.reading import POLL_S, JobLog, RetiredJob, Source, recovery_set, registers_of, result_of
@@ -91,9 +92,12 @@ class Client:
         graph: the packed job graph; the spec's own `graph` is filled in from it. named: called with the id before anything
         is written, so that the caller can ask for the job whatever happens then.
         Idempotent: the same spec again under the same id is success, also when the job is over and retired by then.
-        Raises: Refused: another spec stands under this id, or (unique) a job of this name is not over.
+        Raises: Refused: another spec stands under this id, or (unique) a job of this name is not over. UsageError: a spec
+        that says two things of where to begin.
         OutcomeUnknown: recorded, but nobody admitted it in time. Unreachable: see `Recorder.record`.
         """
+        if spec.restore is RestoreBy.EXTERNAL and spec.restore_from is not None:
+            raise UsageError("A job that restores by itself (restore: external) can't begin --from a restore point.")
         given, job_id = job_id is not None, job_id or self._new_id()
         self.source.partition_of(job_id)  # says so if it is no id
         if unique:

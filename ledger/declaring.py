@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.core.facts import IntentKind
+from ledger.core.facts import IntentKind, RestoreBy
 from ledger.core.job import Job
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Intent, register_name
@@ -57,6 +57,11 @@ def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str,
         raise Refused(
             f"{entry.job_id} is {entry.state} and no end of attempt {entry.attempt} is known: there is nothing to retry.",
             hint=hint,
+        )
+    if entry.restore is RestoreBy.EXTERNAL and from_ != "latest":
+        raise UsageError(
+            f"{entry.job_id} restores by itself (restore: external): --from {from_} would mean nothing to it.",
+            hint="Set back what it keeps by itself, then retry without --from.",
         )
     if from_ not in ("latest", "scratch"):
         registers = (c for checkpoints in job.checkpoints.values() for c in checkpoints)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ledger.core.facts import CheckpointRetention, IntentKind, RefusedRestorePoint, RestorePoint
+from ledger.core.facts import CheckpointRetention, IntentKind, RefusedRestorePoint, RestoreBy, RestorePoint
 from ledger.core.fold import fold_job
 from ledger.core.heard import lying_elsewhere
 from ledger.core.passes import Observed, View, actions_of, judge, slots_held
@@ -75,7 +75,7 @@ class Planned:
     give-up, close, dispose, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the
     one that it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started.
     refused: those that were offered and do not verify. then: what follows if it goes well. deletes: what is deleted for
-    good. pool: "" = not limited.
+    good. pool: "" = not limited. external: the job restores by itself, so it is never started from anything.
     """
 
     job_id: str
@@ -92,6 +92,7 @@ class Planned:
     deletes: tuple[str, ...] = ()
     pool: str = ""
     slots: int = 0
+    external: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class _Planner:
         pool = self._pools.of(entry)
         return Planned(
             entry.job_id, entry.name, entry.namespace, entry.runner, str(entry.state), action, attempt, why,
-            pool=pool.name if pool else "", slots=entry.slots,
+            pool=pool.name if pool else "", slots=entry.slots, external=entry.restore is RestoreBy.EXTERNAL,
         )  # fmt: skip
 
     def _own(self, entry: RecoveryEntry, points: tuple[RestorePoint, ...], named: bool) -> Inherited:
@@ -309,7 +310,8 @@ class _Planner:
                 case Settle(_, n):
                     known = known._replace(settled=known.settled | {n})
                 case Start(_, n):
-                    newest = f"restore point {entry.restore_points[0]}" if entry.restore_points else "scratch"
+                    nothing = "what it keeps by itself" if entry.restore is RestoreBy.EXTERNAL else "scratch"
+                    newest = f"restore point {entry.restore_points[0]}" if entry.restore_points else nothing
                     return f"start attempt {n} from {newest}" if step else ""
                 case Close(_, n, outcome):
                     return f"close attempt {n} as {outcome}, retire the job" if step else "retire the job"

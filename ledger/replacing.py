@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import file_digest
 from pathlib import Path
 
-from ledger.core.facts import JobSubmitted, Replacement, RestorePoint
+from ledger.core.facts import JobSubmitted, Replacement, RestoreBy, RestorePoint
 from ledger.core.fold import fold_job
 from ledger.core.job import Job
 from ledger.core.outside import OUTSIDE
@@ -88,6 +88,11 @@ def check_runner(job_id: str, runner: str) -> None:
 
 def spec_of(job: Job, spec: JobSubmitted, from_: str, reason: str) -> JobSubmitted:
     """`spec` as the one that replaces the job. Raises: UsageError if there is no such place to begin from."""
+    by = RestoreBy.LEDGER if job.spec is None else job.spec.restore
+    if by is not spec.restore:
+        raise UsageError(f"{job.job_id} has restore: {by.lower()}. A job that replaces it restores in the same way.")
+    if by is RestoreBy.EXTERNAL and from_ != LATEST:
+        raise UsageError(f"{job.job_id} restores by itself (restore: external): --from {from_} would mean nothing to it.")
     after_rev = max((intent.rev for intent in job.intents), default=0)
     point = None if from_ in (LATEST, SCRATCH) else _point(job, from_)
     replacement = Replacement(from_, after_rev, reason)

@@ -243,7 +243,8 @@ def _told(
     if record is not None:
         epochs = ", ".join(str(one.epoch) for one in sorted(job.attempts[n], key=lambda one: one.epoch))
         yield f"recorded in epoch {epochs} of the reconciler, after {record.failures} failures in a row"
-        yield f"from {record.base or 'scratch'}"
+        external = job.spec is not None and job.spec.restore is f.RestoreBy.EXTERNAL
+        yield "from what it keeps by itself" if external else f"from {record.base or 'scratch'}"
         yield from (f"refused {one.restore_point}: {one.reason}" for one in record.refused)
         if record.together is not None and record.together.reason:
             yield record.together.reason

@@ -13,7 +13,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -28,18 +28,21 @@ _NAME = re.compile(r"(?:chk|sav)-(0|[1-9][0-9]{0,18})(?:@[A-Za-z0-9._:+-]{1,128}
 _LABEL = re.compile(r"[A-Za-z0-9._:+-]{1,128}\Z")
 
 
-def job(*, fallback: Path | str | None = None) -> RunningJob:
+def job(*, fallback: Path | str | None = None, savepoints: bool = True) -> RunningJob:
     """The job that this program is, as a context manager: `with ledger.job() as job: …`.
 
     fallback: the folder for checkpoints if the ledger did not start this program, so that it can be tried by hand. The
     newest checkpoint in it is then what `restored` names, and nobody deletes old ones. None: that is an error.
+    savepoints: False: it makes none, so the ledger does not ask for any (SIGUSR1 has no handler), nor wait for one.
     Raises: UsageError if the ledger did not start this program and there is no fallback.
     """
+    signals = (signal.SIGTERM, signal.SIGUSR1) if savepoints else (signal.SIGTERM,)
     environment = os.environ
     if folder := environment.get("LEDGER_CHECKPOINT_DIR"):
         restored = environment.get("LEDGER_RESTORE_FROM")
+        base = Path(restored) if restored else None
         attempt = int(environment.get("LEDGER_ATTEMPT", "0"))
-        return RunningJob(Path(folder), Path(restored) if restored else None, environment.get("LEDGER_JOB_ID", ""), attempt)
+        return RunningJob(Path(folder), base, signals, environment.get("LEDGER_JOB_ID", ""), attempt)
     if fallback is None:
         raise _wrong(
             "The ledger did not start this program: LEDGER_CHECKPOINT_DIR is not set.",
@@ -48,7 +51,7 @@ def job(*, fallback: Path | str | None = None) -> RunningJob:
     folder_by_hand = Path(fallback).absolute()
     folder_by_hand.mkdir(parents=True, exist_ok=True)
     newest = max(_complete(folder_by_hand), default=None)
-    return RunningJob(folder_by_hand, None if newest is None else folder_by_hand / newest[1])
+    return RunningJob(folder_by_hand, None if newest is None else folder_by_hand / newest[1], signals)
 
 
 class RunningJob:
@@ -59,8 +62,11 @@ class RunningJob:
     Checkpoints may be made by any thread. The block itself must be entered in the main thread: it handles signals.
     """
 
-    def __init__(self, folder: Path, restored: Path | None, job_id: str = "", attempt: int = 0) -> None:
+    def __init__(
+        self, folder: Path, restored: Path | None, signals: Iterable[signal.Signals], job_id: str = "", attempt: int = 0
+    ) -> None:
         self.id, self.attempt, self.restored = job_id, attempt, restored
+        self._signals = signals
         self._folder = folder
         self._newest = max((number for number, _ in _complete(folder)), default=-1)
         # Numbers have to rise within an attempt. Over attempts they need not; they are easier to read if they do.
@@ -144,13 +150,13 @@ class RunningJob:
     # -- the block -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        """Handles SIGTERM and SIGUSR1 from here on. Raises: UsageError outside the main thread, or if entered twice."""
+        """Handles its signals from here on. Raises: UsageError outside the main thread, or if entered twice."""
         if threading.current_thread() is not threading.main_thread():
             raise _wrong("A job is entered in the main thread: it handles signals.", "Other threads may use it then.")
         if self._handlers:
             raise _wrong("This job was entered already.", "Share the one that is there.")
         self._wake_up = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._handlers = {n: signal.signal(n, self._signalled) for n in (signal.SIGTERM, signal.SIGUSR1)}
+        self._handlers = {n: signal.signal(n, self._signalled) for n in self._signals}
         return self
 
     def __exit__(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ledger
 from ledger import worker
-from ledger.adapters.runners.subprocess.supervisor import checkpoints
+from ledger.adapters.runners.subprocess.supervisor import checkpoints, procs
 from ledger.errors import UsageError
 
 
@@ -273,6 +273,15 @@ def test_handlers_are_put_back(folder: Path) -> None:
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)) == before
     with pytest.raises(UsageError, match="inside its with block"):
         job.wait(1)
+
+
+def test_a_job_without_savepoints_is_not_asked_for_any(folder: Path) -> None:
+    """The supervisor signals only those that have a handler."""
+    before = signal.getsignal(signal.SIGUSR1)
+    with ledger.job(savepoints=False):
+        assert signal.getsignal(signal.SIGUSR1) is before
+        assert not procs.catches(os.getpid(), signal.SIGUSR1)
+        assert procs.catches(os.getpid(), signal.SIGTERM)
 
 
 def test_it_is_entered_in_the_main_thread(folder: Path) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         CheckpointRetention,
         FailureRule,
         RestartPolicy,
+        RestoreBy,
         RestorePoint,
         SavepointPolicy,
         StallPolicy,
@@ -160,6 +161,17 @@ def checkpoint_retention(text: str) -> CheckpointRetention:
     if text.upper() not in (CheckpointRetention.DELETE, CheckpointRetention.KEEP):
         raise UsageError(f"--checkpoint-retention takes delete or keep, not {text}.")
     return CheckpointRetention(text.upper())
+
+
+def restore_by(text: str, from_: str | None) -> RestoreBy:
+    from ledger.core.facts import RestoreBy
+
+    if text.upper() not in (RestoreBy.LEDGER, RestoreBy.EXTERNAL):
+        raise UsageError(f"--restore takes ledger or external, not {text}.")
+    found = RestoreBy(text.upper())
+    if found is RestoreBy.EXTERNAL and from_ is not None:
+        raise UsageError(f"--from {from_}: with --restore external the job restores by itself, and would never read it.")
+    return found
 
 
 def duration_s(text: str, where: str) -> float:

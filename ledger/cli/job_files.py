@@ -164,4 +164,5 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "permanent_pattern": _list(_text), "failure_label": _pairs(numbers=True), "permanent_label": _list(_text),
     "checkpoint_interval": _quantity, "stalled_after": _number(1), "on_stall": _text, "savepoint_interval": _quantity,
     "savepoint_keep": _number(1), "checkpoint_retention": _text,
+    "restore": _text,
 }  # fmt: skip

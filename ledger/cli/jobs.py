@@ -149,6 +149,13 @@ StopGrace = Annotated[
     ),
 ]  # fmt: skip
 RunnerName = Annotated[str, typer.Option("--runner", metavar="NAME", help="What runs it: a plug-in's name, or this.")]
+Restore = Annotated[
+    str,
+    typer.Option(
+        "--restore", metavar="ledger|external",
+        help="external: it restores by itself from elsewhere; its checkpoints only show how far it is.",
+    ),
+]  # fmt: skip
 From = Annotated[
     str | None,
     typer.Option("--from", metavar="RESTORE_POINT", help="Checkpoint to begin from."),
@@ -177,7 +184,7 @@ def submit(
     permanent_pattern: PermanentPattern = None, failure_label: FailureLabel = None, permanent_label: PermanentLabel = None,
     checkpoint_interval: CheckpointInterval = None, stalled_after: StalledAfter = None, on_stall: OnStalled = None,
     savepoint_interval: SavepointInterval = None, savepoint_keep: SavepointKeep = None,
-    checkpoint_retention: Retention = "delete", region: Region = None, wait: Wait = False,
+    checkpoint_retention: Retention = "delete", restore: Restore = "ledger", region: Region = None, wait: Wait = False,
 ) -> None:  # fmt: skip
     """Submit a job: a command, run by the agent of this host, and brought back until it is over.
 
@@ -188,7 +195,7 @@ def submit(
         command or (), name, namespace, runner, restart, priority, slots, region, label or (), graph or (), env or (),
         memory, stop_grace, from_, permanent_exit_code or (), permanent_pattern or (), failure_label or (),
         permanent_label or (), checkpoint_interval, stalled_after, on_stall, savepoint_interval, savepoint_keep,
-        checkpoint_retention,
+        checkpoint_retention, restore,
     )  # fmt: skip
     spec = spec_of(options)
     with unwinding(), ExitStack() as stack:

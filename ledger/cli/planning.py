@@ -107,7 +107,8 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
     told += [f"refused {restore_text(one['restore_point'])}: {one['reason']}" for one in row["refused"]]
     told += [f"then: {row['then']}"] if row["then"] else []
     told += [f"deletes {', '.join(row['deletes'])}"] if row["deletes"] else []
-    restore = restore_text(point) if point else "scratch" if begins else None
+    from_nothing = "external" if row["external"] else "scratch"
+    restore = restore_text(point) if point else from_nothing if begins else None
     return {**row, "restore": restore, "told": "; ".join(cell(one) for one in told)}
 
 

@@ -284,7 +284,7 @@ def _for_people(
         **row,
         "state": _state_shown(row, at_s),
         "attempt": row.get("attempt", row.get("attempts")),
-        "restore": restore_text(points[0]) if points else None,
+        "restore": restore_text(points[0]) if points else _external(row),
         "next": _next(row),
         "stalls": None if row.get("stalls_at") is None else utc(row["stalls_at"]),
         "savepoint": _next_savepoint(row),
@@ -292,6 +292,13 @@ def _for_people(
         "waits": waits.get(row["job_id"]),
         "age": None if made is None else age(max(0.0, at_s - made)),
     }
+
+
+def _external(row: Mapping[str, Any]) -> str | None:
+    """Of a job that restores by itself how far it is; None of others."""
+    if row.get("restore") != "EXTERNAL":
+        return None
+    return f"external,{restore_text(row['marker'])}" if row.get("marker") else "external"
 
 
 def _next_savepoint(row: dict[str, Any]) -> str | None:

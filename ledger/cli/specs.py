@@ -44,6 +44,7 @@ class JobOptions:
     savepoint_interval: str | None = None
     savepoint_keep: int | None = None
     checkpoint_retention: str = "delete"
+    restore: str = "ledger"
 
 
 def spec_of(options: JobOptions) -> JobSubmitted:
@@ -71,6 +72,7 @@ def spec_of(options: JobOptions) -> JobSubmitted:
         stall_policy=given.stall_policy(options.checkpoint_interval, options.stalled_after, options.on_stall),
         checkpoint_retention=given.checkpoint_retention(options.checkpoint_retention),
         savepoint_policy=given.savepoint_policy(options.savepoint_interval, options.savepoint_keep),
+        restore=given.restore_by(options.restore, options.from_),
     )  # fmt: skip
 
 

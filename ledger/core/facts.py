@@ -59,6 +59,15 @@ class CheckpointRetention(StrEnum):
     KEEP = "KEEP"
 
 
+class RestoreBy(StrEnum):
+    """What a job goes on from. LEDGER: one of its checkpoints, which the ledger picks. EXTERNAL: what it keeps elsewhere by
+    itself; its checkpoints show how far it is, and nothing ever begins from one."""
+
+    UNKNOWN = "UNKNOWN"
+    LEDGER = "LEDGER"
+    EXTERNAL = "EXTERNAL"
+
+
 @dataclass(frozen=True, slots=True)
 class GraphRef:
     """Where the job graph lies: whatever the runner needs to start the job. `sha256` is lower-case hex of the blob."""
@@ -198,6 +207,7 @@ class JobSubmitted:
     stall_policy: StallPolicy = StallPolicy()
     replacement: Replacement = NO_REPLACEMENT
     savepoint_policy: SavepointPolicy = SavepointPolicy()
+    restore: RestoreBy = RestoreBy.LEDGER
 
 
 @dataclass(frozen=True, slots=True)

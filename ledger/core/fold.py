@@ -24,6 +24,7 @@ from ledger.core.facts import (
     JobSubmitted,
     OnExhausted,
     RestartKind,
+    RestoreBy,
     RestorePoint,
     SavepointDisposed,
 )  # fmt: skip
@@ -67,7 +68,8 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
     spec = job.spec
     if spec is None:
         return None
-    points = _first(job, _way(job), keep)
+    external = spec.restore is RestoreBy.EXTERNAL
+    points = () if external else _first(job, _way(job), keep)
     if job.terminal_end is not None:
         state, reason = _TERMINAL_STATE[job.terminal_end[0].outcome], _cause(*job.terminal_end)
         return _entry(
@@ -92,7 +94,8 @@ def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
     def entry(state: JobState, reason: str = "", next_attempt: int = planned) -> RecoveryEntry:
         return _entry(
             job, spec, state, next_attempt=next_attempt, failures=verdict.failures, restart_delay_s=verdict.delay_s,
-            reason=reason, graph=spec.graph, restore_points=points, restore_from_named=_restore_from_named(job),
+            reason=reason, graph=spec.graph, restore_points=points,
+            restore_from_named=not external and _restore_from_named(job),
             failure_times=past.times, failed_at=verdict.failed_at, failure_rules=policy.failure_rules,
             failure_rate_interval_s=policy.failure_rate_interval_s if policy.kind is RestartKind.FAILURE_RATE else 0.0,
             stall_policy=spec.stall_policy if watched and state is JobState.RUNNING else None,
@@ -128,7 +131,10 @@ def offered(job: Job) -> Iterator[RestorePoint]:
     Begins with the checkpoints of the highest attempt that has a record or a checkpoint, else with the base of its
     record, and goes down from base to base, past one that is gone to the newest checkpoint below; the oldest end is the
     spec's restore_from. A retry that still counts may name another place to begin. What is given up is not among them.
+    A job that restores by itself is offered nothing.
     """
+    if job.spec is not None and job.spec.restore is RestoreBy.EXTERNAL:
+        return iter(())
     return (point for point in _way(job) if job.disposal(*point.order) is None)
 
 
@@ -280,7 +286,8 @@ def _restore_from_named(job: Job) -> bool:
 def _inherits(job: Job, spec: JobSubmitted) -> bool:
     """Whether the next start begins from what the job that this one replaces has by then (it may have been resumed
     meanwhile): this one has no checkpoint of its own yet, and nobody has said another place."""
-    if spec.replaces is None or spec.restore_from is not None or spec.replacement.from_ not in ("", "latest"):
+    own = spec.restore is RestoreBy.EXTERNAL or spec.restore_from is not None
+    if spec.replaces is None or own or spec.replacement.from_ not in ("", "latest"):
         return False
     retry = _retry_of_end(job)
     return not job.checkpointed and (retry is None or retry.from_ == "latest")
@@ -307,6 +314,8 @@ def _why_not_startable(job: Job, spec: JobSubmitted, points: tuple[RestorePoint,
         return f"attempt {job.top} has the highest number that there is"
     if spec.checkpoint_retention is CheckpointRetention.UNKNOWN:
         return "the checkpoint retention is of a kind that this version does not know"
+    if spec.restore is RestoreBy.UNKNOWN:
+        return "what the job restores from is of a kind that this version does not know"
     if any(p.kind is CheckpointKind.UNKNOWN for p in points):
         return "a restore point is of a kind that this version does not know"
     return ""
@@ -341,7 +350,8 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
         intent=intent, slots=spec.slots, priority=spec.priority, region=spec.region, labels=dict(spec.labels),
         replaces=spec.replaces, replacement=spec.replacement, inherits=_inherits(job, spec),
         begun=spec.replaces is not None and job.recorded > 0,
-        checkpoint_retention=spec.checkpoint_retention, instance=newest.instance if newest else "", **rest,
+        checkpoint_retention=spec.checkpoint_retention, instance=newest.instance if newest else "", restore=spec.restore,
+        marker=next(_way(job), None) if spec.restore is RestoreBy.EXTERNAL else None, **rest,
     )  # fmt: skip
 
 

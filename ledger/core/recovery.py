@@ -16,6 +16,7 @@ from ledger.core.facts import (
     FailureRule,
     GraphRef,
     Replacement,
+    RestoreBy,
     RestorePoint,
     SavepointPolicy,
     StallPolicy,
@@ -87,6 +88,8 @@ class RecoveryEntry:
     comes next, "" = none. savepoint_at: when that is due, in seconds since the epoch by the leader's clock; savepoint_due:
     that time has come. disposals: savepoints that are given up and whose files are to be deleted; a bounded number of them.
     instance: of the runner, which holds the newest attempt that was recorded; "" = none was, or it is not known.
+    restore: EXTERNAL: the job restores by itself, so nothing is offered. marker: then the newest checkpoint of its newest
+    attempt, which shows how far it is; None = it has none yet.
     """
 
     job_id: str
@@ -140,6 +143,8 @@ class RecoveryEntry:
     savepoint_due: bool = False
     disposals: tuple[RestorePoint, ...] = ()
     instance: str = ""
+    restore: RestoreBy = RestoreBy.LEDGER
+    marker: RestorePoint | None = None
 
     @property
     def checkpoints(self) -> tuple[RestorePoint, ...]:
@@ -162,7 +167,7 @@ class RecoveryEntry:
     @property
     def progress_key(self) -> tuple[int, tuple[int, int] | None, float]:
         """What `stalls_at` is stamped for, once: a new checkpoint begins anew."""
-        newest = self.restore_points[0].order if self.restore_points else None
+        newest = next((point.order for point in (self.marker, *self.restore_points) if point is not None), None)
         return self.attempt, newest, self.stall_policy.stalled_after_s if self.stall_policy else 0.0
 
     @property

@@ -38,6 +38,7 @@ on_stall = "restart"
 savepoint_interval = 1.5
 savepoint_keep = 4
 checkpoint_retention = "keep"
+restore = "ledger"
 
 [env]
 A = "1"
@@ -96,6 +97,7 @@ def test_a_file_says_what_the_flags_of_submit_say(shell: Shell, folder: Path) ->
         "--stop-grace", "60", "--from", str(folder / "chk-9"), "--permanent-exit-code", "64", "--permanent-pattern",
         "no such table", "--permanent-label", "config", "--checkpoint-interval", "10s", "--stalled-after", "5",
         "--on-stall", "restart", "--savepoint-interval", "1.5", "--savepoint-keep", "4", "--checkpoint-retention", "keep",
+        "--restore", "ledger",
         "--env", "A=1", "--label", "team=data", "--failure-label", "config=78", "--failure-label", "oom=MemoryError",
         "-o", "name", "--", "python", "etl.py", "--fast",
     ).strip()  # fmt: skip

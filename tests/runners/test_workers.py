@@ -6,9 +6,12 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
@@ -17,10 +20,12 @@ from ledger.adapters.runners.subprocess.supervisor import procs
 from ledger.core.facts import CheckpointKind, RestorePoint
 from ledger.core.registers import Checkpoint, Ended
 from tests.docs.pages import ROOT
-from tests.runners.host import Host, until
+from tests.runners.host import Host, gone, until
 from tests.servers import create_topic
 
 J = "job-1"
+SPARK_S = 180.0
+SPARK = ROOT / "docs" / "jobs" / "spark_stream.py"
 CONSUMER = ROOT / "docs" / "jobs" / "kafka_consumer.py"
 WORKER = ROOT / "docs" / "jobs" / "worker.py"
 
@@ -143,3 +148,56 @@ def test_ids_rise_within_an_attempt_and_begin_anew_with_the_next(host: Host) -> 
     host.start(J, 2)
     host.tell(J, "checkpoint 4")
     until(lambda: Checkpoint(2, 4) in checkpoints(host, 2), "a lower id in a later attempt counts")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_the_spark_stream_copies_each_line_once_whatever_kills_it(host: Host, tmp_path: Path) -> None:
+    source, target, state = (tmp_path / name for name in ("in", "out", "state"))
+    source.mkdir()
+    written: set[str] = set()
+
+    def write(files: range) -> None:
+        for n in files:
+            lines = {f"file {n} line {i}" for i in range(50)}
+            (tmp_path / "part").write_text("".join(f"{line}\n" for line in lines))
+            (tmp_path / "part").rename(source / f"{n}.txt")
+            written.update(lines)
+
+    def begin(n: int) -> int:
+        java = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+        blob = pack([sys.executable, SPARK.name, *map(str, (source, target, state))], [SPARK], java, folder=host.root)
+        assert host.runner.start(J, n, host.blobs.put(J, blob), None, {}).value == "started"
+        child = host.run_folder(J, n) / "child.json"
+        until(child.exists, "the driver runs")
+        return int(json.loads(child.read_text())["pid"])
+
+    def marked(n: int, least: int) -> Callable[[], bool]:
+        return lambda: any(register.id >= least for register in checkpoints(host, n))
+
+    write(range(6))
+    pid = begin(1)
+    until(marked(1, 2), "three batches are committed", SPARK_S)
+    drivers = [found.pid for found in psutil.Process(pid).children(recursive=True) if "java" in found.name()]
+    assert drivers
+    os.kill(pid, signal.SIGKILL)
+    assert host.end(J)[0].outcome == "failed"
+    assert all(gone(driver) for driver in drivers), "no JVM outlives its attempt"
+    write(range(6, 8))
+    begin(2)
+    until(marked(2, 7), "the rest is committed", SPARK_S)
+    host.runner.stop(J, 2, "canceled")
+    assert host.end(J, 2)[0].outcome == "canceled"
+    files = sink_files(target)
+    copied = [line for file in files for line in pq.read_table(file)["value"].to_pylist()]
+    assert len(copied) == len(written) and set(copied) == written
+
+
+def sink_files(target: Path) -> list[Path]:
+    """What Spark's readers take of a file sink: the log of the sink, not the folder."""
+    names = set()
+    for log in (target / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            found = json.loads(line)
+            names.add(Path(found["path"].removeprefix("file://")))
+    return sorted(names)

@@ -35,6 +35,7 @@ from ledger.core.facts import (
     Replacement,
     RestartKind,
     RestartPolicy,
+    RestoreBy,
     RestorePoint,
     SavepointAsked,
     SavepointDisposed,
@@ -62,7 +63,7 @@ FULL: tuple[Any, ...] = (
         "orders", "prod", "subprocess", _GRAPH,
         RestartPolicy(RestartKind.FAILURE_RATE, 5, 2.5, 30.0, 3.0, 0.25, 600.0, OnExhausted.FAIL, 4, 900.5, _RULES),
         3, -7, _LABELS, "eu", _OUTSIDE, "orders-0", CheckpointRetention.KEEP, _STALLS,
-        _REPLACEMENT, _SAVEPOINTS,
+        _REPLACEMENT, _SAVEPOINTS, RestoreBy.EXTERNAL,
     ),
     JobAdmitted(_DIGEST),
     IntentDeclared(IntentKind.RETRY, 2, "2/12", True, "the disk is replaced", "alice@ops", True),
@@ -85,6 +86,7 @@ FULL: tuple[Any, ...] = (
         _REPLACEMENT, True, True,
         ("2025-01-31T12:00", "", ""), _TOGETHER,
         _SAVEPOINTS, "periodic-2-12-0", 1738325404.5, True, (_SAVEPOINT,), "agent-h1",
+        RestoreBy.EXTERNAL, _CHECKPOINT,
     ),
 )  # fmt: skip
 assert {type(fact) for fact in FULL} == set(KINDS)
