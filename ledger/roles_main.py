@@ -12,6 +12,7 @@ import structlog
 
 from ledger import waiting, wiring, wiring_anchors, wiring_archive, worker_daemon
 from ledger.adapters import avro, cloudevents
+from ledger.adapters.kafka.java_client import java_settings
 from ledger.adapters.kafka.topics import require_topics
 from ledger.config import Config
 from ledger.identity import instance, whoami
@@ -65,8 +66,8 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
 
 
 def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
-    """Raises: ConfigError if a topic or a setting of the blob store is not as it must be; Unreachable if there is no
-    broker."""
+    """Raises: ConfigError if a topic, a setting of Kafka or of the blob store is not as it must be; Unreachable if there is
+    no broker."""
     from ledger.adapters.asking import SideBySide
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
@@ -74,6 +75,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     from ledger.collecting_on_schedule import Collections, command_of
     from ledger.roles.reconciler import Reconciler, ReconcilerSettings
 
+    kafka = java_settings(config.client())
     require_topics(config.client(), config.topic_settings())
     wiring.blobs(config)  # executors make their own, much later: what can't be is told now
     folder = config.dir / "spark"
@@ -83,7 +85,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     )
     try:
         stream = SparkRecoveryStream(
-            spark, config.topics.recovery, _java_client(config), folder / "recovery",
+            spark, config.topics.recovery, kafka, folder / "recovery",
             config.reconciler.trigger_interval_s, config.reconciler.batch_offsets_max,
         )  # fmt: skip
         executor = SparkExecutor(
@@ -117,6 +119,7 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
     from ledger.adapters.spark.session import start_session
     from ledger.archive.archiving import Archiver
 
+    kafka = java_settings(config.client())
     require_topics(config.client(), config.topic_settings())
     archive = wiring_archive.archive(config)
     if (signer := wiring_anchors.signer(config)) is not None and signer.open_to_others:
@@ -128,7 +131,7 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
     )
     try:
         stream = SparkSegments(
-            spark, _java_client(config), folder / "checkpoints", partial(wiring_archive.archiving, config),
+            spark, kafka, folder / "checkpoints", partial(wiring_archive.archiving, config),
             config.archive.interval_s,
         )  # fmt: skip
         shapes = partial(wiring_archive.archived_partitions, config)
@@ -167,7 +170,3 @@ def _agent(config: Config) -> dict[str, str]:
     """The agent that answers here. Raises: Unreachable."""
     return {wiring.SUBPROCESS: wiring.runners(config)[wiring.SUBPROCESS].instance()}
 
-
-def _java_client(config: Config) -> dict[str, str]:
-    """The settings that Spark's client needs to reach the same brokers."""
-    return {"bootstrap.servers": config.bootstrap}

@@ -52,11 +52,12 @@ def describe(
 @config.command()
 @verb
 def check(world: World) -> None:
-    """Whether the settings can be used: known names, readable secrets, and what the clients of Kafka and S3 take."""
+    """Whether the settings can be used: known names, readable secrets, what clients of Kafka (Spark's too) and S3 take."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     from ledger import wiring, wiring_anchors, wiring_archive
+    from ledger.adapters.kafka.java_client import java_settings
     from ledger.electing import zookeeper_settings
     from ledger.storing import s3_settings
 
@@ -64,6 +65,7 @@ def check(world: World) -> None:
         AdminClient({**world.config.client()}, logger=logging.getLogger("ledger.kafka"))
     except KafkaException as error:
         raise ConfigError(f"Kafka's client does not take these settings: {error.args[0].str()}.") from error
+    java_settings(world.config.client())  # Spark reads Kafka by another client
     world.config.topic_settings()
     if world.config.leadership.adapter == "zookeeper":
         zookeeper_settings(world.config)
