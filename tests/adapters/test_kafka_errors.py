@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,19 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.cluster import OUTDATED, Cluster
-from ledger.adapters.kafka.errors import LOST_PLACE, MISCONFIGURED, PASSING, TOO_LARGE, Verdict, classify, error_of, told
+from ledger.adapters.kafka.errors import (
+    DAMAGED,
+    LOST_PLACE,
+    MISCONFIGURED,
+    PASSING,
+    TOO_LARGE,
+    Verdict,
+    classify,
+    error_of,
+    told,
+)
 from ledger.adapters.kafka.log import OURS, KafkaLog
+from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.topics import TopicSettings, create_topics, specs
 from ledger.adapters.kafka.writer import KafkaWriter
 from ledger.errors import ConfigError, Fenced, Unreachable
@@ -181,3 +193,13 @@ def test_a_fatal_error_that_the_callbacks_hid_still_tells_that_the_writer_is_fen
     writer.init()
     with pytest.raises(Fenced, match="by a newer instance"):
         writer.commit([Event("t", 0, b"key", b"value")])
+
+
+@pytest.mark.parametrize("code", [*sorted(DAMAGED), KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_what_is_damaged_on_the_brokers_disk_is_told_with_where_to_look(code: int) -> None:
+    reader = KafkaReader.__new__(KafkaReader)
+    reader._take_error(SimpleNamespace(topic=lambda: "ledger.events", partition=lambda: 1), KafkaError(code))
+    with pytest.raises(ConfigError, match=r"Can't read ledger.events\[1\]") as raised:
+        reader._must_be_whole()
+    assert ("A file of the broker is damaged" in raised.value.hint) == (code in DAMAGED)
+    assert "\n## A file of the broker is damaged\n" in (Path(__file__).parents[2] / "docs" / "RUNBOOK.md").read_text()

@@ -7,16 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from ledger.adapters.clock import SystemClock
 from ledger.adapters.embedded import folder as ledger_folder
 from ledger.adapters.embedded import processes
 from ledger.adapters.embedded.keeper import DELAY_MAX_S, FIRST_DELAY_S, HEALTHY_S, Keeper
+from ledger.adapters.embedded.leaders import Leaders
 from ledger.adapters.embedded.processes import Identity, Process, find, identity, note_identity, read_identity
+from ledger.adapters.embedded.up import Up
+from ledger.config import load_config
 from ledger.errors import ConfigError
 from ledger.ports import Clock
 from tests.small_disks import fill, make_room, small_disk
@@ -432,3 +438,47 @@ def test_who_acts_stops_before_what_it_acts_on(tmp_path: Path) -> None:
     for name in ("broker", "up", "agent", "projector-2", "reconciler-1", "projector-1"):
         (tmp_path / "run" / f"{name}.pid").touch()
     assert ledger_folder.noted(tmp_path) == ["reconciler-1", "projector-1", "projector-2", "agent", "broker"]
+
+
+def test_one_that_refuses_again_and_again_is_counted_and_one_that_fails_is_not(made: Callable[..., Process]) -> None:
+    for code, counted in ((2, 3), (3, 0)):
+        clock = HandClock()
+        keeper = Keeper(made(f"print('no'); raise SystemExit({code})"), clock, lambda _: None)
+        keeper.begin()
+        for _ in range(3):
+            until(lambda keeper=keeper: not keeper.process.alive())
+            keeper.step()
+            clock.now += DELAY_MAX_S
+            keeper.step()
+        assert keeper.refusals == counted
+    keeper = Keeper(made(), HandClock(), lambda _: None)
+    keeper.begin()
+    keeper.refusals = 2
+    fallen(keeper)
+    keeper.step()
+    assert keeper.refusals == 0, "the next end has another reason"
+
+
+def test_what_is_brought_up_is_given_up_with_the_reason_once_a_role_refuses_again_and_again(
+    tmp_path: Path, made: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    up = Up(load_config(tmp_path), ["projector-1"], say=said.append, stopped=threading.Event(), source=_nothing)
+    line = '{"event": "Can\'t read ledger.events[1]: damaged.", "level": "error", "hint": "See there."}'
+    keeper = Keeper(made(f"print({line!r}); raise SystemExit(2)"), SystemClock(), said.append)
+    keeper.begin()
+    monkeypatch.setattr(up, "_keepers", {"projector-1": keeper})
+    with pytest.raises(ConfigError, match=r"projector-1 ended 3 times in a row: error: Can.t read") as told:
+        up._wait_for_roles(cast("Leaders", Unled()))
+    assert "worker.log" in told.value.hint
+
+
+class Unled:
+    """Nobody leads."""
+
+    def led(self, _: str) -> bool:
+        return False
+
+
+def _nothing() -> Any:
+    raise AssertionError("nobody leads, and nobody is asked")

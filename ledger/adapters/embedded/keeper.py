@@ -11,16 +11,19 @@ from ledger.ports import Clock
 FIRST_DELAY_S = 0.2
 DELAY_MAX_S = 10.0
 HEALTHY_S = 30.0  # who ran this long has not failed at once: the delay begins anew
+REFUSED = 2  # the exit code of a role that can't work with settings, topics or data as they are
 Say = Callable[[str], None]
 
 
 class Keeper:
-    """Call `begin` once and `step` for ever. Says one line per event."""
+    """Call `begin` once and `step` for ever. Says one line per event. refusals: how often in a row it ended soon with exit
+    code 2, which another start does not mend."""
 
     def __init__(self, process: Process, clock: Clock, say: Say) -> None:
         self.process, self._clock, self._say = process, clock, say
         self.started_here = False
         self._failures = 0
+        self.refusals = 0
         self._since = self._again_at = 0.0
         self._down = True
 
@@ -46,7 +49,8 @@ class Keeper:
 
     def _fell(self, now: float) -> None:
         if now - self._since >= HEALTHY_S:
-            self._failures = 0
+            self._failures = self.refusals = 0
+        self.refusals = self.refusals + 1 if self.process.exit_code == REFUSED else 0
         self._put_off(now)
         said = self.process.last_line()
         self._say(

@@ -186,9 +186,14 @@ class Process:
             return self._child.poll() is None
         return self._who is not None and alive(self._who)
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of one that ended, negative: the signal. Of a process that was adopted nobody can say: None."""
+        return self._child.returncode if self._child is not None else None
+
     def ended_how(self) -> str:
-        """For people. Of a process that was adopted nobody can say."""
-        code = self._child.returncode if self._child is not None else None
+        """For people."""
+        code = self.exit_code
         if code is None:
             return "ended"
         return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
@@ -200,8 +205,8 @@ class Process:
             self.pid_file.unlink(missing_ok=True)
         return ended_well
 
-    def last_line(self) -> str:
-        """The last thing it said, hints apart, at most 300 characters."""
+    def last_line(self, chars_max: int = 300) -> str:
+        """The last thing it said, hints apart, at most so many characters."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -209,7 +214,7 @@ class Process:
         except OSError:
             return ""
         said = (line.strip() for line in reversed(lines) if not line.startswith("hint: "))
-        return next((line[:300] for line in said if line), "")
+        return next((line[:chars_max] for line in said if line), "")
 
     def rotate_log(self) -> None:
         """Copies the log away and empties it, if it is too long. The program goes on writing to the same file, for nobody

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.embedded.detach import texts_of
 from ledger.adapters.embedded.folder import (
     AGENT,
     ARCHIVER,
@@ -39,6 +40,7 @@ ANSWER_S = 60.0  # of a broker that has just begun, on a machine that may be bus
 ROLES_READY_S = 180.0  # Spark takes its time on a busy machine
 GRACE_S = 30.0
 STEP_S = 0.1
+REFUSALS_MAX = 3
 
 
 def role_names(projectors: int = 2, reconcilers: int = 1) -> list[str]:
@@ -123,12 +125,22 @@ class Up:
         while missing := {kind for kind in missing if not signs[kind]()}:
             if self._stopped.wait(STEP_S):
                 return
+            self._must_not_be_refused(missing)
             if self._clock.monotonic() > deadline:
                 raise Unreachable(
                     f"Not ready within {ROLES_READY_S:g} s: {', '.join(sorted(missing))}.",
                     hint=f"See the logs in {self._folder / 'log'}.",
                 )
             self._step()
+
+    def _must_not_be_refused(self, kinds: Collection[str]) -> None:
+        """Raises: ConfigError: a role that is waited for ends again and again for a reason that another start does not
+        mend."""
+        for name, keeper in self._keepers.items():
+            if kind_of(name) in kinds and keeper.refusals >= REFUSALS_MAX:
+                said = " ".join(texts_of(keeper.process.last_line(2000)))
+                raise ConfigError(f"{name} ended {keeper.refusals} times in a row: {said}",
+                                  hint=f"Its log: {keeper.process.log}. See docs/RUNBOOK.md.")  # fmt: skip
 
     def _agent_answers(self) -> bool:
         try:

@@ -36,6 +36,10 @@ LOST_PLACE = frozenset({
     KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
 })  # fmt: skip
 
+#: What a broker has on its disk is not what was written there.
+DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._NOT_IMPLEMENTED})
+DAMAGED_HINT = "The broker's file of this partition is damaged. See docs/RUNBOOK.md: A file of the broker is damaged."
+
 #: Passing states of brokers and connections; librdkafka goes on by itself.
 PASSING = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ledger.adapters.kafka.cluster import EARLIEST, Cluster, Place
-from ledger.adapters.kafka.errors import LOST_PLACE, PASSING, told
+from ledger.adapters.kafka.errors import DAMAGED, DAMAGED_HINT, LOST_PLACE, PASSING, told
 from ledger.errors import ConfigError, LedgerError
 from ledger.ports import NOWHERE, Marks
 
@@ -128,7 +128,8 @@ class KafkaReader:
             self._break(f"{topic}[{partition}] can't be read on from {self._position.get(place)}: "
                         f"{told(error)}.")  # fmt: skip
         else:
-            self._broken = ConfigError(f"Can't read {topic}[{partition}]: {told(error)}.")
+            hint = DAMAGED_HINT if error.code() in DAMAGED else ""
+            self._broken = ConfigError(f"Can't read {topic}[{partition}]: {told(error)}.", hint=hint)
 
     def _break(self, why: str) -> LedgerError:
         self._broken = LedgerError(why, hint=REBUILD)
