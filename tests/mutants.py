@@ -134,8 +134,8 @@ def one_claim_key(p: Patches) -> None:
     with contextlib.suppress(ImportError):
         from ledger.adapters.spark import stream
 
-        rows = stream._records
-        p.set(stream, "_records", lambda batch, topic: _own_keys(rows(batch, topic)))
+        latest = stream._latest
+        p.set(stream, "_latest", lambda batch, topic, claimed: _own_keys(latest(batch, topic, claimed)))
 
 
 def _one_key(event: Event) -> Event:
