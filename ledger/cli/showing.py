@@ -343,7 +343,10 @@ def _telling(key: str, value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = cell(value) if not isinstance(value, dict) else _of_parts(value)
+    if isinstance(value, list) and all(isinstance(one, dict) and "restore_point" in one for one in value):
+        text = ", ".join(f"{restore_text(one['restore_point'])}: {one['reason']}" for one in value)
+    else:
+        text = cell(value) if not isinstance(value, dict) else _of_parts(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 

@@ -373,7 +373,8 @@ def test_history_in_the_order_of_the_log_with_what_matters(shell):
     offsets = [int(line.split()[0]) for line in lines[1:]]
     assert offsets == sorted(offsets)
     assert "cause=exit code 1 checkpoint=5 ran_for_s=2.5" in text
-    assert "engine_id=17" in text and "base=/outside/chk" in text and "(removed)" in lines[-1]
+    assert "base=/outside/chk refused=/outside/chk: gone" in text
+    assert "engine_id=17" in text and "(removed)" in lines[-1]
 
 
 def test_history_follows(shell):
