@@ -261,6 +261,22 @@ def test_content_that_changed_without_its_size_is_refused_and_the_next_older_is_
     assert isinstance(refused, RefusedRestorePoint)
 
 
+def test_a_file_of_any_name_can_be_named(host: Host) -> None:
+    """Neither bytes that are no text nor what drives a terminal gets into a record."""
+    host.start_agent()
+    host.start(J)
+    hidden = host.run_folder(J) / "checkpoints" / ".part"
+    hidden.mkdir()
+    odd = hidden / os.fsdecode(b"\xff\x1b[2J")
+    odd.write_text("one")
+    hidden.rename(hidden.with_name("chk-3"))
+    point = point_of(host, 3)
+    assert host.runner.verify(point) is Verification.VALID
+    spoil(hidden.with_name("chk-3") / odd.name)
+    assert host.runner.verify(point) is Verification.INVALID
+    assert "the content of ??[2J is not what was recorded" in host.runner.why_refused(point)
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [

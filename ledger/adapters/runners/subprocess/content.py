@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from ledger.adapters.runners.subprocess.supervisor.files import JSON_BYTES_MAX, read_json, to_json, write_durably
+from ledger.adapters.runners.subprocess.supervisor.files import JSON_BYTES_MAX, read_json, to_json
 
 #: Stands before a digest of this kind. A digest without a tag is the SHA-256 of a checkpoint that is one file.
 TAG = "sha256-manifest:"
@@ -148,13 +148,16 @@ def manifest_path(checkpoint: Path) -> Path:
 
 
 def save(checkpoint: Path, manifest: Manifest) -> bool:
-    """Stores it beside the checkpoint's folder; False if it has too many files for that. Raises: OSError."""
+    """Stores it beside the checkpoint's folder; False if it has too many files for that. Not durably: one that a power cut
+    takes is taken anew. Raises: OSError."""
     data = to_json({"files": manifest.files})
     if len(data) > JSON_BYTES_MAX:
         return False
     path = manifest_path(checkpoint)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_durably(str(path), data)
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_bytes(data)
+    temporary.replace(path)
     return True
 
 
