@@ -166,7 +166,8 @@ class _Leaves:
 class Checked:
     """anchored: the first offset beyond the last anchor that stands in this chain, 0 without one. proved: every record of
     the bundle below this offset is as it was sealed in the ledger's archive, by the word of an anchor. unproved: how many
-    records had been redacted when the bundle was made. later: how many were not archived yet."""
+    records had been redacted when the bundle was made. later: how many were not archived yet. bad: where the carried chain
+    itself does not hold, between which offsets the first record lies that may not be the ledger's; both included."""
 
     sealed: int
     anchored: int
@@ -174,12 +175,14 @@ class Checked:
     broken: tuple[Broken, ...]
     unproved: int
     later: int
+    bad: tuple[int, int] | None = None
 
 
 def check(carried: Carried, place: TopicPartition, leaves: Sequence[Leaf], anchors: Iterable[Head]) -> Checked:
     """leaves: of the bundle's records of that partition. anchors: of the ledger, of any partition. Total."""
     manifests = carried.manifests
     broken, anchored = _chain(manifests, place, [one for one in anchors if (one.topic, one.partition) == place])
+    bad = _between(manifests, min(broken), anchored) if broken else None
     sworn: dict[int, tuple[int, Leaf]] = {}
     opaque = set[int]()  # manifests of which nobody can tell any more what they seal
     by_sequence = {manifest.sequence: manifest for manifest in manifests}
@@ -209,8 +212,14 @@ def check(carried: Carried, place: TopicPartition, leaves: Sequence[Leaf], ancho
     later = sum(offset >= carried.next for offset in there)
     return Checked(
         carried.next, anchored, reach, tuple(sorted(set(broken), key=lambda one: (one.offset, one.sequence))), len(stays),
-        later,
+        later, bad,
     )  # fmt: skip
+
+
+def _between(manifests: Sequence[Manifest], first: Broken, anchored: int) -> tuple[int, int]:
+    """A person who writes one manifest can write those below it to fit, down to the last anchor that holds."""
+    last = max((one.next - 1 for one in manifests if one.sequence == first.sequence), default=first.offset)
+    return min(anchored, first.offset), max(first.offset, last)
 
 
 def _chain(manifests: Sequence[Manifest], place: TopicPartition, anchors: Sequence[Head]) -> tuple[list[Broken], int]:

@@ -116,10 +116,11 @@ def _check_size(about: Any, rows_max: int | None) -> None:
 
 
 def picked(
-    data: bytes, topic: str, partition: int, first: int, end: int, keys: Sequence[bytes]
+    data: bytes, topic: str, partition: int, first: int, end: int, keys: Sequence[bytes], rows_max: int | None = None
 ) -> list[MemoryRecord]:  # fmt: skip
     """Of the records at offsets from `first` up to, not including, `end` those whose key begins with one of `keys`. Of a
-    row group by whose statistics there is none, nothing is read; of one where none is found, the keys alone.
+    row group by whose statistics there is none, nothing is read; of one where none is found, the keys alone. rows_max: as
+    of `Opened`.
 
     Raises: ValueError if that is no such file."""
     import pyarrow.compute as pc  # builds 300 functions, and most reading needs none
@@ -127,6 +128,7 @@ def picked(
     found: list[MemoryRecord] = []
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        _check_size(file.metadata, rows_max)
         for group in range(file.num_row_groups):
             if not _may_hold(file.metadata.row_group(group), first, end, keys):
                 continue

@@ -29,6 +29,7 @@ def picked(
             continue
         done.add(file)
         try:
-            yield from parquet.picked(archive.file(file), topic, partition, first, end, keys)
+            rows_max = chain.rows_max(manifest)
+            yield from parquet.picked(archive.file(file), topic, partition, first, end, keys, rows_max)
         except ValueError as error:
             raise LedgerError(f"{file.name} can't be read: {error}.", hint="Run: jobledger audit verify") from error

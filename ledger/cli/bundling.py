@@ -169,6 +169,11 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
             told.append(f"{where}: {none}, so nothing is proved of the ledger's own chain")
         elif not broken and proved < own.sealed:
             told.append(f"{where}: proved by the ledger's own chain up to offset {proved}, where the last anchor ends")
+        if checked.bad is not None:
+            first, last = checked.bad
+            if own.bad_from is not None and own.bad_to is not None:
+                first, last = min(first, own.bad_from), min(last, own.bad_to)
+            own = replace(own, bad_from=first, bad_to=last)
         if checked.later:
             told.append(f"{where}: {checked.later} records, from offset {carried.next} on, were not archived at that time")
         if checked.unproved:

@@ -17,8 +17,10 @@ from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive import notes, objects, parquet
 from ledger.archive.archive import Archive
+from ledger.archive.carrying import carry, check
 from ledger.archive.joining import compact
-from ledger.archive.segments import manifest_name, store_segment
+from ledger.archive.picking import picked
+from ledger.archive.segments import leaves_of, manifest_name, store_segment
 from ledger.archive.verifying import Verdict, verify
 from ledger.core.chain import Head, Manifest, head_of
 from ledger.errors import LedgerError
@@ -82,6 +84,19 @@ def test_an_end_that_was_cut_off_begins_where_an_anchor_still_holds() -> None:
         del store.stored[manifest_name(TOPIC, 0, number)]
     found = verdict_of(archive, [every[2], *heads])
     assert (found.bad_from, found.bad_to) == (every[2].next, every[5].next)
+
+
+def test_of_a_bundle_the_carried_chain_is_told_likewise() -> None:
+    forged, heads, gone = forged_from(3)
+    leaves = leaves_of(forged.records(TOPIC, 0))
+    carried = carry(forged, (TOPIC, 0), leaves)
+    assert carried is not None
+    newest = check(carried, (TOPIC, 0), leaves, heads[-1:])
+    assert newest.broken[0].offset > gone and newest.bad == (0, heads[-1].next - 1)
+    assert check(carried, (TOPIC, 0), leaves, heads).bad == (heads[2].next, heads[3].next - 1)
+    honest, _, (head,) = an_archive(partitions=1)
+    whole = carry(honest, (TOPIC, 0), own := leaves_of(honest.records(TOPIC, 0)))
+    assert whole is not None and check(whole, (TOPIC, 0), own, [head]).bad is None
 
 
 # -- times -------------------------------------------------------------------------------------------------------------
@@ -184,10 +199,11 @@ def test_nor_where_the_chain_was_made_to_fit() -> None:
     assert "not read" in verdict_of(archive).broken[0].reason
     with pytest.raises(LedgerError, match="5000 rows, and 10 at most"):
         list(Archive(store).records(TOPIC, 0))
+    with pytest.raises(LedgerError, match="5000 rows, and 10 at most"):
+        list(picked(Archive(store), TOPIC, 0, 0, heads[0].next, [b"job-1/"]))
     billion = replace(odd, count=10**9, missing=0, next=odd.first + 10**9)
     store.stored[manifest_name(TOPIC, 0, 9)] = billion.encode()
     assert Archive(store).chain(TOPIC, 0).rows_max(billion) <= 500_000
-    assert heads
 
 
 def test_leaves_that_list_more_than_was_sealed_are_not_unpacked() -> None:
