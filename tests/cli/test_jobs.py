@@ -10,6 +10,7 @@ from ledger.adapters.runners.subprocess.graph import unpack
 from ledger.cli import given
 from ledger.core.facts import (
     AttemptEnded,
+    CheckpointCompleted,
     FailureRule,
     JobResult,
     OnExhausted,
@@ -19,7 +20,7 @@ from ledger.core.facts import (
     StallPolicy,
 )
 from ledger.core.recovery import JobState
-from ledger.core.registers import Ended, Result
+from ledger.core.registers import Checkpoint, Ended, Result
 from ledger.errors import UsageError
 from ledger.ids import uuid7
 
@@ -419,3 +420,12 @@ def test_what_a_policy_counts_is_called_retries() -> None:
         given.restart_policy("fixed-delay:many")
     assert "many is no number of retries" in str(caught.value)
     assert "fixed-delay[:RETRIES[:DELAY]]" in caught.value.hint and "ATTEMPTS" not in caught.value.hint
+
+
+def test_a_fact_of_a_job_that_nobody_submitted_has_no_effect_and_explain_shows_it(shell):
+    """As docs/RECORDER.md says of `record`."""
+    shell.record("job-7", Checkpoint(2, 31), CheckpointCompleted("s3://bucket/load/31"))
+    shell.step()
+    assert shell.entry("job-7") is None
+    told = shell.good("explain", "job-7")
+    assert "job-7 is not a job of the ledger" in told and "no spec of this job is admitted" in told

@@ -53,6 +53,12 @@ def test_the_table_says_what_is_done_to_whom_and_why(shell: Any, runner: MemoryR
     assert lines[-1] == "2 start; 0 jobs are as they should be"
 
 
+def test_of_a_job_that_restores_by_itself_the_table_does_not_say_scratch(shell: Any, runner: MemoryRunner) -> None:
+    shell.submit("stream", "--restore", "external")
+    line = shell.good("plan").splitlines()[1]
+    assert line.split()[:5] == ["start", "stream", "CREATED", "1", "external"]
+
+
 def test_machines_get_it_all_in_one_object(shell: Any, runner: MemoryRunner) -> None:
     job_id = failed(shell, runner, "etl")
     told = shell.json("plan")
@@ -60,7 +66,7 @@ def test_machines_get_it_all_in_one_object(shell: Any, runner: MemoryRunner) -> 
     (row,) = told["jobs"]
     assert list(row) == [
         "job_id", "name", "namespace", "runner", "state", "action", "attempt", "why", "restore_point", "refused", "then",
-        "deletes", "pool", "slots",
+        "deletes", "pool", "slots", "external",
     ]  # fmt: skip
     assert (row["action"], row["restore_point"]["location"]) == ("start", "/chk-4")
     assert shell.good("plan", "-o", "name").split() == [job_id]
