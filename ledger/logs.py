@@ -75,8 +75,12 @@ def _masked(name: str, value: Any) -> Any:
     return mask(name, value) if isinstance(value, str) else value
 
 
+def is_json(settings: Log, stream: TextIO) -> bool:
+    """Whether lines are objects, rather than made for people."""
+    return settings.format == "json" or (settings.format == "auto" and not stream.isatty())
+
+
 def _ending(settings: Log, stream: TextIO) -> list[structlog.types.Processor]:
-    terminal = stream.isatty()
-    if settings.format == "console" or (settings.format == "auto" and terminal):
-        return [structlog.dev.ConsoleRenderer(colors=terminal)]
+    if not is_json(settings, stream):
+        return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str, ensure_ascii=False)]

@@ -151,4 +151,4 @@ def test_only_what_roles_run_gets_its_loggers_from_structlog() -> None:
     }  # fmt: skip
     of_roles = {name for name in direct if name.startswith("roles/")}
     assert of_roles
-    assert direct - of_roles == {"logs.py", "roles_main.py", "collecting_on_schedule.py"}
+    assert direct - of_roles == {"logs.py", "roles_main.py", "collecting_on_schedule.py", "reached_agents.py"}

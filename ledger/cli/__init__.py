@@ -51,7 +51,7 @@ class Frame(TyperGroup):
         try:
             return super().invoke(ctx)
         except LedgerError as error:
-            say_error(error)
+            say_error(error, json_log=getattr(ctx.obj, "json_log", False))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -62,21 +62,36 @@ class Frame(TyperGroup):
         except Exception as error:
             if type(error).__module__.startswith("typer"):
                 raise  # wrong usage and exits: typer tells them
-            say_bug(error)
+            say_bug(error, json_log=getattr(ctx.obj, "json_log", False))
             raise typer.Exit(BUG) from error
 
 
-def say_error(error: LedgerError) -> None:
+def say_error(error: LedgerError, *, json_log: bool = False) -> None:
+    if json_log:
+        _log(str(error), error.hint)
+        return
     for line in (f"error: {error}", *([f"hint: {error.hint}"] if error.hint else [])):
         print("\n".join(lines_of(line)), file=sys.stderr)  # it may quote what a job printed
     _say_traceback()
 
 
-def say_bug(error: Exception) -> None:
+def say_bug(error: Exception, *, json_log: bool = False) -> None:
     first_line = (lines_of(str(error)) or [""])[0]
-    print(f"error: {type(error).__name__}: {first_line}", file=sys.stderr)
-    print("hint: This is a bug of jobledger. Run it again with --debug, and report what it shows.", file=sys.stderr)
+    told = f"{type(error).__name__}: {first_line}"
+    hint = "This is a bug of jobledger. Run it again with --debug, and report what it shows."
+    if json_log:
+        _log(told, hint)
+        return
+    print(f"error: {told}", file=sys.stderr)
+    print(f"hint: {hint}", file=sys.stderr)
     _say_traceback()
+
+
+def _log(told: str, hint: str) -> None:
+    """The error that ends a process whose output is a log in JSON."""
+    import structlog
+
+    structlog.get_logger("ledger").error(told, hint=hint, exc_info=debugging())
 
 
 def debugging() -> bool:

@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +14,6 @@ import typer
 from ledger.adapters.local.room import is_full
 from ledger.cli.options import World, Yes, verb
 from ledger.cli.output import Format
-from ledger.errors import LedgerError
 
 PANEL = "An embedded ledger"
 Projectors = Annotated[int, typer.Option("--projectors", min=0, max=9, metavar="N", help="How many; all but one stand by.")]
@@ -61,9 +59,9 @@ def up(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask)
-    with _saying(world) as say:
-        Up(world.config, roles, say=say, stopped=stopped, source=lambda: wiring.source(world.config)).run()
-        say("up ends; the ledger runs on (`jobledger down` stops it)")
+    say = _saying(world)
+    Up(world.config, roles, say=say, stopped=stopped, source=lambda: wiring.source(world.config)).run()
+    say("up ends; the ledger runs on (`jobledger down` stops it)")
     if signal.SIGINT in numbers:
         raise typer.Exit(130)
 
@@ -95,12 +93,10 @@ def _detach(world: World, arguments: list[str]) -> None:
         raise typer.Exit(code)
 
 
-@contextmanager
-def _saying(world: World) -> Iterator[Callable[[str], None]]:
-    """Says a line: as text, or in JSON as a line of the log. There the error that ends `up` is a line too."""
+def _saying(world: World) -> Callable[[str], None]:
+    """Says a line: as text, or in JSON as a line of the log."""
     if world.printer.for_people or world.output is Format.name:
-        yield _say
-        return
+        return _say
     import structlog
 
     from ledger import logs
@@ -109,11 +105,9 @@ def _saying(world: World) -> Iterator[Callable[[str], None]]:
     settings = world.config.log.model_copy(update={"format": "json", "level": "debug" if world.debug else "info"})
     logs.configure(settings, sys.stdout, process="up", pid=str(os.getpid()))
     log = structlog.get_logger("up")
-    try:
-        yield log.info
-    except LedgerError as error:
-        log.error(str(error), hint=error.hint)
-        raise typer.Exit(error.exit_code) from error
+    world.json_log = True
+    told: Callable[[str], None] = log.info
+    return told
 
 
 def _say(line: str) -> None:

@@ -103,6 +103,8 @@ class World:
     color: Color = Color.auto
     debug: bool = False
     bundle: Path | None = None
+    #: Whether this process has a log, and that in JSON: then the error that ends it is a line of it (`cli.Frame`).
+    json_log: bool = False
 
     @cached_property
     def config(self) -> Config:
@@ -149,6 +151,7 @@ def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[...
             _log_to_stderr(debug=bool(given.get("debug")))
         world = _world(ctx, _DEFAULTS | {name: given.pop(name) for name in types})
         world.bundle = given.pop("bundle", None)
+        ctx.find_root().obj = world
         try:
             function(world, **given)
         except (Unreachable, OutcomeUnknown) as error:

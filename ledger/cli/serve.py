@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from functools import partial
 from typing import Annotated, Any
@@ -83,6 +84,7 @@ def _begin(world: World, name: str, *, private: bool = True) -> threading.Event:
     if private:
         os.umask(0o077)
     logs.configure(world.config.log, process=name, pid=str(os.getpid()))
+    world.json_log = logs.is_json(world.config.log, sys.stderr)
     for folder in (world.config.dir, world.config.dir / "run"):
         private_folder(folder)
     stop = threading.Event()

@@ -440,6 +440,16 @@ def test_who_acts_stops_before_what_it_acts_on(tmp_path: Path) -> None:
     assert ledger_folder.noted(tmp_path) == ["reconciler-1", "projector-1", "projector-2", "agent", "broker"]
 
 
+def test_of_a_log_in_json_what_it_says_is_told(made: Callable[..., Process]) -> None:
+    said: list[str] = []
+    line = json.dumps({"process": "x" * 400, "event": "no broker", "level": "error", "hint": "Start one."})
+    keeper = Keeper(made(f"print({line!r}); raise SystemExit(3)"), HandClock(), said.append)
+    keeper.begin()
+    until(lambda: not keeper.process.alive())
+    keeper.step()
+    assert said[-1].endswith("fell: exit code 3: error: no broker")
+
+
 def test_one_that_refuses_again_and_again_is_counted_and_one_that_fails_is_not(made: Callable[..., Process]) -> None:
     for code, counted in ((2, 3), (3, 0)):
         clock = HandClock()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters.embedded.detach import texts_of
+from ledger.adapters.embedded.processes import texts_of
 
 
 def up(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,3 +53,18 @@ def test_a_log_for_people_stays_one(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_line_of_the_log_as_it_is_told(line: str, texts: list[str]) -> None:
     assert texts_of(line) == texts
+
+
+def test_the_error_that_ends_a_role_is_a_line_of_its_log(tmp_path: Path) -> None:
+    def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "ledger", "serve", "reconciler", "--dir", str(tmp_path), "-b", "127.0.0.1:1", *arguments,
+             "-X", "security.protocol=none"],
+            capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment},
+        )  # fmt: skip
+
+    run = serve("--name", "reconciler-1")
+    (line,) = [json.loads(line) for line in run.stderr.splitlines()]
+    assert (run.returncode, line["process"], line["level"]) == (2, "reconciler-1", "error")
+    plain = serve(LEDGER_LOG__FORMAT="console")
+    assert (plain.returncode, plain.stderr.splitlines()[0]) == (2, f"error: {line['event']}")

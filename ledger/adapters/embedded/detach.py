@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import BinaryIO
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.folder import BROKER, up_runs
 from ledger.adapters.embedded.keeper import Say
-from ledger.adapters.embedded.processes import LOG_BYTES_MAX
+from ledger.adapters.embedded.processes import LOG_BYTES_MAX, texts_of
 from ledger.config import Config
 from ledger.errors import ConfigError
 
@@ -71,15 +70,3 @@ def _relay(child: subprocess.Popen[bytes], told: BinaryIO, say: Say, complain: S
         time.sleep(_POLL_S)
     complain(f"error: not ready within {TIMEOUT_S:g} s; up runs on, pid {child.pid}")
     return 3
-
-
-def texts_of(line: str) -> list[str]:
-    """A line of up's log as `up` says it on a terminal. One that is no object is what it is."""
-    try:
-        told = json.loads(line)
-        event, level, hint = str(told["event"]), told.get("level"), told.get("hint")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return [line]
-    if level not in ("error", "critical"):
-        return [event]
-    return [f"error: {event}", *([f"hint: {hint}"] if hint else [])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ledger.adapters.embedded.processes import Process
+from ledger.adapters.embedded.processes import Process, texts_of
 from ledger.errors import LedgerError
 from ledger.ports import Clock
 
@@ -12,6 +12,8 @@ FIRST_DELAY_S = 0.2
 DELAY_MAX_S = 10.0
 HEALTHY_S = 30.0  # who ran this long has not failed at once: the delay begins anew
 REFUSED = 2  # the exit code of a role that can't work with settings, topics or data as they are
+LINE_CHARS_MAX = 4096  # of a line of a log, which may be an object: what it says is told up to …
+SAID_CHARS_MAX = 300
 Say = Callable[[str], None]
 
 
@@ -52,7 +54,7 @@ class Keeper:
             self._failures = self.refusals = 0
         self.refusals = self.refusals + 1 if self.process.exit_code == REFUSED else 0
         self._put_off(now)
-        said = self.process.last_line()
+        said = texts_of(self.process.last_line(LINE_CHARS_MAX))[0][:SAID_CHARS_MAX]
         self._say(
             f"{self.process.name} pid {self.process.pid} fell: {self.process.ended_how()}{f': {said}' if said else ''}"
         )

@@ -237,6 +237,18 @@ class Process:
         os.truncate(self.log, 0)
 
 
+def texts_of(line: str) -> list[str]:
+    """A line of a log in JSON as it would be told on a terminal. One that is no object is what it is."""
+    try:
+        told = json.loads(line)
+        event, level, hint = str(told["event"]), told.get("level"), told.get("hint")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [line]
+    if level not in ("error", "critical"):
+        return [event]
+    return [f"error: {event}", *([f"hint: {hint}"] if hint else [])]
+
+
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 

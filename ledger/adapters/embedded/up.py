@@ -11,7 +11,6 @@ from functools import partial
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.embedded.broker import Broker
-from ledger.adapters.embedded.detach import texts_of
 from ledger.adapters.embedded.folder import (
     AGENT,
     ARCHIVER,
@@ -27,6 +26,7 @@ from ledger.adapters.embedded.folder import (
 from ledger.adapters.embedded.java import ensure_java
 from ledger.adapters.embedded.keeper import Keeper, Say
 from ledger.adapters.embedded.leaders import Leaders, leader_on_host
+from ledger.adapters.embedded.processes import texts_of
 from ledger.adapters.kafka.topics import create_topics, require_topics
 from ledger.adapters.local.private import private_folder
 from ledger.adapters.runners.subprocess import SubprocessRunner
