@@ -52,7 +52,7 @@ def test_what_cant_be_stopped_is_named_and_all_else_is_stopped(tmp_path: Path, s
     runner: Any = Two()
     silent: Any = Two(silent=True)
     runners = {"silent": silent, "subprocess": runner}
-    with pytest.raises(OutcomeUnknown, match=r"attempt 1 of deaf \(its folder is damaged\)") as told:
+    with pytest.raises(Unreachable, match=r"attempt 1 of deaf \(its folder is damaged\)") as told:
         down(tmp_path, say=lambda _: None, runners=lambda: runners, jobs=True, purge=purge)
     assert "the jobs of runner silent, which does not answer" in str(told.value)
     assert runner.alive == {"deaf"} and stopped == ["reconciler", "projector", "all"]

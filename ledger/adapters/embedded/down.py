@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledger.adapters.embedded.folder import (
@@ -38,8 +39,9 @@ def down(
 
     What can't be stopped does not keep the rest from being stopped; it is named in the end.
 
-    Raises: Refused if it should be purged while jobs run (nothing was stopped). OutcomeUnknown: some attempts were not
-    stopped, or a runner did not answer; everything else was stopped, and nothing was deleted.
+    Raises: Refused if it should be purged while jobs run (nothing was stopped). Unreachable: a runner could not be
+    asked to stop some attempts. OutcomeUnknown: some still run after their order. Everything else was stopped then, and
+    nothing was deleted.
     """
     if not (folder / "run" / "up.lock").exists():
         say(f"no ledger in {folder}")
@@ -52,12 +54,11 @@ def down(
     with only_one(folder, LOCK_S):
         # Whoever would start them again goes first.
         _stop(folder, say, RECONCILER)
-        left = _stop_jobs(folder, runners(), say) if jobs else []
+        left = _stop_jobs(folder, runners(), say) if jobs else Left()
         _stop(folder, say, PROJECTOR)
         _stop(folder, say)
-        if left:
-            kept = f" {folder} was not deleted." if purge else ""
-            raise OutcomeUnknown(f"Stopped all but: {'; '.join(left[:10])}{' …' * (len(left) > 10)}.{kept}", hint=LEFT)
+        if left.unasked or left.running:
+            raise left.error(f" {folder} was not deleted." if purge else "")
         if purge:
             if not wait_until(lambda: not users_of(folder), JOBS_S):
                 raise OutcomeUnknown(f"Jobs still run: pids {_some(users_of(folder))}. {folder} was not deleted.")
@@ -91,27 +92,39 @@ def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
         say(f"stopped {name} pid {process.pid}{'' if ended_well else f', killed after {GRACE_S:g} s'}")
 
 
-def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> list[str]:
-    """What could not be stopped, and why."""
-    left: list[str] = []
+@dataclass
+class Left:
+    """What was not stopped, and why. unasked: nobody could give the order. running: it was given."""
+
+    unasked: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+
+    def error(self, then: str) -> LedgerError:
+        named = [*self.unasked, *self.running]
+        text = f"Stopped all but: {'; '.join(named[:10])}{' …' * (len(named) > 10)}.{then}"
+        return OutcomeUnknown(text, hint=LEFT) if self.running else Unreachable(text, hint=LEFT)
+
+
+def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> Left:
+    left = Left()
     ordered: dict[str, set[tuple[str, int]]] = {}
     for name, runner in runners.items():
         try:
             alive = _alive(folder, name, runner)
         except Unreachable as error:
-            left.append(f"the jobs of runner {name}, which does not answer ({error})")
+            left.unasked.append(f"the jobs of runner {name}, which does not answer ({error})")
             continue
         for attempt in alive:
             named = f"attempt {attempt.n} of {attempt.job_id}"
             try:
                 runner.stop(attempt.job_id, attempt.n, "stopped")
             except LedgerError as error:
-                left.append(f"{named} ({error})")
+                left.unasked.append(f"{named} ({error})")
             else:
                 say(f"stopping {named}")
                 ordered.setdefault(name, set()).add((attempt.job_id, attempt.n))
     for name, attempts in ordered.items():
-        left += _wait_for(name, runners[name], attempts)
+        left.running += _wait_for(name, runners[name], attempts)
     return left
 
 
