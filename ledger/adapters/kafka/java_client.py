@@ -1,7 +1,8 @@
 """librdkafka's settings in the words of Kafka's Java client, which Spark reads by.
 
 Only what an encrypted or authenticated connection needs. Nothing of that is left out in silence: a setting that has no
-counterpart here is an error. Sources: librdkafka's CONFIGURATION.md; Kafka's "Security" and KIP-651 (PEM).
+counterpart here is an error. Sources: librdkafka's CONFIGURATION.md; Kafka's "Security" and KIP-651 (PEM);
+docs/decisions/0048.
 """
 
 from __future__ import annotations
