@@ -51,6 +51,8 @@ def selection(namespaces: Iterable[str] | None = None, labels: Iterable[str] | N
 def _rule(text: str) -> LabelRule:
     name, sign, value = text.partition("=")
     equal = not (sign and name.endswith("!"))
+    if equal:
+        value = value.removeprefix("=")  # NAME==VALUE means the same, as kubectl has it
     name = name.strip() if equal else name[:-1].strip()
     if not name:
         raise UsageError(f"--label takes NAME=VALUE, NAME!=VALUE or NAME, not {text!r}.")

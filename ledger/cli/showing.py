@@ -165,7 +165,8 @@ def one_job(
         columns = [replace(column, wide=False) for column in JOB]
         shown = _for_people(row, waits, now_s)
         if row["state"] == "QUARANTINED":
-            shown["waits"] = f"an operator: jobledger retry {row['job_id']}, or jobledger cancel {row['job_id']}"
+            verbs = (f"jobledger {verb} {row['job_id']} --reason TEXT" for verb in ("retry", "cancel"))
+            shown["waits"] = f"an operator: {', or '.join(verbs)}"
             columns.append(Column("LOGS", "logs"))
             shown["logs"] = f"jobledger logs {row['job_id']}" if row.get("known") else None
         if row.get("savepoint_at") is not None:

@@ -319,7 +319,8 @@ def test_show_and_explain_of_a_quarantined_job_say_why_in_full_and_what_can_be_d
     job_id = quarantined(shell)
     text = shell.good("show", "bad")
     assert "REASON     attempt 1 failed: exit code 1: Traceback:\n             line 7\n           ValueError: no t" in text
-    assert f"WAITS      an operator: jobledger retry {job_id}, or jobledger cancel {job_id}" in text
+    verbs = f"jobledger retry {job_id} --reason TEXT, or jobledger cancel {job_id} --reason TEXT"
+    assert f"WAITS      an operator: {verbs}" in text
     assert f"LOGS       jobledger logs {job_id}" in text
     lines = shell.good("explain", "bad").splitlines()
     assert lines[1:7] == [

@@ -18,6 +18,7 @@ LABELS = {"team": "data", "tier": "1"}
         ([], ["team!=web"], True), ([], ["team!=data"], False), ([], ["owner!=ann"], True),
         ([], ["team=data,tier=1"], True), ([], ["team=data,tier=2"], False), ([], ["team=data", "tier=2"], False),
         (["dev"], ["team=data"], False), ([], ["team="], False),
+        ([], ["team==data"], True), ([], ["team == data,tier==1"], True), ([], ["team==web"], False),
     ],
 )  # fmt: skip
 def test_a_job_is_selected_by_namespace_and_labels(namespaces: list[str], labels: list[str], holds: bool) -> None:
