@@ -77,9 +77,10 @@ def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledge
 @pytest.mark.kafka
 def test_the_roles_on_a_kafka_of_ones_own(bootstrap: str, prefix: str, tmp_path: Path) -> None:
     """In a session of its own: everything that the shell has left in the background ends with the test."""
+    default, own = tmp_path / "another", tmp_path / "own-ledger"
     environment = {
-        **os.environ, "LEDGER_DIR": str(tmp_path / "ledger"), "BROKERS": bootstrap, "LEDGER_TOPICS__PREFIX": prefix,
-        "PATH": f"{JOBLEDGER.parent}:{os.environ['PATH']}",
+        **os.environ, "HOME": str(tmp_path), "LEDGER_DIR": str(default), "BROKERS": bootstrap,
+        "LEDGER_TOPICS__PREFIX": prefix, "PATH": f"{JOBLEDGER.parent}:{os.environ['PATH']}",
     }  # fmt: skip
     output = tmp_path / "output"
     with output.open("w") as file:
@@ -94,3 +95,4 @@ def test_the_roles_on_a_kafka_of_ones_own(bootstrap: str, prefix: str, tmp_path:
             os.killpg(shell.pid, signal.SIGKILL)
     assert code == 0, output.read_text()
     assert "FINISHED" in output.read_text()
+    assert own.is_dir() and not default.exists(), "the folder of another ledger is left alone"
