@@ -77,6 +77,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
 
     kafka = java_settings(config.client())
     require_topics(config.client(), config.topic_settings())
+    wiring.require_agent_folder(config)
     wiring.blobs(config)  # executors make their own, much later: what can't be is told now
     folder = config.dir / "spark"
     foreign = frozenset(wiring.plugins())

@@ -58,6 +58,34 @@ def agent_sender(config: Config) -> KafkaEventSender:
     return KafkaEventSender(topic, partitions, config.client(), timeout_s=config.agent.send_timeout_s)
 
 
+def require_agent_folder(config: Config) -> None:
+    """Raises: ConfigError if the agent's folder of this host holds jobs of another ledger."""
+    from ledger.agent_ledger import require_own
+
+    require_own(config.agent_folder, config.topics.events, _events_id(config))
+
+
+def claim_agent_folder(config: Config) -> None:
+    """As `require_agent_folder`; and notes that the jobs to come are of this ledger."""
+    from ledger.agent_ledger import record
+
+    require_agent_folder(config)
+    record(config.agent_folder, config.topics.events, _events_id(config))
+
+
+def adopt_agent_folder(config: Config) -> None:
+    """The topics were restored: they are the ledger of the jobs in the agent's folder of this host, if there are any."""
+    from ledger.agent_ledger import record
+
+    if config.agent_folder.is_dir():
+        record(config.agent_folder, config.topics.events, _events_id(config))
+
+
+def _events_id(config: Config) -> str:
+    topic_ids = getattr(event_log(config), "topic_ids", None)  # a log in memory has none
+    return "" if topic_ids is None else str(topic_ids([config.topics.events])[config.topics.events])
+
+
 def source(config: Config, progressed: Progressed | None = None) -> Source:
     """The ledger for reading (`ledger.reading`). Raises: as `event_log`."""
     from ledger.adapters import avro, cloudevents

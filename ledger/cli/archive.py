@@ -140,7 +140,7 @@ def restore(
 
     Before, the archive is verified as by `audit verify`, with the topic of anchors if there still is one.
     """
-    from ledger import wiring_archive
+    from ledger import wiring, wiring_archive
     from ledger.archive.layout import Names
     from ledger.archive.verifying import verify
     from ledger.plain import to_plain
@@ -167,7 +167,9 @@ def restore(
     rows: list[dict[str, Any]] = [to_plain(one) for one in done.partitions]
     world.printer.rows(rows, RESTORED)
     _tell_restored(world, done)
-    if not adopt:
+    if adopt:
+        wiring.adopt_agent_folder(config)
+    else:
         world.printer.note("the archive does not go on with these topics: name another folder, or prefix, for theirs")
     if done.differences:
         raise typer.Exit(1)

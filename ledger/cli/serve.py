@@ -55,6 +55,7 @@ def agent(world: World, name: Name = "agent") -> None:
     config = world.config
     sender = wiring.agent_sender(config)
     try:
+        wiring.claim_agent_folder(config)
         held = Holds(partial(wiring_pins.listed_holds, config)) if config.archive.adapter else None
         limits = Limits(config.agent.digest_bytes_per_s, config.agent.digest_wait_s)
         run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop, held=held, limits=limits)

@@ -63,11 +63,13 @@ def disposable(entry: RecoveryEntry, heard: Heard) -> tuple[RestorePoint, ...]:
 
 def lying_elsewhere(points: Iterable[RestorePoint], entry: RecoveryEntry, heard: Heard) -> tuple[RestorePoint, ...]:
     """Restore points of the job that another instance made than the one that answers: if this one can't read them, that
-    says nothing. Not those of attempts that an operator gave up by force, and none from outside the ledger."""
+    says nothing. Not those of attempts that an operator gave up by force, and none from outside the ledger. What this one
+    made of the newest attempt lies with it, also where it has forgotten that attempt."""
     if heard.instance in ("", ANY_INSTANCE):
         return ()
+    own = heard.attempts | ({entry.attempt} if entry.instance == heard.instance else set())
     given_up = covered(entry)
-    return tuple(point for point in points if point.attempt > given_up and point.attempt not in heard.attempts)
+    return tuple(point for point in points if point.attempt > given_up and point.attempt not in own)
 
 
 def covered(entry: RecoveryEntry) -> int:

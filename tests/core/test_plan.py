@@ -197,6 +197,14 @@ def test_only_the_instance_that_made_a_restore_point_can_call_it_invalid() -> No
     assert lying_elsewhere(points, RESTARTING, answers(instance="").of(RESTARTING)) == ()
 
 
+def test_what_an_instance_made_of_the_newest_attempt_lies_with_it_though_it_has_forgotten_that() -> None:
+    points = (RestorePoint(1, 1, "a"), RestorePoint(2, 7, "b"))
+    entry = replace(RESTARTING, attempt=2, instance="here")
+    forgetful = Heard(frozenset(), instance="here")
+    assert lying_elsewhere(points, entry, forgetful) == points[:1]
+    assert lying_elsewhere(points, entry, forgetful._replace(instance="there")) == points
+
+
 def test_one_fence_settles_however_often_the_log_moves_on() -> None:
     """The entry catches up with the end that the log had then."""
     fenced = Knowledge(confirmed=True, fenced=frozenset({2}))

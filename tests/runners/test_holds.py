@@ -97,6 +97,7 @@ def test_serve_agent_learns_from_the_archive_what_is_pinned(
         def close(self) -> None: ...
 
     monkeypatch.setattr("ledger.wiring.agent_sender", lambda _: Sender())
+    monkeypatch.setattr("ledger.wiring.claim_agent_folder", lambda _: None)
     monkeypatch.setattr("ledger.cli.serve._begin", lambda *_, **__: threading.Event())
     def run_agent(*_: object, held: Holds | None, limits: Limits) -> None:
         assert limits == Limits(bytes_per_s=7, wait_s=2.5)

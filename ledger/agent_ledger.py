@@ -1,0 +1,51 @@
+"""Which ledger the jobs of an agent's folder belong to.
+
+An agent sends what it has to say to one ledger, deletes checkpoints by that ledger's word, and stops what that ledger does
+not know. So a folder with jobs must not meet another Kafka: `DIR/agent/ledger.json` names the topic of its ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ledger.adapters.runners.subprocess.supervisor.files import to_json, write_durably
+from ledger.errors import ConfigError
+
+NAME = "ledger.json"
+
+
+def require_own(folder: Path, topic: str, topic_id: str) -> None:
+    """folder: of the agent. topic, topic_id: ledger.events as the settings name it, and its id; "" = the broker has none.
+
+    Raises: ConfigError if the folder holds jobs of another ledger."""
+    recorded = _recorded(folder)
+    if topic_id and recorded and recorded != topic_id and _has_jobs(folder):
+        raise ConfigError(
+            f"The jobs in {folder} belong to another ledger: to a topic {topic} with id {recorded}; the one of these "
+            f"settings has id {topic_id}. The jobs would be stopped as unknown, and their checkpoints deleted.",
+            hint="Name another folder (--dir), or the Kafka of that ledger. If its topics were restored, delete "
+            f"{folder / NAME}.",
+        )
+
+
+def record(folder: Path, topic: str, topic_id: str) -> None:
+    """Notes that the folder's jobs are those of this ledger. Raises: OSError."""
+    if topic_id and _recorded(folder) != topic_id:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(str(folder / NAME), to_json({"topic": topic, "topic_id": topic_id}))
+
+
+def _recorded(folder: Path) -> str:
+    """"" = it is not known: a folder of an older release, or a file that is damaged."""
+    try:
+        return str(json.loads((folder / NAME).read_bytes())["topic_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _has_jobs(folder: Path) -> bool:
+    try:
+        return any((folder / "jobs").iterdir())
+    except OSError:
+        return False

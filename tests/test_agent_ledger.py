@@ -1,0 +1,72 @@
+"""An agent's folder with jobs meets no other ledger than theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ledger import wiring
+from ledger.agent_ledger import NAME, record, require_own
+from ledger.cli import app
+from ledger.config import load_config
+from ledger.errors import ConfigError
+
+EVENTS = "ledger.events"
+
+
+def with_job(folder: Path) -> Path:
+    (folder / "jobs" / "a-job").mkdir(parents=True)
+    return folder
+
+
+def test_jobs_of_another_ledger_are_refused_with_both_ids_and_what_to_do(tmp_path: Path) -> None:
+    record(with_job(tmp_path), EVENTS, "first")
+    require_own(tmp_path, EVENTS, "first")
+    with pytest.raises(ConfigError, match=r"id first; the one of these settings has id second") as raised:
+        require_own(tmp_path, EVENTS, "second")
+    assert str(tmp_path / NAME) in raised.value.hint
+
+
+def test_a_folder_without_jobs_is_anybodys(tmp_path: Path) -> None:
+    record(tmp_path, EVENTS, "first")
+    require_own(tmp_path, EVENTS, "second")
+    record(tmp_path, EVENTS, "second")
+    with pytest.raises(ConfigError):
+        require_own(with_job(tmp_path), EVENTS, "first")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"\xff"])
+def test_a_folder_of_an_older_release_or_with_a_damaged_file_is_taken(tmp_path: Path, text: bytes) -> None:
+    (with_job(tmp_path) / NAME).write_bytes(text)
+    require_own(tmp_path, EVENTS, "now")
+    record(tmp_path, EVENTS, "now")
+    with pytest.raises(ConfigError):
+        require_own(tmp_path, EVENTS, "other")
+
+
+def test_a_broker_that_gives_no_ids_is_not_held_against_anybody(tmp_path: Path) -> None:
+    record(with_job(tmp_path), EVENTS, "first")
+    require_own(tmp_path, EVENTS, "")
+    record(tmp_path, EVENTS, "")
+    require_own(tmp_path, EVENTS, "first")
+
+
+@pytest.mark.parametrize("role", ["agent", "reconciler"])
+def test_roles_do_not_start_beside_jobs_of_another_ledger(
+    tmp_path: Path, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(with_job(tmp_path / "agent"), EVENTS, "first")
+    log: Any = SimpleNamespace(topic_ids=lambda topics: dict.fromkeys(topics, "second"))
+    monkeypatch.setattr("ledger.wiring.event_log", lambda _: log)
+    monkeypatch.setattr("ledger.wiring.agent_sender", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("ledger.roles_main.require_topics", lambda *_: None)
+    environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    told = CliRunner().invoke(app, ["serve", role], env=environment)
+    assert told.exit_code == 2
+    assert "belong to another ledger" in told.output
+    wiring.adopt_agent_folder(load_config(tmp_path))
+    wiring.require_agent_folder(load_config(tmp_path))
