@@ -3,6 +3,7 @@ their own."""
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ledger.core.facts import IntentKind, JobSubmitted
 
 PANEL = "Jobs"
+_DOUBLE = re.compile(r"[^=]*==")
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Id, unique beginning of an id, NAME or NAMESPACE/NAME.")]
 JobOrMany = Annotated[
     str | None,
@@ -130,9 +132,19 @@ Graph = Annotated[
 Env = Annotated[
     list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job; may be given again.")
 ]
+
+
+def _with_one_sign(labels: list[str] | None) -> list[str] | None:
+    """NAME==VALUE is NAME=VALUE, as where -l selects jobs: else no selector would find the value."""
+    return None if labels is None else [label.replace("==", "=", 1) if _DOUBLE.match(label) else label for label in labels]
+
+
 Label = Annotated[
     list[str] | None,
-    typer.Option("--label", "-l", metavar="NAME=VALUE", help="A label to select jobs by; may be given again."),
+    typer.Option(
+        "--label", "-l", metavar="NAME=VALUE", help="A label to select jobs by; may be given again.",
+        callback=_with_one_sign,
+    ),
 ]
 Memory = Annotated[
     str | None,
@@ -188,8 +200,8 @@ def submit(
 ) -> None:  # fmt: skip
     """Submit a job: a command, run by the agent of this host, and brought back until it is over.
 
-    The last line of the answer is the id of the job. To submit the same again under the same --id
-    changes nothing, also when it is over by then.
+    The last line of the answer is the id of the job; where stdout is no terminal, it is the only one, and what became of
+    the job stands on stderr. To submit the same again under the same --id changes nothing, also when it is over by then.
     """
     options = JobOptions(
         command or (), name, namespace, runner, restart, priority, slots, region, label or (), graph or (), env or (),
@@ -284,13 +296,14 @@ def register(app: typer.Typer) -> None:
 
 
 def _answer_submit(world: World, job_id: str, spec: JobSubmitted, ended: Ended | None) -> None:
-    """The id stands in the last line, whatever else is told."""
+    """The id stands in the last line, whatever else is told. A script that captures stdout gets the id alone."""
     row = {"job_id": job_id} | ({"state": ended.state, "reason": ended.reason} if ended and ended.state else {})
     if not world.printer.for_people:
         world.printer.one(row, [showing.ID])
     else:
         state = f"{ended.state}{f': {ended.reason}' if ended.reason else ''}" if ended and ended.state else "admitted"
-        world.printer.text(f"{spec.namespace}/{spec.name} is {state}")
+        told = f"{spec.namespace}/{spec.name} is {state}"
+        (world.printer.text if world.printer.on_terminal else world.printer.note)(told)
         world.printer.text(job_id)
 
 

@@ -75,6 +75,11 @@ class Printer:
     def for_people(self) -> bool:
         return self.form in (Format.table, Format.wide)
 
+    @property
+    def on_terminal(self) -> bool:
+        """Whether the answer goes to a terminal, not to a pipe or a file."""
+        return is_terminal(self._out)
+
     def rows(
         self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "", known: Iterable[str] = ()
     ) -> None:

@@ -115,9 +115,12 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
 def _summary(answer: dict[str, Any]) -> list[str]:
     """How many of each, then the pools."""
     counts = Counter(row["action"] for row in answer["jobs"])
-    idle = counts.pop(NOTHING, 0)
+    stuck = sum(row["action"] == NOTHING and row["state"] == "QUARANTINED" for row in answer["jobs"])
+    idle = counts.pop(NOTHING, 0) - stuck
     listed = [f"{count} {action}" for action, count in sorted(counts.items())]
     rest = f"{idle} {'job is as it' if idle == 1 else 'jobs are as they'} should be"
+    if stuck:
+        rest += f"; {stuck} {'job is' if stuck == 1 else 'jobs are'} QUARANTINED: jobledger explain JOB says why"
     lines = [f"{', '.join(listed) or 'nothing to do'}; {rest}"]
     for pool in answer["pools"]:
         gives = f", {pool['starting']} more by this plan" if pool["starting"] else ""

@@ -269,4 +269,10 @@ def test_a_graph_that_can_not_be_packed_is_the_failure_of_its_job(shell: Shell, 
     write(folder, "good")
     rows = outcome(shell, "-f", folder, code=1)
     assert rows["good"]["outcome"] == "created"
-    assert "nowhere" in rows["bad"]["why"][0]
+    assert rows["bad"]["why"][0].endswith(f"there is no file or folder {folder / 'nowhere'}.")
+
+
+def test_a_file_that_is_not_there_is_named_in_plain_words(shell: Shell) -> None:
+    told = shell.run("submit", "--graph", "nowhere", "--", "true")
+    assert told.exit_code == 2 and "error: this job can't be packed: there is no file or folder nowhere." in told.stderr
+    assert "hint: A relative path counts from the current folder" in told.stderr

@@ -76,7 +76,7 @@ def test_flags_that_are_none_are_wrong_usage(quick: Shell, flags: list[str]) -> 
 def test_the_end_of_a_job_is_told_without_what_its_program_printed_to_drive_a_terminal(quick: Shell) -> None:
     quick.record("etl-1", Ended(1, "failed-permanent", "agent-a"), AttemptEnded(f"exit 1: {ODD['control']}"))
     told = quick.run("submit", "--id", "etl-1", "--name", "etl", "--wait", "--", "true")
-    assert told.exit_code == 1 and "etl is QUARANTINED" in told.stdout and printable(told.output)
+    assert told.exit_code == 1 and "etl is QUARANTINED" in told.stderr and printable(told.output)
 
 
 def test_times_beyond_the_calendar_are_shown(quick: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -27,11 +28,23 @@ from ledger.ids import uuid7
 # -- submit --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_line_of_submit_is_the_id_of_an_admitted_job(shell):
+def test_the_last_line_of_submit_is_the_id_of_an_admitted_job(shell, monkeypatch):
+    monkeypatch.setattr("ledger.cli.output.is_terminal", lambda stream: stream is sys.stdout)
     told = shell.good("submit", "--name", "etl", "--namespace", "prod", "--", "python", "etl.py")
     *_, last = told.splitlines()
     assert "prod/etl is admitted" in told
     assert shell.now(last).name == "etl"
+
+
+def test_a_script_gets_the_id_alone_and_the_rest_stands_on_stderr(shell):
+    told = shell.run("submit", "--name", "etl", "--", "true")
+    assert shell.now(told.stdout.removesuffix("\n")).name == "etl"
+    assert told.stderr == "default/etl is admitted\n"
+
+
+@pytest.mark.parametrize(("given", "value"), [("team=data", "data"), ("team==data", "data"), ("team=a==b", "a==b")])
+def test_a_label_is_given_as_it_is_selected(shell, given, value):
+    assert shell.now(shell.submit("etl", "-l", given)).labels == {"team": value}
 
 
 def test_submit_o_name_is_the_id_and_nothing_else(shell):
@@ -161,18 +174,18 @@ def test_submit_wait(shell, outcome, state, code):
     shell.step = end_it
     told = shell.run("submit", "--id", "job-1", "--restart", "none", "--wait", "--", "true")
     assert told.exit_code == code
-    assert told.stdout.splitlines()[-1] == "job-1"
-    assert state in told.stdout and "exit code x" in told.stdout
+    assert told.stdout == "job-1\n"
+    assert state in told.stderr and "exit code x" in told.stderr
 
 
 def test_who_submits_again_what_is_over_is_told_so(shell):
     one = ["submit", "--id", "job-1", "--name", "etl", "--restart", "none"]
     shell.good(*one, "--", "true")
-    assert "etl is admitted" in shell.good(*one, "--", "true")
+    assert "etl is admitted" in shell.run(*one, "--", "true").stderr
     shell.record("job-1", Ended(1, "failed", "agent-a"), AttemptEnded("exit code 3"))
     shell.step()
-    told = shell.good(*one, "--", "true").splitlines()
-    assert told[0].startswith("default/etl is QUARANTINED: attempt 1 failed: exit code 3") and told[1:] == ["job-1"]
+    told = shell.run(*one, "--", "true")
+    assert told.stderr.startswith("default/etl is QUARANTINED: attempt 1 failed: exit code 3") and told.stdout == "job-1\n"
     assert json.loads(shell.good(*one, "-o", "json", "--", "true"))["state"] == "QUARANTINED"
 
 

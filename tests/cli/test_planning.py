@@ -53,6 +53,18 @@ def test_the_table_says_what_is_done_to_whom_and_why(shell: Any, runner: MemoryR
     assert lines[-1] == "2 start; 0 jobs are as they should be"
 
 
+def test_a_quarantined_job_is_not_as_it_should_be(shell: Any, runner: MemoryRunner) -> None:
+    job_id = shell.submit("bad", "--restart", "none")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, instance=runner.writer))
+    runner.start(job_id, 1, GRAPH, None, {})
+    runner.end(job_id, 1, "failed")
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
+    shell.now(job_id)
+    assert shell.good("plan").splitlines()[-1] == (
+        "nothing to do; 0 jobs are as they should be; 1 job is QUARANTINED: jobledger explain JOB says why"
+    )
+
+
 def test_of_a_job_that_restores_by_itself_the_table_does_not_say_scratch(shell: Any, runner: MemoryRunner) -> None:
     shell.submit("stream", "--restore", "external")
     line = shell.good("plan").splitlines()[1]

@@ -34,13 +34,14 @@ def ledger(tmp_path: Path) -> Iterator[Folder]:
 
 
 def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledger: Folder, tmp_path: Path) -> None:
-    def typed(step: str) -> str:
+    def typed(step: str, *, both: bool = False) -> str:
+        """stdout; both: stderr before it."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", step], cwd=tmp_path, capture_output=True, text=True, check=False,
             env={**os.environ, "LEDGER_DIR": str(ledger.path), "PATH": f"{JOBLEDGER.parent}:{os.environ['PATH']}"},
         )  # fmt: skip
         assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}\n{ledger.story()}"
-        return done.stdout
+        return done.stderr * both + done.stdout
 
     submit, kill, look, end = STEPS
     job_id = typed(submit).split()[-1]
@@ -65,7 +66,7 @@ def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledge
     assert any("ended/1/failed/agent-" in line for line in told)
 
     shutil.copy(ROOT / "docs" / "jobs" / "worker.py", tmp_path)
-    told = typed("\n".join(WORKER.lines))
+    told = typed("\n".join(WORKER.lines), both=True)
     assert "default/sums is FINISHED" in told
     assert told.splitlines()[-1] == f"the sum of 400 numbers is {sum(range(401))}"
 

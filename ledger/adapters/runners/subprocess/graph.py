@@ -74,7 +74,7 @@ def pack(
                 raise UsageError(f"two files would be called {name} in the job's working directory")
             members[name] = path
     except OSError as error:
-        raise UsageError(f"this job can't be packed: {error}") from error
+        raise _unpacked(error) from error
     manifest = {
         "version": 1, "command": list(graph.command), "environment": dict(graph.environment),
         "memory_bytes": memory_bytes, "stop_grace_s": stop_grace_s,
@@ -90,11 +90,20 @@ def pack(
                 _add(tar, name, members[name])
     except OSError as error:
         Path(blob).unlink(missing_ok=True)
-        raise UsageError(f"this job can't be packed: {error}") from error
+        raise _unpacked(error) from error
     except BaseException:  # interrupted too: nobody else knows the file
         Path(blob).unlink(missing_ok=True)
         raise
     return Path(blob)
+
+
+def _unpacked(error: OSError) -> UsageError:
+    """In plain words, by the name of the file that is in the way."""
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        hint = "A relative path counts from the current folder; in a file of jobs, from the folder of that file."
+        return UsageError(f"this job can't be packed: there is no file or folder {error.filename}.", hint=hint)
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return UsageError(f"this job can't be packed: {where}{error.strerror or error}.")
 
 
 def _too_much(start: bytes, members: Mapping[str, Path]) -> tuple[str, str] | None:
