@@ -11,7 +11,7 @@ from ledger.cli import checkpoint_runs, opening
 from ledger.cli.checkpoint_runs import AllRecords
 from ledger.cli.comparing import differing_fields, entry_text
 from ledger.cli.options import World, bundle_verb
-from ledger.cli.output import Column, Format, Printer, brief, utc
+from ledger.cli.output import Column, Format, Printer, brief, short_digests, utc
 from ledger.cli.reading import PANEL
 from ledger.cli.showing import ID
 from ledger.errors import UsageError
@@ -25,8 +25,8 @@ Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only thi
 To = Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later one. Default: now.")]
 #: What was written, when and by whom.
 ACTED = [
-    Column("TIME", "time_s", utc),
-    Column("WROTE", "register", brief),
+    Column("TIME", "time_s", time=True),
+    Column("WROTE", "register", brief, short=short_digests),
     Column("ACTOR", "actor"),
     Column("CE_TIME", "ce_time_s", utc, wide=True),
     Column("SKEW", "skew", wide=True),
@@ -38,7 +38,7 @@ ACTED = [
 _FROM, _TO = Column("FROM", "before", entry_text), Column("TO", "after", entry_text)
 #: A line for each job: who or what changed it at last.
 CHANGED = [
-    Column("NAME", "name"), ID, _FROM, _TO, Column("RECORDS", "count"), Column("TIME", "time_s", utc),
+    Column("NAME", "name"), ID, _FROM, _TO, Column("RECORDS", "count"), Column("TIME", "time_s", time=True),
     Column("WHY", "told", text=True),
 ]  # fmt: skip
 #: A line for each record.

@@ -12,7 +12,7 @@ import typer
 
 from ledger.cli import opening
 from ledger.cli.options import World, verb
-from ledger.cli.output import Column, age, utc
+from ledger.cli.output import Column, age
 
 if TYPE_CHECKING:
     from ledger.leaders import Led
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 class Role(StrEnum):
     projector = "projector"
     reconciler = "reconciler"
-
-
-def _utc(since: float | None) -> str:
-    return "-" if since is None else utc(since)
 
 
 def _age(seconds: float | None) -> str:
@@ -40,24 +36,24 @@ COLUMNS = [
     Column("ROLE", "role"),
     Column("LED", "led", lambda led: "?" if led is None else "yes" if led else "NO"),
     Column("EPOCH", "epoch"),
-    Column("WRITER", "writer"),
-    Column("SINCE", "since", _utc),
-    Column("FOR", "led_s", _age),
-    Column("LOCK", "lock"),
+    Column("WRITER", "writer", whole=True),
+    Column("SINCE", "since", time=True),
+    Column("FOR", "led_s", _age, spare=2),
+    Column("LOCK", "lock", spare=1),
     Column("PID", "pid", wide=True),
     Column("LEASE", "lease_left_s", wide=True),
-    Column("REASON", "reason"),
+    Column("REASON", "reason", rest=True),
     Column("REACHES", "reaches", _reaches, wide=True),
 ]
 PAST = [column for column in COLUMNS if column.key in ("role", "epoch", "writer", "since", "led_s", "reason", "reaches")]
 CANDIDATES = [
     Column("CANDIDATE OF", "role"),
-    Column("WHO", "who"),
-    Column("PID", "pid"),
+    Column("WHO", "who", whole=True),
+    Column("PID", "pid", spare=1),
     Column("LOCK", "holds", lambda holds: "yes" if holds else "-"),
     Column("EPOCH", "epoch"),
-    Column("SINCE", "since", _utc),
-    Column("WAITS FOR", "waits_for"),
+    Column("SINCE", "since", time=True),
+    Column("WAITS FOR", "waits_for", rest=True),
 ]
 Which = Annotated[Role | None, typer.Argument(metavar="ROLE", help="projector or reconciler. Without it, both.")]
 All = Annotated[

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
@@ -23,6 +24,7 @@ Row = Mapping[str, Any]
 PROGRESS_AFTER_S = 1.0
 #: What JSON may have in a text and a terminal obeys or hides: DEL, C1 controls, marks of direction, separators, no widths.
 _UNSEEN = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
 class Format(StrEnum):
@@ -43,7 +45,10 @@ class Color(StrEnum):
 class Column:
     """A column of a table. key: of the row (dotted: in a mapping within). shown: the value as text; default `cell`.
     wide: only with -o wide. id: of a job; on a terminal its unique beginning. text: sentences, which stand below their
-    row where a terminal has no room. style: the colour of a value as it is shown, by name."""
+    row where a terminal has no room. style: the colour of a value as it is shown, by name.
+    time: seconds since the epoch; on a terminal without the date if that is today's. whole: never cut. rest: gets the room
+    that the others leave, and is cut first. spare: left out where a terminal is narrow, 1 first; 0: never.
+    short: how a terminal shows the value as text."""
 
     title: str
     key: str
@@ -52,11 +57,20 @@ class Column:
     id: bool = False
     text: bool = False
     style: Callable[[str], str] | None = None
+    time: bool = False
+    whole: bool = False
+    rest: bool = False
+    spare: int = 0
+    short: Callable[[str], str] | None = None
 
-    def of(self, row: Row) -> str:
+    def of(self, row: Row, today: str = "") -> str:
+        """The cell of a row. today: a date as in `utc`, which times of that day go without."""
         value: Any = row
         for part in self.key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
+        if self.time:
+            day, _, clock = utc(value).partition("T")
+            return clock.removesuffix("Z") if today and day == today else utc(value)
         return self.shown(value) if self.shown is not None else cell(value)
 
 
@@ -179,14 +193,18 @@ class Printer:
             self._rewritten = False
 
     def _table(self, columns: Sequence[Column], rows: Sequence[Row], known: Iterable[str]) -> None:
-        cells = [[column.of(row) for column in columns] for row in rows]
         terminal = is_terminal(self._out)
+        fitted = terminal and self.form is not Format.wide
+        today = utc(time.time()).partition("T")[0] if fitted else ""
+        cells = [[column.of(row, today) for column in columns] for row in rows]
         color = tables.use_color(self._color, terminal)
         ids = [at for at, column in enumerate(columns) if column.id]
         styles = [[column.style(text) if column.style else "" for column, text in zip(columns, row, strict=True)]
                   for row in cells]  # fmt: skip
         titles = [column.title for column in columns]
-        if terminal and self.form is not Format.wide:
+        if fitted:
+            cells = [[column.short(text) if column.short else text for column, text in zip(columns, row, strict=True)]
+                     for row in cells]  # fmt: skip
             for at in ids:
                 short = tables.short_ids([row[at] for row in cells], known)
                 for row in cells:
@@ -195,7 +213,12 @@ class Printer:
             width = tables.terminal_width()
         else:
             text, width = None, sys.maxsize
-        for line in tables.table(titles, cells, width, styles=styles, whole=ids, text=text, color=color):
+        whole = [at for at, column in enumerate(columns) if column.id or column.time or column.whole]
+        rest = next((at for at, column in enumerate(columns) if column.rest), None)
+        spare = sorted((at for at, column in enumerate(columns) if column.spare), key=lambda at: columns[at].spare)
+        for line in tables.table(
+            titles, cells, width, styles=styles, whole=whole, text=text, color=color, rest=rest, spare=spare
+        ):
             self._line(line)
 
     def _line(self, text: str) -> None:
@@ -235,6 +258,11 @@ def brief(text: str) -> str:
     """The first and the last line of a text: what a long one is about, and how it ends."""
     lines = [line.strip() for line in lines_of(text) if line.strip()]
     return f"{lines[0]} … {lines[-1]}" if len(lines) > 1 else cell(text)
+
+
+def short_digests(text: str) -> str:
+    """The text with a SHA-256 digest cut to its first 12 digits."""
+    return _DIGEST.sub(rf"\g<1>{tables.CUT}", text)
 
 
 def _printable(text: str) -> str:

@@ -124,6 +124,7 @@ def history(
     """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive.
 
     For people a run of checkpoints is one line; --all-records shows each, as -o json does.
+    Times are UTC. A narrow terminal leaves out ACTOR and EPOCH; -o wide shows everything.
     With --timeline a picture instead: attempts, checkpoints, who led and who asked for what, on one time axis.
     """
     from ledger.finding import resolve

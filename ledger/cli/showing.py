@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli.output import Column, Format, Printer, age, brief, cell, counted, lines_of, utc
+from ledger.cli.output import Column, Format, Printer, age, brief, cell, counted, lines_of, short_digests, utc
 from ledger.plain import to_plain
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ NO_WAITS: Mapping[str, str] = {}
 HISTORY = [
     Column("PARTITION", "partition", wide=True),
     Column("OFFSET", "offset"),
-    Column("TIME", "time"),
+    Column("TIME", "time_s", time=True),
     Column("CE_TIME", "ce_time_s", utc, wide=True),
     Column("SKEW", "skew", wide=True),
-    Column("REGISTER", "register"),
-    Column("FACT", "fact"),
-    Column("ACTOR", "actor"),
-    Column("EPOCH", "epoch"),
+    Column("REGISTER", "register", short=short_digests),
+    Column("FACT", "fact", rest=True),
+    Column("ACTOR", "actor", spare=1),
+    Column("EPOCH", "epoch", spare=2),
     Column("EVENT", "event_id", wide=True),
     Column("SOURCE", "source", wide=True),
     Column("SEQUENCE", "sequence", wide=True),
@@ -328,8 +328,8 @@ def _record_for_people(row: dict[str, Any]) -> dict[str, Any]:
         fact = "(can't be read)"
     else:
         fact = " ".join(f"{key}={_short(value)}" for key, value in (row["fact"] or {}).items() if _telling(key, value))
-    doubt = f" (its clock: {utc(row['ce_time_s'])}, {row['skew']})" if row["skew"] else ""
-    return {**row, "time": f"{utc(row['time_s'])}{doubt}", "fact": fact}
+    doubt = f"(its clock: {utc(row['ce_time_s'])}, {row['skew']})" if row["skew"] else ""
+    return {**row, "fact": f"{doubt} {fact}".strip()}
 
 
 _NOT_TELLING = (

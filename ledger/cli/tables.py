@@ -18,6 +18,8 @@ INDENT = "  "
 SHORT_ID = 13
 #: The least width that a column is cut to, if its header is no wider.
 LEAST = 6
+#: The width that the column which takes the rest should have, before others are left out or cut.
+REST = 24
 TEXT_LINES_MAX = 3
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
@@ -76,19 +78,31 @@ def cut(text: str, width: int) -> str:
 def table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, *,
     styles: Sequence[Sequence[str]] = (), whole: Iterable[int] = (), text: int | None = None, color: bool = False,
+    rest: int | None = None, spare: Sequence[int] = (),
 ) -> list[str]:  # fmt: skip
     """Lines of a table that takes `width` columns at most.
 
     styles: a style for each cell, "" = none. whole: columns that are never cut. text: the column with sentences; where
-    these do not fit beside the others, they stand below their row, indented. Where the table does not fit, columns
-    without any value are left out.
+    these do not fit beside the others, they stand below their row, indented. rest: the column that gets the room which
+    the others leave; it is cut first. Where the table does not fit, columns without any value are left out, then those of
+    `spare`, in that order, until `rest` has REST columns or all that it needs.
     """
     widths = [max(width_of(title), *(width_of(row[at]) for row in rows)) for at, title in enumerate(titles)]
     below = text is not None and _total(widths) > width
     shown = [at for at in range(len(titles)) if not (below and at == text)]
     if _total([widths[at] for at in shown]) > width:
         shown = [at for at in shown if any(row[at] != "-" for row in rows)]
-    _shrink(widths, [width_of(title) for title in titles], [at for at in shown if at not in set(whole)], shown, width)
+    headers = [width_of(title) for title in titles]
+    least = widths.copy()
+    if rest is not None:
+        least[rest] = min(widths[rest], max(headers[rest], REST))
+    for at in spare:
+        if at in shown and _total([least[one] for one in shown]) > width:
+            shown.remove(at)
+    if rest in shown:
+        others = [widths[at] for at in shown if at != rest]
+        widths[rest] = min(widths[rest], max(least[rest], width - _total([*others, 0])))
+    _shrink(widths, headers, [at for at in shown if at not in set(whole)], shown, width)
     lines = [_line([titles[at] for at in shown], ["bold"] * len(shown), [widths[at] for at in shown], width, color)]
     for number, row in enumerate(rows):
         painting = styles[number] if styles else [""] * len(row)

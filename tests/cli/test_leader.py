@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -50,6 +51,27 @@ def test_who_leads_is_told_with_the_keys_that_help_names(shell: Shell, elected: 
     for key in KEYS | {"who", "holds", "waits_for"}:
         assert f" {key}" in words, key
     assert set(row["candidates"][0]) == {"who", "pid", "holds", "epoch", "since", "lease_left_s", "waits_for"}
+
+
+def test_on_a_narrow_terminal_the_writer_and_the_time_are_whole(
+    shell: Shell, elected: list[Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = "projector-a-long-host-1234567"
+    shell.leader._parts = replace(shell.leader._parts, writer_name=writer)
+    shell.leader._stand_back(Fenced("epoch 1 was replaced"))
+    shell.step()
+    elected.append(Candidate("a-long-host", 1234567, 0.0, leads=True))
+    elected.append(Candidate("ann@there", 5, 0.0, leads=False, waits_for="zookeeper: no answer from zk1:2181 for 12 s"))
+    monkeypatch.setattr("ledger.cli.output.is_terminal", lambda stream: True)
+    monkeypatch.setattr("time.time", shell.clock.time)
+    clock = f"{datetime.fromtimestamp(shell.clock.time(), UTC):%H:%M:%S}"
+    for arguments in ((), ("--all",)):
+        text = shell.run("leader", "projector", *arguments, COLUMNS="80", NO_COLOR="1").stdout
+        head, row, *_ = text.splitlines()
+        assert {writer, clock} <= set(row.split()) and "the same" in row, text
+        assert "LOCK" not in head.split() and head.endswith("REASON")
+        assert all(len(line) <= 80 for line in text.splitlines())
+    assert " LOCK " in shell.run("leader", "projector", COLUMNS="300", NO_COLOR="1").stdout
 
 
 def test_a_role_without_a_leader_is_exit_1_and_a_plain_line(shell: Shell, elected: list[Candidate]) -> None:

@@ -179,6 +179,18 @@ def test_a_terminal_gets_short_ids_and_a_file_whole_ones(monkeypatch: pytest.Mon
         assert out.getvalue().splitlines()[1].split() == [shown, "1m"]
 
 
+def test_a_terminal_gets_the_date_of_a_time_only_if_it_is_not_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("time.time", lambda: 1_735_689_600.0 + 3600)
+    columns, rows = [Column("TIME", "at", time=True)], [{"at": 1_735_689_601}, {"at": 1_735_689_599.9}, {"at": None}]
+    yesterday, whole = "2024-12-31T23:59:59Z", "2025-01-01T00:00:01Z"
+    for form, out, shown in (
+        (Format.table, Terminal(), "00:00:01"), (Format.wide, Terminal(), whole), (Format.table, io.StringIO(), whole)
+    ):  # fmt: skip
+        Printer(form, out, io.StringIO(), Color.never).rows(rows, columns)
+        assert out.getvalue().split() == ["TIME", shown, yesterday, "-"]
+
+
 @pytest.mark.parametrize(
     ("color", "environment", "colored"),
     [("auto", {}, True), ("auto", {"NO_COLOR": "1"}, False), ("auto", {"NO_COLOR": ""}, True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,24 @@ def test_history_in_the_order_of_the_log_with_what_matters(shell):
     assert "cause=exit code 1 checkpoint=5 ran_for_s=2.5" in text
     assert "base=/outside/chk refused=/outside/chk: gone" in text
     assert "engine_id=17" in text and "(removed)" in lines[-1]
+
+
+def test_history_on_a_narrow_terminal_has_whole_times_and_facts(shell, monkeypatch):
+    job_id = shell.submit()
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, None, (), 0, (1.5,)))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    shell.record(job_id, Ended(1, "failed", "agent-there-1234"), AttemptEnded("killed by signal 9", 5, 2.5))
+    shell.now(job_id)
+    on_terminal(monkeypatch, 80)
+    monkeypatch.setattr("time.time", shell.clock.time)
+    head, *lines = shell.run("history", job_id, COLUMNS="80").stdout.splitlines()
+    assert head.split() == ["OFFSET", "TIME", "REGISTER", "FACT"]
+    assert all(len(line) <= 80 for line in lines)
+    (line,) = [line for line in lines if " ended/1/failed/agent-there-1234 " in line]
+    assert "cause=killed by signal 9" in line
+    assert re.fullmatch(r"[0-9]{2}:[0-9]{2}:[0-9]{2}", line.split()[1])
+    assert re.fullmatch(r"spec/[0-9a-f]{12}…", lines[0].split()[2])
+    assert "ACTOR" in shell.run("history", job_id, COLUMNS="300").stdout
 
 
 def test_history_follows(shell):

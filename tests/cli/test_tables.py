@@ -59,6 +59,25 @@ def test_columns_without_a_value_go_where_there_is_no_room() -> None:
     assert table(titles, [["0", "-", "-"]], 40)[0].split("  ") == titles
 
 
+def test_one_column_gets_the_room_that_is_left_and_spare_ones_go_first() -> None:
+    titles, row = ["REGISTER", "FACT", "ACTOR", "EPOCH"], ["ended/1/failed/agent-there-1234", LONG, "ann@there", "3"]
+
+    def at(width: int) -> list[str]:
+        head, line = table(titles, [row], width, rest=1, spare=[2, 3])
+        assert line.startswith(row[0]) and width_of(line) <= width
+        return head.split()
+
+    assert at(200) == at(75) == titles, "24 columns of FACT are enough"
+    assert at(74) == at(64) == ["REGISTER", "FACT", "EPOCH"]
+    assert at(63) == at(57) == ["REGISTER", "FACT"]
+    assert table(titles, [row], 100, rest=1, spare=[2, 3])[1].startswith(f"{row[0]}  {LONG[:48]}")
+
+
+def test_spare_columns_stay_where_all_fits() -> None:
+    assert table(["FACT", "ACTOR"], [["short", "ann"]], 12, rest=0, spare=[1])[0].split() == ["FACT", "ACTOR"]
+    assert table(["FACT", "ACTOR"], [["short", "ann"]], 11, rest=0, spare=[1])[0].split() == ["FACT"]
+
+
 def test_wide_characters_count_as_two() -> None:
     assert cut("数据数据", 5) == "数据…"
     assert table(["A", "B"], [["数据", "x"], ["abcd", "y"]], 80)[1:] == ["数据  x", "abcd  y"]
