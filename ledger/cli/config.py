@@ -53,18 +53,15 @@ def describe(
 @verb
 def check(world: World) -> None:
     """Whether the settings can be used: known names, readable secrets, what clients of Kafka (Spark's too) and S3 take."""
-    from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     from ledger import wiring, wiring_anchors, wiring_archive
+    from ledger.adapters.kafka.errors import made
     from ledger.adapters.kafka.java_client import java_settings
     from ledger.electing import zookeeper_settings
     from ledger.storing import s3_settings
 
-    try:
-        AdminClient({**world.config.client()}, logger=logging.getLogger("ledger.kafka"))
-    except KafkaException as error:
-        raise ConfigError(f"Kafka's client does not take these settings: {error.args[0].str()}.") from error
+    made(AdminClient, world.config.client(), logging.getLogger("ledger.kafka"))
     java_settings(world.config.client())  # Spark reads Kafka by another client
     world.config.topic_settings()
     if world.config.leadership.adapter == "zookeeper":

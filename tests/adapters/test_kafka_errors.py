@@ -24,11 +24,16 @@ from ledger.adapters.kafka.errors import (
     told,
 )
 from ledger.adapters.kafka.log import OURS, KafkaLog
+from ledger.adapters.kafka.membership import Membership
+from ledger.adapters.kafka.oldest import first_times
 from ledger.adapters.kafka.reader import KafkaReader
+from ledger.adapters.kafka.sender import KafkaSender
+from ledger.adapters.kafka.signs import SignWatch
 from ledger.adapters.kafka.topics import TopicSettings, create_topics, specs
 from ledger.adapters.kafka.writer import KafkaWriter
+from ledger.adapters.runners.subprocess.sender import KafkaEventSender
 from ledger.errors import ConfigError, Fenced, Unreachable
-from ledger.ports import Event
+from ledger.ports import Event, RunnerEvent
 
 # code, fatal, retriable, txn_requires_abort -> what to do
 TABLE = [
@@ -120,6 +125,25 @@ def done(result: object) -> Future[Any]:
     answer: Future[Any] = Future()
     answer.set_result(result)
     return answer
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda client: Cluster(client).ends([("t", 0)]),
+        lambda client: KafkaWriter(client, "w", SystemClock()).init(),
+        lambda client: KafkaSender(client, SystemClock(), timeout_s=1),
+        lambda client: KafkaEventSender("t", 1, client, timeout_s=1).send([RunnerEvent(b"k", (), b"v")]),
+        lambda client: SignWatch(client, "t", "g", 1, 1),
+        lambda client: Membership(client, "t", "g", session_timeout_s=9, sign=print, renewed=print, lost=print),
+        lambda client: first_times(client, {("t", 0): 0}),
+    ],
+    ids=["cluster", "writer", "sender", "agent's sender", "signs", "member", "oldest"],
+)
+def test_every_client_says_which_settings_it_does_not_take(make: Any) -> None:
+    with pytest.raises(ConfigError, match=r"security\.protocol") as raised:
+        make({"bootstrap.servers": "nowhere:1", "security.protocol": "none"})
+    assert "jobledger config check" in raised.value.hint
 
 
 @pytest.mark.parametrize("code", sorted(OUTDATED))

@@ -365,3 +365,14 @@ def test_purge_deletes_what_the_ledger_made_and_nothing_else(tmp_path: Path) -> 
     assert command("down", "--dir", str(inside), "--purge").stdout == f"deleted {inside}\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "thesis"]
     assert (outside / "kept").exists()
+
+
+@pytest.mark.parametrize("verb", [["list"], ["submit", "--", "true"], ["topics", "check"], ["config", "check"]])
+def test_settings_that_the_client_library_does_not_take_are_no_bug(tmp_path: Path, verb: list[str]) -> None:
+    kafka = {"bootstrap.servers": "k:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}
+    lines = [f'"{name}" = "{value}"' for name, value in kafka.items()]
+    (tmp_path / "ledger.toml").write_text("\n".join(["[kafka]", *lines]))
+    told = command(*verb, LEDGER_CONFIG=str(tmp_path / "ledger.toml"), LEDGER_DIR=str(tmp_path / "data"))
+    assert told.returncode == 2, told.stderr
+    assert "sasl.username and sasl.password must be set" in told.stderr
+    assert "hint: Correct section kafka, then run: jobledger config check" in told.stderr

@@ -136,7 +136,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *fates: Any) -> tuple[KafkaEventSe
     made: list[ScriptedProducer] = []
     left = list(fates)
 
-    def make(_: Any) -> ScriptedProducer:
+    def make(_: Any, logger: Any) -> ScriptedProducer:
         made.append(ScriptedProducer(left))
         return made[-1]
 

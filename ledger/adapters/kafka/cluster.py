@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from ledger.adapters.kafka.errors import PASSING, error_of, told
+from ledger.adapters.kafka.errors import PASSING, error_of, made, told
 from ledger.errors import ConfigError, Unreachable
 
 log = logging.getLogger("ledger.kafka")
@@ -58,7 +58,7 @@ class Cluster:
 
     @cached_property
     def admin(self) -> AdminClient:
-        return AdminClient(dict[str, Any](self._client), logger=log)
+        return made(AdminClient, self._client, log)
 
     def shapes(self, topics: Collection[str]) -> dict[str, Shape | None]:
         """Of each topic; None if there is no such topic."""

@@ -5,9 +5,15 @@ Source: librdkafka INTRODUCTION.md "Transactional Producer"; rdkafka_txnmgr.c (w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+
+from ledger.errors import ConfigError
+
+T = TypeVar("T")
 
 
 class Verdict(Enum):
@@ -71,3 +77,12 @@ def error_of(exception: BaseException) -> KafkaError:
 def told(error: KafkaError) -> str:
     """The error for people: name and text."""
     return f"{error.name()}: {error.str()}"
+
+
+def made(kind: Callable[..., T], settings: Mapping[str, Any], logger: Any) -> T:
+    """A new client, such as a Producer. Raises: ConfigError, with librdkafka's words, if it does not take the settings."""
+    try:
+        return kind(dict(settings), logger=logger)
+    except KafkaException as exception:
+        why = f"Kafka's client does not take these settings: {error_of(exception).str()}."
+        raise ConfigError(why, hint="Correct section kafka, then run: jobledger config check") from exception

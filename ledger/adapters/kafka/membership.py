@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ledger.adapters.kafka.errors import PASSING, told
+from ledger.adapters.kafka.errors import PASSING, made, told
 from ledger.adapters.kafka.signs import QUIET, Sign
 
 log = logging.getLogger("ledger.kafka")
@@ -67,8 +67,8 @@ class Membership:
         self._number = 0
         self._open: float | None = None
         self._next = float("-inf")
-        made = {**client, **settings(session_timeout_s), "group.id": group, "on_commit": self._answered}
-        self._consumer: Consumer | None = Consumer(made, logger=log)
+        own = {**settings(session_timeout_s), "group.id": group, "on_commit": self._answered}
+        self._consumer: Consumer | None = made(Consumer, {**client, **own}, log)
         self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._expelled)
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ledger.adapters.kafka.cluster import Place
-from ledger.adapters.kafka.errors import told
+from ledger.adapters.kafka.errors import made, told
 from ledger.errors import Unreachable
 
 log = logging.getLogger("ledger.kafka")
@@ -26,7 +26,7 @@ def first_times(client: Mapping[str, str | int], begin: Mapping[Place, int], tim
         **client, "group.id": "ledger-archive-status", "isolation.level": "read_committed", "enable.auto.commit": "false",
         "enable.partition.eof": "true", "auto.offset.reset": "earliest",
     }  # fmt: skip
-    consumer = Consumer(settings, logger=log)
+    consumer = made(Consumer, settings, log)
     try:
         consumer.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
         left, deadline = set(begin), time.monotonic() + timeout_s

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ledger.adapters.kafka.cluster import EARLIEST, Cluster, Place
-from ledger.adapters.kafka.errors import DAMAGED, DAMAGED_HINT, LOST_PLACE, PASSING, told
+from ledger.adapters.kafka.errors import DAMAGED, DAMAGED_HINT, LOST_PLACE, PASSING, made, told
 from ledger.errors import ConfigError, LedgerError
 from ledger.ports import NOWHERE, Marks
 
@@ -51,7 +51,7 @@ class KafkaReader:
         places = [(topic, p) for topic in topics for p in _partitions(shapes[topic].partitions, partition)]
         self._position = {place: max(at, begin.get(place, 0)) for place, at in self._beginnings(places).items()}
         self._broken: LedgerError | None = None
-        self._consumer = Consumer({**FETCHING, **client, **_SAFETY, "group.id": group_id}, logger=log)
+        self._consumer = made(Consumer, {**FETCHING, **client, **_SAFETY, "group.id": group_id}, log)
         self._places = [TopicPartition(*place) for place in places]
         self._consumer.assign([TopicPartition(*place, offset) for place, offset in self._position.items()])
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ledger.adapters.kafka.cluster import EARLIEST, Cluster
-from ledger.adapters.kafka.errors import PASSING, error_of, told
+from ledger.adapters.kafka.errors import PASSING, error_of, made, told
 from ledger.adapters.kafka.topics import (
     RESTORING,
     Client,
@@ -71,9 +71,10 @@ class KafkaTarget:
     def write(self, record: MemoryRecord) -> None:
         if self._producer is None:
             size = 2 * self._settings.max_message_bytes
-            self._producer = Producer(
+            self._producer = made(
+                Producer,
                 {**SENDING, "message.max.bytes": size, **self._client, "enable.idempotence": "true", "acks": "all",
-                 "message.timeout.ms": int(self._timeout_s * 1000)}, logger=log,
+                 "message.timeout.ms": int(self._timeout_s * 1000)}, log,
             )  # fmt: skip
         where = record.topic(), record.partition(), record.offset()
         while True:

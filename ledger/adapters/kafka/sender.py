@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, error_of, told
+from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, error_of, made, told
 from ledger.adapters.kafka.writer import SENDING
 from ledger.errors import ConfigError, OutcomeUnknown, Refused, Unreachable, UsageError
 from ledger.ports import Clock, Event
@@ -112,10 +112,7 @@ class KafkaSender:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _make(self) -> Producer:
-        try:
-            return Producer(self._settings, logger=log)
-        except KafkaException as exception:
-            raise ConfigError(f"Kafka's client does not take these settings: {told(error_of(exception))}.") from exception
+        return made(Producer, self._settings, log)
 
     def _replace(self, broken: Producer) -> None:
         """A fatal error ends an idempotent producer. Another takes its place: a record sent twice is one fact here. The

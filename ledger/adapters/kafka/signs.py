@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ledger.adapters.kafka.errors import error_of, told
+from ledger.adapters.kafka.errors import error_of, made, told
 
 log = logging.getLogger("ledger.kafka")
 TEXT_MAX = 200  # of one value, in characters; a broker takes 4096 bytes in all (offset.metadata.max.bytes)
@@ -70,7 +70,7 @@ class SignWatch:
     """Reads the newest sign of a group every `every_s` seconds, without ever being in the group."""
 
     def __init__(self, client: Mapping[str, str | int], topic: str, group: str, every_s: float, timeout_s: float) -> None:
-        self._consumer = Consumer({**client, **QUIET, "group.id": group}, logger=log)
+        self._consumer = made(Consumer, {**client, **QUIET, "group.id": group}, log)
         self._place, self._every_s, self._timeout_s = TopicPartition(topic, 0), every_s, timeout_s
         self._due_at = float("-inf")
         self._value: tuple[int, str] = (-1, "")

@@ -15,7 +15,7 @@ from typing import NoReturn
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ledger import failpoints
-from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, Verdict, classify, error_of, told
+from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, Verdict, classify, error_of, made, told
 from ledger.adapters.kafka.watchdog import Watchdog
 from ledger.errors import ConfigError, Fenced, LedgerError, RecordTooLarge, TemporaryError, Unreachable
 from ledger.ports import Clock, Event, Marks
@@ -74,7 +74,7 @@ class KafkaWriter:
             raise self._fenced()
         self._drop()
         settings = {**SENDING, **self._client, **_SAFETY, "transactional.id": self._id}
-        producer = Producer(settings, logger=self._lines)
+        producer = made(Producer, settings, self._lines)
         deadline = self._clock.monotonic() + self._init_timeout_s
         while True:
             try:
@@ -148,7 +148,8 @@ class KafkaWriter:
         if not offsets:
             return
         if self._lag is None:
-            self._lag = Consumer({**self._client, "group.id": self._id, "enable.auto.commit": False}, logger=self._lines)
+            settings = {**self._client, "group.id": self._id, "enable.auto.commit": False}
+            self._lag = made(Consumer, settings, self._lines)
         try:
             self._lag.commit(offsets=[TopicPartition(*place, at) for place, at in offsets.items()], asynchronous=True)
         except BROKEN as exception:

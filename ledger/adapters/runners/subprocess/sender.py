@@ -63,8 +63,10 @@ class KafkaEventSender:
     def _open(self) -> Any:
         from confluent_kafka import Producer
 
+        from ledger.adapters.kafka.errors import made
+
         if self._producer is None:
-            self._producer = Producer({**self._properties, "logger": log})
+            self._producer = made(Producer, self._properties, log)
             self._pending.clear()
         return self._producer
 
