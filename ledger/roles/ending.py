@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 
 from ledger import failpoints
-from ledger.core.facts import CheckpointRetention, JobResult, RestorePoint, SavepointAsked
+from ledger.core.facts import CheckpointRetention, IntentKind, JobResult, RestorePoint, SavepointAsked
 from ledger.core.heard import given_up
 from ledger.core.plan import Stop, WantSavepoint
 from ledger.core.recovery import JobState, RecoveryEntry
@@ -106,7 +106,7 @@ class Ending(FlowSteps):
         left = [p for p in entry.restore_points if not dispose or (p.attempt and p not in going and not forced)]
         point = next(iter(left), None)
         result = JobResult(
-            entry.name, entry.namespace, entry.runner, entry.digest, entry.reason, self._around.clock.time(),
+            entry.name, entry.namespace, entry.runner, entry.digest, _reason(entry), self._around.clock.time(),
             _attempts(entry), dict(entry.labels), point,
         )  # fmt: skip
         registers = [r for name in entry.registers if (r := parse_register(name)) is not None]
@@ -115,6 +115,17 @@ class Ending(FlowSteps):
         yield from self._write(entry, memory, (Result(str(entry.state)), result), *facts)
         failpoints.hit("retire.written")
         log.info("retired", job=entry.job_id, state=entry.state, blobs=outcome.answer.blobs)
+
+
+def _reason(entry: RecoveryEntry) -> str:
+    """Why the job is over. The result outlives the intent, so it keeps the reason and the actor of a cancel."""
+    wins = entry.intent
+    if entry.state is not JobState.CANCELED or wins is None or wins.kind != IntentKind.CANCEL or not wins.reason:
+        return entry.reason
+    if entry.reason.endswith(f": {wins.reason}"):  # the cause of an attempt that the reconciler closed
+        return entry.reason
+    by = f" by {wins.actor}" if wins.actor else ""
+    return f"canceled{by}: {wins.reason} ({entry.reason})"
 
 
 def _attempts(entry: RecoveryEntry) -> int:

@@ -245,6 +245,23 @@ def test_a_failure_rate_forgives_what_is_an_interval_ago(cluster: Cluster) -> No
     assert cluster.state("job") == "RUNNING" and starts(cluster)[-1][0] == 6
 
 
+@pytest.mark.parametrize(("actor", "by"), [("ann", " by ann"), ("", "")])
+def test_the_result_keeps_the_reason_of_a_cancel_and_who_asked(cluster: Cluster, actor: str, by: str) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.intend("job", IntentKind.CANCEL, actor=actor)
+    cluster.runner.end("job", 1, "canceled", "killed by SIGTERM")
+    cluster.go(20)
+    assert result(cluster).reason == f"canceled{by}: test (attempt 1 canceled: killed by SIGTERM)"
+
+
+def test_the_result_says_the_reason_of_a_cancel_once_where_no_attempt_ran(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.intend("job", IntentKind.CANCEL, actor="ann")
+    cluster.go(20)
+    assert result(cluster).reason == "attempt 1 canceled: test"
+
+
 def test_cancel_stops_settles_closes_and_retires(cluster: Cluster) -> None:
     cluster.job("job")
     cluster.go()
@@ -278,8 +295,12 @@ def test_a_result_counts_no_attempt_that_was_closed_before_it_began(cluster: Clu
 
 
 def attempts_of_the_result(cluster: Cluster) -> int:
+    return result(cluster).attempts
+
+
+def result(cluster: Cluster) -> JobResult:
     (value,) = (value for key, value in cluster.values().items() if b"/result/" in key)
-    return avro.decode(JobResult, value).attempts
+    return avro.decode(JobResult, value)
 
 
 def test_suspend_and_resume_from_the_checkpoint(cluster: Cluster) -> None:
