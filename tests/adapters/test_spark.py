@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -42,13 +43,9 @@ pytestmark = [
 ]
 
 
-#: As section spark of the settings gives them.
-SETTINGS = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "3"}
-
-
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = start_session(tmp_path_factory.mktemp("spark"), daemon=worker_daemon.__name__, settings=SETTINGS)
+    session = start_session(tmp_path_factory.mktemp("spark"), daemon=worker_daemon.__name__)
     yield session
     session.stop()
     gc.collect()
@@ -99,20 +96,31 @@ def test_archives_are_left_alone_by_name() -> None:
 # -- the session
 
 
-def test_settings_of_the_section_spark_reach_the_driver_s_jvm(spark: SparkSession) -> None:
-    assert spark.conf.get("spark.sql.shuffle.partitions") == SETTINGS["spark.sql.shuffle.partitions"]
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    assert jvm.java.lang.Runtime.getRuntime().maxMemory() <= 700 << 20
-
-
-def test_all_that_the_driver_s_jvm_writes_lies_in_its_scratch_folder(spark: SparkSession) -> None:
-    scratch = Path(str(spark.conf.get("spark.local.dir")))
-    assert (scratch / LOCK).is_file()
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    assert Path(jvm.java.lang.System.getProperty("user.dir")) == scratch
-    assert Path(jvm.java.lang.System.getProperty("java.io.tmpdir")).parent == scratch
+def test_settings_of_the_section_spark_reach_the_driver_s_jvm_and_all_that_it_writes_lies_in_its_scratch_folder(
+    tmp_path: Path,
+) -> None:
+    """In a process of its own: PySpark keeps the JVM of its first session."""
+    code = """
+import json, sys
+from pathlib import Path
+from ledger.adapters.spark.session import start_session
+settings = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "3"}
+spark = start_session(Path(sys.argv[1]), slots=1, settings=settings)
+java = spark.sparkContext._jvm.java.lang
+print(json.dumps({
+    "heap": java.Runtime.getRuntime().maxMemory(),
+    "standing": java.System.getProperty("user.dir"), "temporary": java.System.getProperty("java.io.tmpdir"),
+    "local": spark.conf.get("spark.local.dir"), "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
+}))
+spark.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    scratch = Path(found["local"])
+    assert found["heap"] <= 700 << 20 and found["partitions"] == "3"
+    assert (scratch / LOCK).is_file() and scratch.parent == tmp_path / "local"
+    assert Path(found["standing"]) == scratch == Path(found["temporary"]).parent
 
 
 # -- the stream

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,11 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrok
     running.stop()
 
 
+def _state(task: Path) -> str:
+    """Of a thread, as /proc has it."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 class World:
     def __init__(self, broker: RunningBroker, prefix: str, folder) -> None:
         self.broker, self.folder = broker, folder
@@ -60,7 +66,11 @@ class World:
         return made
 
     def pause(self) -> None:
-        os.kill(self.broker.process.pid, signal.SIGSTOP)
+        pid = self.broker.process.pid
+        os.kill(pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{pid}/task").glob
+        # A thread that is answering at this moment comes to its end first.
+        until(lambda: all(_state(task) in "Tt" for task in threads("*")), "each of its threads stands still")
 
     def go_on(self) -> None:
         os.kill(self.broker.process.pid, signal.SIGCONT)

@@ -79,7 +79,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
         ((["a"], [], {}, 1000), "memory limit"),
         ((["a"], [], {}, None, -1.0), "stop_grace_s"),
         ((["a"], [], {}, None, float("nan")), "stop_grace_s"),
-        ((["a"], [Path("/no/such/file")]), "No such file"),
+        ((["a"], [Path("/no/such/file")]), "there is no file or folder /no/such/file"),
         ((["a"], [Path("/dev/zero")]), "no regular file"),
     ],
 )
