@@ -46,6 +46,15 @@ def _rank(parts: tuple[str, ...]) -> int:
     return next((rank for rank, folder in enumerate(LONGEST_FIRST) if folder in parts), len(LONGEST_FIRST))
 
 
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """A role that a test runs in this process makes files for its owner alone: the next test does not."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """One real broker for the whole run, which compacts as fast as it can. Leave it running: others use it too."""
