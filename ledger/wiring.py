@@ -60,14 +60,14 @@ def agent_sender(config: Config) -> KafkaEventSender:
 
 def require_agent_folder(config: Config) -> None:
     """Raises: ConfigError if the agent's folder of this host holds jobs of another ledger."""
-    from ledger.agent_ledger import require_own
+    from ledger.adapters.runners.subprocess.owner import require_own
 
     require_own(config.agent_folder, config.topics.events, _events_id(config))
 
 
 def claim_agent_folder(config: Config) -> None:
     """As `require_agent_folder`; and notes that the jobs to come are of this ledger."""
-    from ledger.agent_ledger import record
+    from ledger.adapters.runners.subprocess.owner import record
 
     require_agent_folder(config)
     record(config.agent_folder, config.topics.events, _events_id(config))
@@ -75,7 +75,7 @@ def claim_agent_folder(config: Config) -> None:
 
 def adopt_agent_folder(config: Config) -> None:
     """The topics were restored: they are the ledger of the jobs in the agent's folder of this host, if there are any."""
-    from ledger.agent_ledger import record
+    from ledger.adapters.runners.subprocess.owner import record
 
     if config.agent_folder.is_dir():
         record(config.agent_folder, config.topics.events, _events_id(config))

@@ -29,11 +29,9 @@ def latest_effective(records: Iterable[R], claimed: Mapping[int, int]) -> list[R
         key, partition = record.key(), record.partition()
         if key is None or key == _NOOP:
             continue
-        claim = parse_claim(key)
-        if claim is not None:
+        if parse_claim(key) is not None:
             claims.append(record)
-            if claim[0] == ROLE and record.value() is not None:
-                highest[partition] = max(highest.get(partition, 0), claim[1])
+            _claim(highest, record)
         elif 0 < epoch_of(headers_of(record)) == highest.get(partition, 0):
             last[partition, key] = record
     return sorted([*claims, *last.values()], key=lambda record: (record.partition(), record.offset()))
@@ -43,7 +41,11 @@ def highest_claimed(records: Iterable[RecordView], claimed: Mapping[int, int]) -
     """Partition -> highest epoch that a leader has claimed, by `claimed` and the records after it."""
     highest = dict(claimed)
     for record in records:
-        claim = parse_claim(record.key())
-        if claim is not None and claim[0] == ROLE and record.value() is not None:
-            highest[record.partition()] = max(highest.get(record.partition(), 0), claim[1])
+        _claim(highest, record)
     return highest
+
+
+def _claim(highest: dict[int, int], record: RecordView) -> None:
+    claim, partition = parse_claim(record.key()), record.partition()
+    if claim is not None and claim[0] == ROLE and record.value() is not None:
+        highest[partition] = max(highest.get(partition, 0), claim[1])

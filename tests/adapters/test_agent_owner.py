@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ledger import wiring
-from ledger.agent_ledger import NAME, record, require_own
+from ledger.adapters.runners.subprocess.owner import NAME, record, require_own
 from ledger.cli import app
 from ledger.config import load_config
 from ledger.errors import ConfigError
