@@ -11,13 +11,10 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 # Tests on real servers wait more than they reckon: so two files of them at a time, whatever the machine.
 WORKERS ?= 2
-# A deadline that passed, or a server that did not answer in time, may be the machine's doing; so may a file or a process
-# that ended between two looks of a test, or a port that somebody else took just before a server did. Such a test is tried
-# once more, and the report shows what happened at first. A wrong value is never tried again.
-PATIENT := --reruns 1 --rerun-show-tracebacks --only-rerun 'not within' --only-rerun 'within [0-9.]+ s' \
-	--only-rerun 'Timeout .>' --only-rerun 'timed out after' --only-rerun 'Unreachable: No answer' \
-	--only-rerun 'ended before it (was ready|served)' \
-	--only-rerun '^FileNotFoundError' --only-rerun '^ProcessLookupError' --only-rerun '^NoSuchProcess'
+# A deadline that passed (tests.waiting.NotInTime) may be the machine's doing. Such a test is tried once more, and the
+# report shows what happened at first. Nothing else is tried again, and no more than three tests of a run are: the fourth
+# that is late has failed.
+PATIENT := --reruns 1 --rerun-show-tracebacks --max-suite-reruns 3
 # Else each command that a test runs, and each role, compiles a hundred modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 FAST := not kafka and not spark and not acceptance and not slow

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.java import SHORT_LIVED
 from ledger.adapters.s3.settings import S3Settings
-from tests import s3
+from tests import s3, waiting
 from tests.servers import CLEAN_ALWAYS, RunningBroker
 
 #: How long an example takes is the machine's doing, and no property of the code.
@@ -33,6 +33,9 @@ SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(item.path.relative_to(item.config.rootpath).parts))  # stable: files stay whole
     for item in items:
+        if (reruns := item.config.getoption("reruns")) is not None:
+            # By the type of what ended the test: --only-rerun looks for words, in texts and in causes too.
+            item.add_marker(pytest.mark.flaky(reruns=reruns, condition=waiting.late))
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
         if "versitygw" in getattr(item, "fixturenames", ()):

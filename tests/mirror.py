@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
 from tests.simulation.checkers import Copied
-from tests.waiting import until
+from tests.waiting import in_time, until
 
 Place = tuple[str, int]
 
@@ -62,7 +62,7 @@ class Mirror:
         deadline = time.monotonic() + timeout_s
         while behind := [(r.isolation, place) for r in (self._all, self._committed) for place in self.places
                          if r.position[place] < ends[place]]:  # fmt: skip
-            assert time.monotonic() < deadline, f"not within {timeout_s} s read to the end: {behind}"
+            in_time(time.monotonic() < deadline, f"not within {timeout_s} s read to the end: {behind}")
             self.take()
         return self
 

@@ -25,6 +25,7 @@ from ledger.adapters.embedded.jars import cache_folder
 from ledger.adapters.embedded.ports import free_ports
 from ledger.adapters.s3.settings import S3Settings
 from tests.servers import die_with_parent
+from tests.waiting import NotInTime
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 BUILD_S = 600.0
@@ -106,7 +107,7 @@ def versitygw() -> str:
                 capture_output=True, text=True, check=False, timeout=BUILD_S,
             )  # fmt: skip
             if done.returncode != 0:
-                pytest.fail(f"not within {BUILD_S:g} s: go install {VERSITYGW}: {done.stderr.strip()[-2000:]}")
+                pytest.fail(f"go install {VERSITYGW}: {done.stderr.strip()[-2000:]}")
             Path(built, "versitygw").replace(program)
     return str(program)
 
@@ -135,9 +136,11 @@ class RealS3:
             )  # fmt: skip
         deadline = time.monotonic() + READY_S
         while not _answers(self._port):
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            ended, said = self._process.poll() is not None, (self.folder / "log").read_text()[-2000:]
+            if ended or time.monotonic() > deadline:
                 self.kill()
-                pytest.fail(f"not within {READY_S:g} s: versitygw is up: {(self.folder / 'log').read_text()[-2000:]}")
+                assert not ended, f"versitygw has ended: {said}"
+                raise NotInTime(f"not within {READY_S:g} s: versitygw is up: {said}")
             time.sleep(0.05)
 
     def kill(self) -> None:

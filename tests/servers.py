@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.kafka.cluster import Cluster
-from tests.waiting import until
+from ledger.errors import Unreachable
+from tests.waiting import NotInTime, until
 
 READY_S = 100.0
 
@@ -43,6 +45,17 @@ def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+@contextmanager
+def deadline(alive: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+    """What is unreachable in here, though its process runs, was not ready in time. Raises: NotInTime."""
+    try:
+        yield alive
+    except Unreachable as error:
+        if alive():
+            raise NotInTime(f"not within its time: {error}") from error
+        raise
+
+
 @dataclass
 class RunningBroker:
     """A broker and its process. `kill` and `start` in turn is a crash; the address stays the same."""
@@ -66,7 +79,8 @@ class RunningBroker:
                 preexec_fn=die_with_parent,
             )
         self.process = process
-        self.broker.ready(timeout_s, alive=lambda: process.poll() is None)
+        with deadline(lambda: process.poll() is None) as alive:
+            self.broker.ready(timeout_s, alive=alive)
 
     def stop(self) -> None:
         """End it in good order; by force if it takes more than 20 s."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from ledger.adapters.embedded.zookeeper import Member, connect_string, members_at
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests.servers import READY_S, die_with_parent
+from tests.servers import READY_S, deadline, die_with_parent
 from tests.waiting import until
 
 
@@ -62,7 +62,8 @@ class Zookeepers:
         self.launch(*ports)
         for port in ports or self.members:
             process = self.processes[port]
-            self.members[port].ready(READY_S, alive=lambda process=process: process.poll() is None)
+            with deadline(lambda process=process: process.poll() is None) as alive:
+                self.members[port].ready(READY_S, alive=alive)
 
     def kill(self, *ports: int) -> None:
         """With SIGKILL, together; all if none is named."""

@@ -20,7 +20,8 @@ from ledger.core.published import Published
 from ledger.core.recovery import RecoveryEntry
 from ledger.ports import ObservedAttempt, Record
 from ledger.reading import published
-from tests.waiting import until
+from tests import waiting
+from tests.waiting import NotInTime, until
 
 T = TypeVar("T")
 DEADLINE_S = 240.0  # a busy machine takes a minute and more until a Spark driver has done its first task
@@ -55,15 +56,11 @@ class Folder:
     def run(
         self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [JOBLEDGER, *verb.split(), "--dir", str(self.path), *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
-        )  # fmt: skip
+        command = [JOBLEDGER, *verb.split(), "--dir", str(self.path), *arguments]
+        done = waiting.run(command, timeout_s, stdin=subprocess.DEVNULL)
         if expect is not None and done.returncode != expect:
-            late = "not within its time: " if done.returncode in LATE else ""
-            raise AssertionError(
-                f"{late}jobledger {verb} {arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-            )
+            said = f"jobledger {verb} {arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+            raise NotInTime(f"not within its time: {said}") if done.returncode in LATE else AssertionError(said)
         return done
 
     def up(self, *arguments: str) -> None:

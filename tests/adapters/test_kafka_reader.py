@@ -16,6 +16,7 @@ from ledger.adapters.kafka.reader import KafkaReader
 from ledger.errors import LedgerError
 from ledger.ports import Event
 from tests.servers import create_topic
+from tests.waiting import in_time
 
 Client = dict[str, str | int]
 
@@ -39,7 +40,7 @@ def set_policy(client: Client, topic: str, policy: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(60)
     deadline = time.monotonic() + 60
     while Cluster(client).config(topic)["cleanup.policy"] != policy:
-        assert time.monotonic() < deadline, "not within the time"
+        in_time(time.monotonic() < deadline, "not within the time")
         time.sleep(0.05)
 
 
@@ -73,7 +74,7 @@ def test_a_topic_that_forgets_by_age_is_read_from_where_it_begins(client: Client
     assert reader.position() == {(topic, 0): 5}
     offsets, deadline = [], time.monotonic() + 60
     while reader.position() != {(topic, 0): 11}:
-        assert time.monotonic() < deadline, "not within the time"
+        in_time(time.monotonic() < deadline, "not within the time")
         offsets += [record.offset() for record in reader.poll(100, 0.1)]
     assert offsets == [5, 6, 7, 8, 9]
     reader.close()
@@ -85,7 +86,7 @@ def test_records_that_vanish_before_they_are_read_break_the_reader(client: Clien
     reader = KafkaLog(client, SystemClock()).reader([topic])
     deadline = time.monotonic() + 60
     while reader.position() != {(topic, 0): 4}:
-        assert time.monotonic() < deadline, "not within the time"
+        in_time(time.monotonic() < deadline, "not within the time")
         reader.poll(100, 0.1)
     reader._consumer.pause([TopicPartition(topic, 0)])  # it is slow, and nothing is read ahead
     write(client, topic, 10)
@@ -115,7 +116,7 @@ def test_an_end_before_the_position_breaks_the_reader(client: Client, bootstrap:
     reader = KafkaReader(settings, Truncated(client), [topic], prefix + "g")
     deadline = time.monotonic() + 60
     while reader.position() != {(topic, 0): 4}:
-        assert time.monotonic() < deadline, "not within the time"
+        in_time(time.monotonic() < deadline, "not within the time")
         reader.poll(100, 0.1)
     with pytest.raises(LedgerError, match="truncated"):
         reader.high_watermarks()

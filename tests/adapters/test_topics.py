@@ -22,6 +22,7 @@ from ledger.adapters.kafka.topics import (
     topic_ids,
 )
 from ledger.errors import ConfigError, Unreachable
+from tests.waiting import in_time
 
 # -- without a broker --------------------------------------------------------------------------------------------------
 
@@ -250,7 +251,7 @@ def _problems(client: dict, settings: TopicSettings, count: int) -> list[Problem
     """What is found once the brokers have heard of the last change, which is a moment after it is acknowledged."""
     deadline = time.monotonic() + 60
     while len(problems := check_topics(client, settings)) != count:
-        assert time.monotonic() < deadline, f"not within 60 s: {count} problems, but {problems}"
+        in_time(time.monotonic() < deadline, f"not within 60 s: {count} problems, but {problems}")
         time.sleep(0.05)
     return problems
 

@@ -16,6 +16,7 @@ from ledger.core.facts import JobSubmitted, RestartKind, RestartPolicy
 from ledger.outside import NO_GRAPH
 from ledger.ports import TopicPartition
 from ledger.roles_main import run_projector
+from tests.waiting import in_time
 
 PARTITIONS = 2
 PATIENCE_S = 100.0
@@ -52,10 +53,10 @@ def seal(config: Config) -> None:
     ends, begun = reader.high_watermarks(), time.monotonic()
     while any(reader.position()[place] < end for place, end in ends.items()):
         last |= {(one.topic(), one.partition()): one.offset() for one in reader.poll(1000, 0.2)}
-        assert time.monotonic() < begun + PATIENCE_S, f"not within {PATIENCE_S:g} s: read up to {ends}"
+        in_time(time.monotonic() < begun + PATIENCE_S, f"not within {PATIENCE_S:g} s: read up to {ends}")
     reader.close()
     while any(archive.head(*place).next <= offset for place, offset in last.items()):
         archiver.step()
-        assert time.monotonic() < begun + PATIENCE_S, f"not within {PATIENCE_S:g} s: sealed up to {last}"
+        in_time(time.monotonic() < begun + PATIENCE_S, f"not within {PATIENCE_S:g} s: sealed up to {last}")
     stream.close()
     assert all(archive.head(*place).next <= end for place, end in ends.items())

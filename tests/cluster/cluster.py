@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import waiting
 from tests.cluster.brokers import Brokers
 from tests.cluster.ensemble import Ensemble
 from tests.cluster.network import NETWORKS, Network
 from tests.cluster.node import Node
 from tests.cluster.topology import Topology, read
+from tests.waiting import in_time
 
 JOBLEDGER = str(Path(sys.executable).with_name("jobledger"))
 
@@ -123,15 +125,13 @@ class Cluster:
 
     def run(self, *arguments: str, timeout_s: float = 60.0, host: str = "client") -> subprocess.CompletedProcess[str]:
         """A `jobledger` command on a host, by default on one of its own in both networks."""
-        return subprocess.run(
-            self.network.hosts[host].command([JOBLEDGER, *arguments]), env={**os.environ, **self.settings()},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=self.folder,
-        )  # fmt: skip
+        command, environment = self.network.hosts[host].command([JOBLEDGER, *arguments]), {**os.environ, **self.settings()}
+        return waiting.run(command, timeout_s, env=environment, stdin=subprocess.DEVNULL, cwd=self.folder)
 
     def run_until(self, *arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Again and again, until it exits with 0. Raises: AssertionError with its last words."""
         deadline = time.monotonic() + timeout_s
         while (done := self.run(*arguments, timeout_s=timeout_s)).returncode != 0:
-            assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {done.args}: {done.stdout}{done.stderr}"
+            in_time(time.monotonic() < deadline, f"not within {timeout_s:g} s: {done.args}: {done.stdout}{done.stderr}")
             time.sleep(0.2)
         return done

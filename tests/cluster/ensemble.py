@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from ledger.adapters.embedded.zookeeper import Member, Server
 from tests.cluster.network import ZK, Network
 from tests.cluster.node import READY_S, Node
+from tests.waiting import NotInTime
 
 #: Of the user `super`, whom ZooKeeper asks for in `reconfig`.
 PASSWORD = "reconfiguring"
@@ -69,7 +70,7 @@ class Ensemble:
                 if self.mode(name) == "leader":
                     return name
             time.sleep(0.05)
-        raise TimeoutError(f"not within {timeout_s:g} s: a leader of {', '.join(self.nodes)}")
+        raise NotInTime(f"not within {timeout_s:g} s: a leader of {', '.join(self.nodes)}")
 
     def connected_to(self, address: str) -> str | None:
         """The member that a host with this address has a connection to, for who must lose just that one."""

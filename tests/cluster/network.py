@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
+from tests.waiting import NotInTime
+
 ZK, KAFKA = "zk", "kafka"
 NETWORKS = (ZK, KAFKA)
 
@@ -307,7 +309,7 @@ def _kill(namespaces: Sequence[str], timeout_s: float = 20.0) -> None:
     while inside := {pid for namespace in namespaces for pid in _pids(namespace)}:
         if time.monotonic() > deadline:
             left = f"{sorted(inside)} in {', '.join(namespaces)}"
-            raise TimeoutError(f"not within {timeout_s:g} s: an end of {left}")
+            raise NotInTime(f"not within {timeout_s:g} s: an end of {left}")
         for pid in inside:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

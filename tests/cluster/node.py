@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.network import Network
-from tests.servers import die_with_parent
+from tests.servers import deadline, die_with_parent
+from tests.waiting import NotInTime, in_time
 
 READY_S = 60.0
 
@@ -64,8 +65,9 @@ class Node:
         return self
 
     def wait(self, timeout_s: float = READY_S) -> Node:
-        """Until it is ready. Raises: Unreachable."""
-        self.ready(timeout_s, self.alive)
+        """Until it is ready. Raises: NotInTime; Unreachable if it has ended."""
+        with deadline(self.alive) as alive:
+            self.ready(timeout_s, alive)
         return self
 
     def kill(self) -> None:
@@ -80,9 +82,9 @@ class Node:
         self.process.terminate()
         try:
             return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as error:
             self.kill()
-            raise
+            raise NotInTime(f"{self.name}: {error}") from error
 
     def stop(self) -> None:
         """SIGSTOP to all on this host: it stands still, as a paused machine does."""
@@ -111,7 +113,7 @@ class Node:
         """Until all are in the state that /proc names so: who was just being forked is met in the next round."""
         deadline = time.monotonic() + timeout_s
         while others := [pid for pid in self.network.hosts[self.name].pids() if state(pid) not in {wanted, "Z", ""}]:
-            assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {self.name}: {others} in state {wanted}"
+            in_time(time.monotonic() < deadline, f"not within {timeout_s:g} s: {self.name}: {others} in state {wanted}")
             for pid in others:
                 _signal(pid, number)
             time.sleep(0.005)

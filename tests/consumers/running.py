@@ -20,6 +20,7 @@ from ledger.adapters.embedded.ports import free_ports
 from tests.docs.pages import blocks
 from tests.protocol import page
 from tests.servers import die_with_parent
+from tests.waiting import in_time
 
 _PAGE = (page.ROOT / "docs" / "CONSUMERS.md").read_text()
 ANSWER_S = 60.0  # of a broker; what it raises then is no trouble that is waited out
@@ -112,7 +113,7 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
         found: list[Message] = []
         deadline = time.monotonic() + 60
         while any(one.offset < ends[one.partition] for one in consumer.position(places) if ends[one.partition]):
-            assert time.monotonic() < deadline, f"not within the time: {len(found)} records of {topic} came, up to {ends}"
+            in_time(time.monotonic() < deadline, f"not within the time: {len(found)} records of {topic} came, up to {ends}")
             found += [message for message in consumer.consume(1000, 0.3) if message.error() is None]
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
     finally:

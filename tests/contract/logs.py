@@ -16,6 +16,7 @@ from ledger.adapters.memory.log import MemoryLog
 from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record
 from ledger.ports import TopicPartition as Place
 from tests.servers import COMPACT_NOW, create_topic
+from tests.waiting import in_time
 
 WAIT_S = 60.0
 OPEN_S = 300.0  # far longer than a test lasts: what is left open is ended by the test and nobody else
@@ -162,7 +163,7 @@ class KafkaWorld:
         """Only an append closes a segment, and the cleaner leaves the last one alone: so nudge until it has been there."""
         deadline = time.monotonic() + 60
         while not gone():
-            assert time.monotonic() < deadline, "the cleaner has not come by: not within the time"
+            in_time(time.monotonic() < deadline, "the cleaner has not come by: not within the time")
             self._nudge(topic)
             time.sleep(0.3)
 
@@ -202,7 +203,8 @@ def read_until(world: World, reader: Reader, done: Callable[[], bool]) -> list[R
     records: list[Record] = []
     deadline = world.clock.monotonic() + WAIT_S
     while not done():
-        assert world.clock.monotonic() < deadline, f"not within the time: {reader.position()} of {reader.high_watermarks()}"
+        missed = f"not within the time: {reader.position()} of {reader.high_watermarks()}"
+        in_time(world.clock.monotonic() < deadline, missed)
         records += reader.poll(1000, 0.05)
     return records
 
@@ -220,7 +222,7 @@ def read_all(world: World, topic: str) -> list[Record]:
 def wait_for(world: World, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     deadline = world.clock.monotonic() + timeout_s
     while not condition():
-        assert world.clock.monotonic() < deadline, "has not become true: not within the time"
+        in_time(world.clock.monotonic() < deadline, "has not become true: not within the time")
         world.clock.sleep(0.05)
 
 

@@ -11,6 +11,7 @@ import pytest
 from ledger.adapters.forced import ForcedLeadership
 from tests import waiting
 from tests.contract.candidates import WOKE_S, Election, Process, leading, overlaps, until
+from tests.waiting import in_time
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -170,15 +171,15 @@ def test_nothing_waits_for_a_server_that_is_silent(lasting: Election) -> None:
         assert two.standing().leader == ""
         for candidate in (one, two):
             assert quickest_s(candidate.acquire) < AT_ONCE_S
-            assert took_s(candidate.release) < SOON_S, NOT_SOON
-        assert took_s(one.close) < SOON_S, NOT_SOON
+            in_time(took_s(candidate.release) < SOON_S, NOT_SOON)
+        in_time(took_s(one.close) < SOON_S, NOT_SOON)
     until(two.acquire, lasting.after_death_s, "a leader once the server answers")
 
 
 def test_who_releases_while_the_server_is_silent_leads_no_more(leased: Election) -> None:
     one = leased.leader("one")
     with leased.stopped():
-        assert took_s(one.release) < SOON_S, NOT_SOON
+        in_time(took_s(one.release) < SOON_S, NOT_SOON)
         assert not one.valid()
     two = leased.candidate("two")
     until(two.acquire, leased.after_death_s, "the next one leading")

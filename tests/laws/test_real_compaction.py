@@ -26,7 +26,7 @@ from ledger.core.table import RegisterTable
 from ledger.ports import Event
 from tests.laws.drawn import CANCELS, World, registers_up_to, value
 from tests.servers import COMPACT_NOW, create_topic
-from tests.waiting import until
+from tests.waiting import in_time, until
 
 pytestmark = pytest.mark.kafka
 
@@ -48,7 +48,7 @@ class Copy:
         """Reads to the end that the topic has now."""
         ends, deadline = self._reader.high_watermarks(), time.monotonic() + 30
         while any(self._reader.position()[place] < end for place, end in ends.items()):
-            assert time.monotonic() < deadline, "the topic can't be read to its end: not within the time"
+            in_time(time.monotonic() < deadline, "the topic can't be read to its end: not within the time")
             records = self._reader.poll(5000, 0.2)
             self.records += records
             self.table.apply(records)
@@ -163,7 +163,7 @@ def _until(condition: Callable[[], bool], what: str, between: Callable[[int], No
     for i in range(10_000):
         if condition():
             return
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
+        in_time(time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}")
         between(i)
 
 

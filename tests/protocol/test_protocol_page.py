@@ -38,7 +38,7 @@ from tests.docs.pages import blocks
 from tests.protocol import page
 from tests.protocol.producer import Producer, Written, digest_of, encode
 from tests.servers import create_topic
-from tests.waiting import until
+from tests.waiting import in_time, until
 
 JOB = "orders-1"
 
@@ -173,7 +173,7 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
         records: list[Message] = []
         deadline = time.monotonic() + 30
         while len(records) < count:
-            assert time.monotonic() < deadline, f"{len(records)} of {count} records came, not all: not within 30 s"
+            in_time(time.monotonic() < deadline, f"{len(records)} of {count} records came, not all: not within 30 s")
             found = consumer.consume(count - len(records), 0.5)
             assert not [message.error() for message in found if message.error() is not None]
             records += found

@@ -23,6 +23,7 @@ import pytest
 from ledger.core.recovery import JobState, RecoveryEntry
 from tests.acceptance.folder import Folder
 from tests.scenarios.keeping import keep
+from tests.waiting import in_time
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -138,7 +139,7 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
         with suppress(psutil.NoSuchProcess):  # one may end because another did
             process.kill()
     _, left = psutil.wait_procs(processes, timeout=60)
-    assert not left, "not within 60 s: an end of all"
+    in_time(not left, "not within 60 s: an end of all")
     assert all(psutil.pid_exists(int(pid)) for _, pid in after.values())
     folder.up("--projectors", "2")
     assert folder.run_attempts(prices=2, orders=2, alone=2) == after

@@ -27,16 +27,25 @@ def until(condition: Callable[[], object], within: float) -> float:
     return time.monotonic() - began
 
 
-def always(condition: Callable[[], object], for_s: float, else_: str = "") -> None:
+def always(condition: Callable[[], object], for_s: float) -> None:
+    ended_s = ends_after_s(condition, for_s)
+    assert ended_s is None, f"after {ended_s:.2f} s"
+
+
+def ends_after_s(condition: Callable[[], object], for_s: float) -> float | None:
+    """None: it held all the time."""
     began = time.monotonic()
-    while time.monotonic() - began < for_s:
-        assert condition(), f"after {time.monotonic() - began:.2f} s {else_}".rstrip()
+    while (passed_s := time.monotonic() - began) < for_s:
+        if not condition():
+            return passed_s
         time.sleep(0.01)
+    return None
 
 
 def leads_on(leader: ZooKeeperLeadership, for_s: float) -> None:
-    """What stood still may have been the machine: the test is then tried once more, as after any deadline (Makefile)."""
-    always(leader.valid, for_s, else_="its lease was renewed, but not within it")
+    """What stood still may have been the machine: the test is then tried once more, as after any deadline."""
+    ended_s = ends_after_s(leader.valid, for_s)
+    waiting.in_time(ended_s is None, f"its lease was renewed, but not within it: it ended after {ended_s} s")
 
 
 class World:
