@@ -19,7 +19,7 @@ PATIENT := --reruns 1 --rerun-show-tracebacks --max-suite-reruns 3
 unexport PYTHONDONTWRITEBYTECODE
 FAST := not kafka and not spark and not acceptance and not slow
 
-.PHONY: help setup demo check lint types test simulate fuzz acceptance containers bench clean
+.PHONY: help setup demo check lint types test mutants simulate fuzz acceptance containers bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z.]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ check: lint ## Lint, layers and the fast tests: no network, no JVM
 
 test: setup lint ## Everything, on real servers; ends with pytest's closing line
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT)
+
+mutants: setup ## Mistakes put into the source one at a time: each must make a test fail
+	$(BIN)/python -m tests.mutation
 
 simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simulate SEED=1 N=1000 [STEPS=…] [MUTANT=…]
 	$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) -n $(or $(N),200) $(if $(STEPS),--steps $(STEPS)) $(if $(MUTANT),--mutant $(MUTANT))

@@ -1,0 +1,14 @@
+"""Mistakes in the roles: what a leader may do with what it has read so far."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "any-epoch-may-be-claimed", "ledger/roles/reconciler.py",
+        "            if claim[1] > self._highest:", "            if claim[1] < self._highest:",
+        ("tests/roles/test_reconciler.py",),
+        "two leaders write with one epoch",
+    ),
+)  # fmt: skip
