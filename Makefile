@@ -61,8 +61,8 @@ simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simula
 fuzz: $(INSTALLED) ## Spoiled inputs for everything that reads: make fuzz SEED=1 N=1000000 [TARGET=keys]
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),1) --inputs $(or $(N),1000000) $(if $(TARGET),--target $(TARGET))
 
-acceptance: setup ## Only the tests of the installed command against real servers; what `make test` kills once, REPETITIONS times; and containers
-	REPETITIONS=$(or $(REPETITIONS),20) $(BIN)/python -m pytest tests -m acceptance
+acceptance: setup ## Everything that repeats, at full size, slice by slice: make acceptance HOURS=1 [PART=moments]
+	$(BIN)/python -m tests.acceptance.program $(if $(HOURS),--hours $(HOURS)) $(if $(PART),--part $(PART))
 
 containers: $(INSTALLED) ## The compose file in the engine that docker reaches: start it, kill leaders and the agent, take it down
 	$(BIN)/python -m tests.containers

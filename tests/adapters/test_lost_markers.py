@@ -4,7 +4,6 @@ every reader stands still before it (decision 14). Needs a broker of its own, wh
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from ledger.adapters.kafka.log import KafkaLog
 from ledger.errors import LedgerError, Unreachable
 from ledger.ports import Event, Marks, Reader
 from ledger.roles.events import noops
+from tests import repetitions
 from tests.servers import RunningBroker, create_topic
 from tests.waiting import in_time
 
@@ -41,7 +41,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrok
         running.stop()
 
 
-@pytest.mark.skipif("REPETITIONS" not in os.environ, reason="make acceptance: a minute or more, by luck")
+@pytest.mark.skipif(not repetitions.DEEP, reason="make acceptance: a minute or more, by luck")
 def test_what_a_killed_broker_left_open_is_ended_by_the_next_transaction_of_the_same_id(
     own_broker: RunningBroker, prefix: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from ledger.reading import Source
 from ledger.recorded import ThenClock
 from ledger.settings import Topics
 from tests.archive.given import SPEC, TOPIC_ID, read_out
+from tests.repetitions import seeds
 
 TOPICS = Topics()
 EVENTS, RECOVERY = TOPICS.events, TOPICS.recovery
@@ -35,7 +35,7 @@ BY, AT = "tester@host", "2026-02-01T00:00:00Z"
 NAMESPACES = ["prod", "test", "kept"]
 RETENTION = {"prod": 5.0 * DAY_S, "test": 2.0 * DAY_S, "*": None}
 NOW_S = BEGIN_S + 10 * DAY_S
-SEEDS = int(os.environ.get("REPETITIONS", "6"))
+SEEDS = seeds(6)
 
 
 def namespace_of(job: str) -> str:

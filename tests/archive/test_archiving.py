@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping
 from itertools import count
@@ -30,9 +29,10 @@ from ledger.core.chain import Head
 from ledger.errors import LedgerError, Unreachable
 from ledger.ports import Event, MemoryRecord, TopicPartition
 from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
+from tests.repetitions import seeds
 
 pytestmark = pytest.mark.usefixtures("quiet")
-SEEDS = int(os.environ.get("REPETITIONS", "25"))
+SEEDS = seeds(25)
 
 
 class Killed(BaseException):
@@ -95,7 +95,7 @@ def whole(copies: list[list[MemoryRecord]]) -> list[list[tuple]]:
     return [[(r.offset(), r.timestamp()[1], r.key(), r.value(), r.headers()) for r in copy] for copy in copies]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_dies_when_the_archive_is_the_full_copy_once(seed: int) -> None:
     """Two archivers at once, each killed again and again; neither knows of the other."""
     drawn = random.Random(seed)

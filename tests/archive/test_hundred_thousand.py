@@ -19,9 +19,8 @@ from ledger.core.chain import Head
 from tests.archive.given import TOPIC, records, sealed
 from tests.archive.mutations import MUTATIONS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
 ROUNDS = int(os.environ.get("MUTATIONS", "60"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 6 * ROUNDS)]
 PARTITIONS, EACH, SEGMENT = 20, 5_000, 250
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 

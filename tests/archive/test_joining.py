@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -36,6 +35,7 @@ from ledger.roles.parts import Topics
 from tests.archive.days import BEGIN_MS, DAY_MS, DAYS, LATER_S, PER_DAY, an_archive, spread
 from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, id_of, read_out
 from tests.archive.mutations import spoiled
+from tests.repetitions import DEEP, seeds
 
 
 def must_hold(archive: Archive, anchors: list[Head]) -> None:
@@ -136,7 +136,7 @@ def test_what_comes_later_is_sealed_behind_it_and_joined_in_its_time() -> None:
 def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
     _, whole, anchors = an_archive()
     wanted: dict[str, bytes] = {}
-    for at in range(0, 200, 1 if "REPETITIONS" in os.environ else 8):
+    for at in range(0, 200, 1 if DEEP else 8):
         store = Dying()
         store.stored, store.left = dict(whole.stored), at
         archive = Archive(store, "test", lambda: "2026-01-01T00:00:00Z")
@@ -258,7 +258,7 @@ def damage_kinds(store: MemoryObjects) -> list[str]:
     return [name for name in store.stored if name.startswith(("joined/", "notes/", "manifests/"))]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("REPETITIONS", "1"))))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_whatever_is_altered_in_what_was_joined_is_found(seed: int) -> None:
     archive, store, _ = an_archive()
     compact(archive, LATER_S)

@@ -31,9 +31,9 @@ from tests.servers import RunningBroker, die_with_parent
 from tests.small_disks import fill, make_room, small_disk
 from tests.waiting import until
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
-
 EVENTS = int(os.environ.get("EVENTS", "5000"))
+pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900 + EVENTS / 50)]
+
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 #: So that there is something to harm for some time: four minutes of a long run.
 EVENTS_PER_S = max(400.0, EVENTS / 240)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,8 +38,9 @@ from tests.archive.queried import (
     event_records,
     recovery_records,
 )
+from tests.repetitions import seeds
 
-SEEDS = int(os.environ.get("REPETITIONS", "4"))
+SEEDS = seeds(4)
 
 
 def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
@@ -70,7 +70,7 @@ class Ending:
         return self._log.partitions(topic)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None:
     drawn = random.Random(seed)
     archive = an_archive(*(recovery_records(p, drawn) for p in range(PARTITIONS)))
@@ -89,7 +89,7 @@ def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None
     assert live > 10
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_attempts_and_checkpoints_are_those_of_the_job(seed: int) -> None:
     """Held against the core, over all that was ever there: a tombstone takes nothing out of an archive."""
     records = event_records(random.Random(seed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from hashlib import sha256
@@ -24,6 +23,7 @@ from tests.archive.days import an_archive, spread
 from tests.archive.given import TOPIC, read_out
 from tests.archive.mutations import spoiled
 from tests.archive.taking import AT, BY, GONE, take_out, verdict_of
+from tests.repetitions import seeds
 
 # -- what an attacker does ---------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ def test_what_a_note_says_is_gone_must_not_be_there() -> None:
     assert data
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("REPETITIONS", "1"))))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_whatever_is_altered_in_what_was_rewritten_is_found(seed: int) -> None:
     archive, store, _ = an_archive()
     take_out(archive)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -17,6 +16,7 @@ from ledger.ports import MemoryRecord
 from tests.archive.days import BEGIN_MS, DAY_MS, LATER_S, an_archive, spread
 from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, read_out
 from tests.archive.taking import AT, GONE, LEFT, SECRET, WANTED, must_be_gone, must_hold, take_out, verdict_of
+from tests.repetitions import DEEP
 
 # -- killed, or two at once --------------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ from tests.archive.taking import AT, GONE, LEFT, SECRET, WANTED, must_be_gone, m
 def test_killed_anywhere_nothing_else_is_lost_and_the_next_one_goes_on() -> None:
     _, whole, anchors = an_archive()
     done = False
-    for at in range(0, 60, 1 if "REPETITIONS" in os.environ else 3):
+    for at in range(0, 60, 1 if DEEP else 3):
         store = Dying()
         store.stored, store.left = dict(whole.stored), at
         archive = Archive(store, "test", lambda: "2026-01-01T00:00:00Z")

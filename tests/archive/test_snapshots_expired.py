@@ -32,7 +32,7 @@ def claimed_once(records: list[MemoryRecord]) -> list[MemoryRecord]:
     return [one for one in records if not (one.key() or b"").startswith(b"~claim/") or one is first[one.key()]]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_none_that_stays_is_called_wrong_by_the_next_that_is_compared_with_the_whole(seed: int) -> None:
     life, drawn, stayed = Life(seed), random.Random(seed), 0
     archive = Archive(MemoryObjects(), "test", lambda: "2023-11-15T00:00:00Z")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import random
 from dataclasses import replace
 from hashlib import sha256
@@ -21,8 +20,9 @@ from ledger.core.chain import NOTE, Head, head_of
 from ledger.errors import LedgerError
 from tests.archive.given import TOPIC, an_archive, read_out, records, sealed
 from tests.archive.mutations import MUTATIONS, Mutation, cut_off_the_end
+from tests.repetitions import seeds
 
-ROUNDS = int(os.environ.get("REPETITIONS", "10"))  # of each mutation
+ROUNDS = seeds(10)  # of each mutation
 
 
 def test_what_nobody_touched_is_proved_up_to_the_anchor() -> None:
@@ -66,10 +66,10 @@ def test_leaves_that_are_cut_are_refused() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_every_mutation_is_found_and_named(mutation: Mutation) -> None:
-    """REPETITIONS=100 makes it 1400 of them. The seed of the round that fails is in the message."""
+    """REPETITIONS=100 makes it 1400 of them. The message names the seed of the round that fails."""
     archive, store, heads = an_archive()
     whole = dict(store.stored)
-    for seed in range(ROUNDS):
+    for seed in ROUNDS:
         store.stored = dict(whole)
         struck = mutation(random.Random(seed), archive, store.stored)
         if struck is None:

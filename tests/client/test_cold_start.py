@@ -3,7 +3,6 @@ sure of that it reads the log."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,9 +21,10 @@ from ledger.roles.cold_start import Kept, begun
 from ledger.roles.parts import ProjectorSettings
 from ledger.roles.projector import Projector
 from tests.client.remembered import Remembered, live
+from tests.repetitions import seeds
 from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, PlainRejects
 
-SEEDS = int(os.environ.get("REPETITIONS", "4"))
+SEEDS = seeds(4)
 RETENTION_S = 600.0
 FORGET_S = RETENTION_S / 2
 RESULT = JobResult("etl", "prod", "memory", "0" * 64, "", 0.0, 1)
@@ -101,7 +101,7 @@ def told(logged: list[Any], event: str) -> list[Any]:
     return [entry for entry in logged if entry["event"] == event]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_it_is_the_one_that_has_read_the_log(tmp_path: Path, seed: int, logged: list[Any]) -> None:
     """Cleaned whenever it may be; now and then archiver and snapshots pause, so that tombstones do go meanwhile."""
     drawn, world = random.Random(seed), Lived(tmp_path)

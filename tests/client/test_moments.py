@@ -18,9 +18,8 @@ from ledger.ports import TopicPartition
 from ledger.reading import recovery_set
 from tests.client.remembered import LAG_S, Remembered, a_life, folded_from, refolded, republished
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
 MOMENTS = int(os.environ.get("MOMENTS", "80"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 6 * MOMENTS)]
 TURNS = 400
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 

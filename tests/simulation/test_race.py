@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from ledger.adapters import avro
 from ledger.core.registers import parse_key
+from tests import repetitions
 from tests.mutants import mutated
 from tests.simulation.directed import Director
 from tests.simulation.race import Story, explore
@@ -54,7 +54,7 @@ def test_every_schedule_of_a_race(story: Story, schedules: int, said: list[str])
 
 @pytest.mark.slow
 @pytest.mark.acceptance
-@pytest.mark.skipif("REPETITIONS" not in os.environ, reason="make acceptance: some ten minutes")
+@pytest.mark.skipif(not repetitions.DEEP, reason="make acceptance: some ten minutes")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("story", "schedules"), DEEP, ids=name_of)
 def test_every_schedule_of_a_race_to_a_greater_depth(story: Story, schedules: int, said: list[str]) -> None:

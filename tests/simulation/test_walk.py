@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import repetitions
 from tests.mutants import mutated
 from tests.simulation.walk import Walk
 from tests.simulation.world import EVENTS, RECOVERY, quiet
@@ -35,11 +36,12 @@ def test_walks_end_well(said: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.acceptance
-@pytest.mark.skipif("REPETITIONS" not in os.environ, reason="make acceptance: some minutes")
+@pytest.mark.skipif(not repetitions.DEEP, reason="make acceptance: some minutes")
 @pytest.mark.timeout(3600)
 def test_many_walks_end_well(said: list[str]) -> None:
-    print(f"{MANY} walks")
-    assert [failed for seed in range(1_000, 1_000 + MANY) if (failed := fail(seed, said))] == []
+    first = 1_000 + repetitions.FIRST
+    print(f"{MANY} walks, the first of seed {first}")
+    assert [failed for seed in range(first, first + MANY) if (failed := fail(seed, said))] == []
 
 
 def test_a_seed_is_a_walk(said: list[str]) -> None:

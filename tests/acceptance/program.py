@@ -1,0 +1,277 @@
+"""The acceptance program: the parts of the test suite that repeat, at full size, in slices that can be resumed.
+
+    python -m tests.acceptance.program --hours 1          the parts that are furthest from their goals
+    python -m tests.acceptance.program --part moments     one slice of one part
+    python -m tests.acceptance.program --page             writes the section of docs/RELIABILITY.md anew
+
+A slice is one run of pytest. Its record is one line of docs/acceptance.jsonl, written when the slice ends; an interrupted
+slice leaves no record. The records say what is done, so the program goes on wherever an earlier one stopped. The seed of a
+slice comes from the commit, and is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "docs" / "acceptance.jsonl"
+PAGE = ROOT / "docs" / "RELIABILITY.md"
+BEGIN, END = "<!-- acceptance: begin -->\n", "<!-- acceptance: end -->\n"
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """nodes: what pytest runs. each: what one slice counts, of `unit`. goal: how many of them are asked for. about_s: how
+    long a slice takes, until a record says so. episodes: each test runs that many times in a slice. marks: for `-m`."""
+
+    name: str
+    what: str
+    nodes: tuple[str, ...]
+    unit: str
+    each: int
+    goal: int
+    about_s: float
+    environment: dict[str, str] = field(default_factory=dict)
+    episodes: int = 0
+    marks: str = "not containers"
+
+
+LIVES = tuple(
+    f"tests/archive/test_{name}.py"
+    for name in ("archiving", "expiring", "joining", "left_out", "querying", "rewriting_altered", "rewriting_beside_others",
+                 "snapshots_expired", "verifying")
+)  # fmt: skip
+ONE_WRITER = "tests/scenarios/test_one_writer.py"
+ONE_WRITER_AFTER = f"{ONE_WRITER}::test_each_epoch_has_one_writer_and_the_projection_is_exact"
+
+
+def _projector(name: str, what: str, node: str, about_s: float) -> Part:
+    return Part(name, what, (node,), "episodes", 10, 60, about_s, episodes=10)
+
+
+PARTS: tuple[Part, ...] = (
+    Part("archive-mutations", "an archive of 100,000 records, one thing altered at a time: each is found and named",
+         ("tests/archive/test_hundred_thousand.py",), "mutations", 1000, 1000, 600, {"MUTATIONS": "1000"}),
+    Part("moments", "the ledger as it was, compared with an independent fold of the full copy",
+         ("tests/client/test_moments.py",), "moments", 1000, 1000, 600, {"MOMENTS": "1000"}),
+    Part("archive-load", "every acknowledged event is in the archive once; archiver, broker and disks are taken away",
+         ("tests/archive/test_load.py",), "events", 200_000, 200_000, 900, {"EVENTS": "200000"}),
+    Part("archive-lives", "drawn histories of an archive: killed, altered, joined, expired, rewritten, queried",
+         LIVES, "seeds", 25, 100, 600, {"REPETITIONS": "25"}),
+    Part("client-lives", "drawn histories as the client and a cold start read them",
+         ("tests/client/test_past.py", "tests/client/test_cold_start.py"), "seeds", 25, 100, 600, {"REPETITIONS": "25"}),
+    Part("walks", "random walks of the whole ledger in virtual time",
+         ("tests/simulation/test_walk.py::test_many_walks_end_well",), "walks", 2000, 10_000, 1800,
+         {"REPETITIONS": "1", "LEDGER_SIMULATION_SEEDS": "2000"}),
+    Part("race", "every schedule of one job and one event of leadership",
+         ("tests/simulation/test_race.py::test_every_schedule_of_a_race_to_a_greater_depth",), "schedules",
+         130_478, 130_478, 1800, {"REPETITIONS": "1"}),
+    Part("lost-markers", "a broker that dies between a commit and its markers",
+         ("tests/adapters/test_lost_markers.py",), "runs", 1, 3, 300, {"REPETITIONS": "1"}),
+    Part("command", "the installed command against real servers",
+         ("tests/acceptance", "tests/scenarios", "tests/cluster", "tests/docs"), "runs", 1, 3, 2400,
+         marks="acceptance and not containers"),
+    Part("containers", "docker-compose.yml in a container engine",
+         ("tests/containers/test_containers.py",), "runs", 1, 3, 900, marks="containers"),
+    Part("F1-projector", "kill -9 of the leading projector at each of six places of its term",
+         ("tests/acceptance/test_transactions.py::test_the_leading_projector_is_killed",), "kills at each place", 10, 60,
+         1200, {"REPETITIONS": "10"}),
+    _projector("F5-projector", "SIGSTOP of the leading projector for three sessions", f"{ONE_WRITER_AFTER}[stopped]", 300),
+    _projector("F6-projector", "the init of a projector comes after its lease",
+               f"{ONE_WRITER}::test_a_late_init_disturbs_once_and_writes_nothing", 450),
+    _projector("F7-projector", "the leading projector loses ZooKeeper alone",
+               f"{ONE_WRITER}::test_a_leader_that_loses_zookeeper_alone_stops_before_another_can_lead", 600),
+    Part("F28", "the end of a transaction arrives late, in the next one",
+         ("tests/adapters/test_kafka_faults.py::test_a_writer_whose_commit_was_shaken_writes_no_more",), "episodes", 60, 60,
+         300, episodes=60),
+)  # fmt: skip
+
+
+class Record(NamedTuple):
+    """One slice. count: of the part's unit, 0 unless it passed. tests: how many of pytest's tests passed. s: seconds.
+    date: when it began, UTC. failed: names of the tests that did not pass."""
+
+    part: str
+    commit: str
+    seed: int
+    count: int
+    outcome: str
+    tests: int
+    s: float
+    date: str
+    failed: list[str]
+
+
+# -- what is done, and what is next ------------------------------------------------------------------------------------
+
+
+def read_records(path: Path = RECORDS) -> list[Record]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [Record(**json.loads(line)) for line in lines]
+
+
+def done(part: Part, records: Sequence[Record]) -> int:
+    """How many went well since the last one that did not: that is what bounds the rate of failures."""
+    total = 0
+    for record in records:
+        if record.part == part.name and record.outcome != SKIPPED:
+            total = 0 if record.outcome == FAILED else total + record.count
+    return total
+
+
+def choose(
+    parts: Sequence[Part], records: Sequence[Record], left_s: float, passed_over: Collection[str] = ()
+) -> Part | None:
+    """The part that is furthest from its goal and fits into the time that is left; None if none does.
+
+    Beyond its goal a part is not run again."""
+    lasted = {record.part: record.s for record in records if record.outcome != SKIPPED}
+    open_ = [
+        part
+        for part in parts
+        if part.name not in passed_over and done(part, records) < part.goal
+        and lasted.get(part.name, part.about_s) <= left_s
+    ]  # fmt: skip
+    return min(open_, key=lambda part: done(part, records) / part.goal, default=None)
+
+
+def seed_of(commit: str, slices: int) -> int:
+    """slices: how many of the part's slices this commit has seen. No two of them draw a seed in common."""
+    return 1 + int(commit[:8], 16) % 1_000_000 + 10_000 * slices
+
+
+# -- one slice ---------------------------------------------------------------------------------------------------------
+
+
+def run(part: Part, commit: str, records: Sequence[Record]) -> Record:
+    seed = seed_of(commit, sum(one.part == part.name and one.commit == commit for one in records))
+    environment = {**os.environ, **part.environment, "SEED": str(seed)}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", part.marks, "-p", "no:cacheprovider"]
+    if part.episodes:
+        command += ["-p", "tests.acceptance.repeated"]
+        environment["EPISODES"] = str(part.episodes)
+    date, began = datetime.now(UTC), time.monotonic()
+    print(f"{date:%H:%M:%S} {part.name}: {part.each} {part.unit}, SEED={seed} of {commit[:12]}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        subprocess.run([*command, f"--junitxml={report}", *part.nodes], env=environment, cwd=ROOT, check=False)
+        outcome, tests, failed = judged(report.read_text() if report.exists() else "")
+    count = part.each if outcome == PASSED else 0
+    return Record(
+        part.name, commit[:12], seed, count, outcome, tests, round(time.monotonic() - began, 1), f"{date:%Y-%m-%d}", failed
+    )
+
+
+def judged(report: str) -> tuple[str, int, list[str]]:
+    """Outcome, number of tests that passed, names of those that did not. report: pytest's, as JUnit's XML.
+
+    A slice in which a test was skipped has shown nothing of it: it counts for nothing."""
+    cases = list(ElementTree.fromstring(report).iter("testcase")) if report else []
+    failed = [f"{case.get('name')}" for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = [f"{case.get('name')}" for case in cases if case.find("skipped") is not None]
+    passed = len(cases) - len({*failed}) - len(skipped)
+    if failed or not cases:
+        return FAILED, passed, sorted(failed) or ["nothing was run"]
+    return (SKIPPED, passed, skipped) if skipped else (PASSED, passed, [])
+
+
+def at_commit() -> str:
+    """Raises: SystemExit if the files are not those of a commit: its records would name code that nobody can look at."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    own = {str(path.relative_to(ROOT)) for path in (RECORDS, PAGE)}
+    if changed := [line for line in git("status", "--porcelain").splitlines() if line[3:] not in own]:
+        sys.exit("Commit these first: a record names the commit that was tested.\n" + "\n".join(changed))
+    return git("rev-parse", "HEAD").strip()
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def section(records: Sequence[Record], parts: Sequence[Part] = PARTS) -> str:
+    """The table of docs/RELIABILITY.md: what was run, how often, when, of which commit."""
+    lines = ["| part | what it shows | done | goal | failed runs | last run |", "| --- | --- | --- | --- | --- | --- |"]
+    for part in parts:
+        own = [record for record in records if record.part == part.name and record.outcome != SKIPPED]
+        failed = sum(record.outcome == FAILED for record in own)
+        last = f"{own[-1].date}, `{own[-1].commit}`, {_minutes(own[-1].s)}" if own else "never"
+        lines.append(
+            f"| {part.name} | {part.what} | {done(part, records):,} | {part.goal:,} {part.unit} | {failed} | {last} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def with_section(text: str, table: str) -> str:
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    assert begin and end, f"{PAGE.name} has no section between {BEGIN.strip()} and {END.strip()}"
+    return f"{head}{BEGIN}{table}{END}{tail}"
+
+
+def write_page() -> None:
+    PAGE.write_text(with_section(PAGE.read_text(), section(read_records())))
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.acceptance.program")
+    parser.add_argument("--hours", type=float, default=float("inf"), help="begin no slice that would end later")
+    parser.add_argument("--part", action="append", choices=[part.name for part in PARTS], help="one slice of each named")
+    parser.add_argument("--page", action="store_true", help="write the section of docs/RELIABILITY.md, and run nothing")
+    parser.add_argument("--list", action="store_true", help="what is done, and run nothing")
+    given = parser.parse_args(arguments)
+    if given.list:
+        print(section(read_records()), end="")
+        return 0
+    if not given.page:
+        return _run(given.part or [], given.hours * 3600)
+    write_page()
+    return 0
+
+
+def _run(named: list[str], seconds: float) -> int:
+    """Whether a slice failed."""
+    commit, ends = at_commit(), time.monotonic() + seconds
+    passed_over, failed = set[str](), False
+    waiting = [part for name in named for part in PARTS if part.name == name]
+    while True:
+        records, left_s = read_records(), ends - time.monotonic()
+        if named:
+            part = waiting.pop(0) if waiting else None
+        else:
+            part = choose(PARTS, records, left_s, passed_over)
+        if part is None:
+            return int(failed)
+        record = run(part, commit, records)
+        with RECORDS.open("a") as lines:
+            lines.write(json.dumps(record._asdict()) + "\n")
+        write_page()
+        print(f"{part.name}: {record.outcome} after {record.s:.0f} s {record.failed or ''}", flush=True)
+        if record.outcome != PASSED:  # not again this time: what it needs is not here, or somebody must look first
+            passed_over.add(part.name)
+        failed |= record.outcome == FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
