@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.java import SHORT_LIVED
 from ledger.adapters.s3.settings import S3Settings
-from tests import s3, waiting
+from tests import s3, seeds, waiting
 from tests.servers import CLEAN_ALWAYS, RunningBroker
 
 #: How long an example takes is the machine's doing, and no property of the code.
@@ -27,6 +27,10 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 #: Folders whose files take longest come first: a worker that is given one of them last would leave the other idle.
 LONGEST_FIRST = ("scenarios", "acceptance", "cluster", "docs", "recorder", "simulation", "laws", "contract")
 SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py", "test_stored.py")
+
+
+def pytest_report_header() -> str:
+    return f"what is drawn comes again with {seeds.said()}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
