@@ -14,7 +14,9 @@ from ledger.core.chain import Head
 from ledger.core.facts import AttemptRunning, GraphRef, JobAdmitted, JobSubmitted
 from ledger.core.registers import Admitted, Running, Spec, key_of
 from ledger.ports import MemoryRecord, Record
+from tests.archive.unpacked import unpack_once
 
+unpack_once()
 TOPIC, TOPIC_ID = "ledger.events", "topic-1"
 SPEC = JobSubmitted("job é", "default", "subprocess", GraphRef("graphs/job-1/x", "0" * 64, 10))
 

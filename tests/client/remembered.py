@@ -25,8 +25,10 @@ from ledger.core.registers import Attempt, Checkpoint, Ended, Running
 from ledger.moments import as_of
 from ledger.ports import Record, TopicPartition
 from ledger.reading import Source, all_registers
+from tests.archive.unpacked import unpack_once
 from tests.client.world import EVENTS, RECOVERY, Operated
 
+unpack_once()
 LAG_S = {EVENTS: 100.0, RECOVERY: 100.0}
 Copy = dict[tuple[str, int, int], Record]
 
