@@ -101,7 +101,7 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def moto_bucket() -> Iterator[S3Settings]:
     with s3.moto() as endpoint:
-        yield s3.make_bucket(s3.settings(endpoint))
+        yield s3.make_bucket(s3.settings(endpoint, part_bytes=s3.MOTO_PART_BYTES))
 
 
 @pytest.fixture(scope="session")

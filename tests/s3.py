@@ -30,6 +30,8 @@ from tests.waiting import NotInTime
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 BUILD_S = 600.0
 READY_S = 60.0
+PART_BYTES = 5 << 20  # a real server takes no smaller part, but the last
+MOTO_PART_BYTES = 64 << 10  # moto is told to take these
 USER, PASSWORD = "test-user", "test-password"
 #: For a process that is to talk with a server of these tests, and with nobody else.
 CREDENTIALS = {
@@ -48,9 +50,9 @@ def use_credentials(patch: pytest.MonkeyPatch) -> None:
         patch.setenv(name, value)
 
 
-def settings(endpoint_url: str, bucket: str = "graphs-of-tests") -> S3Settings:
+def settings(endpoint_url: str, bucket: str = "graphs-of-tests", part_bytes: int = PART_BYTES) -> S3Settings:
     """path_style, because there is no name for a bucket on 127.0.0.1; small parts, so that tests need small files."""
-    return S3Settings(bucket, "", endpoint_url, "us-east-1", path_style=True, part_bytes=5 << 20)
+    return S3Settings(bucket, "", endpoint_url, "us-east-1", path_style=True, part_bytes=part_bytes)
 
 
 def make_bucket(given: S3Settings) -> S3Settings:
@@ -75,8 +77,12 @@ def moto() -> Iterator[str]:
     """The endpoint of a server in this process."""
     import logging
 
+    from moto.s3 import models
     from moto.server import ThreadedMotoServer
+    from werkzeug.serving import WSGIRequestHandler
 
+    models.S3_UPLOAD_PART_MIN_SIZE = MOTO_PART_BYTES
+    WSGIRequestHandler.disable_nagle_algorithm = True  # as in tests.s3_proxy
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -92,8 +98,7 @@ def moto() -> Iterator[str]:
 @cache
 def versitygw() -> str:
     """The program, built at the first call on this machine (a minute or two); skips where there is no Go."""
-    version = VERSITYGW.rpartition("@")[2]
-    program = cache_folder() / "versitygw" / version / "versitygw"
+    program = _program()
     if program.exists():
         return str(program)
     if (go := shutil.which("go")) is None:
@@ -110,6 +115,20 @@ def versitygw() -> str:
                 pytest.fail(f"go install {VERSITYGW}: {done.stderr.strip()[-2000:]}")
             Path(built, "versitygw").replace(program)
     return str(program)
+
+
+def _can_build() -> bool:
+    return _program().exists() or shutil.which("go") is not None
+
+
+def _program() -> Path:
+    return cache_folder() / "versitygw" / VERSITYGW.rpartition("@")[2] / "versitygw"
+
+
+#: The name of a fixture, for suites of which a bucket is one case.
+BUCKET = pytest.param(
+    "versitygw" if _can_build() else "moto", marks=[pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)], id="bucket"
+)
 
 
 class RealS3:

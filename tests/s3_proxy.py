@@ -53,6 +53,7 @@ class FaultyProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else each answer of two packets waits 40 ms for an acknowledgement
 
             def handle_one_request(self) -> None:
                 try:

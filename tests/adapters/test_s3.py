@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,14 @@ from ledger.adapters.s3.settings import PARTS_MAX, S3Settings
 from ledger.core.facts import GraphRef
 from ledger.errors import ConfigError, PermanentError, Unreachable, UsageError
 from ledger.ports import StoredBlob
-from tests.s3 import NOT_SET, PASSWORD, USER
+from tests.s3 import MOTO_PART_BYTES, NOT_SET, PASSWORD, USER
 from tests.s3_proxy import Fault, FaultyProxy, Request, through
 
-SMALL, LARGE = os.urandom(50_000), os.urandom(5_500_000)  # LARGE is stored in two parts
+SMALL, LARGE = os.urandom(50_000), os.urandom(MOTO_PART_BYTES + 7_000)  # LARGE is stored in two parts
+
+
+#: To make one takes longer than most tests of this file.
+_connected = cache(connect)
 
 
 class Bucket:
@@ -34,7 +39,7 @@ class Bucket:
         self.settings, self.proxy, self.folder = through(proxy, direct), proxy, folder
         self.pauses: list[float] = []
         self.blobs = S3Blobs(self.settings, sleep=self.pauses.append)
-        self.direct = connect(direct)
+        self.direct = _connected(replace(direct, prefix=""))
 
     def source(self, data: bytes = SMALL) -> Path:
         path = self.folder / f"source-{len(data)}"
@@ -234,7 +239,7 @@ def test_a_completion_that_fails_under_a_status_of_200_is_no_success(bucket: Buc
 @pytest.mark.parametrize("fault", [Fault(503, "SlowDown"), Fault(403, "AccessDenied"), Fault(silent=True)], ids=repr)
 def test_an_upload_that_fails_in_the_middle_leaves_nothing(bucket: Bucket, fault: Fault) -> None:
     # Impatient where nobody answers, and there with whatever else is asked, the end of the upload too.
-    impatient = replace(bucket.settings, read_timeout_s=5.0 if fault.silent else 60.0, attempts_max=1)
+    impatient = replace(bucket.settings, read_timeout_s=2.0 if fault.silent else 60.0, attempts_max=1)
     blobs = S3Blobs(impatient, sleep=bucket.pauses.append)
     bucket.fail(fault, when=lambda request: "partNumber=2" in request.query)
     with pytest.raises((Unreachable, ConfigError)):

@@ -13,7 +13,7 @@ import psutil
 from ledger.adapters.sandbox import in_children
 from ledger.ports import TaskOutcome, TaskStatus
 
-LIMIT_S = 15.0  # what hangs takes it all; what does not has it for a busy machine
+LIMIT_S = 5.0  # what hangs takes it all; what does not has it for a busy machine
 
 
 def answer(text: str) -> TaskOutcome:
