@@ -9,7 +9,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do 
 	&& { echo "$$candidate"; break; }; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
-# Tests on real servers wait more than they reckon: so two files of them at a time, whatever the machine.
+# Tests on real servers wait more than they reckon: so two of their files at a time, whatever the machine.
 WORKERS ?= 2
 # A deadline that passed (tests.waiting.NotInTime) may be the machine's doing. Such a test is tried once more, and the
 # report shows what happened at first. Nothing else is tried again, and no more than three tests of a run are: the fourth
@@ -47,7 +47,7 @@ types: $(INSTALLED) ## Check the types
 	$(BIN)/mypy
 
 check: lint ## Lint, layers and the fast tests: no network, no JVM
-	$(BIN)/python -m pytest tests -q -m "$(FAST)"
+	$(BIN)/python -m pytest tests -q -n $(WORKERS) --dist worksteal -m "$(FAST)"
 
 test: setup lint ## Everything, on real servers; ends with pytest's closing line
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT)
