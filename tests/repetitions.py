@@ -6,6 +6,10 @@ REPETITIONS is the number of cases, SEED the first seed. The acceptance program 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 DEEP = "REPETITIONS" in os.environ
 FIRST = int(os.environ.get("SEED", "0"))
@@ -19,3 +23,11 @@ def count(few: int) -> int:
 def seeds(few: int) -> range:
     """As many seeds as `count`, beginning with SEED."""
     return range(FIRST, FIRST + count(few))
+
+
+def one_fast(cases: Iterable[Any]) -> list[Any]:
+    """The cases of a search, for `parametrize`: `make check` takes the first, all others are marked `slow`.
+
+    A case: one value, or a tuple of values for several parameters."""
+    first, *others = cases
+    return [first, *(pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow) for one in others)]

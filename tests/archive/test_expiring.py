@@ -38,6 +38,7 @@ from tests.archive.lives import (
     namespace_of,
     run,
 )
+from tests.repetitions import one_fast
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -57,7 +58,7 @@ def must_fold_the_same(archive: Archive, life: Life, until_s: float = 0.0) -> No
         assert same_entries(before(recovery, life.recovery), before(life.recovery, life.recovery))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_no_fold_of_the_present_nor_of_a_moment_since_can_tell(seed: int) -> None:
     life = Life(seed)
     archive = life.archive()
@@ -72,7 +73,7 @@ def test_no_fold_of_the_present_nor_of_a_moment_since_can_tell(seed: int) -> Non
     assert run(archive) == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_what_goes_is_superseded_old_and_of_its_namespace(seed: int) -> None:
     life = Life(seed)
     archive = life.archive()

@@ -49,6 +49,7 @@ from tests.archive.lives import (
     spec_of,
     then,
 )
+from tests.repetitions import one_fast
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -69,7 +70,7 @@ def noted_without_jobs(archive: Archive) -> Archive:
     return archive
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_a_moment_before_leaves_out_the_jobs_of_that_namespace_and_tells_all_others_as_ever(seed: int) -> None:
     """Where nobody noted which jobs they were."""
     life = Life(seed)
@@ -101,7 +102,7 @@ def facts_of(source: Source, hidden: Container[str] = ()) -> tuple[object, objec
     return entries, {job: dict(held) for job, held in jobs if job.decode() not in hidden}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_left_out_are_the_jobs_of_which_something_went_that_counted_then_and_nobody_else(seed: int) -> None:
     """At every moment, by time and by offsets, after several runs."""
     life = Life(seed)
@@ -238,7 +239,7 @@ def bundle_of(archive: Archive, text: str, jobs: Collection[str] = ()) -> bundli
     return bundling.read(store, made)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_bundle_answers_as_the_ledger_would_have(seed: int, noted: bool) -> None:
     archive = Life(seed).archive()

@@ -38,7 +38,7 @@ from tests.archive.queried import (
     event_records,
     recovery_records,
 )
-from tests.repetitions import seeds
+from tests.repetitions import one_fast, seeds
 
 SEEDS = seeds(4)
 
@@ -70,7 +70,7 @@ class Ending:
         return self._log.partitions(topic)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None:
     drawn = random.Random(seed)
     archive = an_archive(*(recovery_records(p, drawn) for p in range(PARTITIONS)))
@@ -89,7 +89,7 @@ def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None
     assert live > 10
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_attempts_and_checkpoints_are_those_of_the_job(seed: int) -> None:
     """Held against the core, over all that was ever there: a tombstone takes nothing out of an archive."""
     records = event_records(random.Random(seed))

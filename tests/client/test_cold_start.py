@@ -21,7 +21,7 @@ from ledger.roles.cold_start import Kept, begun
 from ledger.roles.parts import ProjectorSettings
 from ledger.roles.projector import Projector
 from tests.client.remembered import Remembered, live
-from tests.repetitions import seeds
+from tests.repetitions import one_fast, seeds
 from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, PlainRejects
 
 SEEDS = seeds(4)
@@ -101,7 +101,7 @@ def told(logged: list[Any], event: str) -> list[Any]:
     return [entry for entry in logged if entry["event"] == event]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_it_is_the_one_that_has_read_the_log(tmp_path: Path, seed: int, logged: list[Any]) -> None:
     """Cleaned whenever it may be; now and then archiver and snapshots pause, so that tombstones do go meanwhile."""
     drawn, world = random.Random(seed), Lived(tmp_path)

@@ -26,14 +26,14 @@ from ledger.reading import Source, Tail, recovery_set
 from ledger.replaying import replay
 from tests.client.remembered import LAG_S, Remembered, a_life, folded_from, live, refolded, republished
 from tests.client.world import EVENTS, RECOVERY
-from tests.repetitions import seeds
+from tests.repetitions import one_fast, seeds
 
 pytestmark = pytest.mark.usefixtures("quiet")
 SEEDS = seeds(4)
 MOMENTS = 10
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_at_any_moment_it_is_what_the_full_copy_says(tmp_path: Path, seed: int) -> None:
     world, moments = a_life(tmp_path, seed)
     for time_s in random.Random(seed).sample(moments, MOMENTS):
@@ -68,7 +68,7 @@ def test_a_moment_is_looked_for_only_where_it_lies(tmp_path: Path) -> None:
     assert all(at_s > first for _, at_s in read), "what lies before was not looked at"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_from_a_snapshot_it_is_the_same(tmp_path: Path, seed: int) -> None:
     world, moments = a_life(tmp_path, seed)
     archived, used = world.with_snapshots(), 0

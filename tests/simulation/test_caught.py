@@ -37,9 +37,9 @@ CAUGHT = {
     "calls-reach-whoever-answers": ("an_agent_is_replaced_before_a_start_and_comes_back", "I8"),
 }
 #: Seen by chance, also or only: guard -> a seed where it shows soon, at the time of writing; else the walk searches on.
-BY_CHANCE = {"epoch-filter-off": 11, "filter-after-last-per-key": 41, "read-committed-end": 90, "start-holds-nothing": 5,
-             "gc-reads-before-it-lists": 123, "gc-finds-nothing": 24, "savepoints-are-pruned": 34,
-             "given-up-is-never-deleted": 10, "repeated-claims-not-repaired": 26,
+BY_CHANCE = {"epoch-filter-off": 27, "filter-after-last-per-key": 27, "read-committed-end": 2, "start-holds-nothing": 4,
+             "gc-reads-before-it-lists": 35, "gc-finds-nothing": 34, "savepoints-are-pruned": 27,
+             "given-up-is-never-deleted": 5, "repeated-claims-not-repaired": 2,
              "whoever-answers-is-believed": 3}  # fmt: skip
 ELSEWHERE = {"lease-from-suspension"}  # not on memory adapters: below
 

@@ -11,6 +11,7 @@ from ledger.adapters import avro
 from ledger.core.registers import parse_key
 from tests import repetitions
 from tests.mutants import mutated
+from tests.repetitions import one_fast
 from tests.simulation.directed import Director
 from tests.simulation.race import Story, explore
 from tests.simulation.world import EVENTS, RECOVERY, quiet
@@ -47,7 +48,7 @@ def check(story: Story, schedules: int, said: list[str]) -> None:
     assert count.schedules == schedules
 
 
-@pytest.mark.parametrize(("story", "schedules"), FAST, ids=name_of)
+@pytest.mark.parametrize(("story", "schedules"), one_fast(FAST), ids=name_of)
 def test_every_schedule_of_a_race(story: Story, schedules: int, said: list[str]) -> None:
     check(story, schedules, said)
 
