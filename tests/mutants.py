@@ -27,7 +27,7 @@ from ledger.adapters.memory.log import EndOfTransaction, MemoryLog, MemoryReader
 from ledger.adapters.memory.runner import MemoryRunner
 from ledger.core import fold, garbage, passes, plan
 from ledger.core.published import Published, epoch_of
-from ledger.core.registers import parse_claim
+from ledger.core.registers import Result, parse_claim
 from ledger.disposing import savepoints as saved
 from ledger.errors import Fenced
 from ledger.ports import Event, EventLog, Leadership, MemoryRecord, Writer
@@ -359,6 +359,20 @@ def no_settling(p: Patches) -> None:
 
     p.set(FlowSteps, "_fence", fence)
     p.set(plan, "_settled", lambda entry, known, covered: True)
+
+
+@mutant
+def retired_in_two_transactions(p: Patches) -> None:
+    """First all registers of a job that is over are removed, and then its result is written."""
+    plain = FlowSteps._write
+
+    def write(self: FlowSteps, entry: Any, memory: Any, *facts: Any) -> Any:
+        results = [fact for fact in facts if isinstance(fact[0], Result)]
+        if results:
+            yield from plain(self, entry, memory, *(fact for fact in facts if fact not in results))
+        yield from plain(self, entry, memory, *(results or facts))
+
+    p.set(FlowSteps, "_write", write)
 
 
 @mutant

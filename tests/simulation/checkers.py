@@ -18,7 +18,7 @@ from ledger.adapters import cloudevents
 from ledger.core.facts import JobSubmitted
 from ledger.core.fold import fold
 from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import OUTCOMES, Attempt, Ended, Result, Spec, parse_key
+from ledger.core.registers import OUTCOMES, Admitted, Attempt, Ended, Result, Spec, parse_key
 from ledger.core.replacing import STOP, intent_id, is_stop
 from tests.simulation import codec
 from tests.simulation.copies import (
@@ -126,6 +126,25 @@ def no_resurrection(
         for run in ran
         if run.kind == "start" and run.at > retired.get(run.job_id, float("inf"))
     ]
+    return found
+
+
+def never_vanishes(events: Sequence[Copied]) -> Findings:
+    """I4, at every prefix of the log: a job that was admitted has its registers, or a result that says how it ended.
+    Nothing here expires."""
+    found: Findings = []
+    admitted: set[str] = set()
+    held: dict[str, set[bytes | None]] = defaultdict(set)
+    for record in events:
+        match parse_key(record.key):
+            case (job_id, Admitted() | Result() as register):
+                if record.value is not None:
+                    held[job_id].add(record.key)
+                    admitted.add(job_id)
+                    continue
+                held[job_id].discard(record.key)
+                if job_id in admitted and not held[job_id]:
+                    found.append(f"I4 {job_id} is neither there nor over after {register.word} at {record.offset}")
     return found
 
 

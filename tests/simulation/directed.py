@@ -302,6 +302,28 @@ def an_agent_is_replaced_before_a_start_and_comes_back(d: Director) -> None:
     d.findings += d.world.judge_quiet()
 
 
+@schedule
+def a_reconciler_dies_after_the_first_transaction_about_a_job_that_is_over(d: Director) -> None:
+    d.lead("projector")
+    leader = d.lead("reconciler")
+    d.submit("job")
+    d.settle()
+    d.world.runner.end("job", 1)
+    d.world.agent_sends()
+    d.until(lambda: bool(d.world.tasks()))
+    ((executor, clean),) = d.world.tasks()
+    assert clean.verb == "clean"
+    d.world.perform(executor, clean)
+    d.to(leader, "commit")
+    d.held.remove(leader)
+    d.to(leader, "commit ended")
+    d.held.remove(leader)
+    d.world.crash(leader)
+    d.lead("reconciler")
+    d.settle()
+    d.findings += d.world.judge_quiet()
+
+
 # -- garbage -----------------------------------------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ CAUGHT = {
     "gc-takes-what-was-put-again": ("an_abandoned_graph_is_put_again_under_the_collectors_eyes", "G2"),
     "gc-finds-nothing": ("a_submitter_dies_after_its_put", "G3"),
     "no-settling": ("an_attempt_ends_and_its_agent_is_mute", "I12"),
+    "retired-in-two-transactions": ("a_reconciler_dies_after_the_first_transaction_about_a_job_that_is_over", "I4"),
     "whoever-answers-is-believed": ("a_reconciler_leads_that_reaches_another_agent", "I8"),
     "calls-reach-whoever-answers": ("an_agent_is_replaced_before_a_start_and_comes_back", "I8"),
 }

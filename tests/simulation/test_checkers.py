@@ -76,6 +76,17 @@ def test_what_a_walk_left_is_in_order(walked: Evidence, rng: Random) -> None:
     assert len(recovery) > 40
 
 
+def test_i4_sees_a_job_that_vanishes_without_a_result(events: list[Copied]) -> None:
+    assert checkers.never_vanishes(events) == []
+    over = first(events, "result")
+    (at,) = (i for i, r in enumerate(events) if r is over)
+    assert says(checkers.never_vanishes(events[:at] + events[at + 1 :]), f"I4 {job_of(over).decode()}")
+    later = next(i for i, r in enumerate(events) if r.key == job_of(over) + b"/admitted" and r.value is None)
+    assert later > at, "the result comes first"
+    behind = [*events[:at], *events[at + 1 : later + 1], over, *events[later + 1 :]]
+    assert says(checkers.never_vanishes(behind), f"I4 {job_of(over).decode()}"), "and not a moment later"
+
+
 def test_i1_sees_a_register_that_compaction_took(events: list[Copied]) -> None:
     spec = live_job(events)
     assert says(checkers.compaction_stable(events, [r for r in events if r.key != spec.key]), "I1")

@@ -328,7 +328,7 @@ class World:
         return [
             *checkers.compaction_stable(events, self.left(EVENTS)),
             *checkers.idempotent(events, rng), *checkers.order_free(events, rng),
-            *checkers.no_resurrection(events, recovery, e.taken, e.ran),
+            *checkers.no_resurrection(events, recovery, e.taken, e.ran), *checkers.never_vanishes(events),
             *checkers.acked_is_durable(e.told_by, everything),
             *checkers.one_writer_per_epoch(everything, e.taken, e.all_leases()),
             *checkers.projection_exact(events, recovery),
