@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ledger.adapters import avro
 from ledger.adapters.memory.log import NoAnswer
@@ -193,18 +194,35 @@ def test_a_standby_leads_with_the_next_epoch_and_republishes_nothing() -> None:
 
 
 def test_a_stale_leader_writes_nothing_that_readers_see() -> None:
+    """It has read what is to be published, and its lease lies: another takes over, and publishes, before it writes."""
     world = World()
     first, second = world.projector("p1"), world.projector("p2")
     world.submit("job-1")
     run(first, second)
-    world.elections["projector"].holder = second._parts.leadership
-    run(second)
+    lease, seen = first._parts.leadership, []
+
+    class Lie:
+        """Word of the end of its lease has not come."""
+
+        def valid(self) -> bool:
+            if not seen:
+                world.elections["projector"].holder = second._parts.leadership
+                run(second)
+                seen.append(world.published().entries)
+                marks.update(world.log.reader([RECOVERY]).high_watermarks())
+            return True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lease, name)
+
+    marks: dict[Any, int] = {}
     world.record("job-1", Intent(1, "a"), IntentDeclared(IntentKind.SUSPEND, reason="why"))
-    run(second)
-    seen = world.published().entries
+    for part in (first.candidacy, first._term):
+        part._leadership = Lie()  # type: ignore[union-attr]
     first.step()
-    assert first.epoch == 0
-    assert world.published().entries == seen
+    assert (first.epoch, second.epoch) == (0, 2)
+    assert world.published().entries == seen[0] and seen[0]["job-1"].state is JobState.SUSPENDED
+    assert world.log.reader([RECOVERY]).high_watermarks() == marks, "it has written nothing at all"
 
 
 def test_a_zombies_late_record_is_written_over_by_the_leader() -> None:

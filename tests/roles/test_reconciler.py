@@ -357,13 +357,29 @@ def test_a_new_reconciler_starts_nothing_twice_and_claims_the_next_epoch(cluster
 
 
 def test_a_stale_reconciler_is_fenced_and_starts_nothing(cluster: Cluster) -> None:
+    """Word of the end of its lease has not come, and another takes over when it is about to record an attempt."""
     old = cluster.r
-    cluster.r = cluster.new_reconciler()
-    cluster.go(4)
     cluster.job("job")
-    cluster.go()
+    cluster.hold("prepare")
+    prepare = cluster.until("prepare", "projector", "reconciler")
+    cluster.perform(prepare)
+    results = old._executor.results
+
+    def another_takes_over() -> Any:
+        cluster.r = cluster.new_reconciler()
+        cluster.r.step()
+        return results()
+
+    old._executor.results = another_takes_over
+    old._parts.leadership.force = True
+    cluster.hold("prepare", "start")
     old.step()
-    assert old.epoch == 0 and starts(cluster) == [(1, None)]
+    assert (old.epoch, cluster.r.epoch) == (0, 2)
+    assert cluster.waiting("start") == [] and "attempt/1/1" not in cluster.registers("job")
+    old._parts.leadership.force = False
+    cluster.let_go()
+    cluster.go()
+    assert "attempt/1/2" in cluster.registers("job") and starts(cluster) == [(1, None)]
 
 
 def crash_between(cluster: Cluster, verb: str) -> None:

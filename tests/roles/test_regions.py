@@ -52,6 +52,12 @@ def records(cluster: Cluster, job_id: str) -> dict[int, Together | None]:
     return found
 
 
+def refused(cluster: Cluster, job_id: str, n: int) -> dict[str, str]:
+    """Of an attempt's record which restore points were passed over, and why."""
+    (key,) = (key for key in cluster.values() if key.startswith(f"{job_id}/attempt/{n}/".encode()))
+    return {str(one.restore_point): one.reason for one in avro.decode(AttemptStarted, cluster.values()[key]).refused}
+
+
 def outcomes(cluster: Cluster, job_id: str) -> list[str]:
     return sorted(r for r in cluster.registers(job_id) if r.startswith("ended/"))
 
@@ -68,6 +74,7 @@ def test_a_failed_member_takes_its_region_back_to_the_newest_label_that_all_have
     assert outcomes(cluster, "a") == ["ended/1/stopped/agent-memory"] == outcomes(cluster, "c")
     assert outcomes(cluster, "b") == ["ended/1/failed/agent-memory"]
     assert cluster.starts("alone") == [(1, None)]
+    assert refused(cluster, "c", 2) == {"1/3": "newer than the cut of its region"}
     told = records(cluster, "a")[2]
     assert told == Together(
         {"b": 2, "c": 2}, "noon",
@@ -119,6 +126,7 @@ def test_one_whose_restore_point_vanishes_before_its_start_says_that_it_begins_e
     cluster.go(20)
     assert [cluster.starts(job_id)[-1] for job_id in MEMBERS] == [(2, "1/1"), (2, "1/1"), (2, "1/2")]
     told = records(cluster, "c")[2]
+    assert refused(cluster, "c", 2) == {"1/1": "missing or damaged"}
     assert told is not None and told.consistency == ""
     assert told.reason.endswith("from consistency label noon; but its own restore point there is not sound any more")
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.clock import ManualClock
-from ledger.adapters.memory.executor import InlineExecutor
+from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.log import MemoryLog
 from ledger.core.facts import GraphRef, JobSubmitted, RestartKind, RestartPolicy
 from ledger.core.latest import highest_claimed, latest_effective
 from ledger.core.published import Published
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import Register, Spec, key_of, partition_of
-from ledger.ports import Event, Record, Standing
+from ledger.ports import Event, Record, Standing, Task
 from ledger.roles.parts import Parts, ProjectorSettings, Topics
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
@@ -70,12 +70,27 @@ class PlainRejects:
         return Event(REJECTS, 0, f"{EVENTS}/{partition}/{offset}".encode(), reason.encode())
 
 
+class Executor(QueuedExecutor):
+    """Performs tasks at once, as they are handed out; those of a verb that is held wait until the test performs them."""
+
+    def __init__(self, runners: dict[str, Any], blobs: Any) -> None:
+        super().__init__(runners, blobs)
+        self.held: frozenset[str] = frozenset()
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        super().submit(tasks)
+        for task in tasks:
+            if task.verb not in self.held:
+                self.perform(task)
+
+
 class World:
     def __init__(self, settings: ProjectorSettings | None = None) -> None:
         self.clock = ManualClock()
         self.log = MemoryLog({EVENTS: PARTITIONS, RECOVERY: PARTITIONS, REJECTS: 1}, self.clock)
         self.elections = {"projector": Election(), "reconciler": Election()}
         self.settings = settings or ProjectorSettings(commit_interval_s=0.0)
+        self.executors: list[Executor] = []
         self._ids = itertools.count(1)
 
     def new_id(self) -> str:
@@ -90,9 +105,15 @@ class World:
     def projector(self, name: str = "p1", force: bool = False) -> Projector:
         return Projector(self.parts("projector", name, force), PlainRejects(), self.settings)
 
-    def reconciler(self, runners: dict[str, Any], blobs: Any, name: str = "r1", **settings: Any) -> Reconciler:
+    def reconciler(
+        self, runners: dict[str, Any], blobs: Any, name: str = "r1", wrap: Callable[[Any], Any] = lambda log: log,
+        **settings: Any,
+    ) -> Reconciler:  # fmt: skip
+        """wrap: the log as its roles see it."""
+        executor = Executor(runners, blobs)
+        self.executors.append(executor)
         return Reconciler(
-            self.parts("reconciler", name), runners, LogStream(self.log), InlineExecutor(runners, blobs),
+            self.parts("reconciler", name, wrap=wrap), runners, LogStream(self.log), executor,
             ReconcilerSettings(tick_s=0.0, observe_interval_s=0.0, **settings),
         )  # fmt: skip
 

@@ -1,0 +1,109 @@
+"""Mistakes in what a reconciler does about what lies between the log, its entries and the runner."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant
+
+RECONCILER, STEPS = "ledger/roles/reconciler.py", "ledger/roles/flow_steps.py"
+STARTING, ENDING = "ledger/roles/starting.py", "ledger/roles/ending.py"
+CLOSES = "\n            yield from self._write(entry, memory, self._end(n, outcome, entry.reason))"
+REGIONS = "tests/roles/test_regions.py::"
+BETWEEN = "tests/roles/test_between.py::"
+
+MUTANTS = (
+    Mutant(
+        "claim-is-no-barrier", RECONCILER,
+        "        return as_of > self._barrier.get(partition, 0)", "        return True",
+        (f"{BETWEEN}test_nothing_is_planned_from_an_entry_that_is_older_than_the_claim",),
+        "an attempt that a predecessor recorded is recorded again, from what its job had before",
+    ),
+    Mutant(
+        "claim-is-planned-from-before-it-is-read", RECONCILER,
+        "        return as_of > self._barrier.get(partition, 0)", "        return as_of >= self._barrier.get(partition, 0)",
+        (f"{BETWEEN}test_an_entry_that_ends_right_before_the_claim_is_older_than_the_claim",),
+        "the barrier lies one record too early",
+    ),
+    Mutant(
+        "slots-are-given-before-all-partitions-are-read", RECONCILER,
+        '        return "the recovery set is not read up to this reconciler\'s claim"', '        return ""',
+        ("tests/roles/test_pools.py::test_nothing_starts_in_a_pool_before_every_partition_is_read",),
+        "more runs than the pool has slots",
+    ),
+    Mutant(
+        "retired-though-something-runs", ENDING,
+        " or outcome.answer.alive:", ":",
+        (f"{BETWEEN}test_a_job_is_not_retired_while_anything_of_it_runs",),
+        "an attempt runs on of a job that is gone",
+    ),
+    Mutant(
+        "cleaned-before-it-is-fenced", "ledger/tasks.py",
+        """    runner.fence(task.job_id, NUMBER_MAX)
+    alive = tuple(sorted(a.n for a in runner.observe() if a.job_id == task.job_id and a.alive))
+""",
+        """    alive = tuple(sorted(a.n for a in runner.observe() if a.job_id == task.job_id and a.alive))
+    runner.fence(task.job_id, NUMBER_MAX)
+""",
+        (f"{BETWEEN}test_a_start_that_comes_while_its_job_is_cleaned_is_fenced",),
+        "an attempt begins while its graph and checkpoints are deleted",
+    ),
+    Mutant(
+        "closed-without-the-fence", ENDING,
+        "        elif new is not None:" + CLOSES,
+        "        else:" + CLOSES,
+        (f"{BETWEEN}test_a_job_is_not_closed_before_its_next_attempt_is_fenced",),
+        "a start that is on its way begins after its job is over",
+    ),
+    Mutant(
+        "closed-though-the-fence-held-news", ENDING,
+        "        elif new is not None:" + CLOSES,
+        "        if new is not None:" + CLOSES,
+        (f"{BETWEEN}test_a_job_is_not_closed_over_an_attempt_that_its_fence_brings_to_light",),
+        "a job that finished is said to be canceled too",
+    ),
+    Mutant(
+        "settled-before-the-entry-has-caught-up", RECONCILER,
+        "settled=frozenset(n for n, end in memory.settled.items() if as_of >= end)", "settled=frozenset(memory.settled)",
+        (f"{BETWEEN}test_a_start_waits_until_its_entry_holds_all_that_the_log_held_at_the_fence",),
+        "an attempt begins from an older checkpoint than the newest",
+    ),
+    Mutant(
+        "confirmed-before-the-entry-has-caught-up", RECONCILER,
+        "confirmed=memory.confirm is not None and as_of >= memory.confirm", "confirmed=memory.confirm is not None",
+        (f"{BETWEEN}test_what_looks_wrong_is_left_alone_until_its_entry_holds_all_that_the_log_held_then",),
+        "a job that is well is stopped, since its entry is old",
+    ),
+    Mutant(
+        "started-though-the-entry-has-changed", STARTING,
+        "        if prepared.unknown or not self._around.still_planned(entry):", "        if prepared.unknown:",
+        (f"{BETWEEN}test_a_start_that_was_prepared_for_an_entry_that_has_changed_is_not_recorded",),
+        "a job starts that was suspended or canceled, or from an older checkpoint than it has by now",
+    ),
+    Mutant(
+        "stopped-though-the-fence-brought-progress", ENDING,
+        "        if new is None or new or not self._around.still_planned(entry):",
+        "        if new is None or not self._around.still_planned(entry):",
+        (f"{BETWEEN}test_what_a_fence_brings_keeps_a_job_from_being_stopped_until_its_entry_holds_that",),
+        "after an outage of the log a job that is well is stopped",
+    ),
+    Mutant(
+        "what-was-relayed-is-planned-from-too-soon", STEPS,
+        "        memory.last_fact = max(memory.last_fact, *offsets)\n        memory.relayed.update",
+        "        memory.relayed.update",
+        (f"{BETWEEN}test_what_a_fence_brings_keeps_a_job_from_being_stopped_until_its_entry_holds_that",),
+        "a job that is well is stopped, since its entry is older than what the reconciler wrote itself",
+    ),
+    Mutant(
+        "refused-restore-points-are-not-recorded", STARTING,
+        "        record = self._record(entry, memory, prepared.base, passed_over + prepared.refused, together)",
+        "        record = self._record(entry, memory, prepared.base, passed_over, together)",
+        ("tests/roles/test_reconciler.py::test_a_damaged_checkpoint_is_refused_with_its_reason",),
+        "nobody can say why a job began from an older checkpoint",
+    ),
+    Mutant(
+        "restore-points-beyond-the-cut-are-not-recorded", STARTING,
+        "        record = self._record(entry, memory, prepared.base, passed_over + prepared.refused, together)",
+        "        record = self._record(entry, memory, prepared.base, prepared.refused, together)",
+        (f"{REGIONS}test_a_failed_member_takes_its_region_back_to_the_newest_label_that_all_have",),
+        "nobody can say why a member of a region began from an older checkpoint",
+    ),
+)  # fmt: skip

@@ -1,0 +1,62 @@
+"""Mistakes in how a role comes to lead, and goes on or ceases to lead."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant
+
+RECONCILER, PROJECTOR, TERM = "ledger/roles/reconciler.py", "ledger/roles/projector.py", "ledger/roles/term.py"
+TAKE_OVERS = "tests/roles/test_take_overs.py::"
+
+MUTANTS = (
+    Mutant(
+        "reconcilers-do-not-fence-each-other", RECONCILER,
+        'self._parts.log.writer(f"{self._topic}-{ROLE}")',
+        'self._parts.log.writer(f"{self._topic}-{ROLE}-{self._parts.new_id()}")',
+        ("tests/roles/test_reconciler.py::test_a_stale_reconciler_is_fenced_and_starts_nothing",),
+        "two reconcilers record and start attempts of one job",
+    ),
+    Mutant(
+        "projectors-do-not-fence-each-other", PROJECTOR,
+        'self._parts.log.writer(f"{self._topics.recovery}-{ROLE}")',
+        'self._parts.log.writer(f"{self._topics.recovery}-{ROLE}-{self._parts.new_id()}")',
+        ("tests/roles/test_projector.py::test_a_stale_leader_writes_nothing_that_readers_see",),
+        "an old leader's entries lie over the new one's",
+    ),
+    Mutant(
+        "a-higher-claim-is-not-looked-for", RECONCILER,
+        "        if self._highest > self.epoch:", "        if False:",
+        (f"{TAKE_OVERS}test_a_reconciler_that_was_replaced_orders_nothing_though_its_lease_lies",),
+        "two reconcilers order stops, starts and deletions of one job",
+    ),
+    Mutant(
+        "the-lease-is-not-looked-at-after-the-reconcilers-fence", RECONCILER,
+        '        self.candidacy.must_hold("fencing its predecessor; nothing was written")\n', "",
+        (f"{TAKE_OVERS}test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing[reconciler]",),
+        "a candidate that wakes up late writes beside the leader",
+    ),
+    Mutant(
+        "the-lease-is-not-looked-at-after-the-projectors-fence", PROJECTOR,
+        '            self.candidacy.must_hold("fencing its predecessor; nothing was written")\n', "",
+        (f"{TAKE_OVERS}test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing[projector]",),
+        "a candidate that wakes up late writes beside the leader",
+    ),
+    Mutant(
+        "the-lease-is-not-looked-at-while-the-log-is-read", "ledger/roles/catching_up.py",
+        '        candidacy.must_hold("reading the log")\n', "",
+        (f"{TAKE_OVERS}test_who_loses_the_lease_while_the_log_does_not_come_to_its_end_gives_up",),
+        "a candidate without a lease waits for the end of the log instead of standing by",
+    ),
+    Mutant(
+        "the-lease-is-not-looked-at-at-the-projectors-commit", TERM,
+        "        if not self._leadership.valid():", "        if False:",
+        (f"{TAKE_OVERS}test_who_loses_the_lease_when_all_is_read_claims_nothing[projector]",),
+        "who holds no lease any more claims an epoch, and takes the lead from whoever does",
+    ),
+    Mutant(
+        "the-lease-is-not-looked-at-at-the-reconcilers-commit", RECONCILER,
+        '        self.candidacy.must_hold("leading")\n        assert self._writer is not None',
+        "        assert self._writer is not None",
+        (f"{TAKE_OVERS}test_who_loses_the_lease_when_all_is_read_claims_nothing[reconciler]",),
+        "who holds no lease any more claims an epoch, and takes the lead from whoever does",
+    ),
+)  # fmt: skip
