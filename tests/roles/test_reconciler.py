@@ -416,8 +416,17 @@ def test_a_crash_before_and_after_cleaning_resurrects_nothing(cluster: Cluster) 
     assert not cluster.blobs.exists(spec.graph)
 
 
-def test_a_lost_attempt_is_fenced_before_its_successor_starts(cluster: Cluster) -> None:
+def test_a_lost_attempt_is_fenced_before_its_successor_starts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody else's word that attempt 1 is lost, while it runs: it is stopped, and settled, before 2 begins."""
+    fence, fenced = cluster.runner.fence, list[tuple[int, int]]()
+
+    def fence_told(job_id: str, n: int) -> Any:
+        fenced.append((n, len(starts(cluster))))
+        return fence(job_id, n)
+
+    monkeypatch.setattr(cluster.runner, "fence", fence_told)
     cluster.job("job")
     cluster.go()
     cluster.runner.obedient = False
@@ -428,6 +437,7 @@ def test_a_lost_attempt_is_fenced_before_its_successor_starts(cluster: Cluster) 
     cluster.runner.end("job", 1)
     cluster.go()
     assert starts(cluster) == [(1, None), (2, "1/9")]
+    assert (1, 1) in fenced, "up to attempt 1, when that alone had been started"
 
 
 def test_force_goes_on_without_the_runners_word(cluster: Cluster) -> None:

@@ -60,6 +60,18 @@ def test_killing_the_agent_stops_nothing_and_loses_no_checkpoint(host: Host) -> 
     assert_same_bytes(host.log.read())
 
 
+def test_what_is_sent_to_the_agents_terminal_reaches_no_job(host: Host) -> None:
+    """Ctrl-C and the hang-up of a terminal go to a process group and a session: neither the job nor its supervisor is in
+    those of the agent."""
+    agent = host.spawn_agent()
+    host.runner.start(J, 1, host.graph(J, command=["sh", "-c", WRITES_FOR_EVER]), None, {})
+    supervisor = host.supervisor(J)
+    assert os.getpgid(supervisor) != os.getpgid(agent)
+    assert os.getsid(supervisor) != os.getsid(agent)
+    host.runner.stop(J, 1, "stopped")
+    host.end(J)
+
+
 def assert_same_bytes(events: list[RunnerEvent]) -> None:
     """Whatever was sent twice was the same, and the numbers of each partition are whole."""
     by_key: dict[bytes, RunnerEvent] = {}

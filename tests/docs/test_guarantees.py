@@ -1,0 +1,30 @@
+"""Each guarantee names a mistake that breaks it, and a test that it names is the one that goes red (tests/mutation)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.mutation.lists.guarantees import GUARANTEES
+from tests.mutation.results import read
+
+#: Said of all the others together.
+WITHOUT = {"What dies and what restarts is written down, row by row"}
+PAGE = (ROOT / "docs" / "GUARANTEES.md").read_text()
+PROMISED = PAGE.partition("## What is guaranteed")[2].partition("## What is not guaranteed")[0]
+SECTIONS = {part.partition("\n")[0]: part for part in PROMISED.split("\n### ")[1:]}
+
+
+def test_every_guarantee_has_a_mutant() -> None:
+    assert SECTIONS.keys() - WITHOUT == GUARANTEES.keys()
+
+
+@pytest.mark.parametrize("heading", GUARANTEES)
+def test_a_test_that_the_guarantee_names_goes_red(heading: str) -> None:
+    section, mutant = SECTIONS[heading], GUARANTEES[heading]
+    assert re.findall(r"^\*Goes red with\*: `([^`]+)`\.$", section, re.MULTILINE) == [mutant.name]
+    killer = read("guarantees")[mutant.name].killer.partition("[")[0]
+    named = re.findall(r"`(tests/[^`]+)`", section)
+    assert any(killer == test or killer.startswith((f"{test}::", test if test.endswith("/") else "-")) for test in named)
