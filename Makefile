@@ -50,7 +50,8 @@ check: lint ## Lint, layers and the fast tests: no network, no JVM
 	$(BIN)/python -m pytest tests -q -n $(WORKERS) --dist worksteal -m "$(FAST)"
 
 test: setup lint ## Everything, on real servers; ends with pytest's closing line
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT)
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT) \
+		--junitxml=build/tests.xml
 
 mutants: setup ## Mistakes put into the source one at a time: each must make a test fail
 	$(BIN)/python -m tests.mutation

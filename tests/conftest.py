@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 import structlog
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.java import SHORT_LIVED
 from ledger.adapters.s3.settings import S3Settings
-from tests import s3, seeds, waiting
+from tests import order, s3, seeds, waiting
 from tests.servers import CLEAN_ALWAYS, RunningBroker
 
 #: How long an example takes is the machine's doing, and no property of the code.
@@ -24,8 +25,6 @@ settings.load_profile("ledger")
 #: Built of its functions once, not anew at each call: that is four fifths of what a command costs a test.
 typer.testing._get_command = cache(typer.testing._get_command)
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
-#: Folders whose files take longest come first: a worker that is given one of them last would leave the other idle.
-LONGEST_FIRST = ("scenarios", "acceptance", "cluster", "docs", "recorder", "simulation", "laws", "contract")
 SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py", "test_stored.py")
 
 
@@ -35,7 +34,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _rank(item.path.relative_to(item.config.rootpath).parts))  # stable: files stay whole
+    items.sort(key=lambda item: order.rank(item.nodeid.partition("::")[0]))  # stable: files stay whole
     for item in items:
         if (reruns := item.config.getoption("reruns")) is not None:
             # By the type of what ended the test: --only-rerun looks for words, in texts and in causes too.
@@ -49,8 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def _rank(parts: tuple[str, ...]) -> int:
-    return next((rank for rank, folder in enumerate(LONGEST_FIRST) if folder in parts), len(LONGEST_FIRST))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    return order.scheduler(config, log)
 
 
 @pytest.fixture(autouse=True)
