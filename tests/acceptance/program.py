@@ -75,6 +75,8 @@ PARTS: tuple[Part, ...] = (
          LIVES, "seeds", 25, 100, 600, {"REPETITIONS": "25"}),
     Part("client-lives", "drawn histories as the client and a cold start read them",
          ("tests/client/test_past.py", "tests/client/test_cold_start.py"), "seeds", 25, 100, 600, {"REPETITIONS": "25"}),
+    Part("mutants", "each listed mistake in the source whose test needs no server: the test still sees it",
+         ("tests/mutation/test_sample.py",), "runs", 1, 3, 400, {"REPETITIONS": "10000"}),
     Part("walks", "random walks of the whole ledger in virtual time",
          ("tests/simulation/test_walk.py::test_many_walks_end_well",), "walks", 2000, 10_000, 1800,
          {"REPETITIONS": "1", "LEDGER_SIMULATION_SEEDS": "2000"}),

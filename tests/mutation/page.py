@@ -14,7 +14,8 @@ _HEAD = """\
 
 {total} small mistakes, each put into the source alone, and the test that then goes red. The list is in
 `tests/mutation/lists/`; this page is made from it, and from what the last run wrote down, by
-`python -m tests.mutation --page`. A run of all of them (`make mutants`) fails if one survives.
+`python -m tests.mutation --page`. A run of all of them (`make mutants`) fails if one survives; `make test` runs sixteen of
+them, others with each commit.
 
 The seconds are those of the whole run of pytest up to the first red test, most of it Python's start and imports, on a
 machine with two cores that did other work too. Guards that are taken out of a running ledger, also on real servers, are in

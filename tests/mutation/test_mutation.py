@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.mutant import ROOT, Mutant, listed
-from tests.mutation.page import page
+from tests.mutation.page import PAGE, page
 from tests.mutation.results import read
 from tests.mutation.runner import NotRun, Result, run
 
@@ -95,3 +95,8 @@ def test_a_mutant_must_fit_the_source(before: str) -> None:
 def test_a_mutant_must_change_code() -> None:
     with pytest.raises(ValueError, match="changes no code"):
         mutant("", after="a  +  b").mutated("def add(a, b):\n    return a + b\n")
+
+
+def test_the_page_is_made_from_the_lists() -> None:
+    made = page(EVERY, {name: read(name) for name in EVERY})
+    assert (ROOT / PAGE).read_text() == made, "write it anew: python -m tests.mutation --page"
