@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, settings
 
 from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.embedded.java import SHORT_LIVED
+from ledger.adapters.embedded.ports import VARIABLE
 from ledger.adapters.s3.settings import S3Settings
 from tests import order, s3, seeds, waiting
-from tests.servers import CLEAN_ALWAYS, RunningBroker
+from tests.servers import CLEAN_ALWAYS, RunningBroker, ports_of
 
 #: How long an example takes is the machine's doing, and no property of the code.
 settings.register_profile("ledger", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +26,9 @@ settings.load_profile("ledger")
 #: Built of its functions once, not anew at each call: that is four fifths of what a command costs a test.
 typer.testing._get_command = cache(typer.testing._get_command)
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    #: So that no other worker draws the port of a server that is down, or not yet up. What a test starts inherits it.
+    os.environ.setdefault(VARIABLE, ports_of(worker, int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py", "test_stored.py")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters.embedded.broker import Broker
+from ledger.adapters.embedded.ports import PORTS
 from ledger.adapters.kafka.cluster import Cluster
 from ledger.errors import Unreachable
 from tests.waiting import NotInTime, until
@@ -54,6 +55,13 @@ def deadline(alive: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
         if alive():
             raise NotInTime(f"not within its time: {error}") from error
         raise
+
+
+def ports_of(worker: str, count: int) -> str:
+    """Which ports a worker (gw0, gw1 …) of a run draws from, as ledger.adapters.embedded.ports reads it. count: of
+    the workers."""
+    share, number = len(PORTS) // count, int(worker.removeprefix("gw"))
+    return f"{PORTS.start + number * share}-{PORTS.start + (number + 1) * share - 1}"
 
 
 @dataclass

@@ -1,24 +1,33 @@
-"""Ports for servers on the loopback interface, chosen once and then kept by whoever writes them down."""
+"""Ports for servers on the loopback interface, chosen once and then kept by whoever writes them down.
+
+JOBLEDGER_PORTS in the environment (`20000-24999`, both included) says where to choose from: whoever starts several ledgers
+at a time gives each a range of its own. A port is nobody's between the choice and the start of its server, and while that
+server is down.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 
 from ledger.errors import ConfigError
 
 HOST = "127.0.0.1"
+VARIABLE = "JOBLEDGER_PORTS"
 
 # Below the range from which Linux takes the ports of outgoing connections (32768 upwards): such a connection could sit
 # on a server's port while the server is down, and it would not come back.
-_PORTS = range(20_000, 30_000)
+PORTS = range(20_000, 30_000)
+_TRIED = 200
 
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now. Raises: ConfigError if none of many can be had."""
+    ports = _chosen_from(os.environ.get(VARIABLE, ""))
     held: list[socket.socket] = []
     try:
-        for port in random.sample(_PORTS, 200):
+        for port in random.sample(ports, min(_TRIED, len(ports))):
             candidate = socket.socket()
             held.append(candidate)
             try:
@@ -30,4 +39,21 @@ def free_ports(count: int) -> list[int]:
     finally:
         for one in held:
             one.close()
-    raise ConfigError(f"no free ports on {HOST} between {_PORTS.start} and {_PORTS.stop}", hint="Stop what listens there.")
+    raise ConfigError(
+        f"no free ports on {HOST} between {ports.start} and {ports.stop - 1}",
+        hint=f"Stop what listens there, or name others: {VARIABLE}=20000-29999.",
+    )
+
+
+def _chosen_from(text: str) -> range:
+    """Raises: ConfigError."""
+    if not text:
+        return PORTS
+    first, separator, last = text.partition("-")
+    try:
+        ports = range(int(first), int(last) + 1)
+    except ValueError:
+        ports = range(0)
+    if not separator or not ports or ports.start < 1 or ports.stop > 65_536:
+        raise ConfigError(f"{VARIABLE} is {text!r}, which is no range of ports", hint=f"Write {VARIABLE}=20000-29999.")
+    return ports
