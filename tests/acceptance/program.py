@@ -152,6 +152,11 @@ def choose(
     return min(open_, key=lambda part: done(part, records) / part.goal, default=None)
 
 
+def slices(part: Part, commit: str, records: Sequence[Record]) -> int:
+    """How many of the part's slices this commit has seen. A record holds the beginning of its commit."""
+    return sum(one.part == part.name and commit.startswith(one.commit) for one in records)
+
+
 def seed_of(commit: str, slices: int) -> int:
     """slices: how many of the part's slices this commit has seen. No two of them draw a seed in common."""
     return 1 + int(commit[:8], 16) % 1_000_000 + 10_000 * slices
@@ -161,7 +166,7 @@ def seed_of(commit: str, slices: int) -> int:
 
 
 def run(part: Part, commit: str, records: Sequence[Record]) -> Record:
-    seed = seed_of(commit, sum(one.part == part.name and one.commit == commit for one in records))
+    seed = seed_of(commit, slices(part, commit, records))
     environment = {**os.environ, **part.environment, "SEED": str(seed)}
     command = [sys.executable, "-m", "pytest", "-q", "-m", part.marks, "-p", "no:cacheprovider"]
     if part.episodes:

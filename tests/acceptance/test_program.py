@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance import program
-from tests.acceptance.program import FAILED, PARTS, PASSED, ROOT, SKIPPED, Part, Record, choose, done, judged, seed_of
+from tests.acceptance.program import (
+    FAILED,
+    PARTS,
+    PASSED,
+    ROOT,
+    SKIPPED,
+    Part,
+    Record,
+    choose,
+    done,
+    judged,
+    seed_of,
+    slices,
+)
 
 #: What a test reads to do more of what it does.
 SIZES = re.compile(r'os\.environ\.get\("(REPETITIONS|MUTATIONS|MOMENTS|EVENTS|LEDGER_SIMULATION_SEEDS)"')
@@ -93,6 +106,13 @@ def test_a_failure_begins_the_count_anew() -> None:
 def test_seeds_follow_from_the_commit_and_no_two_slices_share_one() -> None:
     assert seed_of("c0ffee00", 0) == seed_of("c0ffee00", 0) != seed_of("c0ffee01", 0)
     assert seed_of("c0ffee00", 1) - seed_of("c0ffee00", 0) >= 10_000
+
+
+def test_slices_are_counted_by_the_beginning_of_the_commit() -> None:
+    """Compared whole, a commit had seen none, and every slice drew the seed of the first."""
+    records = [record("little", 10), record("much", 10), record("little", 0, FAILED)]
+    assert slices(LITTLE, "c0ffee" + 34 * "0", records) == 2
+    assert slices(LITTLE, "badcafe" + 33 * "0", records) == 0
 
 
 # -- what counts -------------------------------------------------------------------------------------------------------
