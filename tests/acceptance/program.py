@@ -36,7 +36,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 class Part:
     """nodes: what pytest runs. each: what one slice counts, of `unit`. goal: how many of them are asked for. about_s: how
     long a slice takes, until a record says so. episodes: each test runs that many times in a slice. marks: for `-m`.
-    only: for `-k`."""
+    only: for `-k`. faults: what is done to the servers and roles, by the names of `FAULTS`."""
 
     name: str
     what: str
@@ -49,8 +49,19 @@ class Part:
     episodes: int = 0
     marks: str = "not containers"
     only: str = ""
+    faults: tuple[str, ...] = ()
 
 
+#: Those that are to be met sixty times each, on real servers.
+FAULTS = {
+    "F1": "a leader is killed (kill -9)",
+    "F5": "a leader stands still for longer than its lease, and wakes up when another has led",
+    "F6": "a candidate fences its predecessor after its own lease has ended",
+    "F7": "a leader loses the election's servers alone",
+    "F15": "a job ends while the leader changes",
+    "F28": "the end of a transaction arrives late",
+    "F34": "three faults in any order",
+}
 LIVES = tuple(
     f"tests/archive/test_{name}.py"
     for name in ("archiving", "expiring", "joining", "left_out", "querying", "rewriting_altered", "rewriting_beside_others",
@@ -60,8 +71,11 @@ ONE_WRITER = "tests/scenarios/test_one_writer.py"
 ONE_WRITER_AFTER = f"{ONE_WRITER}::test_each_epoch_has_one_writer_and_the_projection_is_exact"
 
 
-def _projector(name: str, what: str, node: str, about_s: float, only: str = "") -> Part:
-    return Part(name, what, (node,), "episodes", 10, 60, about_s, episodes=10, only=only)
+RECONCILER = "tests/scenarios/test_reconciler_fails_over.py"
+
+
+def _episodes(name: str, what: str, node: str, about_s: float, *faults: str, each: int = 10, only: str = "") -> Part:
+    return Part(name, what, (node,), "episodes", each, 60, about_s, {"REPETITIONS": "1"}, each, only=only, faults=faults)
 
 
 PARTS: tuple[Part, ...] = (
@@ -90,17 +104,27 @@ PARTS: tuple[Part, ...] = (
          marks="acceptance and not containers"),
     Part("containers", "docker-compose.yml in a container engine",
          ("tests/containers/test_containers.py",), "runs", 1, 3, 900, marks="containers"),
-    Part("F1-projector", "kill -9 of the leading projector at each of six places of its term",
+    Part("projector-killed", "kill -9 of the leading projector at each of six places of its term",
          ("tests/acceptance/test_transactions.py::test_the_leading_projector_is_killed",), "kills at each place", 10, 60,
-         1200, {"REPETITIONS": "10"}),
-    _projector("F5-projector", "SIGSTOP of the leading projector for three sessions", ONE_WRITER_AFTER, 300, "stopped"),
-    _projector("F6-projector", "the init of a projector comes after its lease",
-               f"{ONE_WRITER}::test_a_late_init_disturbs_once_and_writes_nothing", 450),
-    _projector("F7-projector", "the leading projector loses ZooKeeper alone",
-               f"{ONE_WRITER}::test_a_leader_that_loses_zookeeper_alone_stops_before_another_can_lead", 600),
-    Part("F28", "the end of a transaction arrives late, in the next one",
-         ("tests/adapters/test_kafka_faults.py::test_a_writer_whose_commit_was_shaken_writes_no_more",), "episodes", 60, 60,
-         300, episodes=60),
+         1200, {"REPETITIONS": "10"}, faults=("F1",)),
+    _episodes("projector-stopped", "SIGSTOP of the leading projector for three sessions", ONE_WRITER_AFTER, 300, "F5",
+              only="stopped"),
+    _episodes("projector-late", "the init of a projector comes after its lease",
+              f"{ONE_WRITER}::test_a_late_init_disturbs_once_and_writes_nothing", 450, "F6"),
+    _episodes("projector-cut-off", "the leading projector loses ZooKeeper alone",
+              f"{ONE_WRITER}::test_a_leader_that_loses_zookeeper_alone_stops_before_another_can_lead", 600, "F7"),
+    _episodes("late-commit", "the end of a transaction arrives late, in the next one",
+              "tests/adapters/test_kafka_faults.py::test_a_writer_whose_commit_was_shaken_writes_no_more", 300, "F28",
+              each=60),
+    _episodes("reconciler-killed", "kill -9, then SIGSTOP past the lease, of the leading reconciler at each of its "
+              "failpoints, by both elections", f"{RECONCILER}::test_killed_or_stopped_at_each_failpoint", 900,
+              "F1", "F5", "F15", each=5),
+    _episodes("reconciler-late", "the init of a reconciler comes after its lease, by both elections",
+              f"{RECONCILER}::test_a_late_init_disturbs_once_and_writes_nothing", 400, "F6"),
+    _episodes("reconciler-troubles", "each trouble of the leading reconciler, by both elections",
+              f"{RECONCILER}::test_after_each_trouble_another_goes_on", 800, "F1", "F5", "F7", each=5),
+    _episodes("any-three", "three troubles of any role in any order, by both elections",
+              f"{RECONCILER}::test_three_troubles_of_any_role_in_any_order", 900, "F34"),
 )  # fmt: skip
 
 
@@ -219,15 +243,19 @@ def at_commit() -> str:
 
 def section(records: Sequence[Record], parts: Sequence[Part] = PARTS) -> str:
     """The table of docs/RELIABILITY.md: what was run, how often, when, of which commit."""
-    lines = ["| part | what it shows | done | goal | failed runs | last run |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = [
+        "| part | what is tried | faults | done | goal | failed runs | last run |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for part in parts:
         own = [record for record in records if record.part == part.name and record.outcome != SKIPPED]
         failed = sum(record.outcome == FAILED for record in own)
         last = f"{own[-1].date}, `{own[-1].commit}`, {_minutes(own[-1].s)}" if own else "never"
         lines.append(
-            f"| {part.name} | {part.what} | {done(part, records):,} | {part.goal:,} {part.unit} | {failed} | {last} |"
+            f"| {part.name} | {part.what} | {', '.join(part.faults)} | {done(part, records):,} | {part.goal:,} {part.unit} "
+            f"| {failed} | {last} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *(f"- {name}: {what}." for name, what in FAULTS.items())]) + "\n"
 
 
 def _minutes(seconds: float) -> str:

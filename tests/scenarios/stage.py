@@ -41,17 +41,20 @@ T = TypeVar("T")
 class Ledger:
     """One of several on a cluster with one broker: its own topics, elections and folder. name "": the cluster's own."""
 
-    def __init__(self, cluster: Cluster, name: str = "", session_s: float = 10.0) -> None:
-        self.cluster, self.name, self.session_s = cluster, name, session_s
+    def __init__(self, cluster: Cluster, name: str = "", session_s: float = 10.0, election: str = "zookeeper") -> None:
+        """election: zookeeper or kafka."""
+        self.cluster, self.name, self.session_s, self.election = cluster, name, session_s, election
         prefix, chroot = (f"{name}.", f"/{name}") if name else ("", "")
         folder = cluster.folder / name if name else cluster.ledger
         self.environment = {
             **cluster.settings(), "LEDGER_DIR": str(folder), "LEDGER_TOPICS__PREFIX": prefix,
             "LEDGER_ZOOKEEPER__CHROOT": chroot, "LEDGER_LEADERSHIP__SESSION_TIMEOUT_S": str(session_s),
+            "LEDGER_LEADERSHIP__ADAPTER": election,
         }  # fmt: skip
         self.config: Config = load_config(
             folder, kafka={"bootstrap.servers": cluster.kafka.addresses}, topics={"prefix": prefix, **SIZES},
-            zookeeper={"hosts": cluster.zookeeper.addresses, "chroot": chroot}, leadership={"adapter": "zookeeper"},
+            zookeeper={"hosts": cluster.zookeeper.addresses, "chroot": chroot},
+            leadership={"adapter": election, "session_timeout_s": session_s},
         )  # fmt: skip
         self.source: Source = wiring.source(self.config)
         self.nodes: dict[str, Node] = {}
@@ -65,9 +68,15 @@ class Ledger:
         """mutant: a guard that it goes without (`tests.mutants`)."""
         return self.role("projector", failpoint=failpoint, mutant=mutant)
 
-    def role(self, kind: str, *, failpoint: str = "", mutant: str = "") -> Node:
+    def reconciler(self, *, failpoint: str = "", mutant: str = "") -> Node:
+        """One without Spark, which starts in a second."""
+        return self.role("reconciler", failpoint=failpoint, mutant=mutant, module="tests.scenarios.without_spark")
+
+    def role(self, kind: str, *, failpoint: str = "", mutant: str = "", module: str = "tests.mutants") -> Node:
+        """module: what runs the command line of a role that is not as users have it."""
         name = f"{self.name}-{kind}-{1 + len(self.nodes)}".lstrip("-")
-        program = [sys.executable, "-m", "tests.mutants", mutant, "--"] if mutant else [JOBLEDGER]
+        other = mutant or module != "tests.mutants"
+        program = [sys.executable, "-m", module, *([mutant] if mutant else []), "--"] if other else [JOBLEDGER]
         command = [*program, "serve", kind, "--name", name]
         self.cluster.network.add(name, NETWORKS)
         environment = self.environment | {VARIABLE: failpoint, "PYTHONPATH": str(ROOT)}
@@ -116,6 +125,9 @@ class Ledger:
 
     def holder(self, role: str = "projector") -> Node | None:
         """Who holds the lock."""
+        if self.election == "kafka":
+            who = next((one.who for one in wiring.candidates(self.config, role) if one.leads), "")
+            return next((node for node in self.nodes.values() if who == self.writer(node, role)), None)
         told = next((told for _, told in self.line(role)[:1] if told.led_since is not None), None)
         return told and next((node for node in self.nodes.values() if told.who == self.writer(node, role)), None)
 
@@ -180,10 +192,15 @@ class Ledger:
         return wrong
 
 
+L = TypeVar("L", bound=Ledger)
+
+
 @contextmanager
-def ledger(cluster: Cluster, name: str, session_s: float) -> Iterator[Ledger]:
-    """For one test, and for one try of it. The servers stay as they are."""
-    made = Ledger(cluster, f"{name}-{uuid.uuid4().hex[:4]}", session_s)
+def ledger(
+    cluster: Cluster, name: str, session_s: float, election: str = "zookeeper", kind: type[L] | None = None
+) -> Iterator[L]:
+    """For one test, and for one try of it. The servers stay as they are. kind: of ledger."""
+    made = (kind or Ledger)(cluster, f"{name}-{uuid.uuid4().hex[:4]}", session_s, election)
     try:
         yield made
     except BaseException:
