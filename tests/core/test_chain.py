@@ -49,6 +49,15 @@ def test_one_that_was_altered_accuses_nobody() -> None:
     assert why(FIRST, replace(SECOND, previous="0" * 64), THIRD) == [(1, 10)]
 
 
+@pytest.mark.parametrize(
+    ("count", "missing"), [(6, 0), (4, 0), (5, 1), (5, -1), (6, -1), (-1, 6)],
+    ids=["one too many", "one too few", "a hole too many", "fewer than none missing", "both", "fewer than none"],
+)  # fmt: skip
+def test_numbers_that_do_not_fit_the_offsets_are_told_though_nobody_names_the_manifest(count: int, missing: int) -> None:
+    (broken,) = broken_links("ledger.events", 0, [FIRST, replace(SECOND, count=count, missing=missing)], {})
+    assert (broken.sequence, broken.reason) == (1, "its numbers of records do not fit its offsets")
+
+
 def test_what_is_missing_repeated_or_swapped_is_told_by_its_offset() -> None:
     assert why(FIRST, None, THIRD) == [(1, 10)]
     assert why(None, SECOND) == [(0, 0)]
@@ -98,7 +107,11 @@ def test_what_is_no_manifest_is_refused(change: object) -> None:
         decode(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode())
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, FIRST.encode() + b"\n"])
+#: The same fields in other bytes, and as many of them.
+ANOTHER_ORDER = json.dumps(asdict(FIRST), separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, FIRST.encode() + b"\n", ANOTHER_ORDER])
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         decode(data)

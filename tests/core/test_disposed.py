@@ -18,7 +18,7 @@ from ledger.core.job import Job
 from ledger.core.passes import Observed, View, actions_of
 from ledger.core.plan import AskSavepoint, Dispose, Retire, Stop, Wait, decide
 from ledger.core.pools import NO_POOLS
-from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.registers import Disposed, parse_register, register_name
 from tests.core.given import DIGEST, UNREADABLE, checkpoint, entry, given, intent, point, read, registers, spec, started
 
@@ -197,10 +197,17 @@ def test_a_runner_that_is_silent_is_not_asked():
     assert all(not isinstance(action, Dispose) for action in decide(BASIC, Heard(None)))
 
 
-def actions(*entries: RecoveryEntry, unread: str = "") -> list:
+def test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything():
+    """What lies with it is left to `jobledger gc`."""
+    forced = WinningIntent("CANCEL", 1, "u", 1, "latest", True, "host burnt down", "op")
+    over = replace(BASIC, state=JobState.CANCELED, outcome="lost", intent=forced)
+    assert decide(over, Heard(None, "gone")) == (Retire("job", forced=True),)
+
+
+def actions(*entries: RecoveryEntry, unread: str = "", answers: bool = True) -> list:
     views = {e.job_id: View(e) for e in entries}
     alive = [(e.job_id, e.attempt, e.state is JobState.RUNNING, "") for e in entries]
-    return actions_of(views, Observed({"memory": alive}), NO_POOLS, 50, unread)
+    return actions_of(views, Observed({"memory": alive if answers else None}), NO_POOLS, 50, unread)
 
 
 def kinds(found: Iterable, job_id: str = "job") -> list:
@@ -216,6 +223,12 @@ def kinds(found: Iterable, job_id: str = "job") -> list:
 def test_it_goes_when_nothing_else_is_done_whatever_the_job_waits_for(entry):
     found = [action for action in kinds(actions(entry)) if not isinstance(action, Wait)]
     assert found == [Dispose("job", (P, Q))]
+
+
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.SUSPENDED, JobState.QUARANTINED])
+def test_it_stays_while_its_runner_is_silent(state):
+    found = kinds(actions(replace(BASIC, state=state), answers=False))
+    assert not [action for action in found if isinstance(action, Dispose)]
 
 
 def test_a_pass_that_does_something_else_leaves_it_to_a_later_one():

@@ -198,6 +198,16 @@ def test_but_what_runs_is_left_alone_and_can_be_ended(unknown):
     assert entry(f"ended/1/finished/{A}", facts=facts).state is JobState.FINISHED
 
 
+@pytest.mark.parametrize("place", ["1/1", "1/2", "1/3"])
+def test_a_restore_point_of_unknown_kind_stops_a_start_wherever_it_stands_among_those_offered(place):
+    """If those before it can't be read, the start would come to it."""
+    facts = {f"checkpoint/{place}": checkpoint(place, kind=CheckpointKind.UNKNOWN)}
+    others = [f"checkpoint/1/{n}" for n in (1, 2, 3)]
+    got = entry("attempt/1/1", f"ended/1/failed/{A}", *others, facts=facts)
+    assert (got.state, len(got.restore_points)) == (JobState.QUARANTINED, 3)
+    assert "kind" in got.reason
+
+
 def test_a_restore_point_of_unknown_kind_stops_a_start_and_nothing_else():
     facts = {"checkpoint/1/2": checkpoint("1/2", kind=CheckpointKind.UNKNOWN)}
     assert entry("attempt/1/1", "checkpoint/1/1", facts=facts).state is JobState.RUNNING

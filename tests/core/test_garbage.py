@@ -14,7 +14,20 @@ from ledger.core.fold import fold_job
 from ledger.core.garbage import ENTRY_UNREAD, GRACE_MIN_S, Claims, Kind, Lying, Sorted, claims_of, judge
 from ledger.core.job import Job
 from ledger.core.registers import parse_register
-from tests.core.given import DIGEST, OTHER_DIGEST, UNREADABLE, entry, given, intent, plain, point, read, spec
+from tests.core.given import (
+    DIGEST,
+    OTHER_DIGEST,
+    UNREADABLE,
+    checkpoint,
+    entry,
+    given,
+    intent,
+    plain,
+    point,
+    read,
+    spec,
+    started,
+)
 
 A, B = (GraphRef(f"graphs/job-1/{letter * 64}", letter * 64, 7) for letter in "cd")
 OLD_S, LOG_S = 90_000.0, 1e6
@@ -133,6 +146,20 @@ def test_checkpoints_that_another_job_begins_from_stay() -> None:
     other = claims(facts={f"spec/{DIGEST}": spec(restore_from=RestorePoint(0, 0, "chk-1/4"))})
     assert not judged(POINTS, claims={**of, "job-2": other}).orphans
     assert judged(POINTS, claims={**of, "job-2": claims(facts=ADMITTED_A)}).orphans
+
+
+@pytest.mark.parametrize("newest", [0, 4], ids=["without a checkpoint of its own", "with more than are offered"])
+def test_the_checkpoint_that_a_job_took_over_stays_while_its_first_attempt_runs(newest: int) -> None:
+    """It is named in the record of the attempt alone: the spec names the job that is replaced, and no place."""
+    of = {"job-1": claims("result/FINISHED")}
+    facts = {
+        f"spec/{DIGEST}": spec(replaces="job-1"), "admitted": JobAdmitted(DIGEST),
+        "attempt/1/1": replace(started(), base=RestorePoint(0, 0, "chk-1/4")),
+        **{f"checkpoint/1/{n}": replace(checkpoint(f"1/{n}"), location=f"own/{n}") for n in range(1, newest + 1)},
+    }  # fmt: skip
+    other = claims("running/1", facts=facts)
+    assert ("own/4" in other.points) == (newest == 4), "three of its own are offered"
+    assert not judged(POINTS, claims={**of, "job-2": other}).orphans
 
 
 @pytest.mark.parametrize(

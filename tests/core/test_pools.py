@@ -167,6 +167,13 @@ def test_what_runs_without_an_entry_holds_a_slot_wherever_it_may_belong() -> Non
     assert slots_held({}, observed, pools) == {"p": 2, "mine": 2}
 
 
+def test_what_runs_with_another_runner_under_a_jobs_id_holds_a_slot_beside_the_job() -> None:
+    pools = Pools([Pool("mine", 4, runners=frozenset({"memory"})), Pool("other", 4, runners=frozenset({"x"}))])
+    views = {"job": View(entry(state="RUNNING", attempt=1, known=True, slots=3))}
+    observed = Observed({"memory": [("job", 1, True, "")], "x": [("job", 7, True, ""), ("job", 8, True, "")]})
+    assert slots_held(views, observed, pools) == {"mine": 3, "other": 2}
+
+
 # -- properties --------------------------------------------------------------------------------------------------------
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g")

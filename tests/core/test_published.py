@@ -57,6 +57,19 @@ def test_a_tombstone_of_the_leader_removes_the_entry(topic):
     assert not topic.published().entries
 
 
+def test_nothing_is_kept_of_what_the_leader_has_removed(topic):
+    """There is no end of jobs that come and go: a reader keeps as much as there are."""
+    topic.claim(1)
+    kept = len(topic.published().raw[0])
+    for n in range(5):
+        topic.entry(f"job-{n}", 1)
+        topic.append(f"job-{n}", None, 1)
+    topic.entry("last", 1)
+    published = topic.published()
+    assert len(published.raw[0]) == kept + 1
+    assert b"last" in published.raw[0]
+
+
 def test_entries_from_before_a_claim_stay(topic):
     topic.claim(1)
     topic.entry("a", 1, attempt=1)

@@ -14,6 +14,7 @@ from ledger.core.registers import (
     Ask,
     Attempt,
     Checkpoint,
+    Disposed,
     Ended,
     Intent,
     Result,
@@ -49,6 +50,8 @@ LEGAL = {
     f"ended/{NUMBER_MAX}/failed-permanent/" + "w" * 64: Ended(NUMBER_MAX, "failed-permanent", "w" * 64),
     "ask/1": Ask("1"),
     f"ask/{DIGEST}": Ask(DIGEST),
+    "disposed/1/0/u": Disposed(1, 0, "u"),
+    f"disposed/{NUMBER_MAX}/{CHECKPOINT_ID_MAX}/" + "x" * 64: Disposed(NUMBER_MAX, CHECKPOINT_ID_MAX, "x" * 64),
     "ask/FINISHED": Ask("FINISHED"),
     **{f"result/{state}": Result(state) for state in ("FINISHED", "CANCELED", "FAILED")},
 }
@@ -75,6 +78,9 @@ ILLEGAL = [
     *[f"intent/1/{word}" for word in WORDS_THAT_ARE_NONE],
     *[f"ended/1/failed/{word}" for word in WORDS_THAT_ARE_NONE],
     *[f"ask/{word}" for word in WORDS_THAT_ARE_NONE],
+    "disposed/1/0", "disposed/1/0/u/x", "disposed/1/00/u", "disposed/1/-1/u", f"disposed/1/{CHECKPOINT_ID_MAX + 1}/u",
+    *[f"disposed/{n}/0/u" for n in NUMBERS_THAT_ARE_NONE],
+    *[f"disposed/1/0/{word}" for word in WORDS_THAT_ARE_NONE],
 ]  # fmt: skip
 
 

@@ -62,6 +62,9 @@ def chain(*ids: int, base: Place | None = None, over: bool = True, sav: tuple[in
         ),
         pytest.param({1: chain(1, 2, 3, 4), 2: chain()}, [(1, 1)], id="from scratch with nothing yet: the newest stay"),
         pytest.param(
+            {1: chain(1, 2, 3), 2: chain(1, 2)}, [], id="from scratch with fewer than are kept: the old stay"
+        ),
+        pytest.param(
             {1: chain(1, 2), 2: chain(1, 2, 3)}, [(1, 1), (1, 2)], id="from scratch with enough: the old goes"
         ),
     ],

@@ -1,0 +1,101 @@
+"""Mistakes that once survived the tests beside the code: each has a directed test by now."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant
+
+RETENTION = "ledger/adapters/runners/subprocess/retention.py"
+PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan.py", "ledger/core/passes.py", "ledger/core/fold.py", "ledger/core/chain.py"
+
+MUTANTS = (
+    Mutant(
+        "old-checkpoints-go-before-there-are-enough-new-ones", RETENTION,
+        "    if len(kept) < keep:\n"
+        "        return []  # there are not enough newer ones yet to take the place of any\n", "",
+        ("tests/runners/test_retention.py::test_which_checkpoints_are_subsumed",),
+        "from scratch by mistake, and after one checkpoint nothing is left to go back to",
+    ),
+    Mutant(
+        "a-stray-of-another-runner-holds-no-slot", PASSES,
+        "        if job_id not in views or views[job_id].entry.runner != runner:", "        if job_id not in views:",
+        ("tests/core/test_pools.py::test_what_runs_with_another_runner_under_a_jobs_id_holds_a_slot_beside_the_job",),
+        "more runs than the pool has slots",
+    ),
+    Mutant(
+        "what-a-job-took-over-is-garbage", "ledger/core/garbage.py",
+        "        points += [entry.base, *entry.restore_points]", "        points += [*entry.restore_points]",
+        ("tests/core/test_garbage.py::test_the_checkpoint_that_a_job_took_over_stays_while_its_first_attempt_runs",),
+        "the checkpoint that a job was taken over from is deleted while its attempt may still read it",
+    ),
+    Mutant(
+        "a-silent-runner-is-waited-for-though-the-job-was-given-up", PLAN,
+        "        here = () if silent else disposable(entry, heard)", "        here = disposable(entry, heard)",
+        ("tests/core/test_disposed.py::test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything",),
+        "a job that was canceled by force on a lost host never ends",
+    ),
+    Mutant(
+        "a-silent-runner-is-asked-to-dispose", PASSES,
+        "not (entry.terminal or entry.runner in observed.silent):", "not entry.terminal:",
+        ("tests/core/test_disposed.py::test_it_stays_while_its_runner_is_silent",),
+        "the job is busy for as long as a call may take, again and again",
+    ),
+    Mutant(
+        "a-reader-keeps-the-keys-of-retired-jobs", "ledger/core/published.py",
+        "            del self.raw[partition][key]", "            pass",
+        ("tests/core/test_published.py::test_nothing_is_kept_of_what_the_leader_has_removed",),
+        "every reader grows with each job that there ever was",
+    ),
+    Mutant(
+        "an-unknown-kind-is-looked-for-in-the-first-restore-point", FOLD,
+        "    if any(p.kind is CheckpointKind.UNKNOWN for p in points):",
+        "    if any(p.kind is CheckpointKind.UNKNOWN for p in points[:1]):",
+        (
+            "tests/core/test_entry.py::test_a_restore_point_of_unknown_kind_stops_a_start_wherever_it_stands_among_those_offered",
+        ),
+        "an older version begins from what it can't judge",
+    ),
+    Mutant(
+        "the-longest-names-are-foreign", "ledger/core/registers.py",
+        "_NAME_CHARS_MAX = 128", "_NAME_CHARS_MAX = 104",
+        ("tests/core/test_registers.py::test_a_legal_name_is_read_and_written_back_unchanged",),
+        "a savepoint of a long attempt number can't be disposed of",
+    ),
+    Mutant(
+        "numbers-of-records-need-not-fit-the-offsets", CHAIN,
+        "    if manifest.count < 0 or manifest.missing < 0 or "
+        "manifest.count + manifest.missing != manifest.next - manifest.first:\n"
+        '        return "its numbers of records do not fit its offsets"\n', "",
+        (
+            "tests/core/test_chain.py::test_numbers_that_do_not_fit_the_offsets_are_told_though_nobody_names_the_manifest",
+        ),
+        "the newest manifest may swear of fewer records than it covers",
+    ),
+    Mutant(
+        "fewer-than-no-records-may-be-missing", CHAIN,
+        "    if manifest.count < 0 or manifest.missing < 0 or manifest.count", "    if manifest.count",
+        (
+            "tests/core/test_chain.py::test_numbers_that_do_not_fit_the_offsets_are_told_though_nobody_names_the_manifest",
+        ),
+        "the newest manifest may swear of more records than it covers",
+    ),
+    Mutant(
+        "manifests-are-compared-by-their-length", CHAIN,
+        "        if made.encode() != data:", "        if len(made.encode()) != len(data):",
+        ("tests/core/test_chain.py::test_other_bytes_are_refused",),
+        "one manifest has two hashes: what is stored differs from what is sworn",
+    ),
+    Mutant(
+        "a-job-is-retired-under-the-one-that-took-over-from-it", "ledger/core/weaving.py",
+        "    taken = {point.location for pair in pairs for point in _taken(pair.new.entry)}", "    taken = set[str]()",
+        ("tests/core/test_replacing.py::test_what_another_took_over_is_kept",),
+        "the checkpoint that a job is to begin from is deleted",
+    ),
+    Mutant(
+        "a-start-does-not-wait-until-its-predecessor-is-settled", PLAN,
+        "    if not _settled(entry, known, given_up):\n"
+        "        return (_settle(entry, known),)\n"
+        "    if not entry.due", "    if not entry.due",
+        ("tests/core/test_plan.py::test_decide",),
+        "an attempt begins from an older checkpoint than the newest",
+    ),
+)  # fmt: skip
