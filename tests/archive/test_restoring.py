@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
 from ledger.adapters import avro
 from ledger.adapters.memory.clock import ManualClock
-from ledger.adapters.memory.log import MemoryLog
+from ledger.adapters.memory.log import MemoryLog, MemoryReader
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.memory.restoring import MemoryTarget
 from ledger.archive.archive import Archive
 from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
-from ledger.archive.layout import Names
+from ledger.archive.layout import Names, Placed, lay_out
 from ledger.archive.restoring import Restored, Restoring
 from ledger.archive.segments import store_segment
 from ledger.archive.verifying import verify
@@ -23,7 +25,7 @@ from ledger.core.facts import AttemptEnded, AttemptStarted, JobResult
 from ledger.core.registers import Attempt, Result, partition_of
 from ledger.core.table import RegisterTable
 from ledger.errors import LedgerError, UsageError
-from ledger.ports import Event, MemoryRecord
+from ledger.ports import NOWHERE, Event, Marks, MemoryRecord
 from ledger.rejects import RejectsTopic
 from ledger.replaying import replay
 from ledger.roles.projector import Projector
@@ -264,6 +266,51 @@ def test_what_does_not_hold_what_was_written_is_never_finished(life: Remembered)
     empty = Emptied(life, 2)
     with pytest.raises(LedgerError, match="does not hold what was restored"):
         empty.restore(Meddled(empty.log, NAMES, 2, empty.restoring))
+    assert empty.restoring == set(NAMES)
+
+
+class BusyLog(MemoryLog):
+    """Somebody writes one record of their own to a partition right after it was read back."""
+
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> MemoryReader:
+        made = super().reader(topics, partition, begin)
+        ends, place = made.high_watermarks, (EVENTS, 1)
+
+        def high_watermarks() -> Marks:
+            if (topics[0], partition) == place:
+                self.append([Event(*place, b"job/admitted", b"x")])
+            return ends()
+
+        made.high_watermarks = high_watermarks  # type: ignore[method-assign]
+        return made
+
+
+def test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished(life: Remembered) -> None:
+    """All that was restored is there, and something behind it that no archive holds."""
+    empty = Emptied(life, 2)
+    empty.log = BusyLog({REJECTS: 1}, empty.clock)
+    with pytest.raises(LedgerError, match=rf"Somebody else writes to {EVENTS}\[1\]"):
+        empty.restore()
+    assert empty.restoring == set(NAMES)
+
+
+def test_what_folds_otherwise_than_its_archive_is_told_and_never_finished(
+    life: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that was laid out wrongly is read back as it was written: the jobs alone tell."""
+
+    def crooked(*given: Any) -> Iterator[Placed]:
+        for placed in lay_out(*given):
+            record = placed.record
+            if not (record.key() or b"").endswith(b"/admitted"):
+                yield placed
+            else:
+                place = record.topic(), record.partition(), record.offset()
+                yield Placed(MemoryRecord(*place, b"~noop", None, (), record.timestamp()[1]), filled=True)
+
+    monkeypatch.setattr("ledger.archive.restoring.lay_out", crooked)
+    empty = Emptied(life, 2)
+    assert empty.restore().differences
     assert empty.restoring == set(NAMES)
 
 

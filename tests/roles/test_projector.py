@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from ledger.adapters import avro
 from ledger.adapters.memory.log import NoAnswer
 from ledger.core.facts import (
@@ -17,11 +19,13 @@ from ledger.core.facts import (
     JobAdmitted,
     JobResult,
     LeaderClaimed,
+    Progress,
     SavepointDisposed,
 )  # fmt: skip
 from ledger.core.recovery import JobState
 from ledger.core.registers import (
     NOOP_KEY,
+    PROGRESS_KEY,
     Admitted,
     Attempt,
     Checkpoint,
@@ -245,6 +249,27 @@ def test_a_zombies_late_record_is_written_over_by_the_leader() -> None:
         assert world.meaning()["job-1"] == replace(good, as_of=0, epoch=0)  # type: ignore[type-var]
 
 
+def test_a_zombies_late_progress_is_written_over_though_nothing_has_changed() -> None:
+    """Else readers would not know how far the leader has read, once the cleaner has removed its own record."""
+    world = World()
+    projector = world.projector()
+    world.submit("job-1")
+    run(projector)
+    projector._stand_back(Fenced("test"))
+    world.elections["projector"].holder = None
+    run(projector)
+    assert projector.epoch == 2
+    progress = world.published().progress
+    for partition in range(PARTITIONS):
+        stale = avro.encode(Progress(partition, 0, 1))
+        world.raw(PROGRESS_KEY.encode(), stale, partition, RECOVERY, epoch_header(1))
+    world.clock.advance(10)
+    run(projector)
+    world.log.compact(RECOVERY)
+    assert world.published().progress == progress
+    assert progress.keys() == {*range(PARTITIONS)}
+
+
 def test_the_takeover_compares_with_the_last_raw_record_not_with_what_readers_see() -> None:
     """The zombie's record came while nobody led: the standby sees the good entry, and compaction would lose it."""
     world = World()
@@ -391,6 +416,27 @@ def test_a_standby_that_slept_reads_everything_anew() -> None:
     assert world.entry("job-1") is None
 
 
+def test_a_standby_that_never_comes_to_the_end_of_the_log_reads_everything_anew() -> None:
+    """It reads, and never as much as is written: tombstones that it has not come to may be cleaned away before it does."""
+    world = World(ProjectorSettings(commit_interval_s=0.0, records_max=1, forget_after_s=1000.0))
+    world.elections["projector"].holder = object()
+    standby = world.projector()
+    table, job_ids = standby._table, iter(range(1000))
+    for _ in range(12):
+        for _ in range(3):
+            world.submit(f"job-{next(job_ids)}")
+        world.clock.advance(100.0)
+        standby.step()
+    assert standby._table is not table
+    for _ in range(100):  # it comes to the end now
+        standby.step()
+    table = standby._table
+    for _ in range(30):
+        world.clock.advance(100.0)
+        standby.step()
+    assert standby._table is table
+
+
 def test_a_job_is_admitted_once_only_when_read_back() -> None:
     world = World()
     projector = world.projector()
@@ -411,18 +457,24 @@ def test_a_spec_that_is_too_large_is_refused() -> None:
     assert any(b"the spec takes 600" in reason for reason in world.values(REJECTS).values())
 
 
-def test_an_entry_that_no_record_can_hold_quarantines_its_job_alone() -> None:
+@pytest.mark.parametrize(
+    ("bytes_max", "why"),
+    [(10_000, "it takes 13"), (1_000_000, "this RecoveryEntry takes 13")],
+    ids=["more than the settings allow", "more than can be encoded"],
+)
+def test_an_entry_that_no_record_can_hold_quarantines_its_job_alone(bytes_max: int, why: str) -> None:
     """The spec just fits; the entry repeats its labels and holds restore points beside."""
-    world = World(replace(World().settings, record_bytes_max=10_000))
+    world = World(replace(World().settings, record_bytes_max=bytes_max))
     projector = world.projector()
     world.submit("good")
-    world.submit("job-1", replace(SPEC, labels={"essay": "x" * 4_000}))
+    world.submit("job-1", replace(SPEC, labels={"essay": "x" * (bytes_max * 4 // 10)}))
     run(projector)
     for i in range(3):
-        world.record("job-1", Checkpoint(1, i), CheckpointCompleted("x" * 3_000))
+        world.record("job-1", Checkpoint(1, i), CheckpointCompleted("x" * (bytes_max * 3 // 10)))
     run(projector)
     entry, good = world.entry("job-1"), world.entry("good")
-    assert entry is not None and entry.state is JobState.QUARANTINED and "can't be published" in entry.reason
+    assert entry is not None and entry.state is JobState.QUARANTINED
+    assert entry.reason.startswith(f"its entry can't be published: {why}")
     assert good is not None and good.state is JobState.CREATED and projector.epoch == 1
 
 

@@ -38,7 +38,8 @@ class Servers:
 @dataclass
 class FakeLink:
     """A `Link` on them. fail: a request, by its name, loses its connection, once: "before" or "after" it is carried out, or
-    it is carried out "late". refuse: a request, for ever."""
+    it is carried out "late". refuse: a request, for ever. takes_s: from the sending of a request, by its name, to its
+    answer."""
 
     servers: Servers
     session_s: float = T
@@ -50,6 +51,7 @@ class FakeLink:
     fail: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     refuse: str = ""
+    takes_s: dict[str, float] = field(default_factory=dict)
 
     def start(self) -> None:
         self.answered = self.servers.clock.monotonic()
@@ -72,7 +74,9 @@ class FakeLink:
                 do()
             self.is_connected = False
             raise ConnectionLoss
-        self.answered = self.servers.clock.monotonic()
+        sent = self.servers.clock.monotonic()
+        self.servers.clock.advance(self.takes_s.get(what, 0.0))
+        self.answered = sent
         if self.refuse == what:
             raise NoAuthError
         return do()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.zookeeper.keeper import Keeper, Wish
+from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
+from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from tests.adapters.zookeeper.fake_link import PATH, FakeLink, Servers, T
 from tests.waiting import until
 
@@ -17,11 +21,12 @@ class One:
         self.servers = servers
         self.links: list[FakeLink] = []
         self.faults: dict[str, str] = {}
+        self.takes_s: dict[str, float] = {}
         self.keeper = Keeper(self._open, PATH, owner, 1, owner * 32, servers.clock)  # type: ignore[arg-type]
         self.keeper.wish = Wish(True, 0)
 
     def _open(self, known: object) -> FakeLink:
-        self.links.append(FakeLink(self.servers, fail=self.faults))
+        self.links.append(FakeLink(self.servers, fail=self.faults, takes_s=self.takes_s))
         return self.links[-1]
 
     @property
@@ -89,6 +94,17 @@ def test_the_lease_counts_from_the_sending_and_ends_at_two_thirds(anna: One, clo
     assert not anna.leads
     assert anna.keeper.held is not None
     assert anna.keeper.held.until == pytest.approx(sent + T * 2 / 3)
+
+
+def test_an_answer_that_takes_long_leaves_less_of_the_lease(anna: One, clock: ManualClock) -> None:
+    """The servers' count of the session begins when the request reaches them, which may be right after it was sent."""
+    anna.takes_s["write"] = T / 5
+    for _ in range(3):  # the first one, and renewals
+        anna.step()
+        sent = clock.monotonic() - T / 5
+        assert anna.keeper.held is not None
+        assert anna.keeper.held.until == pytest.approx(sent + T * 2 / 3)
+        clock.advance(T / 10)
 
 
 def test_only_a_write_that_was_answered_renews(anna: One, servers: Servers, clock: ManualClock) -> None:
@@ -304,3 +320,55 @@ def test_others_nodes_are_left_alone(anna: One, servers: Servers) -> None:
     anna.step(3)
     assert {"lock-0000000000", f"{'c' * 32}-1-0000000000"} < set(servers.nodes)
     assert anna.keeper.notes.waits_for.startswith("candidate another process, which is a candidate since")
+
+
+def test_whose_node_comes_to_stand_behind_anothers_leads_no_more(anna: One, servers: Servers, clock: ManualClock) -> None:
+    """As when the servers are set back to an earlier state, or somebody makes nodes by hand: who is first leads."""
+    anna.step()
+    assert anna.leads
+    servers.nodes[f"{'b' * 32}-1-0000000000"] = (b"", 7)
+    clock.advance(T / 10)
+    anna.step()
+    assert not anna.leads
+    assert "another candidate's node is before its own" in anna.keeper.notes.because
+    del servers.nodes[f"{'b' * 32}-1-0000000000"]
+    anna.step()
+    assert anna.leads
+
+
+# -- the role's side, its keeper's thread being the test ---------------------------------------------------------------
+
+
+@pytest.fixture
+def role(servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> ZooKeeperLeadership:
+    made = ZooKeeperLeadership(ZooKeeperSettings(hosts="zk1:2181"), PATH, who="a", clock=clock, owner="a" * 32)
+    monkeypatch.setattr(made, "_started", True)
+    monkeypatch.setattr(made._keeper, "_open_link", lambda known: FakeLink(servers))
+    assert not made.acquire()
+    made._keeper.step()
+    assert made.valid()
+    return made
+
+
+def test_what_is_released_and_wanted_again_at_once_takes_a_new_place(
+    role: ZooKeeperLeadership, bert: One, servers: Servers
+) -> None:
+    """The keeper has not looked in between: a node that was given up must not lead on."""
+    bert.step()
+    role.release()
+    assert not role.acquire()
+    role._keeper.step()
+    bert.step()
+    assert (role.valid(), bert.leads) == (False, True)
+    assert servers.line == ["b", "a"]
+
+
+def test_a_process_that_is_not_the_one_that_became_a_candidate_leads_nothing(
+    role: ZooKeeperLeadership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a forked child: the keeper's thread is not in it."""
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: role._pid + 1)
+        assert not role.valid() and not role.acquire()
+        assert not role.standing().leads
+    assert role.valid() and role.standing().leads

@@ -6,6 +6,9 @@ from tests.mutation.mutant import Mutant
 
 RETENTION = "ledger/adapters/runners/subprocess/retention.py"
 PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan.py", "ledger/core/passes.py", "ledger/core/fold.py", "ledger/core/chain.py"
+KEEPER, LEADERSHIP = "ledger/adapters/zookeeper/keeper.py", "ledger/adapters/zookeeper/leadership.py"
+TERM, RESTORING = "ledger/roles/term.py", "ledger/archive/restoring.py"
+KEEPERS = "tests/adapters/zookeeper/test_keeper.py::"
 
 MUTANTS = (
     Mutant(
@@ -97,5 +100,83 @@ MUTANTS = (
         "    if not entry.due", "    if not entry.due",
         ("tests/core/test_plan.py::test_decide",),
         "an attempt begins from an older checkpoint than the newest",
+    ),
+    Mutant(
+        "a-put-into-a-folder-keeps-the-age-of-what-is-there", "ledger/adapters/local/blobs.py",
+        "                    os.utime(path)", "                    pass",
+        ("tests/contract/test_blobs.py::test_a_put_of_what_is_there_makes_it_young_again",),
+        "a graph that was just put again is collected before its spec is in the log",
+    ),
+    Mutant(
+        "a-put-into-a-bucket-keeps-the-age-of-what-is-there", "ledger/adapters/s3/blobs.py",
+        ' and age_s(found["LastModified"], found) < AGE_OFF_S:', ":",
+        ("tests/adapters/test_s3.py::test_a_put_of_what_is_old_puts_it_again_and_so_makes_it_young",),
+        "a graph that was just put again is collected before its spec is in the log",
+    ),
+    Mutant(
+        "the-lease-counts-from-the-answer", KEEPER,
+        "        until = link.answered + recipe.lease_s(link.session_s)",
+        "        until = self._clock.monotonic() + recipe.lease_s(link.session_s)",
+        (f"{KEEPERS}test_an_answer_that_takes_long_leaves_less_of_the_lease",),
+        "less is left between the end of a lease and the next leader than was reckoned with",
+    ),
+    Mutant(
+        "what-was-released-leads-on-if-it-is-wanted-again", LEADERSHIP,
+        "            keeper.wish = Wish(False, keeper.wish.term + 1)",
+        "            keeper.wish = Wish(False, keeper.wish.term)",
+        (f"{KEEPERS}test_what_is_released_and_wanted_again_at_once_takes_a_new_place",),
+        "a role that gave the lead away leads on",
+    ),
+    Mutant(
+        "a-node-behind-anothers-leads-on", KEEPER,
+        "        if self.held is not None:\n"
+        '            self._lose("another candidate\'s node is before its own")\n', "",
+        (f"{KEEPERS}test_whose_node_comes_to_stand_behind_anothers_leads_no_more",),
+        "two lead by their own word once the servers were set back",
+    ),
+    Mutant(
+        "a-forked-child-leads", LEADERSHIP,
+        "held.term != wish.term or os.getpid() != self._pid:", "held.term != wish.term:",
+        (f"{KEEPERS}test_a_process_that_is_not_the_one_that_became_a_candidate_leads_nothing",),
+        "a child process writes as the leader until the lease ends that nobody renews",
+    ),
+    Mutant(
+        "a-standby-is-always-at-the-end-of-the-log", "ledger/roles/projector.py",
+        "            if self._reached(self._reader.high_watermarks()):\n                self._at_end_at = now",
+        "            self._at_end_at = now",
+        ("tests/roles/test_projector.py::test_a_standby_that_never_comes_to_the_end_of_the_log_reads_everything_anew",),
+        "jobs whose tombstones it has missed come back once it leads",
+    ),
+    Mutant(
+        "progress-that-was-overwritten-is-not-written-again", TERM,
+        "            self._progressed.pop(partition, None)\n", "",
+        ("tests/roles/test_projector.py::test_a_zombies_late_progress_is_written_over_though_nothing_has_changed",),
+        "readers do not see how far the leader has read until something changes",
+    ),
+    Mutant(
+        "an-entry-that-cannot-be-encoded-stays-as-it-was", TERM,
+        "        except LedgerError as error:\n            return str(error)\n",
+        "        except LedgerError:\n            raise\n",
+        ("tests/roles/test_projector.py::test_an_entry_that_no_record_can_hold_quarantines_its_job_alone",),
+        "a job is acted upon by an entry that is out of date for good, and nobody is told",
+    ),
+    Mutant(
+        "who-else-writes-to-restored-topics-is-not-looked-for", RESTORING,
+        "            if reader.high_watermarks()[place] != found.end:", "            if False:",
+        ("tests/archive/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
+        "a ledger is restored with records of nobody's behind it",
+    ),
+    Mutant(
+        "a-restored-topic-may-be-longer-than-what-was-compared", RESTORING,
+        "            if reader.high_watermarks()[place] != found.end:",
+        "            if reader.high_watermarks()[place] < found.end:",
+        ("tests/archive/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
+        "a ledger is restored with records of nobody's behind it",
+    ),
+    Mutant(
+        "restored-though-jobs-fold-otherwise", RESTORING,
+        "        if not differences:\n", "        if True:\n",
+        ("tests/archive/test_restoring.py::test_what_folds_otherwise_than_its_archive_is_told_and_never_finished",),
+        "roles start on a ledger whose jobs are not those that were archived",
     ),
 )  # fmt: skip
