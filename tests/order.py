@@ -22,7 +22,9 @@ LEAST_S = 5  # what takes less is not in the table
 
 #: File -> what it shares with others.
 SHARED = {
-    **dict.fromkeys(["tests/acceptance/test_loop.py", "tests/acceptance/test_replace.py"], "a running ledger"),
+    **dict.fromkeys(
+        [f"tests/acceptance/test_{name}.py" for name in ("archive", "garbage", "loop", "replace")], "a running ledger"
+    ),
     **dict.fromkeys(
         [f"tests/adapters/zookeeper/test_{name}.py" for name in ("credentials", "leadership", "members")],
         "three members of ZooKeeper",

@@ -9,10 +9,13 @@ import pytest
 from tests.acceptance.folder import Folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def shared_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
-    """A running ledger with two projectors."""
+    """A running ledger with two projectors and an archive. Jobs of other tests are there, some of them run: use ids that
+    no other test has, and stop what you have started."""
     folder = Folder(tmp_path_factory.mktemp("shared") / "ledger")
+    folder.path.mkdir()
+    (folder.path / "ledger.toml").write_text('[archive]\nadapter = "file"\ninterval_s = 0.5\nanchor_interval_s = 0.5\n')
     try:
         folder.up("--projectors", "2")
         yield folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +27,6 @@ class Later(SystemClock):
         return super().time() + LATER_S
 
 
-@pytest.fixture
-def ledger(own_folder: Folder) -> Iterator[Folder]:
-    own_folder.up()
-    yield own_folder
-
-
 def killed_at(folder: Folder, point: str, job_id: str) -> None:
     done = subprocess.run(
         [JOBLEDGER, "submit", "--dir", str(folder.path), "--id", job_id, "--name", job_id, "--", "true"],
@@ -46,13 +39,14 @@ def graphs(folder: Folder) -> set[str]:
     return {path.parent.name for path in Path(folder.path, "blobs", "graphs").glob("*/*")}
 
 
-def test_what_killed_submitters_leave_is_found_and_what_runs_stays(ledger: Folder) -> None:
-    folder = ledger
-    folder.ticker("live")
-    folder.until(lambda: folder.running().get("live"), "it runs")
-    killed_at(folder, "submit.unstored", "nothing")
-    killed_at(folder, "submit.stored", "lost")
-    assert graphs(folder) == {"live", "lost"}
+def test_what_killed_submitters_leave_is_found_and_what_runs_stays(shared_ledger: Folder) -> None:
+    folder = shared_ledger
+    others = graphs(folder)
+    folder.ticker("gc-live")
+    folder.until(lambda: folder.running().get("gc-live"), "it runs")
+    killed_at(folder, "submit.unstored", "gc-nothing")
+    killed_at(folder, "submit.stored", "gc-lost")
+    assert graphs(folder) - others == {"gc-live", "gc-lost"}
     told = json.loads(folder.run("gc", "--apply", "-o", "json").stdout)
     assert (told["young"], told["orphans"], told["deleted"], told["spared"]) == (1, [], [], []), "a day is a day"
 
@@ -61,11 +55,12 @@ def test_what_killed_submitters_leave_is_found_and_what_runs_stays(ledger: Folde
     blobs = FileBlobs(config.dir / "blobs", now=clock.time)
     found = collect(source, wiring.runners(config), blobs, Evidence(config.collected_file, "test", clock.time))
     (orphan,) = found.deleted
-    assert orphan.lying.job_id == "lost" and orphan.evidence.startswith("no register of this job in the log up to ")
+    assert orphan.lying.job_id == "gc-lost" and orphan.evidence.startswith("no register of this job in the log up to ")
     assert (found.left, found.spared, found.silent) == ((), (), {})
-    assert graphs(folder) == {"live"} and "live" in folder.alive()
-    assert [json.loads(line)["job_id"] for line in config.collected_file.read_text().splitlines()] == ["lost"]
-    folder.ticker("lost")
-    assert graphs(folder) == {"live", "lost"}, "the id can still be used"
-    folder.enough.touch()
-    folder.until(lambda: not folder.alive(), "both end")
+    assert graphs(folder) - others == {"gc-live"} and "gc-live" in folder.alive()
+    assert [json.loads(line)["job_id"] for line in config.collected_file.read_text().splitlines()] == ["gc-lost"]
+    folder.ticker("gc-lost")
+    assert graphs(folder) - others == {"gc-live", "gc-lost"}, "the id can still be used"
+    for job in ("gc-live", "gc-lost"):
+        folder.run("cancel", job, "--reason", "seen")
+    folder.until(lambda: not {"gc-live", "gc-lost"} & folder.alive().keys(), "both end")

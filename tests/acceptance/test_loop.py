@@ -78,6 +78,7 @@ def test_poison_harms_nobody_else(shared_ledger: Folder, tmp_path: Path) -> None
     assert all(listed[job]["state"] == "QUARANTINED" for job in reasons)
     assert folder.alive()["neighbour"] == before
     assert max(folder.published().claimed.values()) == projector, "no leader changed"
+    folder.run("cancel", "neighbour", "--reason", "seen")
 
 
 def test_a_permanent_failure_is_not_tried_again(shared_ledger: Folder) -> None:

@@ -45,4 +45,5 @@ def test_new_code_takes_over_and_bad_code_is_given_up(shared_ledger: Folder) -> 
     assert "given up, it is QUARANTINED" in told.stdout and "exit code 3" in told.stdout
     back = folder.until(lambda: is_in(folder, "new", JobState.RUNNING), "the one that was to be replaced is back")
     assert back.attempt == 2 and back.base is not None and back.base.attempt == 1
-    folder.run("cancel", "bad", "--reason", "it is no good")
+    for job in ("bad", "new"):
+        folder.run("cancel", job, "--reason", "seen")
