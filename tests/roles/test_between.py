@@ -107,6 +107,10 @@ def marked(cluster: Cluster) -> None:
     """A job runs, and its entry says that it makes no progress; the reconciler has not seen that yet."""
     cluster.job("job", WATCHED)
     cluster.go()
+    stalls(cluster)
+
+
+def stalls(cluster: Cluster) -> None:
     for _ in range(40):
         cluster.step("projector")
         cluster.clock.advance(1.0)
@@ -128,6 +132,41 @@ def test_what_looks_wrong_is_left_alone_until_its_entry_holds_all_that_the_log_h
     assert cluster.r.waits == {"job": "attempt 1 makes no progress"}
     cluster.go()
     assert is_well(cluster) and cluster.r.waits == {}
+
+
+def test_what_looks_wrong_again_is_confirmed_anew(cluster: Cluster) -> None:
+    """What the log held when the job looked wrong before says nothing about now."""
+    marked(cluster)
+    for checkpoint in (1, 2):
+        cluster.runner.checkpoint("job", 1, checkpoint)
+        cluster.step("agent")
+        cluster.step("reconciler", 10)
+        assert is_well(cluster)
+        assert cluster.r.waits == {"job": "attempt 1 makes no progress"}
+        cluster.go()
+        assert is_well(cluster) and cluster.r.waits == {}
+        stalls(cluster)
+    cluster.go()
+    assert starts(cluster) == [(1, None), (2, "1/2")]
+
+
+def test_what_looks_wrong_is_confirmed_though_others_go_on_writing(cluster: Cluster) -> None:
+    """One look at the end of the log is enough: entries that always come a pass late catch up with that."""
+    marked(cluster)
+    partition = partition_of("job", PARTITIONS)
+    take, batches = cluster.r._stream.take, [[]]
+
+    def a_pass_late(timeout_s: float) -> list[Any]:
+        batches.append(take(timeout_s))
+        return batches.pop(0)
+
+    cluster.r._stream.take = a_pass_late
+    for _ in range(10):
+        cluster.clock.advance(1.0)
+        cluster.step("projector")
+        cluster.raw(b"~noop", None, partition)
+        cluster.step("reconciler")
+    assert cluster.runner.attempt("job", 1).order
 
 
 def test_what_a_fence_brings_keeps_a_job_from_being_stopped_until_its_entry_holds_that(cluster: Cluster) -> None:

@@ -555,6 +555,33 @@ def test_what_a_job_waits_for_is_told(cluster: Cluster) -> None:
     assert told[-1] == {}
 
 
+def test_who_leads_no_more_says_of_no_job_what_it_waits_for(cluster: Cluster) -> None:
+    told: list[dict[str, str]] = []
+    cluster.r._tell = told.append
+    cluster.runner.up = False
+    cluster.job("job")
+    cluster.go()
+    assert told[-1].keys() == {"job"}
+    cluster.elections["reconciler"].holder = object()
+    cluster.step("reconciler")
+    assert cluster.r.epoch == 0
+    assert told[-1] == cluster.r.waits == {}
+
+
+def test_a_job_that_is_not_to_start_any_more_does_not_wait_for_that(cluster: Cluster) -> None:
+    cluster.job("job")
+    cluster.go()
+    cluster.runner.checkpoint("job", 1, 1)
+    cluster.runner.unknown_storage = True
+    cluster.runner.kill("job", 1)
+    cluster.go()
+    assert cluster.r.waits["job"].startswith("restore point 1/1 can't be verified")
+    cluster.intend("job", IntentKind.SUSPEND)
+    cluster.go(3, seconds=0.2)
+    assert cluster.state("job") == "SUSPENDED"
+    assert cluster.r.waits == {}
+
+
 def test_an_outcome_of_an_earlier_term_is_nothing_to_a_later_flow(cluster: Cluster) -> None:
     """A task handed out before a fence answers after it, when the job has a new flow under way."""
     held: list[Any] = []

@@ -8,6 +8,7 @@ RETENTION = "ledger/adapters/runners/subprocess/retention.py"
 PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan.py", "ledger/core/passes.py", "ledger/core/fold.py", "ledger/core/chain.py"
 KEEPER, LEADERSHIP = "ledger/adapters/zookeeper/keeper.py", "ledger/adapters/zookeeper/leadership.py"
 TERM, RESTORING = "ledger/roles/term.py", "ledger/archive/restoring.py"
+RECONCILER = "ledger/roles/reconciler.py"
 KEEPERS = "tests/adapters/zookeeper/test_keeper.py::"
 
 MUTANTS = (
@@ -178,5 +179,30 @@ MUTANTS = (
         "        if not differences:\n", "        if True:\n",
         ("tests/archive/test_restoring.py::test_what_folds_otherwise_than_its_archive_is_told_and_never_finished",),
         "roles start on a ledger whose jobs are not those that were archived",
+    ),
+    Mutant(
+        "what-looked-wrong-once-is-confirmed-for-good", RECONCILER,
+        "                self._memory[job_id].confirm = None", "                pass",
+        ("tests/roles/test_between.py::test_what_looks_wrong_again_is_confirmed_anew",),
+        "a job that is well is stopped, since its entry is old",
+    ),
+    Mutant(
+        "what-looks-wrong-is-confirmed-by-the-newest-end-of-the-log", RECONCILER,
+        "            if memory.confirm is None:", "            if True:",
+        ("tests/roles/test_between.py::test_what_looks_wrong_is_confirmed_though_others_go_on_writing",),
+        "as long as others write, a job that is gone is not started again, and one that stalls is not stopped",
+    ),
+    Mutant(
+        "who-leads-no-more-goes-on-saying-what-jobs-wait-for", RECONCILER,
+        "            self._note({})\n", "",
+        ("tests/roles/test_reconciler.py::test_who_leads_no_more_says_of_no_job_what_it_waits_for",),
+        "people are told of a wait that is over",
+    ),
+    Mutant(
+        "a-start-that-is-not-wanted-any-more-is-waited-for", RECONCILER,
+        "        if entry.state not in (JobState.CREATED, JobState.RESTARTING):\n"
+        '            memory.put_off = ""\n', "",
+        ("tests/roles/test_reconciler.py::test_a_job_that_is_not_to_start_any_more_does_not_wait_for_that",),
+        "people are told that a suspended job waits for its storage",
     ),
 )  # fmt: skip
