@@ -17,6 +17,12 @@ _HEAD = """\
 `python -m tests.mutation --page`. A run of all of them (`make mutants`) fails if one survives; `make test` runs sixteen of
 them, others with each commit.
 
+To add one: write it into a list, with the tests that must see it; put it into a copy of the source and run them; write
+down which of them went red, and renew this page. `make check` fails where either was forgotten.
+
+    python -m tests.mutation --list LIST --record NAME
+    python -m tests.mutation --page
+
 The seconds are those of the whole run of pytest up to the first red test, most of it Python's start and imports, on a
 machine with two cores that did other work too. Guards that are taken out of a running ledger, also on real servers, are in
 `tests/mutants.py`; weaker variants of the fold in `tests/laws/mutants.py`.
