@@ -16,7 +16,7 @@ from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.settings import S3Settings
 from ledger.core.recovery import JobState
 from tests.acceptance.folder import Folder
-from tests.s3 import BUILD_S, PASSWORD, RealS3, make_bucket, real_s3, settings
+from tests.s3 import BUILD_S, PART_BYTES, PASSWORD, RealS3, make_bucket, real_s3, settings
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(BUILD_S + 400)]
 
@@ -48,6 +48,7 @@ bucket = "{bucket.bucket}"
 prefix = "{PREFIX}"
 endpoint_url = "{bucket.endpoint_url}"
 path_style = true
+part_bytes = {PART_BYTES}
 
 [log]
 level = "debug"
@@ -68,7 +69,7 @@ def test_a_job_lives_on_its_graph_in_a_bucket_and_leaves_nothing_there(
     until = partial(ledger.until, timeout_s=180)
     ledger.up()
     large = tmp_path / "large.bin"
-    large.write_bytes(os.urandom(64 << 20))
+    large.write_bytes(os.urandom(2 * PART_BYTES + 1))
     digest = hashlib.sha256(large.read_bytes()).hexdigest()
 
     # The graph is too large for one request; the job finishes only if it got every byte of it.
