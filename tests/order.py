@@ -29,6 +29,9 @@ SHARED = {
         [f"tests/adapters/zookeeper/test_{name}.py" for name in ("credentials", "leadership", "members")],
         "three members of ZooKeeper",
     ),
+    **dict.fromkeys(
+        [f"tests/scenarios/test_{name}.py" for name in ("one_writer", "written_over")], "members and a broker, cut apart"
+    ),
 }
 
 

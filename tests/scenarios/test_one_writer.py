@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
@@ -36,13 +36,6 @@ SESSION_S = 2.0
 UNDER_WAY_S = 2.0
 #: Two seconds, on a machine that is not busy.
 LEADER_AGAIN_S = 10.0
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three members and one broker; each test leaves them serving."""
-    with Cluster.open(tmp_path_factory.mktemp("one")) as cluster:
-        yield cluster.start(brokers=1, topics=False)
 
 
 def two_projectors(it: Ledger, mutant: str = "") -> tuple[Node, Node]:

@@ -6,7 +6,7 @@ Flink keeps one reference for each job, without an epoch: what a stale leader wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import pytest
@@ -32,12 +32,6 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(300
 SESSION_S = 2.0
 JOB = "written-over"
 KEY = JOB.encode()
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster.open(tmp_path_factory.mktemp("over")) as cluster:
-        yield cluster.start(zookeepers=1, brokers=1, topics=False)
 
 
 def second_epoch(it: Ledger, mirror: Mirror, mutant: str = "") -> None:

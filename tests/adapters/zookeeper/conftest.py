@@ -1,4 +1,4 @@
-"""Three members for the tests of a module, and candidates on them that are closed at the end."""
+"""Three members for the tests of this folder, and candidates on them that are closed at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.zookeepers import Zookeepers
 SERVING = ["follower", "follower", "leader"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeepers]:
     with Zookeepers.open(tmp_path_factory.mktemp("zookeepers")) as running:
         yield running

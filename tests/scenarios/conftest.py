@@ -1,0 +1,16 @@
+"""Servers that scenarios share: each ledger on them has topics and elections of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Cluster
+
+
+@pytest.fixture(scope="package")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three members and one broker; each test leaves them serving."""
+    with Cluster.open(tmp_path_factory.mktemp("one")) as cluster:
+        yield cluster.start(brokers=1, topics=False)
