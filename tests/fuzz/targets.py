@@ -55,7 +55,7 @@ DIGEST = b"0123456789abcdef" * 4
 FORMS: list[list[bytes | list[bytes]]] = [
     [b"spec", DIGEST], [b"admitted"], [b"intent", NUMBERS, WORDS], [b"attempt", NUMBERS, NUMBERS], [b"running", NUMBERS],
     [b"checkpoint", NUMBERS, NUMBERS], [b"ended", NUMBERS, [b"lost", b"failed-permanent", b"finished", b"canceled"], WORDS],
-    [b"ask", WORDS], [b"result", [b"FINISHED", b"CANCELED", b"FAILED"]],
+    [b"ask", WORDS], [b"disposed", NUMBERS, NUMBERS, WORDS], [b"result", [b"FINISHED", b"CANCELED", b"FAILED"]],
 ]  # fmt: skip
 
 

@@ -18,9 +18,10 @@ from ledger.core.facts import (
     IntentDeclared,
     IntentKind,
     RestorePoint,
+    SavepointDisposed,
 )
 from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import Admitted, Attempt, Checkpoint, Ended, Intent, Spec
+from ledger.core.registers import Admitted, Attempt, Checkpoint, Disposed, Ended, Intent, Spec
 from tests.laws import histories
 from tests.laws.drawn import CONTROL, WORLDS, World, place, value, weighted
 from tests.laws.histories import DIGEST, OUTSIDE, Log
@@ -32,6 +33,7 @@ OPERATIONS = weighted(
     (2, [("verdict",)]),
     (2, [("retry", choice) for choice in range(10)]),
     (1, [("run",)]),
+    (1, [("give up", choice) for choice in range(4)]),
     *CONTROL,
 )
 HISTORIES = st.tuples(WORLDS, st.lists(OPERATIONS, min_size=10, max_size=24))
@@ -46,6 +48,7 @@ class Actors:
         self.bases: dict[int, RestorePoint | None] = {}  # attempt -> what it was started from
         self.newest: dict[int, RestorePoint] = {}  # attempt -> its newest checkpoint
         self.ended: set[int] = set()
+        self.given_up: set[tuple[int, int]] = set()
         self.top = 0
         self.rev = 0
         self.asked: tuple[int, RestorePoint | str] | None = None  # the winning retry: attempt and place
@@ -79,6 +82,10 @@ class Actors:
                 self.log.send_again(i)
             case ("prune", _):
                 self.log.prune()
+            case ("dispose", _):
+                self.log.dispose()
+            case ("give up", choice):
+                self.give_up(choice)
             case ("clean", choice):
                 self.log.clean(choice)
 
@@ -123,6 +130,17 @@ class Actors:
             chosen = point
         self.intend(IntentKind.RETRY, str(chosen))
         self.asked = (self.top, chosen)
+
+    def give_up(self, choice: int) -> None:
+        """A savepoint that is there."""
+        job = histories.view(self.log.registers())
+        there = sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints)
+        facts = [(c, job.checkpoint(c.n, c.id)) for c in there]
+        savepoints = [(c, fact) for c, fact in facts if fact and fact.kind is CheckpointKind.SAVEPOINT]
+        if savepoints:
+            chosen, fact = savepoints[-1 - choice % len(savepoints)]
+            self.log.send(Disposed(chosen.n, chosen.id, "u"), SavepointDisposed(fact.location, fact.base, fact.ask))
+            self.given_up.add((chosen.n, chosen.id))
 
     def intend(self, kind: IntentKind, from_: str) -> None:
         self.rev += 1

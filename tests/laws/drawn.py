@@ -24,16 +24,23 @@ from ledger.core.facts import (
     JobResult,
     JobSubmitted,
     OnExhausted,
+    Replacement,
     RestartKind,
     RestartPolicy,
+    RestoreBy,
     RestorePoint,
     SavepointAsked,
+    SavepointDisposed,
+    SavepointPolicy,
+    StallPolicy,
+    Together,
 )
 from ledger.core.registers import (
     Admitted,
     Ask,
     Attempt,
     Checkpoint,
+    Disposed,
     Ended,
     Intent,
     Register,
@@ -43,6 +50,8 @@ from ledger.core.registers import (
 )
 from tests.laws.histories import DIGEST, OTHER_DIGEST, OUTSIDE, Log
 
+OTHER = "job-b"
+
 
 class World(NamedTuple):
     """What a history is drawn in: of the spec, and where each attempt was restored from."""
@@ -50,6 +59,12 @@ class World(NamedTuple):
     policy: RestartKind = RestartKind.FIXED_DELAY
     on_exhausted: OnExhausted = OnExhausted.QUARANTINE
     from_outside: bool = False
+    #: Of periodic savepoints; None = none are wanted.
+    keep_max: int | None = None
+    stalls: bool = False
+    #: How the job takes over from another; None = it does not.
+    replacement: Replacement | None = None
+    restore: RestoreBy = RestoreBy.LEDGER
 
     def spec(self, digest: str = DIGEST) -> JobSubmitted:
         return JobSubmitted(
@@ -59,12 +74,17 @@ class World(NamedTuple):
                 failures_per_interval=1, failure_rate_interval_s=135.0,
             ),
             restore_from=OUTSIDE if self.from_outside else None,
+            stall_policy=StallPolicy(10.0 if self.stalls else 0.0),
+            savepoint_policy=SavepointPolicy() if self.keep_max is None else SavepointPolicy(60.0, self.keep_max),
+            replaces="job-0" if self.replacement else None, replacement=self.replacement or Replacement(),
+            restore=self.restore,
         )  # fmt: skip
 
     def base(self, n: int, epoch: int = 1) -> RestorePoint | None:
         """In facts that come in any order: attempt n begins from one fixed checkpoint of the attempt before."""
         if n == 1:
-            return OUTSIDE if self.from_outside else None
+            inherited = RestorePoint(0, 0, f"of job-0, read by {epoch}", kind=CheckpointKind.SAVEPOINT)
+            return OUTSIDE if self.from_outside else inherited if self.replacement else None
         return place(n - 1, 1 + (n + epoch) % 3)
 
 
@@ -73,7 +93,14 @@ WORLDS = st.builds(
     st.sampled_from([RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY, RestartKind.FAILURE_RATE, RestartKind.NONE]),
     st.sampled_from([OnExhausted.QUARANTINE, OnExhausted.FAIL]),
     st.booleans(),
+    st.sampled_from([None, None, 0, 1, 2]),
+    st.booleans(),
+    st.sampled_from([None, None, Replacement(), Replacement("latest"), Replacement("scratch")]),
+    st.just(RestoreBy.LEDGER),
 )
+EXTERNAL = WORLDS.map(lambda world: world._replace(restore=RestoreBy.EXTERNAL))
+#: Savepoint -> the ask that it answers.
+ANSWERS = {(1, 3): "periodic-0-0-0", (2, 2): "periodic-1-3-0", (3, 1): "u1", (5, 3): "periodic-2-2-1"}
 
 
 def place(n: int, id_: int, kind: CheckpointKind = CheckpointKind.CHECKPOINT) -> RestorePoint:
@@ -100,16 +127,20 @@ def value(register: Register, world: World) -> Fact:
                 DIGEST, world.base(n, epoch), failures=epoch % 2 + (n > 2), failure_times=times,
                 recorded_at=200.0 * n if world.policy is RestartKind.FAILURE_RATE else None,
                 instance=f"agent-{epoch}" if n % 3 else "",
+                together=Together({OTHER: epoch}, f"cut-{n}") if epoch % 2 else None,
             )  # fmt: skip
         case Running(n):
             return AttemptRunning(f"pid {n}")
         case Checkpoint(n, id_):
-            return CheckpointCompleted(f"{n}/{id_}", base=world.base(n), kind=kind_of(n, id_))
+            kind, ask, cut = kind_of(n, id_), ANSWERS.get((n, id_)), f"cut-{id_}" if id_ % 2 else ""
+            return CheckpointCompleted(f"{n}/{id_}", base=world.base(n), kind=kind, ask=ask, consistency=cut)
         case Ended(n, outcome, writer):
             ran_for_s = 0.0 if outcome == "lost" else 40.0 * n
             return AttemptEnded(f"{outcome} says {writer}", ran_for_s=ran_for_s)
         case Ask(uuid):
             return SavepointAsked(uuid)
+        case Disposed(n, id_, uuid):
+            return SavepointDisposed(f"{n}/{id_}", world.base(n), ANSWERS.get((n, id_)), uuid)
         case Result(state):
             return JobResult("etl", "a", "subprocess", DIGEST, state, 1.0, 3)
     raise AssertionError(register)
@@ -118,6 +149,12 @@ def value(register: Register, world: World) -> Fact:
 WRITERS = ("agent-1", "reconciler-1", "reconciler-2")
 RESULTS = [Result("FINISHED"), Result("CANCELED")]
 OTHERS: list[Register] = [Spec(OTHER_DIGEST), Ask("u1"), Admitted(), Spec(DIGEST)]
+ASKS: list[Register] = [
+    Ask(uuid) for uuid in (
+        "u1", "u2", "periodic-0-0-0", "periodic-0-0-1", "periodic-1-3-0", "periodic-1-3-1", "periodic-2-2-1",
+        "periodic-2-2-20", "periodic-5-3-0", "periodic-01-3-0",
+    )
+]  # fmt: skip
 
 
 def _intents(*kinds: str) -> list[Register]:
@@ -149,6 +186,8 @@ def registers_up_to(top: int) -> list[tuple[int, Sequence[Register]]]:
         (4, [Checkpoint(n, id_) for n in ns for id_ in (1, 2, 3)]),
         (1, [Running(n) for n in ns]),
         (1, OTHERS),
+        (1, ASKS),
+        (1, [Disposed(*at, uuid) for at in ANSWERS if at[0] <= top for uuid in ("u1", "u2")]),
     ]
 
 
@@ -157,6 +196,7 @@ REGISTERS = weighted(*registers_up_to(3), (1, CANCELS), (1, _ends(3, "finished",
 CONTROL = [
     (3, [("again", i) for i in range(24)]),
     (3, [("prune", 0)]),
+    (1, [("dispose", 0)]),
     (2, [("clean", choice) for choice in (0, 4, 1, 5, 2, 6, 3, 7, 0x155, 0x2A9, 0x3FD, 0x5A5A5, 0x3C3C1, 0xF0F02)]),
 ]
 History = tuple[World, list[tuple[str, Any]]]
@@ -184,7 +224,8 @@ WITH_RESULTS = _operations(2, (1, CANCELS), (1, _ends(2, *_TERMINAL)), (8, RESUL
 def histories(with_result: bool = False) -> st.SearchStrategy[History]:
     """Any facts in any order, sent again, pruned and compacted at any moment."""
     kinds = KINDS + [WITH_RESULTS] * with_result
-    return st.tuples(WORLDS, st.one_of([st.lists(kind, min_size=10, max_size=18) for kind in kinds]))
+    worlds = st.one_of(WORLDS, WORLDS, WORLDS, EXTERNAL)
+    return st.tuples(worlds, st.one_of([st.lists(kind, min_size=10, max_size=18) for kind in kinds]))
 
 
 def play(history: History) -> Iterator[tuple[Any, Log]]:
@@ -202,6 +243,8 @@ def play(history: History) -> Iterator[tuple[Any, Log]]:
                 log.send_again(i)
             case "prune", _:
                 log.prune()
+            case "dispose", _:
+                log.dispose()
             case "clean", choice:
                 log.clean(choice)
         yield operation, log

@@ -22,6 +22,7 @@ from ledger.core.job import Job
 from ledger.core.recovery import RecoveryEntry
 from ledger.core.registers import (
     Attempt,
+    Checkpoint,
     Register,
     parse_key,
     register_name,
@@ -120,8 +121,11 @@ def prunable(registers: Mapping[bytes, Any], job_id: str = JOB) -> list[Register
 
 
 def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
-    """Without what pruning may change: alternatives behind the first restore point, the list of what is left."""
-    return entry and replace(entry, restore_points=(), registers=(), known=False)
+    """Without what pruning and deleting may change: alternatives behind the first restore point with their labels, what
+    is left, what is to be deleted, and whether the runner gave a sign (a checkpoint alone may be one)."""
+    return entry and replace(
+        entry, restore_points=(), consistency=(), registers=(), disposals=(), known=False, stall_policy=None
+    )
 
 
 # -- the log ---------------------------------------------------------------------------------------------------------
@@ -160,6 +164,12 @@ class Log:
         for register in gone:
             self._append(job_id.encode() + b"/" + name_of(register), None, 0)
         return gone
+
+    def dispose(self, job_id: str = JOB) -> None:
+        """The reconciler deletes what the entry says, and then the registers of it."""
+        entry = fold(self.registers(job_id), job_id)
+        for point in entry.disposals if entry else ():
+            self._append(job_id.encode() + b"/" + name_of(Checkpoint(*point.order)), None, 0)
 
     def clean(self, choice: int) -> None:
         """A pass of the cleaner, chosen by the bits of `choice`; one in four is the least favourable."""

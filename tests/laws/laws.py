@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ledger.core.facts import CheckpointCompleted, RestorePoint
+from ledger.core.facts import CheckpointCompleted, RestoreBy, RestorePoint
 from ledger.core.fold import offered
 from ledger.core.recovery import TERMINAL, JobState
 from ledger.core.registers import Admitted, Checkpoint, Ended, Register, Spec
@@ -71,8 +71,11 @@ def the_fold_says_what_the_plain_rules_say(history: History) -> None:
         got = oracle.Opinion(
             str(entry.state), entry.attempt, entry.next_attempt, entry.outcome, entry.outcome_writer, entry.failures,
             entry.failure_times, entry.failed_at, entry.intent and (entry.intent.rev, entry.intent.id),
-            tuple(p.order for p in entry.restore_points),
-            entry.base and entry.base.order, entry.known, entry.retiring, entry.restart_delay_s,
+            tuple((p.order, p.location) for p in entry.restore_points),
+            entry.base and entry.base.order, entry.known, entry.retiring, entry.restart_delay_s, entry.restore_from_named,
+            entry.consistency, entry.marker and entry.marker.order, tuple(p.order for p in entry.disposals), entry.asks,
+            entry.savepoint_policy is not None, entry.next_ask, entry.stall_policy is not None, entry.inherits, entry.begun,
+            entry.together,
         )  # fmt: skip
         if entry.retiring:
             got = oracle.Opinion(got.state, retiring=True)
@@ -165,11 +168,14 @@ def first_offered_is_what_the_newest_recorded_attempt_left(history: tuple[Any, l
         job.step(operation)
         entry, due = job.entry(), job.due()
         got = entry.restore_points[0] if entry.restore_points else None
+        if due is not None and due.order in job.given_up:
+            assert got is None or got.order not in job.given_up, f"offers {got}, which is given up, after {operation}"
+            due = got  # what is left of those that were kept
         trace = f"after {operation} in {operations}\nstate {entry.state}, top {entry.attempt}"
         assert got == due, f"offers {got}, due is {due}, {trace}"
         whole = histories.fold(job.log.facts[JOB])
         assert whole is not None
-        assert replace(bare(entry), known=entry.known) == replace(bare(whole), known=whole.known), trace
+        assert (bare(entry), entry.known, entry.stall_policy) == (bare(whole), whole.known, whole.stall_policy), trace
         assert due is None or entry.restore_from_named, trace
 
 
@@ -205,6 +211,8 @@ def offers(history: tuple[Any, Bases, list[Any]]):
                 log.send_again(i)
             case "prune", _:
                 log.prune()
+            case "dispose", _:
+                log.dispose()
             case "clean", choice:
                 log.clean(choice)
         entry, whole = histories.fold(log.registers()), histories.fold(log.facts[JOB])
@@ -228,13 +236,14 @@ def what_is_prunable_never_matters_again(history: tuple[History, list[Register]]
 
 
 def a_pending_retry_finds_its_place(history: tuple[History, int]) -> None:
-    """A retry names a checkpoint that is there; whatever is pruned before the end of its attempt arrives, the place is
-    offered first once the retry counts."""
+    """A retry names a checkpoint that is there and not given up; whatever is pruned before the end of its attempt arrives,
+    the place is offered first once the retry counts."""
     (world, _), choice = history
     log = played(history[0])
     job = histories.view(log.registers())
-    there = sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints)
-    if not there or job.top == 0 or job.end(job.top) or job.result or job.terminal_end:
+    there = sorted(c for cs in job.checkpoints.values() for c in cs if job.disposal(c.n, c.id) is None)
+    over = job.end(job.top) or job.result or job.terminal_end
+    if world.restore is RestoreBy.EXTERNAL or not there or job.top == 0 or over:
         return
     chosen = there[choice % len(there)]
     retry = actors.Intent(9, "u")

@@ -162,7 +162,7 @@ def _beyond(job: Job, history: int) -> set[int]:
     return set(sorted({*job.attempts, *job.runnings, *job.ends}, reverse=True)[history:]) - {job.top}
 
 
-@mutant("restore")
+@mutant("restore", "what_the_newest_attempt_began_from_stays")
 def pruning_takes_the_base(m: MonkeyPatch) -> None:
     """Kept are the newest on the lineage alone."""
     m.setattr(
@@ -171,7 +171,7 @@ def pruning_takes_the_base(m: MonkeyPatch) -> None:
     )  # fmt: skip
 
 
-@mutant("retry", "restore")
+@mutant("retry", "restore", "a_place_that_a_retry_names_stays_until_its_attempt_ends")
 def pruning_takes_what_a_pending_retry_names(m: MonkeyPatch) -> None:
     m.setattr(core, "_pending_retry", lambda job: None)
     plain = core._retry_of_end
@@ -185,7 +185,7 @@ def pruning_takes_what_a_pending_retry_names(m: MonkeyPatch) -> None:
     m.setattr(core, "_retry_of_end", retry_of_end)
 
 
-@mutant("restore")
+@mutant("restore", "what_the_newest_attempt_began_from_stays")
 def pruning_by_attempt_takes_checkpoints_of_old_attempts(m: MonkeyPatch) -> None:
     _also(m, lambda job, keep, history: [c for n in _beyond(job, history) for c in job.checkpoints.get(n, ())])
 
@@ -195,12 +195,12 @@ def pruning_takes_the_newest_record(m: MonkeyPatch) -> None:
     _also(m, lambda job, keep, history: [a for n in _beyond(job, history) for a in job.attempts.get(n, ())])
 
 
-@mutant("set", "prunable")
+@mutant("set", "prunable", "finished_is_final_whatever_comes_later")
 def pruning_takes_terminal_ends(m: MonkeyPatch) -> None:
     _also(m, lambda job, keep, history: [e for n in _beyond(job, history) for e in job.ends.get(n, ())])
 
 
-@mutant("set", "prunable")
+@mutant("set", "prunable", "what_the_newest_attempt_began_from_stays")
 def pruning_takes_the_top_with_the_history(m: MonkeyPatch) -> None:
     def top(job: Job, keep: int, history: int) -> list[Register]:
         if not job.top:
@@ -210,7 +210,7 @@ def pruning_takes_the_top_with_the_history(m: MonkeyPatch) -> None:
     _also(m, lambda job, keep, history: top(job, keep, history) if len(_beyond(job, 0)) >= history else [])
 
 
-@mutant("prunable")
+@mutant("prunable", "a_cancel_outlasts_a_later_intent_and_a_prune")
 def pruning_keeps_only_the_highest_revision(m: MonkeyPatch) -> None:
     plain = core.prunable
 
@@ -224,7 +224,7 @@ def pruning_keeps_only_the_highest_revision(m: MonkeyPatch) -> None:
     m.setattr(core, "prunable", prunable)
 
 
-@mutant("set", "prunable")
+@mutant("set", "prunable", "what_the_newest_attempt_began_from_stays")
 def pruning_takes_the_admission(m: MonkeyPatch) -> None:
     _also(m, lambda job, keep, history: [r for r in job.names if register_name(r) == "admitted" and job.top > 1])
 
@@ -245,7 +245,7 @@ def pruning_takes_savepoints(m: MonkeyPatch) -> None:
 # -- budgets -----------------------------------------------------------------------------------------------------------
 
 
-@mutant("oracle")
+@mutant("oracle", "a_retry_forgives_failures_and_their_times")
 def a_retry_forgives_the_counter_and_not_the_times(m: MonkeyPatch) -> None:
     plain = core.fold_job
 
@@ -280,16 +280,16 @@ def _exceeded(m: MonkeyPatch, other: Callable[..., bool]) -> None:
     m.setattr(restart, "_exceeded", lambda policy, *rest: other(lambda *r: plain(policy, *r), policy, *rest))
 
 
-@mutant("oracle")
+@mutant("oracle", "a_rate_counts_the_newest_failure")
 def a_rate_leaves_out_the_newest_failure(m: MonkeyPatch) -> None:
     _exceeded(m, lambda plain, policy, times, failed_at, recorded_at: plain(times, None, failed_at))
 
 
-@mutant("oracle")
+@mutant("oracle", "a_rate_counts_from_failure_to_failure")
 def a_rate_counts_from_the_start_of_the_attempt(m: MonkeyPatch) -> None:
     _exceeded(m, lambda plain, policy, times, failed_at, recorded_at: plain(times, recorded_at, recorded_at))
 
 
-@mutant("oracle")
+@mutant("oracle", "a_rate_counts_from_failure_to_failure")
 def a_rate_counts_all_the_failures_that_there_are(m: MonkeyPatch) -> None:
     _exceeded(m, lambda plain, policy, times, *rest: len(times) >= policy.failures_per_interval)

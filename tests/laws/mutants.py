@@ -78,7 +78,7 @@ def intent_is_one_register_and_the_last_writer_wins(m: MonkeyPatch) -> None:
     _property(m, "intent", intent)
 
 
-@mutant("order")
+@mutant("order", "of_two_results_the_stronger_counts")
 def result_is_one_register(m: MonkeyPatch) -> None:
     def result(job: Job) -> Any:
         return next((_written(job, r) for r in job.results), None)
@@ -93,12 +93,12 @@ def result_is_one_register(m: MonkeyPatch) -> None:
     m.setattr(Job, "fact", fact)
 
 
-@mutant("order")
+@mutant("order", "a_record_of_an_older_epoch_that_comes_late_is_history")
 def attempt_is_one_register_for_all_epochs(m: MonkeyPatch) -> None:
     _stored(m, Attempt, lambda a: f"attempt/{a.n}/1")
 
 
-@mutant("order")
+@mutant("order", "an_end_is_not_overwritten_by_a_weaker_one_of_the_same_writer")
 def permanent_is_a_flag_in_the_value(m: MonkeyPatch) -> None:
     def strongest(job: Job, ends: Any) -> Any:
         readable = [(_written(job, e), fact) for e in ends if (fact := job.fact(e, AttemptEnded)) is not None]
@@ -119,7 +119,7 @@ def _winner(m: MonkeyPatch, key: Callable[[tuple[Intent, IntentDeclared]], Any])
     _property(m, "intent", intent)
 
 
-@mutant("final", "oracle")
+@mutant("final", "oracle", "a_cancel_outlasts_a_later_intent_and_a_prune")
 def a_cancel_can_be_overtaken(m: MonkeyPatch) -> None:
     _winner(m, lambda x: (x[0].rev, INTENT_RANK[x[1].kind], x[0].uuid))
 
@@ -129,12 +129,12 @@ def the_lowest_revision_wins(m: MonkeyPatch) -> None:
     _winner(m, lambda x: (x[1].kind is IntentKind.CANCEL, -x[0].rev, INTENT_RANK[x[1].kind], x[0].uuid))
 
 
-@mutant("order")
+@mutant("order", "of_two_intents_of_one_revision_the_more_careful_counts")
 def of_one_revision_the_first_read_wins(m: MonkeyPatch) -> None:
     _winner(m, lambda x: (x[1].kind is IntentKind.CANCEL, x[0].rev))
 
 
-@mutant("final", "oracle")
+@mutant("final", "oracle", "finished_is_final_whatever_comes_later")
 def terminal_only_at_the_top(m: MonkeyPatch) -> None:
     def terminal_end(job: Job) -> Any:
         end = job.end(job.top)
@@ -143,7 +143,7 @@ def terminal_only_at_the_top(m: MonkeyPatch) -> None:
     _property(m, "terminal_end", terminal_end)
 
 
-@mutant("final", "oracle")
+@mutant("final", "oracle", "a_cancel_is_no_end")
 def canceled_is_derived_from_the_intent(m: MonkeyPatch) -> None:
     plain = core.fold_job
 
@@ -176,7 +176,7 @@ def stopped_ranks_below_failed(m: MonkeyPatch) -> None:
     m.setattr(view, "OUTCOME_RANK", {outcome: rank for rank, outcome in enumerate(order)})
 
 
-@mutant("oracle")
+@mutant("oracle", "finished_is_final_whatever_comes_later")
 def abandoned_ranks_above_finished(m: MonkeyPatch) -> None:
     m.setattr(view, "OUTCOME_RANK", {**OUTCOME_RANK, "abandoned": 99})
 
@@ -191,7 +191,7 @@ def the_last_writers_name_decides_between_ends(m: MonkeyPatch) -> None:
     m.setattr(view, "_end_order", lambda end: end.writer)
 
 
-@mutant("oracle")
+@mutant("oracle", "of_two_equal_ends_the_runners_word_counts")
 def a_reconcilers_word_counts_before_the_runners(m: MonkeyPatch) -> None:
     m.setattr(view, "is_runner", lambda writer: writer.startswith("reconciler-"))
 
@@ -207,7 +207,7 @@ def the_lowest_epoch_counts(m: MonkeyPatch) -> None:
     m.setattr(Job, "attempt", attempt)
 
 
-@mutant("set", "oracle")
+@mutant("set", "oracle", "failures_are_what_the_record_says")
 def failures_are_counted_from_the_ends_that_are_there(m: MonkeyPatch) -> None:
     plain = Job.attempt
 
@@ -228,27 +228,27 @@ def a_retry_counts_for_any_attempt(m: MonkeyPatch) -> None:
     m.setattr(core, "_retry_of_end", retry)
 
 
-@mutant("oracle")
+@mutant("oracle", "an_end_alone_tells_of_an_attempt")
 def top_is_known_from_attempt_records_alone(m: MonkeyPatch) -> None:
     _property(m, "top", lambda job: max(job.attempts, default=0))
 
 
-@mutant("oracle")
+@mutant("oracle", "of_two_results_the_stronger_counts")
 def a_result_ends_nothing(m: MonkeyPatch) -> None:
     _property(m, "result", lambda job: None)
 
 
-@mutant("oracle")
+@mutant("oracle", "of_two_results_the_stronger_counts")
 def the_weakest_result_counts(m: MonkeyPatch) -> None:
     m.setattr(view, "RESULT_RANK", {state: -rank for state, rank in RESULT_RANK.items()})
 
 
-@mutant("oracle")
+@mutant("oracle", "a_job_that_is_not_admitted_is_unknown")
 def without_admission_the_latest_spec_counts(m: MonkeyPatch) -> None:
     _property(m, "admitted", lambda job: JobAdmitted(max(s.digest for s in job.specs)) if job.specs else None)
 
 
-@mutant("clock")
+@mutant("clock", "how_long_an_attempt_ran_is_what_its_end_says")
 def healthy_time_is_taken_from_record_timestamps(m: MonkeyPatch) -> None:
     plain = Job.end
 
@@ -259,7 +259,7 @@ def healthy_time_is_taken_from_record_timestamps(m: MonkeyPatch) -> None:
     m.setattr(Job, "end", end)
 
 
-@mutant("unreadable")
+@mutant("unreadable", "an_end_that_cannot_be_read_ends_nothing")
 def the_key_of_an_end_is_enough(m: MonkeyPatch) -> None:
     def strongest(job: Job, ends: Any) -> Any:
         found = max(ends, key=view._end_order, default=None)
@@ -268,7 +268,7 @@ def the_key_of_an_end_is_enough(m: MonkeyPatch) -> None:
     m.setattr(Job, "_strongest", strongest)
 
 
-@mutant("unreadable")
+@mutant("unreadable", "a_sign_that_cannot_be_read_says_nothing")
 def a_sign_that_cannot_be_read_is_a_sign(m: MonkeyPatch) -> None:
     m.setattr(Job, "known", lambda job, n: n in job.runnings or n in job.checkpoints or job.end(n) is not None)
 

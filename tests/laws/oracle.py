@@ -1,7 +1,8 @@
 """What the fold should say, said again as plainly as can be: no laziness, no classes, one rule after the other.
 
 Written from the protocol's text, not from `ledger.core.fold`; it shares no code with it and takes readable facts only.
-It is slow and knows nothing of unreadable values, UNKNOWN symbols or odd numbers: tests/core has those.
+It is slow and knows nothing of unreadable values, UNKNOWN symbols or odd numbers: tests/core has those. What it says of
+an entry is all but what is copied from the spec or the winning intent.
 """
 
 from __future__ import annotations
@@ -10,8 +11,20 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ledger.core.facts import OnExhausted, RestartKind, RestorePoint
-from ledger.core.registers import Admitted, Attempt, Checkpoint, Ended, Intent, Register, Result, Running, Spec
+from ledger.core.facts import CheckpointKind, OnExhausted, RestartKind, RestoreBy, RestorePoint
+from ledger.core.registers import (
+    Admitted,
+    Ask,
+    Attempt,
+    Checkpoint,
+    Disposed,
+    Ended,
+    Intent,
+    Register,
+    Result,
+    Running,
+    Spec,
+)
 
 STRENGTH = {
     "finished": 7, "canceled": 6, "abandoned": 5, "stopped": 4, "failed-permanent": 3, "failed": 2, "lost": 1,
@@ -19,7 +32,14 @@ STRENGTH = {
 KINDS = {"CANCEL": 4, "SUSPEND": 3, "RETRY": 2, "RUN": 1}
 
 
+Place = tuple[int, int]  # attempt, id
+Asked = tuple[Place, int]  # the savepoint that a periodic ask follows, and how many asks came before it
+
+
 class Opinion(NamedTuple):
+    """restore_points: places and locations. marker: of a job that restores by itself, the place that shows how far it is.
+    watched: whether a stall would be seen."""
+
     state: str
     attempt: int = 0
     next_attempt: int = 0
@@ -29,18 +49,30 @@ class Opinion(NamedTuple):
     failure_times: tuple[float, ...] = ()
     failed_at: float | None = None
     intent: tuple[int, str] | None = None
-    restore_points: tuple[tuple[int, int], ...] = ()
-    base: tuple[int, int] | None = None
+    restore_points: tuple[tuple[Place, str], ...] = ()
+    base: Place | None = None
     known: bool = False
     retiring: bool = False
     delay_s: float = 0.0
+    named: bool = False
+    consistency: tuple[str, ...] = ()
+    marker: Place | None = None
+    disposals: tuple[Place, ...] = ()
+    asks: tuple[str, ...] = ()
+    periodic: bool = False
+    next_ask: str = ""
+    watched: bool = False
+    inherits: bool = False
+    begun: bool = False
+    together: Any = None
 
 
 def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | None:
     results = {r.state for r in facts if isinstance(r, Result)}
     for state in ("FINISHED", "CANCELED", "FAILED"):
         if state in results:
-            return Opinion(state, retiring=True) if len(facts) > len(results) else None
+            lasting = all(isinstance(r, Result | Disposed) for r in facts)  # what is left of a retired job
+            return None if lasting else Opinion(state, retiring=True)
     admitted = facts.get(Admitted())
     if admitted is None or Spec(admitted.digest) not in facts:
         return None
@@ -54,8 +86,10 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
     winner = _winner(facts)
     kind = str(facts[winner].kind) if winner else "RUN"
     retry = facts[winner] if winner and kind == "RETRY" and facts[winner].attempt == top and end else None
-    offer = _offer(facts, spec, retry.from_ if retry else "latest")
-    signs = [r for r in facts if isinstance(r, Running | Ended | Checkpoint) and r.n == top]
+    way = _offer(facts, spec, retry.from_ if retry else "latest")
+    external = spec.restore is RestoreBy.EXTERNAL
+    offer = [] if external else _first(facts, way, keep)
+    signs = [r for r in facts if isinstance(r, Running | Ended | Checkpoint | Disposed) and r.n == top]
     failures = 0 if record is None or retry else record.failures
     times = () if record is None or retry else record.failure_times
     used_up, failed_at, delay_s = False, None, 0.0
@@ -65,13 +99,27 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
             used_up, failed_at = _too_often(spec.restart_policy, times, record and record.recorded_at, facts[end].ran_for_s)
         delay_s = _delay_s(spec.restart_policy, failures, f"{job_id}/{top + 1}")
 
+    pending = facts[winner] if winner and kind == "RETRY" and facts[winner].attempt >= top else None
+    common = Opinion(
+        "", top, 0, outcome, end.writer if end else "", intent=winner, restore_points=tuple(offer),
+        base=record and record.base and record.base.order, known=bool(signs),
+        marker=way[0][0] if external and way else None,
+        disposals=_disposals(facts, spec, None if end else record, pending, keep),
+        inherits=_inherits(facts, spec, retry),
+        begun=spec.replaces is not None and any(isinstance(r, Attempt) for r in facts),
+        together=record and record.together,
+    )  # fmt: skip
+
     def say(state: str, next_attempt: int = 0) -> Opinion:
-        terminal = state in ("FINISHED", "CANCELED", "FAILED")
-        return Opinion(
-            state, top, next_attempt, outcome, end.writer if end else "", 0 if terminal else failures,
-            () if terminal else times, None if terminal else failed_at, winner,
-            tuple(offer[:keep]), record and record.base and record.base.order, bool(signs),
-            delay_s=0.0 if terminal else delay_s,
+        if state in ("FINISHED", "CANCELED", "FAILED"):
+            return common._replace(state=state)
+        periodic = spec.savepoint_policy.interval_s > 0 and top > 0
+        labels = tuple(facts[Checkpoint(*place)].consistency if Checkpoint(*place) in facts else "" for place, _ in offer)
+        return common._replace(
+            state=state, next_attempt=next_attempt, failures=failures, failure_times=times, failed_at=failed_at,
+            delay_s=delay_s, named=not external and _named(facts, spec, retry), consistency=labels if any(labels) else (),
+            asks=_asks(facts)[:10], periodic=periodic, next_ask=_next_ask(facts) if periodic else "",
+            watched=spec.stall_policy.checkpoint_interval_s > 0 and bool(signs) and state == "RUNNING",
         )  # fmt: skip
 
     ever = {r.outcome for r in facts if isinstance(r, Ended)}
@@ -133,33 +181,134 @@ def _too_often(policy: Any, times: Any, recorded_at: float | None, ran_for_s: fl
     return len(recent) > policy.failures_per_interval, failed_at
 
 
-def _offer(facts: Mapping[Register, Any], spec: Any, chosen: str) -> list[tuple[int, int]]:
-    checkpoints = {(r.n, r.id): fact for r, fact in facts.items() if isinstance(r, Checkpoint)}
+# -- restore points --------------------------------------------------------------------------------------------------
+
+
+def _given_up(facts: Mapping[Register, Any]) -> dict[Place, Any]:
+    """Place -> what was said of the savepoint; of several the highest uuid counts."""
+    return {(r.n, r.id): facts[r] for r in sorted(r for r in facts if isinstance(r, Disposed))}
+
+
+def _places(facts: Mapping[Register, Any]) -> dict[Place, Any]:
+    """Everything that was a restore point, given up or not -> what the attempt began from, location and ask of it."""
+    return _given_up(facts) | {(r.n, r.id): fact for r, fact in facts.items() if isinstance(r, Checkpoint)}
+
+
+def _first(facts: Mapping[Register, Any], way: list[tuple[Place, str]], keep: int) -> list[tuple[Place, str]]:
+    """What is given up takes a place of those that are kept, and is not offered."""
+    return [(place, location) for place, location in way[:keep] if place not in _given_up(facts)]
+
+
+def _offer(facts: Mapping[Register, Any], spec: Any, chosen: str) -> list[tuple[Place, str]]:
+    places = _places(facts)
     if chosen == "scratch":
         return []
     if chosen != "latest":
-        wanted = tuple(map(int, chosen.split("/")))
-        return _down(wanted, checkpoints, spec, 0) if wanted in checkpoints else []
-    highest = max([r.n for r in facts if isinstance(r, Attempt | Checkpoint)], default=0)
+        n, id_ = map(int, chosen.split("/"))
+        there = Checkpoint(n, id_) in facts and (n, id_) not in _given_up(facts)
+        return _down((n, id_), "", places, spec, 0) if there else []
+    highest = max([r.n for r in facts if isinstance(r, Attempt)] + [n for n, _ in places], default=0)
     if highest == 0:
-        return _down((0, 0), checkpoints, spec, 0)
-    own = [place for place in checkpoints if place[0] == highest]
+        return _from_outside(spec, None)
+    own = [place for place in places if place[0] == highest]
     if own:
-        return _down(max(own), checkpoints, spec, 0)
+        return _down(max(own), "", places, spec, 0)
     base: RestorePoint | None = _record(facts, highest).base
-    return _down(base.order, checkpoints, spec, highest) if base else []
+    return _down(base.order, base.location, places, spec, highest) if base else []
 
 
-def _down(
-    place: tuple[int, int], checkpoints: Mapping[tuple[int, int], Any], spec: Any, began: int
-) -> list[tuple[int, int]]:
+def _down(place: Place, location: str, places: Mapping[Place, Any], spec: Any, began: int) -> list[tuple[Place, str]]:
     """began: the attempt that was started from there; 0 = none."""
     n, id_ = place
     if n == 0:
-        return [(0, 0)] if spec.restore_from else []
-    own = sorted((c for c in checkpoints if c[0] == n and c[1] <= id_), reverse=True)
+        return _from_outside(spec, location)
+    own = sorted((c for c in places if c[0] == n and c[1] <= id_), reverse=True)
     if not own:
-        lower = [c for c in checkpoints if n < began and c[0] < began]
-        return _down(max(lower), checkpoints, spec, 0) if lower else []
-    base = checkpoints[own[0]].base
-    return own + (_down(base.order, checkpoints, spec, n) if base and base.attempt < n else [])
+        lower = [c for c in places if n < began and c[0] < began]
+        return _down(max(lower), "", places, spec, 0) if lower else []
+    base = places[own[0]].base
+    way = [(c, places[c].location) for c in own]
+    return way + (_down(base.order, base.location, places, spec, n) if base and base.attempt < n else [])
+
+
+def _from_outside(spec: Any, recorded: str | None) -> list[tuple[Place, str]]:
+    """recorded: where an attempt began by its record. A job that replaces another goes by that: its spec can't know it."""
+    if recorded is not None and spec.replaces:
+        return [((0, 0), recorded)]
+    return [((0, 0), spec.restore_from.location)] if spec.restore_from else []
+
+
+def _named(facts: Mapping[Register, Any], spec: Any, retry: Any) -> bool:
+    if retry and retry.from_ != "latest":
+        return bool(retry.from_ != "scratch")
+    places = _places(facts)
+    highest = max([r.n for r in facts if isinstance(r, Attempt)] + [n for n, _ in places], default=0)
+    if highest == 0:
+        return spec.restore_from is not None
+    return any(n == highest for n, _ in places) or _record(facts, highest).base is not None
+
+
+def _inherits(facts: Mapping[Register, Any], spec: Any, retry: Any) -> bool:
+    if not spec.replaces or spec.restore_from or spec.restore is RestoreBy.EXTERNAL:
+        return False
+    if spec.replacement.from_ not in ("", "latest") or _places(facts):
+        return False
+    return retry is None or retry.from_ == "latest"
+
+
+# -- savepoints ------------------------------------------------------------------------------------------------------
+
+
+def _periodic(uuid: str | None) -> Asked | None:
+    """What `periodic-<attempt>-<id>-<try>` says; None if it is another ask, or nobody writes it so."""
+    word, _, rest = (uuid or "").partition("-")
+    numbers = rest.split("-")
+    if word != "periodic" or len(numbers) != 3 or not all(str(int(n)) == n for n in numbers if n.isdigit()):
+        return None
+    return ((int(numbers[0]), int(numbers[1])), int(numbers[2])) if all(n.isdigit() for n in numbers) else None
+
+
+def _savepoints(facts: Mapping[Register, Any]) -> dict[Place, Any]:
+    there = {(r.n, r.id): f for r, f in facts.items() if isinstance(r, Checkpoint) and f.kind is CheckpointKind.SAVEPOINT}
+    return _given_up(facts) | there
+
+
+def _last_ask(facts: Mapping[Register, Any]) -> Asked | None:
+    """The last periodic ask, as long as no savepoint is newer than the one that it follows."""
+    asks = [asked for r in facts if isinstance(r, Ask) and (asked := _periodic(r.uuid))]
+    newest = max(_savepoints(facts), default=(0, 0))
+    return max(asks) if asks and max(asks)[0] >= newest else None
+
+
+def _asks(facts: Mapping[Register, Any]) -> tuple[str, ...]:
+    answered = {savepoint.ask for savepoint in _savepoints(facts).values()}
+    unanswered = sorted(r.uuid for r in facts if isinstance(r, Ask) and r.uuid not in answered)
+    last = _last_ask(facts)
+    periodic = [uuid for uuid in unanswered if last and _periodic(uuid) == last]
+    return (*periodic, *(uuid for uuid in unanswered if _periodic(uuid) is None))
+
+
+def _next_ask(facts: Mapping[Register, Any]) -> str:
+    """After twenty tries nobody asks any more."""
+    last = _last_ask(facts)
+    (n, id_), tries = (last[0], last[1] + 1) if last else (max(_savepoints(facts), default=(0, 0)), 0)
+    return f"periodic-{n}-{id_}-{tries}" if tries <= 20 else ""
+
+
+def _disposals(facts: Mapping[Register, Any], spec: Any, living: Any, pending: Any, keep: int) -> tuple[Place, ...]:
+    """living: the record of the newest attempt unless that is over. pending: a retry that is not spent."""
+    ways = [_offer(facts, spec, "latest")]
+    if pending:
+        ways.append(_offer(facts, spec, pending.from_))
+    if places := _places(facts):
+        ways.append(_down(max(places), "", places, spec, 0))
+    kept = {place for way in ways for place, _ in _first(facts, way, keep)}
+    by_policy = sorted(place for place, savepoint in _savepoints(facts).items() if _periodic(savepoint.ask))
+    most = spec.savepoint_policy.keep_max
+    surplus = {*by_policy[:-most]} - kept if most else set()
+    going = [
+        place for place in sorted({*_given_up(facts)} | surplus)
+        if Checkpoint(*place) in facts and facts[Checkpoint(*place)].kind is CheckpointKind.SAVEPOINT
+    ]  # fmt: skip
+    used = living.base.order if living and living.base else None
+    return tuple(place for place in going if place != used)

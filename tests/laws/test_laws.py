@@ -1,4 +1,4 @@
-"""The laws hold: for histories drawn anew by every change of the code, and for 20,000 and more where one asks for them:
+"""The laws hold: for histories drawn anew with each commit (`tests.seeds`), and for 20,000 and more where one asks for it:
 
     LEDGER_LAWS_EXAMPLES=20000 .venv/bin/python -m pytest tests/laws -q
 """

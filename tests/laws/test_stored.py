@@ -53,6 +53,7 @@ from ledger.core.registers import (
 )
 from ledger.core.table import RegisterTable
 from ledger.ports import MemoryRecord
+from tests import seeds
 from tests.laws import book
 
 JOB, OTHER = "job-a", "job-b"
@@ -137,7 +138,7 @@ def entry_of(found: RegisterTable, job_id: str) -> RecoveryEntry | None:
     return fold_job(job)
 
 
-@seed(1)
+@seed(seeds.of("stored"))
 @settings(book.CHECK, max_examples=book.examples())
 @given(SPECS, st.lists(PAIRS, max_size=10))
 def test_whatever_can_be_stored_folds_into_what_can_be_stored(spec, pairs):
@@ -147,7 +148,7 @@ def test_whatever_can_be_stored_folds_into_what_can_be_stored(spec, pairs):
         assert avro.decode(RecoveryEntry, avro.encode(entry)) == entry
 
 
-@seed(1)
+@seed(seeds.of("stored"))
 @settings(book.CHECK, max_examples=book.examples())
 @given(st.lists(PAIRS, max_size=6), st.lists(st.tuples(NAMES, DAMAGED), max_size=6), st.lists(st.binary(), max_size=4))
 def test_damaged_bytes_change_no_other_job_and_raise_nowhere(pairs, damaged, foreign):
