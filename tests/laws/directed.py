@@ -364,3 +364,13 @@ def how_long_an_attempt_ran_is_what_its_end_says() -> None:
         job.attempt(1, failures=1)
         job.log.send(Ended(1, "failed", "agent-1"), AttemptEnded(ran_for_s=1.0), time_s=time_s)
         assert job.entry().failures == 2
+
+
+@by_hand
+def jitter_leads_no_job_beyond_the_longest_delay() -> None:
+    """Of six attempts some jitter is upwards."""
+    for n in range(1, 7):
+        job = Hand(World(RestartKind.EXPONENTIAL_DELAY))
+        job.attempt(n, failures=1)
+        job.log.send(Ended(n, "failed", "agent-1"), AttemptEnded(ran_for_s=1.0))
+        assert job.entry().restart_delay_s <= 1.5

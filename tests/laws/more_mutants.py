@@ -123,7 +123,7 @@ def a_retry_takes_what_is_left(m: MonkeyPatch) -> None:
     m.setattr(core, "_offer", offer)
 
 
-@mutant("zero")
+@mutant("zero", "a_base_that_is_gone_gives_way_to_what_is_left")
 def what_a_lost_base_gives_way_to_is_pruned(m: MonkeyPatch) -> None:
     """Kept is what lies on the way from a base that is there, and nothing that is merely left."""
     def kept(job: Job, keep: int) -> set[tuple[int, int]]:
@@ -258,7 +258,7 @@ def a_retry_forgives_the_counter_and_not_the_times(m: MonkeyPatch) -> None:
     m.setattr(core, "fold_job", fold_job)
 
 
-@mutant("oracle")
+@mutant("oracle", "jitter_leads_no_job_beyond_the_longest_delay")
 def jitter_leads_beyond_the_longest_delay(m: MonkeyPatch) -> None:
     """The cap comes before the jitter."""
     plain = restart.after_failure
