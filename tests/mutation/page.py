@@ -17,8 +17,8 @@ _HEAD = """\
 `python -m tests.mutation --page`. A run of all of them (`make mutants`) fails if one survives; `make test` runs sixteen of
 them, others with each commit.
 
-To add one: write it into a list, with the tests that must see it; put it into a copy of the source and run them; write
-down which of them went red, and renew this page. `make check` fails where either was forgotten.
+To add one, write it into a list with the tests that must see it. The first command runs them on a copy of the source and
+writes down which went red; the second renews this page. `make check` fails where either was forgotten.
 
     python -m tests.mutation --list LIST --record NAME
     python -m tests.mutation --page
