@@ -9,8 +9,10 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do 
 	&& { echo "$$candidate"; break; }; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
-# Tests on real servers wait more than they reckon: so two of their files at a time, whatever the machine.
+# So many processes reckon at a time in `make check`, whatever the machine.
 WORKERS ?= 2
+# Tests on real servers wait for about half of their time: so three of their files at a time, on two cores too.
+FILES ?= 3
 # A deadline that passed (tests.waiting.NotInTime) may be the machine's doing. Such a test is tried once more, and the
 # report shows what happened at first. Nothing else is tried again, and no more than three tests of a run are: the fourth
 # that is late has failed.
@@ -50,7 +52,7 @@ check: lint ## Lint, layers and the fast tests: no network, no JVM
 	$(BIN)/python -m pytest tests -q -n $(WORKERS) --dist worksteal -m "$(FAST)"
 
 test: setup lint ## Everything, on real servers; ends with pytest's closing line
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT) \
+	$(BIN)/python -m pytest tests -n $(FILES) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT) \
 		--junitxml=build/tests.xml
 
 mutants: setup ## Mistakes put into the source one at a time: each must make a test fail

@@ -1,9 +1,10 @@
 """In which order `make test` runs the files, and which of them one worker runs, one after the other.
 
-A worker that is given a long file last leaves the other one idle. Files that share a server which is not everybody's run
-on the same worker, or each of the two workers would start that server.
+A worker that is given a long file last leaves the others idle. Files that share a server which is not everybody's run on
+the same worker, or each worker would start that server.
 
-tests/seconds.txt holds what a file took on two cores. After a `make test`, `python -m tests.order` writes it anew.
+tests/seconds.txt holds what a file took; only the order of the numbers counts. After a `make test`, `python -m tests.order`
+writes it anew.
 """
 
 from __future__ import annotations
