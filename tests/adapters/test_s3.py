@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from ledger.adapters.s3 import blobs as module
 from ledger.adapters.s3 import client
 from ledger.adapters.s3.blobs import MARKER, S3Blobs
 from ledger.adapters.s3.client import connect
+from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import PARTS_MAX, S3Settings
 from ledger.core.facts import GraphRef
 from ledger.errors import ConfigError, PermanentError, Unreachable, UsageError
@@ -628,3 +630,43 @@ def test_what_is_not_ours_is_not_listed(bucket: Bucket) -> None:
     for name in ("graphs/notes", "graphs/job-1/notes.txt", "graphs/a/b/" + "0" * 64, "other/job-1/" + "0" * 64):
         bucket.direct.put_object(Bucket=bucket.settings.bucket, Key=bucket.settings.prefix + name, Body=b"x")
     assert [blob.uri for blob in bucket.blobs.listing()] == [ref.uri]
+
+
+def test_age_counts_by_the_clock_of_the_store() -> None:
+    """Here it is 2026: by our own clock what was put a minute ago would be years older or younger."""
+    answer = {"ResponseMetadata": {"HTTPHeaders": {"date": "Thu, 01 Jan 2015 00:01:00 GMT"}}}
+    put_at = datetime(2015, 1, 1, tzinfo=UTC)
+    assert client.age_s(put_at, answer) == 60.0
+    assert client.age_s(put_at + timedelta(hours=1), answer) == 0.0, "whose clock is behind is not younger than now"
+
+
+# -- the objects of an archive -----------------------------------------------------------------------------------------
+
+
+def test_an_object_whose_creation_met_another_has_no_creator_yet(bucket: Bucket) -> None:
+    """409 says that another request was under way: who has created it is open, and is asked again."""
+    objects = S3Objects(bucket.settings)
+    bucket.fail(Fault(409, "ConditionalRequestConflict"), when=puts)
+    with pytest.raises(Unreachable):
+        objects.create("one", b"1")
+    bucket.proxy.plan = lambda request: None
+    assert objects.create("one", b"1")
+
+
+def test_an_object_that_is_forbidden_is_not_taken_for_missing(bucket: Bucket) -> None:
+    objects = S3Objects(bucket.settings)
+    objects.create("one", b"1")
+    bucket.fail(Fault(403, "AccessDenied"))
+    for look in (objects.stat, objects.read):
+        with pytest.raises(ConfigError):
+            look("one")
+
+
+def test_an_object_whose_answer_breaks_off_is_read_anew(bucket: Bucket) -> None:
+    objects = S3Objects(bucket.settings)
+    objects.create("one", SMALL)
+    bucket.fail(Fault(cut_to=20_000), times=1, when=reads)
+    assert objects.read("one") == SMALL
+    bucket.fail(Fault(cut_to=20_000), when=reads)
+    with pytest.raises(Unreachable):
+        objects.read("one")
