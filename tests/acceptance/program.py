@@ -116,15 +116,15 @@ PARTS: tuple[Part, ...] = (
     _episodes("late-commit", "the end of a transaction arrives late, in the next one",
               "tests/adapters/test_kafka_faults.py::test_a_writer_whose_commit_was_shaken_writes_no_more", 300, "F28",
               each=60),
-    _episodes("reconciler-killed", "kill -9, then SIGSTOP past the lease, of the leading reconciler at each of its "
-              "failpoints, by both elections", f"{RECONCILER}::test_killed_or_stopped_at_each_failpoint", 900,
-              "F1", "F5", "F15", each=5),
+    Part("reconciler-killed", "kill -9, and SIGSTOP past the lease, of the leading reconciler at each of eight "
+         "failpoints, by both elections", (f"{RECONCILER}::test_killed_or_stopped_at_each_failpoint",),
+         "kills and as many stops", 16, 64, 200, {"REPETITIONS": "1"}, faults=("F1", "F5", "F15")),
     _episodes("reconciler-late", "the init of a reconciler comes after its lease, by both elections",
-              f"{RECONCILER}::test_a_late_init_disturbs_once_and_writes_nothing", 400, "F6"),
+              f"{RECONCILER}::test_a_late_init_disturbs_once_and_writes_nothing", 200, "F6", each=5),
     _episodes("reconciler-troubles", "each trouble of the leading reconciler, by both elections",
-              f"{RECONCILER}::test_after_each_trouble_another_goes_on", 800, "F1", "F5", "F7", each=5),
+              f"{RECONCILER}::test_after_each_trouble_another_goes_on", 500, "F1", "F5", "F7", each=5),
     _episodes("any-three", "three troubles of any role in any order, by both elections",
-              f"{RECONCILER}::test_three_troubles_of_any_role_in_any_order", 900, "F34"),
+              f"{RECONCILER}::test_three_troubles_of_any_role_in_any_order", 400, "F34", each=5),
 )  # fmt: skip
 
 

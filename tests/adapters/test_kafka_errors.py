@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.cluster import OUTDATED, Cluster
@@ -97,10 +97,11 @@ def test_other_settings_pass() -> None:
 
 
 class Leaderships:
-    """An admin client's place: answers with each of `errors` in turn, then with offset 7. Any topic is there."""
+    """An admin client's place: answers with each of `errors` in turn, then with offset 7. Any topic is there.
+    unknown: how often an answer has no offset before that."""
 
-    def __init__(self, *errors: int) -> None:
-        self.errors, self.asked = list(errors), 0
+    def __init__(self, *errors: int, unknown: int = 0) -> None:
+        self.errors, self.unknown, self.asked = list(errors), unknown, 0
 
     def list_offsets(self, wanted, **_kwargs):
         self.asked += 1
@@ -109,7 +110,8 @@ class Leaderships:
             if self.errors:
                 answer.set_exception(KafkaException(KafkaError(self.errors[0])))
             else:
-                answer.set_result(SimpleNamespace(offset=7))
+                answer.set_result(SimpleNamespace(offset=OFFSET_INVALID if self.unknown > 0 else 7))
+        self.unknown -= not self.errors
         self.errors[:1] = []
         return answers
 
@@ -153,6 +155,17 @@ def test_who_leads_is_asked_again_until_client_and_broker_agree(monkeypatch, cod
     monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
     assert Cluster({"bootstrap.servers": "nowhere:1"}).ends([("t", 0), ("t", 1)]) == {("t", 0): 7, ("t", 1): 7}
     assert admin.asked == 3
+
+
+def test_an_end_that_is_no_offset_is_no_answer(monkeypatch) -> None:
+    """A role that had lost Kafka took -1001 for the end of its partition, and ended: the topic was truncated, it said."""
+    admin = Leaderships(unknown=2)
+    monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
+    assert Cluster({"bootstrap.servers": "nowhere:1"}).ends([("t", 0)]) == {("t", 0): 7}
+    assert admin.asked == 3
+    admin.unknown = 100
+    with pytest.raises(Unreachable, match=r"on t\[0\]"):
+        Cluster({"bootstrap.servers": "nowhere:1"}, 0.5).ends([("t", 0)])
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,8 @@ TROUBLES: dict[str, tuple[Trouble, ...]] = {
 
 def goes_through(it: FailingOver, troubles: Sequence[tuple[Trouble, str]]) -> list[str]:
     """What is wrong after these troubles of these roles, one after the other, each healed."""
-    of_role = {role: [it.reconciler() if role == ROLE else it.projector() for _ in range(2)] for _, role in troubles}
+    roles = dict.fromkeys(role for _, role in troubles)
+    of_role = {role: [it.reconciler() if role == ROLE else it.projector() for _ in range(2)] for role in roles}
     if ROLE not in of_role:
         it.reconciler()
     with Jobs(it):

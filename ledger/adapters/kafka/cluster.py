@@ -31,7 +31,7 @@ _ASK_AGAIN_S = 0.2
 
 
 class _Outdated(Unreachable):
-    """One of OUTDATED: asked anew, by a new client, it may be answered."""
+    """One of OUTDATED, or an answer that says nothing: asked anew it may be answered."""
 
 
 class Unheard(ConfigError):
@@ -96,7 +96,11 @@ class Cluster:
         futures = self.admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
         )
-        return {(tp.topic, tp.partition): self.answer(future).offset for tp, future in futures.items()}
+        found = {(tp.topic, tp.partition): self.answer(future).offset for tp, future in futures.items()}
+        if unknown := [place for place, offset in found.items() if offset < 0]:
+            # An answer without an error and without an offset: the client was told of no leader (seen as one lost Kafka).
+            raise _Outdated(f"No answer from Kafka at {self.bootstrap} on {unknown[0][0]}[{unknown[0][1]}].")
+        return found
 
     def config(self, topic: str) -> dict[str, str]:
         """The settings in force for a topic, defaults included."""
