@@ -52,6 +52,7 @@ def test_the_table_is_made_of_a_report(tmp_path: Path) -> None:
     assert told == "   11 tests/test_b.py\n    8 tests/deep/test_a.py\n"
 
 
+@pytest.mark.slow
 def test_one_worker_runs_what_is_shared_and_the_longest_come_first(tmp_path: Path) -> None:
     """By the hooks of tests/conftest.py. Else each of the two workers would be given one of the two files."""
     together = [file for file, shared in order.SHARED.items() if shared == "a running ledger"][:2]

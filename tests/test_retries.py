@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 (PATIENT,) = re.findall(r"^PATIENT := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
@@ -83,6 +85,7 @@ def ran(folder: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_only_what_was_late_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "test_once.py").write_text(ENDS_ONCE)
     (tmp_path / "conftest.py").write_text(FIXTURE)
@@ -93,6 +96,7 @@ def test_only_what_was_late_is_tried_again(tmp_path: Path) -> None:
     assert failed == {"test_wrong_value", "test_cause", "test_wrong_after_a_deadline", "test_hangs"}, told
 
 
+@pytest.mark.slow
 def test_of_a_run_three_may_be_late_and_the_fourth_has_failed(tmp_path: Path) -> None:
     """Together, on two workers."""
     (tmp_path / "test_late.py").write_text(LATE_ONCE)

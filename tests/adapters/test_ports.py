@@ -63,6 +63,7 @@ def test_no_two_workers_can_draw_the_same(count: int) -> None:
         whole -= mine
 
 
+@pytest.mark.slow
 def test_workers_of_a_run_have_ranges_of_their_own(tmp_path: Path) -> None:
     """By tests/conftest.py."""
     (tmp_path / "test_told.py").write_text(TOLD)

@@ -29,7 +29,7 @@ from ledger.core.chain import Head
 from ledger.errors import LedgerError, Unreachable
 from ledger.ports import Event, MemoryRecord, TopicPartition
 from tests.archive.given import TOPIC, TOPIC_ID, read_out, records
-from tests.repetitions import seeds
+from tests.repetitions import one_fast, seeds
 
 pytestmark = pytest.mark.usefixtures("quiet")
 SEEDS = seeds(25)
@@ -95,7 +95,7 @@ def whole(copies: list[list[MemoryRecord]]) -> list[list[tuple]]:
     return [[(r.offset(), r.timestamp()[1], r.key(), r.value(), r.headers()) for r in copy] for copy in copies]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_whatever_dies_when_the_archive_is_the_full_copy_once(seed: int) -> None:
     """Two archivers at once, each killed again and again; neither knows of the other."""
     drawn = random.Random(seed)

@@ -35,7 +35,7 @@ from ledger.roles.parts import Topics
 from tests.archive.days import BEGIN_MS, DAY_MS, DAYS, LATER_S, PER_DAY, an_archive, spread
 from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, id_of, read_out
 from tests.archive.mutations import spoiled
-from tests.repetitions import DEEP, seeds
+from tests.repetitions import DEEP, one_fast, seeds
 
 
 def must_hold(archive: Archive, anchors: list[Head]) -> None:
@@ -132,6 +132,7 @@ def test_what_comes_later_is_sealed_behind_it_and_joined_in_its_time() -> None:
     assert compact(archive, BEGIN_MS / 1000 + 30 * DAY_MS / 1000) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
     _, whole, anchors = an_archive()
@@ -168,7 +169,7 @@ class BetweenReads(Between):
         return super().read(name)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", one_fast(range(6)))
 def test_two_at_once_and_an_archiver_beside_them(seed: int) -> None:
     """The other one joins all there is in the middle of this one; an archiver seals, a reader reads."""
     _, whole, anchors = an_archive()

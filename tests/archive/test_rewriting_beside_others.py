@@ -16,11 +16,12 @@ from ledger.ports import MemoryRecord
 from tests.archive.days import BEGIN_MS, DAY_MS, LATER_S, an_archive, spread
 from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, read_out
 from tests.archive.taking import AT, GONE, LEFT, SECRET, WANTED, must_be_gone, must_hold, take_out, verdict_of
-from tests.repetitions import DEEP
+from tests.repetitions import DEEP, one_fast
 
 # -- killed, or two at once --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_anywhere_nothing_else_is_lost_and_the_next_one_goes_on() -> None:
     _, whole, anchors = an_archive()
     done = False
@@ -118,7 +119,7 @@ def test_who_joins_and_who_rewrites_see_each_other(where: str, monkeypatch: pyte
     must_be_gone(store)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", one_fast(range(6)))
 def test_beside_who_joins_who_rewrites_and_an_archiver(seed: int) -> None:
     _, whole, _ = an_archive()
     store, drawn = Between(), random.Random(seed)

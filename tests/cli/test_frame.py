@@ -305,6 +305,7 @@ def test_config_show_needs_no_ledger(tmp_path: Path) -> None:
     assert json.loads(told.stdout)["bootstrap"] is None
 
 
+@pytest.mark.slow
 def test_config_show_says_where_graphs_lie_and_check_whether_that_can_be(tmp_path: Path) -> None:
     environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "k:1", "LEDGER_BLOBS__ADAPTER": "s3"}
     named = {**environment, "LEDGER_BLOBS__BUCKET": "our-graphs", "LEDGER_BLOBS__REGION": "eu-central-1"}

@@ -24,6 +24,7 @@ def up(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_line_of_the_log_is_an_object_also_the_error_that_ends_it(tmp_path: Path) -> None:
     code, told = (run := up(tmp_path)).returncode, run.stderr.splitlines()
     assert code and told[0].startswith("error: ")

@@ -108,6 +108,7 @@ def segments_between(world: Remembered, first: dict[TopicPartition, int], end: d
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_explanation_reads_from_the_snapshot_on_and_says_the_same(
     world: Remembered, moments: list[float], read: Read
 ) -> None:

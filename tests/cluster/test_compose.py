@@ -272,6 +272,7 @@ def test_the_environment_is_settings_that_exist(monkeypatch: pytest.MonkeyPatch)
     assert config.bootstrap == ",".join(f"{name}:9092" for name in read().names("kafka"))
 
 
+@pytest.mark.slow
 def test_the_commands_are_jobledgers_own():
     ours = [service for service in written()["services"].values() if service["image"] == "jobledger"]
     commands = [service["command"] for service in ours]

@@ -113,6 +113,7 @@ def counted_in(where: Path) -> list[str]:
     return sorted(event for _, event in read_archive(str(where), TOPIC))
 
 
+@pytest.mark.slow
 def test_joined_days_are_counted_once_wherever_joining_was_broken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

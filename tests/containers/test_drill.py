@@ -126,6 +126,7 @@ def test_variables_of_another_cluster_do_not_reach_compose(monkeypatch: pytest.M
     assert "COMPOSE_FILE" not in compose._run(["env"], 60.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "runs"),
     [([], False), (["-m", "acceptance"], True), (["-m", "not kafka and not spark and not acceptance and not slow"], False)],

@@ -79,6 +79,7 @@ def mutant(test: str, after: str = "a * b", before: str = "a + b") -> Mutant:
     return Mutant(f"{test}-{after[2]}", "adding.py", before, after, (f"tests/test_adding.py{test}",), "")
 
 
+@pytest.mark.slow
 def test_the_runner_tells_dead_from_alive(project: Path) -> None:
     alive, dead = mutant("::test_two"), mutant("::test_nought")
     results = run([alive, dead], project, jobs=1)
@@ -92,6 +93,7 @@ def test_tests_that_are_red_anyway_kill_nothing(project: Path) -> None:
         run([mutant("::test_two")], project, jobs=1)
 
 
+@pytest.mark.slow
 def test_a_mutant_that_cannot_be_imported_is_not_killed(project: Path) -> None:
     with pytest.raises(NotRun, match="exit code"):
         run([mutant("", after="a + b\n\n\nraise RuntimeError")], project, jobs=1)

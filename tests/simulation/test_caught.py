@@ -11,6 +11,7 @@ from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from tests.adapters.zookeeper.fake_link import PATH, FakeLink, Servers, T
 from tests.mutants import MUTANTS, mutated
+from tests.repetitions import one_fast
 from tests.simulation.directed import SCHEDULES, perform
 from tests.simulation.walk import Walk
 from tests.simulation.world import quiet
@@ -70,7 +71,7 @@ def test_a_guard_that_is_taken_out_is_missed(mutant: str) -> None:
     assert perform(schedule) == []  # and the mutation is gone
 
 
-@pytest.mark.parametrize("mutant", BY_CHANCE)
+@pytest.mark.parametrize("mutant", one_fast(BY_CHANCE))
 def test_the_walk_finds_it_too(mutant: str, said: list[str]) -> None:
     seeds = [BY_CHANCE[mutant], *range(1, 100)]
     with mutated(mutant):

@@ -16,6 +16,7 @@ from tests.simulation.walk import Walk
 from tests.simulation.world import EVENTS, RECOVERY, quiet
 
 SEEDS = 40
+TOGETHER = 8
 MANY = int(os.environ.get("LEDGER_SIMULATION_SEEDS", "2000"))
 
 
@@ -30,8 +31,9 @@ def fail(seed: int, said: list[str]) -> str:
     return "\n".join([report.line, *report.findings[:10]]) if report.findings else ""
 
 
-def test_walks_end_well(said: list[str]) -> None:
-    assert [failed for seed in range(1, SEEDS + 1) if (failed := fail(seed, said))] == []
+@pytest.mark.parametrize("first", repetitions.one_fast(range(1, SEEDS + 1, TOGETHER)))
+def test_walks_end_well(first: int, said: list[str]) -> None:
+    assert [failed for seed in range(first, first + TOGETHER) if (failed := fail(seed, said))] == []
 
 
 @pytest.mark.slow
@@ -55,6 +57,7 @@ def test_a_seed_is_a_walk(said: list[str]) -> None:
     assert len(walks[0][0]) > 20
 
 
+@pytest.mark.slow
 def test_the_walks_do_what_they_are_for(said: list[str]) -> None:
     """They come to all that is to be shown: starts, ends, retirements, several terms, every fault."""
     ran, retired, terms, happened = [], 0, 0, set()
@@ -71,6 +74,7 @@ def test_the_walks_do_what_they_are_for(said: list[str]) -> None:
     assert {"crash", "granted to another", "second leader", "compaction", "stale transaction", "no answer"} <= happened
 
 
+@pytest.mark.slow
 def test_a_failure_prints_the_line_that_replays_it() -> None:
     mutant = "whoever-answers-is-believed"  # one that many walks find
     command = [sys.executable, "-m", "tests.simulation", "--seed", "1", "-n", "12", "--mutant", mutant]
