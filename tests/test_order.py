@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -33,6 +34,13 @@ def test_it(n):
 
 def test_each_file_that_is_named_exists() -> None:
     assert [file for file in {**order.known(), **order.SHARED} if not (ROOT / file).is_file()] == []
+
+
+def test_make_test_keeps_the_order_tells_the_longest_and_leaves_the_report() -> None:
+    (recipe,) = re.findall(r"^test:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    report = order.REPORT.relative_to(ROOT)
+    wanted = {"--dist loadfile", "--no-loadscope-reorder", "--durations=25", f"--junitxml={report}", "$(PATIENT)"}
+    assert {option for option in wanted if option not in recipe} == set()
 
 
 def test_the_longest_come_first_and_what_is_shared_together(monkeypatch: pytest.MonkeyPatch) -> None:
