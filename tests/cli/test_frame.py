@@ -288,13 +288,13 @@ def test_config_show_masks_secrets_and_names_sources(tmp_path: Path) -> None:
         "LEDGER_DIR": str(tmp_path), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "k:1", "LEDGER_KAFKA__SASL_PASSWORD": "s3cret",
     }  # fmt: skip
     for arguments in ([], ["--sources"], ["-o", "json"], ["--sources", "-o", "json"], ["-o", "wide"], ["-o", "jsonl"]):
-        told = command("config", "show", *arguments, **environment)
-        assert told.returncode == 0, told.stderr
+        told = run("config", "show", *arguments, **environment)
+        assert told.exit_code == 0, told.stderr
         assert "s3cret" not in told.stdout + told.stderr
         assert "sasl.password" in told.stdout
     shown = json.loads(command("config", "show", "-o", "json", **environment).stdout)
     assert (shown["bootstrap"], shown["dir"]) == ("k:1", str(tmp_path))
-    rows = json.loads(command("config", "show", "--sources", "-o", "json", **environment).stdout)
+    rows = json.loads(run("config", "show", "--sources", "-o", "json", **environment).stdout)
     sources = {row["setting"]: row["source"] for row in rows}
     assert sources["kafka.sasl.password"] == sources["dir"] == "environment"
     assert sources["topics.prefix"] == "default"
@@ -305,18 +305,17 @@ def test_config_show_needs_no_ledger(tmp_path: Path) -> None:
     assert json.loads(told.stdout)["bootstrap"] is None
 
 
-@pytest.mark.slow
 def test_config_show_says_where_graphs_lie_and_check_whether_that_can_be(tmp_path: Path) -> None:
     environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "k:1", "LEDGER_BLOBS__ADAPTER": "s3"}
     named = {**environment, "LEDGER_BLOBS__BUCKET": "our-graphs", "LEDGER_BLOBS__REGION": "eu-central-1"}
-    shown = json.loads(command("config", "show", "-o", "json", **named).stdout)["blobs"]
+    shown = json.loads(run("config", "show", "-o", "json", **named).stdout)["blobs"]
     assert (shown["adapter"], shown["bucket"], shown["part_bytes"]) == ("s3", "our-graphs", 16 << 20)
-    assert command("config", "show", **environment).returncode == 0  # also what can't be is shown
-    told = command("config", "check", **environment)
-    assert (told.returncode, "LEDGER_BLOBS__BUCKET" in told.stderr) == (2, True)
-    assert command("config", "check", **named).returncode == 0
-    told = command("config", "check", **named, LEDGER_BLOBS__ENDPOINT_URL="https://two..dots")
-    assert (told.returncode, "boto3 does not take" in told.stderr) == (2, True)
+    assert run("config", "show", **environment).exit_code == 0  # also what can't be is shown
+    told = run("config", "check", **environment)
+    assert (told.exit_code, "LEDGER_BLOBS__BUCKET" in told.stderr) == (2, True)
+    assert run("config", "check", **named).exit_code == 0
+    told = run("config", "check", **named, LEDGER_BLOBS__ENDPOINT_URL="https://two..dots")
+    assert (told.exit_code, "boto3 does not take" in told.stderr) == (2, True)
 
 
 def test_config_check_asks_the_client_library(tmp_path: Path) -> None:
