@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ledger.adapters.local.files import write_atomic
+from ledger.adapters.local.files import make_folder, write_atomic
 from ledger.errors import ConfigError
 from ledger.ports import Event
 
@@ -33,7 +33,7 @@ class Outbox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise ConfigError(f"the outbox {folder} can't be made: {error}") from error
 
@@ -51,7 +51,7 @@ class Outbox:
     def set_aside(self, event_id: str, event: Event, reason: str) -> None:
         """Keeps an event that will never be taken, as `*.refused`, for people to look at."""
         log.error("set aside a refused event: %s: %s", event_id, reason)
-        (self.folder / f"{event_id}{REFUSED}").write_bytes(_to_json(event))
+        write_atomic(self.folder / f"{event_id}{REFUSED}", _to_json(event))
         self.remove(event_id)
 
     def outstanding(self) -> Iterator[tuple[str, Event]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from ledger.adapters.local.files import sync_folder
 from ledger.core import anchors
 from ledger.core.anchors import Anchor, Kept
 from ledger.core.chain import Head
@@ -35,6 +36,7 @@ def append(path: Path, kept: Iterable[Anchor]) -> None:
     """Durably, on lines of their own, whatever the file ended with. Raises: ConfigError if the file can't be written."""
     lines = b"".join(anchors.encode(anchor) + b"\n" for anchor in kept)
     try:
+        new = not path.exists()
         with path.open("a+b") as file:
             if lines and file.tell():
                 file.seek(-1, os.SEEK_END)
@@ -42,6 +44,8 @@ def append(path: Path, kept: Iterable[Anchor]) -> None:
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())
+        if new:
+            sync_folder(path.absolute().parent)
     except OSError as error:
         raise ConfigError(f"Can't write anchors to {path}: {error}") from error
 

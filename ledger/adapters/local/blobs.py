@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
-from ledger.adapters.local.files import spool, sync_folder
+from ledger.adapters.local.files import make_folder, spool, sync_folder
 from ledger.adapters.local.room import what_to_do
 from ledger.core.facts import GraphRef
 from ledger.core.registers import is_job_id
@@ -31,7 +31,7 @@ class FileBlobs:
     def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
         self._root, self._now = root, now
         with self._told("make the blob store"):
-            root.mkdir(parents=True, exist_ok=True)
+            make_folder(root)
 
     def put(self, job_id: str, source: Path) -> GraphRef:
         """Raises: UsageError if that is no job id, or there is no file `source`."""
@@ -40,7 +40,7 @@ class FileBlobs:
             if not source.is_file():
                 raise UsageError(f"There is no file {source} to store.")
             with self._told(f"put a graph of {job_id}"):
-                self._make(folder)
+                make_folder(folder)
                 try:
                     return self._put(job_id, folder, source)
                 except FileNotFoundError:
@@ -137,12 +137,6 @@ class FileBlobs:
             temporary.unlink(missing_ok=True)
         sync_folder(folder)
         return ref
-
-    def _make(self, folder: Path) -> None:
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            for parent in (folder.parent, self._root):
-                sync_folder(parent)
 
     def _missing(self, ref: GraphRef) -> PermanentError:
         self._must_be_mounted()

@@ -33,6 +33,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Makes it, and those above it that are missing, durably: what is durable in a folder is lost with its name.
+    mode: of the folder itself. One that is there is left as it is."""
+    missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
+    folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
+
+
 def spool(chunks: Iterable[bytes], folder: Path, prefix: str) -> tuple[Path, str, int]:
     """Writes the chunks durably to a temporary file in `folder`: path, digest and size. Nothing is left on error."""
     handle, temporary = tempfile.mkstemp(prefix=prefix, dir=folder)

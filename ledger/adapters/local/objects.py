@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.adapters.local.files import spool, sync_folder
+from ledger.adapters.local.files import make_folder, spool, sync_folder
 from ledger.adapters.local.room import what_to_do
 from ledger.archive.objects import Stat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
@@ -36,7 +36,7 @@ class FolderObjects:
         with self._told(f"create {name}"):
             self._begin()
             self._must_be_mounted()
-            self._make(path.parent)
+            make_folder(path.parent)
             temporary, _, _ = spool([data], path.parent, _TEMPORARY)
             try:
                 os.link(temporary, path)
@@ -86,7 +86,7 @@ class FolderObjects:
     def _begin(self) -> None:
         """With its marker from the first moment on: whoever comes second must not meet a root without."""
         if not self._begun and not self._root.exists():
-            self._root.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._root.parent)
             made = self._root.with_name(f"{_TEMPORARY}{os.getpid()}-{threading.get_ident()}")
             made.mkdir(exist_ok=True)
             (made / MARKER).touch()
@@ -99,12 +99,6 @@ class FolderObjects:
                 shutil.rmtree(made)
             sync_folder(self._root.parent)
         self._begun = True
-
-    def _make(self, folder: Path) -> None:
-        missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in missing:
-            sync_folder(one.parent)
 
     def _must_be_mounted(self) -> None:
         if (self._begun or self._root.exists()) and not (self._root / MARKER).exists():

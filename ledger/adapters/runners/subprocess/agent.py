@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.one_instance import OneInstance
 from ledger.adapters.runners.subprocess import content, past_logs, restore
 from ledger.adapters.runners.subprocess.burial import lives
@@ -63,7 +64,7 @@ class Agent:
         inherited: Mapping[str, str] = os.environ, at: Callable[[str], None] = lambda _: None,
         held: Callable[[str], bool] = lambda _: False, digests: Digests | None = None,
     ) -> None:  # fmt: skip
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder, 0o700)
         folder.chmod(0o700)
         self.folder = folder.resolve()
         self._blobs, self._sender, self._clock, self._inherited, self._at = blobs, sender, clock, inherited, at
@@ -198,7 +199,7 @@ class Agent:
                     attempt.order(outcome, savepoint, reason)
                 return
             if attempt.phase is Phase.LIVE and (n in job.attempts or _known(job, n) is None):
-                attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folder(attempt.folder, 0o700)
                 attempt.order(outcome, savepoint, reason)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:

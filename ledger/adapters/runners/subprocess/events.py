@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.adapters import avro, cloudevents
+from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.plain import event_from_json, event_to_json
 from ledger.adapters.runners.subprocess.supervisor.files import numbered, read_json, to_json, write_durably
 from ledger.core.facts import CheckpointCompleted, Fact
@@ -102,7 +103,8 @@ class Outbox:
 
     def add(self, register: Register, fact: Fact, time_s: float | None = None) -> StoredEvent:
         """Persists a new event; when this returns it will never change. Raises: OSError if it can't be written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            make_folder(self.folder)
         path = self.folder / f"{self._next:012d}.json"
         made: list[RunnerEvent] = []
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.subprocess import content
 from ledger.adapters.runners.subprocess.burial import kill_leftovers
 from ledger.adapters.runners.subprocess.digests import Digests
@@ -88,7 +89,7 @@ class Job:
     def raise_fence(self, n: int) -> None:
         """Raises: OSError if it can't be made durable; it is then as it was."""
         if n > self.fence:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder, 0o700)
             write_durably(str(self.folder / "fence"), to_json({"fence": n}))
             self.fence = n
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.plain import point_to_json, rule_to_json
 from ledger.adapters.runners.subprocess import graph as graphs
 from ledger.adapters.runners.subprocess import supervisor
@@ -70,7 +71,7 @@ def prepare(
 
 
 def _clean(attempt: Attempt) -> None:
-    attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(attempt.folder, 0o700)
     if attempt.checkpoints.is_dir() and any(attempt.checkpoints.iterdir()):
         raise PermanentError(
             f"{attempt.checkpoints} holds checkpoints that were kept of an earlier job of this id",
