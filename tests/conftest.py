@@ -48,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "versitygw" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(s3.BUILD_S + 120))
+        if "moto" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)  # a server, if one in this process: its import alone takes seconds
         if item.path.parent.name == "runners" or item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)
 
