@@ -115,11 +115,12 @@ def list_rejects(reader: Reader, *, timeout_s: float = 10.0) -> Iterator[Reject]
         for record in records:
             value = record.value()
             if value is not None and record.key() not in seen:
-                seen.add(record.key())
                 try:
-                    yield decode(value)
+                    reject = decode(value)
                 except ValueError:
-                    continue
+                    continue  # whatever its key is: a reject may still come under it
+                seen.add(record.key())
+                yield reject
         silent_s = 0.0 if records or reader.position() != before else silent_s + poll_s
         if silent_s >= timeout_s:
             raise Unreachable(f"Nothing came of the rejects for {timeout_s:g} s, but their end is not reached.")

@@ -28,7 +28,7 @@ class Admission:
         self._result_retention_s = result_retention_s
         self._spec_bytes_max = spec_bytes_max
         self._admitting: dict[str, str] = {}
-        self._refused: set[tuple[str, Spec]] = set()
+        self._refused: set[tuple[str, Spec, int]] = set()
         self._unadmitted: dict[tuple[int, bytes], float] = {}
         self._results: dict[tuple[int, bytes], float] = {}
         self._submitted_at: dict[tuple[str, str], float] = {}
@@ -89,11 +89,11 @@ class Admission:
     def _refuse(
         self, job: Job, registers: dict[bytes, Held], partition: int, spec: Spec, reason: str
     ) -> list[Event]:
-        if (job.job_id, spec) in self._refused:
-            return []
-        self._refused.add((job.job_id, spec))
         name = job.names[spec]
         held = registers[name]
+        if (job.job_id, spec, held[1]) in self._refused:  # by its offset: whoever sends it again waits for an answer too
+            return []
+        self._refused.add((job.job_id, spec, held[1]))
         key = job.job_id.encode() + b"/" + name
         return [self._rejects.held(partition, key, *held, reason)]
 

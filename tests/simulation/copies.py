@@ -102,7 +102,7 @@ def header(record: Copied | Told, name: str) -> str:
 
 def epoch_of(record: Copied) -> int:
     text = header(record, cloudevents.EPOCH)
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else 0
 
 
 def claim_of(record: Copied) -> tuple[str, int] | None:

@@ -8,13 +8,15 @@ from dataclasses import replace
 
 from ledger.adapters.memory.log import NoAnswer
 from ledger.core.facts import IntentKind
+from ledger.core.registers import partition_of
 from ledger.outside import NO_GRAPH
 from ledger.ports import Event
+from tests.simulation.badinput import KEY, SPEC, rejects_complete
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
-from tests.simulation.copies import claim_of
+from tests.simulation.copies import MAGIC, claim_of
 from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
-from tests.simulation.world import DELETE_RETENTION_S, EVENTS, PARTITIONS, RECOVERY, Instance, World
+from tests.simulation.world import DELETE_RETENTION_S, EVENTS, PARTITIONS, RECOVERY, REJECTS, Instance, World
 
 Schedule = Callable[["Director"], None]
 SCHEDULES: dict[str, Schedule] = {}
@@ -225,6 +227,62 @@ def claims_come_again_and_the_cleaner_comes_by(d: Director) -> None:
 @schedule
 def claims_are_tombstoned_and_the_cleaner_comes_by(d: Director) -> None:
     _claims_again(d, tombstone=True)
+
+
+def _unreadable_spec(d: Director) -> None:
+    """A spec that does not decode, of a job that has no other; sent, and rejected if that is how it should be."""
+    key, value = f"job/spec/{'0' * 64}".encode(), MAGIC + b"no spec"
+    event = Event(EVENTS, partition_of("job", PARTITIONS), key, value)
+    d.world.bad_input.bad[event.partition, key, value] = SPEC
+    d.world.log.append([event])
+
+
+def _judge_rejects(d: Director) -> None:
+    d.world.copy()
+    topics = d.world.evidence.copies
+    d.findings += rejects_complete(topics[EVENTS], topics[REJECTS], d.world.bad_input.bad)
+
+
+@schedule
+def a_spec_that_was_refused_is_sent_again(d: Director) -> None:
+    """Whoever sends it the second time waits for an answer about that record."""
+    d.lead("projector")
+    for _ in range(2):
+        _unreadable_spec(d)
+        d.settle()
+    _judge_rejects(d)
+
+
+@schedule
+def a_leader_hears_no_answer_to_its_rejects_and_leads_again(d: Director) -> None:
+    """The transaction is lost, and what it rejected comes to no reader of the log a second time."""
+    first = d.lead("projector")
+    d.world.log.append([Event(EVENTS, 0, b"{}", b"?")])
+    d.world.bad_input.bad[0, b"{}", b"?"] = (KEY,)
+    plain = d.world.at_commit
+
+    def lose(name: str) -> None:
+        if name == "end":
+            d.world.at_commit = plain
+            raise NoAnswer("never")
+
+    d.world.at_commit = lose
+    d.until(lambda: d.world.at_commit is plain, first)
+    d.settle()
+    _judge_rejects(d)
+
+
+@schedule
+def something_lies_where_a_reject_will_lie(d: Director) -> None:
+    """Whoever lists the rejects passes it over, and not the reject that comes under the same key."""
+    d.lead("projector")
+    end = d.world.log.reader([EVENTS], 0).high_watermarks()[EVENTS, 0]
+    place = f"{EVENTS}/0/{end}".encode()
+    d.world.log.append([Event(REJECTS, 0, place, b"?"), Event(EVENTS, 0, b"{}", b"?")])
+    d.world.bad_input.bad[0, b"{}", b"?"] = (KEY,)
+    d.world.bad_input.beside.add((place, b"?"))
+    d.settle()
+    d.findings += d.world.rejects_are_listed()
 
 
 # -- reconcilers -------------------------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ class Walk:
         self.sweeps = self.gc.random() < 0.5 and agents == 1
         self.claims = random.Random(f"{seed} claims")
         self.claim_rate = self.claims.choice([0.0, 0.0, 0.01])
+        self.bad = self.world.bad_input.rng = random.Random(f"{seed} bad input")
+        self.bad_rate = self.bad.choice([0.0, 0.0, 0.03])
         self.world.at_commit = self._at_commit
         obedient = self.rng.random() < 0.7
         for runner in self.world.runners:
@@ -115,6 +117,8 @@ class Walk:
             self._sweep()
         if self.claims.random() < self.claim_rate:
             self._claim_again()
+        if self.bad.random() < self.bad_rate:
+            self._send_bad_input()
         if rng.random() < self.fault_rate and any(self.weights.values()):
             name = rng.choices([*FAULTS], [*self.weights.values()])[0]
             self._count(name)
@@ -142,6 +146,14 @@ class Walk:
             self._count("claim again")
             record = self.claims.choice(claims)
             self.world.log.append([Event(*record[:2], *record[3:6])])
+
+    def _send_bad_input(self) -> None:
+        """Somebody puts what nobody can use on one of the ledger's topics."""
+        log, bad = self.world.log, self.world.bad_input
+        kind, event = bad.draw([*self.jobs], log.reader(TOPICS).high_watermarks(), self.sent)
+        self._count(kind)
+        bad.note(kind, event)
+        log.append([event])
 
     def _count(self, name: str) -> None:
         self.happened[name] = self.happened.get(name, 0) + 1

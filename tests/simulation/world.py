@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -37,11 +38,11 @@ from ledger.core.published import Published
 from ledger.core.recovery import JobState
 from ledger.core.registers import Disposed, Intent, Register, Spec, key_of, partition_of
 from ledger.ports import Event, Task
-from ledger.rejects import RejectsTopic
+from ledger.rejects import RejectsTopic, list_rejects
 from ledger.roles.parts import Parts, ProjectorSettings, Topics
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
-from tests.simulation import checkers, codec, copies
+from tests.simulation import badinput, checkers, codec, copies
 from tests.simulation.baton import Actor, Stage, on_one_core
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import Taken
@@ -90,6 +91,7 @@ class World:
             failpoint=lambda name: self.at_commit(name),
         )  # fmt: skip
         self.evidence = Evidence(self.clock)
+        self.bad_input = badinput.BadInput(random.Random("bad input"), PARTITIONS)
         self.hurried = Hurried(self.clock)
         self.blobs = PointedBlobs(self.stage, self.hurried.time)
         names = ["memory"] if agents == 1 else [f"memory-{number}" for number in range(agents)]
@@ -323,10 +325,11 @@ class World:
         self.let_transactions_end()
         self.copy()
         e = self.evidence
-        events, recovery = e.copies[EVENTS], e.copies[RECOVERY]
+        events, recovery = badinput.at_home(e.copies[EVENTS], PARTITIONS), e.copies[RECOVERY]
+        bad = self.bad_input
         everything = [record for topic in TOPICS for record in e.copies[topic]]
         return [
-            *checkers.compaction_stable(events, self.left(EVENTS)),
+            *checkers.compaction_stable(events, badinput.at_home(self.left(EVENTS), PARTITIONS)),
             *checkers.idempotent(events, rng), *checkers.order_free(events, rng),
             *checkers.no_resurrection(events, recovery, e.taken, e.ran), *checkers.never_vanishes(events),
             *checkers.acked_is_durable(e.told_by, everything),
@@ -334,6 +337,8 @@ class World:
             *checkers.projection_exact(events, recovery),
             *checkers.view_faithful(self.observer.entries, recovery),
             *checkers.started_once(e.ran, events),
+            *badinput.rejects_true(e.copies[EVENTS], e.copies[REJECTS], bad.bad, bad.beside),
+            *badinput.rejected_once(e.told_by),
         ]  # fmt: skip
 
     def let_transactions_end(self) -> None:
@@ -344,7 +349,7 @@ class World:
         """What must be so once nothing happens any more: the projection is exact for every reader, there is one leader of
         each role, what is to run runs, and of what is over nothing is left."""
         self.copy()
-        events = self.evidence.copies[EVENTS]
+        events = badinput.at_home(self.evidence.copies[EVENTS], PARTITIONS)
         found = checkers.view_exact(self.fresh_view().entries, events, "a new reader")
         found += checkers.view_exact(self.observer.entries, events, "a reader")
         for role in ROLES:
@@ -369,8 +374,20 @@ class World:
             f"{j}/{n} runs and should not" for j, n in sorted(alive) if (e := jobs.get(j)) is None or e.attempt != n
         ]
         found += checkers.regions_went_back(events)
+        topics = self.evidence.copies
+        found += badinput.rejects_complete(topics[EVENTS], topics[REJECTS], self.bad_input.bad)
+        found += self.rejects_are_listed()
         found += [f"{uri} is left" for uri in self.blobs.stored if uri.split("/")[1] in self.retired() - {*jobs}]
         return found
+
+    def rejects_are_listed(self) -> Findings:
+        """I17: whoever lists the rejects finds each that lies there, whatever else does."""
+        there = {
+            r.key for r in self.left(REJECTS)
+            if r.value is not None and r.key is not None and (r.key, r.value) not in self.bad_input.beside
+        }  # fmt: skip
+        listed = {reject.place.encode() for reject in list_rejects(self.log.reader([REJECTS]))}
+        return [f"I17 {key!r} is not listed" for key in sorted(there - listed)]
 
     def overfull(self) -> Findings:
         """I13: never more is alive than there are slots."""

@@ -1,0 +1,43 @@
+"""Mistakes that show when bad input, or the like, comes between leaders: seen by schedules of the simulation."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant
+
+SCHEDULES = "tests/simulation/test_caught.py::test_the_ledger_passes_every_schedule"
+WALKS = "tests/simulation/test_walk.py::test_walks_end_well"
+
+MUTANTS = (
+    Mutant(
+        "a-spec-is-refused-once-for-ever", "ledger/roles/admission.py",
+        "        if (job.job_id, spec, held[1]) in self._refused:",
+        "        if (job.job_id, spec) in {refused[:2] for refused in self._refused}:",
+        (f"{SCHEDULES}[a_spec_that_was_refused_is_sent_again]",),
+        "whoever sends a refused spec once more waits in vain for an answer",
+    ),
+    Mutant(
+        "rejects-are-lost-with-their-transaction", "ledger/roles/projector.py",
+        "            self._foreign = (foreign + self._foreign)[-FOREIGN_MAX:]\n            raise", "            raise",
+        (f"{SCHEDULES}[a_leader_hears_no_answer_to_its_rejects_and_leads_again]",),
+        "a record that could not be used is dropped in silence",
+    ),
+    Mutant(
+        "what-is-no-reject-hides-one", "ledger/rejects.py",
+        "                try:\n                    reject = decode(value)",
+        "                seen.add(record.key())\n                try:\n                    reject = decode(value)",
+        (f"{SCHEDULES}[something_lies_where_a_reject_will_lie]",),
+        "a reject is not listed",
+    ),
+    Mutant(
+        "a-fact-is-rejected-at-every-plan", "ledger/roles/term.py",
+        "                self._rejected.add((partition, held[1]))\n", "",
+        (WALKS,),
+        "the topic of rejects grows with every fact about a job that holds one bad value",
+    ),
+    Mutant(
+        "a-register-counts-in-any-partition", "ledger/core/table.py",
+        '        return "" if wanted == partition else f"{ELSEWHERE} {wanted}"', '        return ""',
+        (WALKS,),
+        "a job is written in two partitions, by halves",
+    ),
+)  # fmt: skip
