@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ from ledger.adapters.kafka.signs import SignWatch
 from ledger.adapters.kafka.topics import TopicSettings, create_topics, specs
 from ledger.adapters.kafka.writer import KafkaWriter
 from ledger.adapters.runners.subprocess.sender import KafkaEventSender
-from ledger.errors import ConfigError, Fenced, Unreachable
+from ledger.errors import ConfigError, Fenced, OutcomeUnknown, Refused, Unreachable
 from ledger.ports import Event, RunnerEvent
 
 # code, fatal, retriable, txn_requires_abort -> what to do
@@ -150,11 +151,14 @@ def test_every_client_says_which_settings_it_does_not_take(make: Any) -> None:
 
 @pytest.mark.parametrize("code", sorted(OUTDATED))
 def test_who_leads_is_asked_again_until_client_and_broker_agree(monkeypatch, code: int) -> None:
-    """After a broker had hung, its first answer was UNKNOWN_LEADER_EPOCH, and a verb gave up at once."""
-    admin = Leaderships(code, code)
-    monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
+    """After a broker had hung, its first answer was UNKNOWN_LEADER_EPOCH, and a verb gave up at once. A client that was
+    told so would say the same for ever: each question is asked by a new one."""
+    admin, clients = Leaderships(code, code), list[object]()
+    monkeypatch.setattr(
+        "ledger.adapters.kafka.cluster.AdminClient", lambda *args, **_kwargs: clients.append(args) or admin
+    )
     assert Cluster({"bootstrap.servers": "nowhere:1"}).ends([("t", 0), ("t", 1)]) == {("t", 0): 7, ("t", 1): 7}
-    assert admin.asked == 3
+    assert admin.asked == len(clients) == 3
 
 
 def test_an_end_that_is_no_offset_is_no_answer(monkeypatch) -> None:
@@ -230,6 +234,79 @@ def test_a_fatal_error_that_the_callbacks_hid_still_tells_that_the_writer_is_fen
     writer.init()
     with pytest.raises(Fenced, match="by a newer instance"):
         writer.commit([Event("t", 0, b"key", b"value")])
+
+
+class QuietProducer:
+    """A producer's place that takes everything: reports each record as stored, or with `error`."""
+
+    def __init__(self, error: KafkaError | None = None) -> None:
+        self._error, self._reports = error, list[Any]()
+
+    def produce(self, *_args: object, on_delivery: Any, **_kwargs: object) -> None:
+        self._reports.append(on_delivery)
+
+    def poll(self, _timeout_s: float) -> int:
+        reports, self._reports = self._reports, []
+        for report in reports:
+            report(self._error, SimpleNamespace(offset=lambda: 3))
+        return len(reports)
+
+    def flush(self, timeout_s: float) -> int:
+        self.poll(timeout_s)
+        return 0
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def _does(self, *_args: object, **_kwargs: object) -> None: ...
+
+    init_transactions = begin_transaction = commit_transaction = purge = _does
+
+
+def test_what_broke_before_a_transaction_ends_no_writer(monkeypatch) -> None:
+    """A broker closes connections that are idle. Only what breaks within a transaction may repeat its end."""
+    monkeypatch.setattr("ledger.adapters.kafka.writer.Producer", lambda *_args, **_kwargs: QuietProducer())
+    writer = KafkaWriter({"bootstrap.servers": "nowhere:1"}, "id", SystemClock())
+    writer.init()
+    writer._lines.log(6, "%s", "FAIL", "client", "connection closed by peer")
+    for _ in range(2):
+        assert writer.commit([Event("t", 0, b"key", b"value")]) == [3]
+
+
+@pytest.fixture
+def sending(monkeypatch) -> Iterator[Callable[..., KafkaSender]]:
+    """A sender with one producer after the other, each of which reports an error (None: none)."""
+    made: list[KafkaSender] = []
+
+    def make(*errors: KafkaError | None) -> KafkaSender:
+        producers = iter([QuietProducer(error) for error in errors])
+        monkeypatch.setattr("ledger.adapters.kafka.sender.Producer", lambda *_args, **_kwargs: next(producers))
+        made.append(KafkaSender({"bootstrap.servers": "nowhere:1"}, SystemClock(), timeout_s=1))
+        return made[-1]
+
+    yield make
+    for sender in made:
+        sender.close()
+
+
+@pytest.mark.parametrize("code", sorted(MISCONFIGURED))
+def test_what_kafka_will_never_take_is_refused(sending: Callable[..., KafkaSender], code: int) -> None:
+    with pytest.raises(Refused):
+        sending(KafkaError(code)).send(Event("t", 0, b"key", b"value"))
+
+
+def test_a_producer_with_a_fatal_error_is_replaced(sending: Callable[..., KafkaSender]) -> None:
+    sender = sending(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "lost", True), None)
+    with pytest.raises(OutcomeUnknown):
+        sender.send(Event("t", 0, b"key", b"value"))
+    assert sender.send(Event("t", 0, b"key", b"value")) == 3
+
+
+def test_what_nobody_has_answered_may_be_stored(sending: Callable[..., KafkaSender], monkeypatch) -> None:
+    monkeypatch.setattr(QuietProducer, "poll", lambda *_: 0)
+    monkeypatch.setattr("ledger.adapters.kafka.sender._REPORT_SLACK_S", -0.95)
+    with pytest.raises(OutcomeUnknown, match="No word on"):
+        sending(None).send(Event("t", 0, b"key", b"value"))
 
 
 @pytest.mark.parametrize("code", [*sorted(DAMAGED), KafkaError.TOPIC_AUTHORIZATION_FAILED])

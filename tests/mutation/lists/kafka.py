@@ -1,0 +1,182 @@
+"""Mistakes in how Kafka is read, written and asked: ends and positions, transactions, fences, errors, elections by a group."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant
+
+READER, WRITER, SENDER, CLUSTER, ERRORS, TOPICS, SEEKING, SIGNS, MEMBER = (
+    f"ledger/adapters/kafka/{name}.py"
+    for name in ("reader", "writer", "sender", "cluster", "errors", "topics", "seeking", "signs", "membership")
+)
+LOG, READS = "tests/contract/test_eventlog.py", "tests/adapters/test_kafka_reader.py"
+JUDGED, ELECTED = "tests/adapters/test_kafka_errors.py", "tests/adapters/test_kafka_leadership.py"
+FAULTS = "tests/adapters/test_kafka_faults.py"
+
+MUTANTS = (
+    Mutant(
+        "what-is-not-committed-is-read", READER,
+        '"isolation.level": "read_committed"', '"isolation.level": "read_uncommitted"',
+        (f"{LOG}::test_nothing_of_an_open_transaction_is_seen_and_the_position_waits",), "facts of an aborted transaction count",
+    ),
+    Mutant(
+        "ends-of-partitions-are-not-passed", READER,
+        "            self._position[place] = max(self._position[place], message.offset())\n        elif",
+        "            pass\n        elif",
+        (f"{LOG}::test_a_transaction_that_nobody_ends_is_aborted_in_time",), "a reader never comes to the end of a log that ends with a control record",
+    ),
+    Mutant(
+        "every-reader-begins-at-nought", READER,
+        "max(at, begin.get(place, 0))", "at",
+        (f"{LOG}::test_a_reader_begins_where_it_is_told_to_and_elsewhere_at_the_beginning",), "a cold start from a snapshot reads the whole log again",
+    ),
+    Mutant(
+        "a-log-without-its-beginning-is-read", READER,
+        '            if offset > 0 and "delete" not in', '            if offset > 1_000_000 and "delete" not in',
+        (f"{READS}::test_a_topic_whose_beginning_was_deleted_is_no_ledger",), "a recovery set is made from the second half of a ledger",
+    ),
+    Mutant(
+        "a-topic-made-anew-is-read-on", READER,
+        "            if shape is None or shape.id != self._ids[topic]:", "            if shape is None:",
+        (f"{LOG}::test_a_topic_made_anew_breaks_its_readers_though_it_is_as_long",), "a leader goes on with what a topic held that is there no more",
+    ),
+    Mutant(
+        "a-truncated-partition-is-read-on", READER,
+        "            if end < self._position[place]:", "            if end + 1_000_000 < self._position[place]:",
+        (f"{READS}::test_an_end_before_the_position_breaks_the_reader",), "a leader goes on with facts that the log has lost",
+    ),
+    Mutant(
+        "a-lost-place-is-read-on-from", READER,
+        "        elif error.code() in LOST_PLACE:\n            self._break(",
+        "        elif error.code() in LOST_PLACE:\n            log.info(",
+        (f"{READS}::test_records_that_vanish_before_they_are_read_break_the_reader",), "records that vanished before they were read are missing without a word",
+    ),
+    Mutant(
+        "a-broken-reader-forgets-that-it-is", READER,
+        "        if self._broken is not None:\n            raise self._broken", "        if (broken := self._broken) is not None:\n"
+        "            self._broken = None\n            raise broken",
+        (f"{READS}::test_records_that_vanish_before_they_are_read_break_the_reader",), "a role that asks twice goes on with half a log",
+    ),
+    Mutant(
+        "a-poll-has-no-bound", READER,
+        "        most = max(1, min(records_max, POLL_MAX))", "        most = POLL_MAX",
+        (f"{LOG}::test_a_big_batch_comes_back_in_bounded_polls",), "a caller gets more than it asked for",
+    ),
+    Mutant(
+        "a-closed-writer-writes", WRITER,
+        '        self._dead = self._dead or "it was closed"\n', "",
+        (f"{LOG}::test_a_closed_writer_writes_nothing",), "a leader that stepped down gets an error that is none of its own",
+    ),
+    Mutant(
+        "a-fenced-writer-lives-on", WRITER,
+        '        self._dead = why\n        self._drop()\n        raise self._fenced()',
+        '        self._drop()\n        raise Fenced(why)',
+        (f"{LOG}::test_a_fenced_writer_stays_dead",), "a stale leader that asks for a new epoch gets one without proving that it leads",
+    ),
+    Mutant(
+        "what-was-not-delivered-is-committed", WRITER,
+        "        if self._failed:\n            self._give_up(events)\n\n    def _serve", "\n    def _serve",
+        (f"{LOG}::test_a_place_that_does_not_exist_is_a_mistake_of_the_set_up",), "half a transaction is in the log",
+    ),
+    Mutant(
+        "a-record-too-large-is-not-named", WRITER,
+        "        if large:\n", "        if large and False:\n",
+        (f"{LOG}::test_a_record_too_large_is_named_and_the_writer_goes_on",), "one job whose entry is too large stops the projector for all",
+    ),
+    Mutant(
+        "the-end-of-a-transaction-may-be-repeated", WRITER,
+        '        if parts and parts[0] in ("FAIL", "REQTMOUT"):', '        if parts and parts[0] == "REQTMOUT":',
+        (f"{FAULTS}::test_a_writer_whose_commit_was_shaken_writes_no_more",), "a late end tears the next transaction of the same writer in two",
+    ),
+    Mutant(
+        "a-shaken-writer-goes-on", WRITER,
+        "        if self._lines.shaken:\n", "        if self._lines.shaken and False:\n",
+        (f"{FAULTS}::test_a_writer_whose_commit_was_shaken_writes_no_more",), "a late end tears the next transaction of the same writer in two",
+    ),
+    Mutant(
+        "a-shaken-line-of-long-ago-counts", WRITER,
+        "            self._lines.shaken = False\n            transaction", "            transaction",
+        (JUDGED,), "a connection that was closed while nothing was written ends a leader",
+    ),
+    Mutant(
+        "an-unknown-outcome-is-tried-again", ERRORS,
+        "    return Verdict.RETRY if error.retriable() else Verdict.FENCED", "    return Verdict.RETRY",
+        (f"{JUDGED}::test_classify",), "a writer that is superseded asks until its time is over",
+    ),
+    Mutant(
+        "what-is-fatal-is-aborted", ERRORS,
+        "    if error.fatal():\n        return Verdict.FENCED\n    if error.txn_requires_abort():\n        return Verdict.ABORT\n",
+        "    if error.txn_requires_abort():\n        return Verdict.ABORT\n    if error.fatal():\n        return Verdict.FENCED\n",
+        (f"{JUDGED}::test_classify",), "a fenced writer thinks that it may go on",
+    ),
+    Mutant(
+        "callbacks-hide-what-was-fatal", WRITER,
+        "BROKEN = (KafkaException, SystemError, AttributeError)", "BROKEN = (KafkaException, AttributeError)",
+        (f"{JUDGED}::test_a_fatal_error_that_the_callbacks_hid_still_tells_that_the_writer_is_fenced",), "a leader ends with an error of Python's instead of stepping down",
+    ),
+    Mutant(
+        "who-leads-a-partition-is-asked-of-the-same-client", CLUSTER,
+        '                self.__dict__.pop("admin", None)  # the next question is asked by a client that knows nothing yet\n', "",
+        (JUDGED,), "after a failover of the broker a role asks the wrong one for ever",
+    ),
+    Mutant(
+        "an-outage-is-a-refusal", CLUSTER,
+        "            if error.retriable() or error.code() < 0 or error.code() in PASSING:", "            if error.retriable():",
+        (f"{JUDGED}::test_it_is_asked_again_only_while_that_can_help",), "a role ends with a wrong setting when a broker is away",
+    ),
+    Mutant(
+        "a-topic-that-is-missing-is-unreachable", CLUSTER,
+        "            if error_of(exception).code() in _MISSING:\n                return None\n", "",
+        (f"{LOG}::test_partitions_are_counted_and_a_missing_topic_is_told",), "who forgot to make the topics is told that Kafka does not answer",
+    ),
+    Mutant(
+        "a-refused-record-has-an-unknown-outcome", SENDER,
+        "        elif report.error.code() in _REFUSALS:", "        elif report.error.code() in TOO_LARGE:",
+        (JUDGED,), "an agent sends for ever what Kafka will never take",
+    ),
+    Mutant(
+        "a-broken-producer-is-kept", SENDER,
+        "            self._replace(producer)\n", "            pass\n",
+        (JUDGED,), "an agent never sends again after one fatal error",
+    ),
+    Mutant(
+        "what-nobody-answered-is-refused", SENDER,
+        "            raise OutcomeUnknown(f\"No word on", "            raise Refused(f\"No word on",
+        (JUDGED,), "a fact that may be stored is given up",
+    ),
+    Mutant(
+        "the-lease-of-a-group-counts-from-the-answer", SEEKING,
+        "Held(wish.term, sent_at + self._session_timeout_s * 2 / 3)",
+        "Held(wish.term, self._clock.monotonic() + self._session_timeout_s * 2 / 3)",
+        (f"{ELECTED}::test_the_lease_counts_from_the_sending_of_what_was_answered",), "a leader believes to lead when the group has another",
+    ),
+    Mutant(
+        "the-lease-of-a-group-lasts-a-whole-session", SEEKING,
+        "Held(wish.term, sent_at + self._session_timeout_s * 2 / 3)", "Held(wish.term, sent_at + self._session_timeout_s * 2)",
+        (f"{ELECTED}::test_the_lease_counts_from_the_sending_of_what_was_answered",), "a leader believes to lead when the group has another",
+    ),
+    Mutant(
+        "whoever-wants-to-lead-enters-at-once", SEEKING,
+        "        if sign is None or sign.left or seen.unchanged_s >= 0.9 * self._session_timeout_s:", "        if True:",
+        (f"{ELECTED}::test_nobody_enters_while_another_gives_signs",), "each candidate that comes costs the leader a rebalance",
+    ),
+    Mutant(
+        "silence-of-the-broker-is-silence-of-the-leader", SIGNS,
+        "            gap_s = min(now - before.asked_at, 2 * self._every_s)", "            gap_s = now - before.asked_at",
+        (f"{ELECTED}::test_time_without_answers_is_not_the_leaders_silence",), "after an outage every standby takes the lead for free",
+    ),
+    Mutant(
+        "an-empty-answer-is-a-free-group", SIGNS,
+        "(value != self._value and value[0] >= 0)", "value != self._value",
+        (f"{ELECTED}::test_an_empty_answer_after_signs_is_no_sign_that_nobody_leads",), "a coordinator that comes up costs the leader its group",
+    ),
+    Mutant(
+        "partitions-of-a-topic-are-not-counted", TOPICS,
+        "        if shape.partitions != spec.partitions:\n", "        if shape.partitions < spec.partitions:\n",
+        ("tests/adapters/test_topics.py::test_another_partition_count_is_found_and_nothing_mends_it",), "with more partitions than configured jobs are looked for in the wrong place",
+    ),
+    Mutant(
+        "what-is-half-restored-is-a-ledger", TOPICS,
+        "        if is_restoring(found):", "        if False:",
+        ("tests/archive/test_restoring_on_kafka.py::test_killed_no_role_starts_on_it_and_the_next_one_goes_on",), "roles start on half a ledger",
+    ),
+)  # fmt: skip
