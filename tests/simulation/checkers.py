@@ -15,10 +15,10 @@ from itertools import groupby
 from typing import Any
 
 from ledger.adapters import cloudevents
-from ledger.core.facts import JobSubmitted
+from ledger.core.facts import IntentDeclared, JobSubmitted
 from ledger.core.fold import fold
 from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import OUTCOMES, Admitted, Attempt, Ended, Result, Spec, parse_key
+from ledger.core.registers import OUTCOMES, Admitted, Attempt, Ended, Intent, Result, Spec, parse_key
 from ledger.core.replacing import STOP, intent_id, is_stop
 from tests.simulation import codec
 from tests.simulation.copies import (
@@ -345,8 +345,13 @@ def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], fu
 
 def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
     """I8: each attempt at most once, recorded before, with no other of its job alive, and none of a job that it replaces or
-    that replaces it (I14); and (I12) from the newest checkpoint that the job had, or else the one that it replaces."""
+    that replaces it (I14); and (I12) from the newest checkpoint that the job had, or else the one that it replaces. What
+    was damaged by then may be passed over. With `force` somebody gives up that there is one alone, and with a retry from
+    elsewhere that it goes on from the newest."""
     found: Findings = []
+    forced, elsewhere = _told_otherwise(events)
+    damaged: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    places: dict[str, set[tuple[int, int]]] = defaultdict(set)
     replaces = replaced_by(events)
     partners: dict[str, set[str]] = defaultdict(set)
     for new, old in replaces.items():
@@ -363,12 +368,15 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
         job_id, n = run.job_id, run.n
         if run.kind == "checkpoint" and run.place is not None:
             newest[job_id] = max(run.place, newest.get(job_id, run.place))
+            places[job_id].add(run.place)
+        elif run.kind == "damage" and run.place is not None:
+            damaged[job_id].add(run.place)
         elif run.kind == "end":
             alive[job_id].discard(n)
         elif run.kind == "start":
             if (job_id, n) in started:
                 found.append(f"I8 {job_id}/{n} started twice")
-            if alive[job_id]:
+            if alive[job_id] and job_id not in forced:
                 found.append(f"I8 {job_id}/{n} started beside {sorted(alive[job_id])}")
             if recorded.get((job_id, n), float("inf")) > run.at:
                 found.append(f"I8 {job_id}/{n} started without a record of it")
@@ -378,11 +386,30 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
             while owner not in newest and owner in replaces:
                 owner = replaces[owner]
             expected = ("", None) if owner not in newest else (owner, newest[owner])
-            if (run.owner, run.place) != expected:
+            passed_over = {place for place in places[owner] if run.place is not None and place > run.place}
+            told = job_id in elsewhere and (run.place is None or run.place in places[job_id])
+            sound = run.owner == owner and run.place in places[owner] and passed_over <= damaged[owner]
+            if (run.owner, run.place) != expected and not told and not sound:
                 found.append(f"I12 {job_id}/{n} began from {run.place} of {run.owner or 'nobody'}, not from {expected}")
             started.add((job_id, n))
             alive[job_id].add(n)
     return found
+
+
+def _told_otherwise(events: Sequence[Copied]) -> tuple[set[str], set[str]]:
+    """Jobs of which somebody said `force`, and those that somebody retried from elsewhere than the latest."""
+    forced, elsewhere = set(), set()
+    for record in events:
+        match parse_key(record.key) if record.value is not None else None:
+            case (job_id, Intent() as register) if isinstance(fact := codec.read(register, record.value), IntentDeclared):
+                forced |= {job_id} if fact.force else set()
+                elsewhere |= {job_id} if fact.from_ != "latest" else set()
+    return forced, elsewhere
+
+
+def began_unverified(unverified: Sequence[str]) -> Findings:
+    """I12: no attempt begins from what no runner found valid."""
+    return [f"I12 an attempt began from {location}, which was never found valid" for location in unverified]
 
 
 # -- I14: regions ------------------------------------------------------------------------------------------------------

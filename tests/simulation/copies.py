@@ -55,10 +55,10 @@ class Told(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What a runner saw, in order. place: of a start the (attempt, id) that it began from, of a checkpoint its own. owner:
-    of a start the job that the place is of."""
+    """What a runner saw, in order. place: of a start the (attempt, id) that it began from, of a checkpoint its own,
+    of damage that of the checkpoint. owner: of a start the job that the place is of."""
 
-    kind: Literal["start", "checkpoint", "end"]
+    kind: Literal["start", "checkpoint", "end", "damage"]
     job_id: str
     n: int
     at: float

@@ -9,13 +9,14 @@ from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.runner import MemoryAttempt, MemoryRunner
 from ledger.core.facts import CheckpointKind, GraphRef, RestorePoint
 from ledger.errors import PermanentError
-from ledger.ports import BlobStore, Clock, Event, StartAnswer
+from ledger.ports import BlobStore, Clock, Event, StartAnswer, Verification
 from tests.simulation.copies import Copied, Leased, Ran, Taken, Told
 
 
 class Evidence:
     """copies: every committed record that there ever was, by topic. stale: batches of writers that were fenced, or never
-    heard an answer. saved: where savepoints were made, given_up: those of them that somebody gave up."""
+    heard an answer. saved: where savepoints were made, given_up: those of them that somebody gave up. sound:
+    where a runner found a restore point valid. unverified: where an attempt began though no runner ever did."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -26,6 +27,8 @@ class Evidence:
         self.stale: list[list[Event]] = []
         self.saved: set[str] = set()
         self.given_up: set[str] = set()
+        self.sound: set[str] = set()
+        self.unverified: list[str] = []
         self.copies: dict[str, list[Copied]] = {}
         self._holds: dict[tuple[str, str], float] = {}
 
@@ -70,13 +73,26 @@ class LoggedRunner(MemoryRunner):
     ) -> None:
         super().__init__(clock, writer=writer, partitions=partitions)
         self._blobs, self._evidence, self._time = blobs, evidence, clock
+        self.crashes: dict[str, bool] = {}  # job -> whether its next start crashes before it begins, and not after
 
     def start(
         self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: dict, failure_rules=()
     ) -> StartAnswer:
         if n not in self._job(job_id, n).attempts and not self._blobs.exists(graph):
             raise PermanentError(f"the graph of {job_id} is missing")
-        return super().start(job_id, n, graph, restore_point, environment, failure_rules)
+        crash = self.crashes.pop(job_id, None)
+        if crash:
+            raise RuntimeError("the start crashed before it began")
+        answer = super().start(job_id, n, graph, restore_point, environment, failure_rules)
+        if crash is not None:
+            raise RuntimeError("the start crashed after it began")
+        return answer
+
+    def verify(self, restore_point: RestorePoint) -> Verification:
+        answer = super().verify(restore_point)
+        if answer is Verification.VALID:
+            self._evidence.sound.add(restore_point.location)
+        return answer
 
     def checkpoint(
         self, job_id: str, n: int, id_: int, *, size: int = 1, kind=CheckpointKind.CHECKPOINT, consistency: str = ""
@@ -99,6 +115,8 @@ class LoggedRunner(MemoryRunner):
 
     def _run(self, job_id: str, attempt: MemoryAttempt) -> None:
         if not attempt.order:
+            if attempt.base is not None and attempt.base.location not in self._evidence.sound:
+                self._evidence.unverified.append(attempt.base.location)
             owner, place = _place(attempt.base.location) if attempt.base else ("", None)
             self._evidence.ran.append(Ran("start", job_id, attempt.n, self._time.time(), place, owner))
         super()._run(job_id, attempt)

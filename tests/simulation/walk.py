@@ -20,6 +20,7 @@ from tests.simulation.checkers import Findings
 from tests.simulation.copies import claim_of, epoch_of
 from tests.simulation.evidence import LoggedRunner
 from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
+from tests.simulation.trouble import Trouble
 from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, World
 
 STEPS = 450
@@ -78,6 +79,10 @@ class Walk:
         self.claim_rate = self.claims.choice([0.0, 0.0, 0.01])
         self.bad = self.world.bad_input.rng = random.Random(f"{seed} bad input")
         self.bad_rate = self.bad.choice([0.0, 0.0, 0.03])
+        chance = random.Random(f"{seed} trouble")
+        # Not where jobs wait for each other, or for slots: there what is left of one would hold up another for good.
+        self.troubled = chance.random() < 0.8 and (slots, region, saving, self.replace_rate) == (None, None, False, 0.0)
+        self.trouble = Trouble(self.world, chance, self._sends, self.jobs, self._count)
         self.world.at_commit = self._at_commit
         obedient = self.rng.random() < 0.7
         for runner in self.world.runners:
@@ -119,6 +124,8 @@ class Walk:
             self._claim_again()
         if self.bad.random() < self.bad_rate:
             self._send_bad_input()
+        if self.troubled and self.trouble.rng.random() < 0.06:
+            self.trouble.strike()
         if rng.random() < self.fault_rate and any(self.weights.values()):
             name = rng.choices([*FAULTS], [*self.weights.values()])[0]
             self._count(name)
@@ -280,6 +287,10 @@ class Walk:
         if kind != "fail":
             self.sent.append(event)
 
+    def _sends(self, event: Event) -> None:
+        self.world.send(event)
+        self.sent.append(event)
+
     def _to_replace(self, job_id: str) -> str | None:
         """In half of the walks a new job may replace an earlier one, perhaps one that is over or is being replaced. By a
         generator of its own, so that the walks without it are what they were."""
@@ -316,6 +327,7 @@ class Walk:
         """No more faults: within bounded time there is one leader of each role, and everything is as it should be."""
         world = self.world
         self.healed, self.paused = True, {}
+        self.trouble.heal()
         self.absent = [(0.0, role) for _, role in self.absent]
         self._return()
         world.word_arrives()

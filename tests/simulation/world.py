@@ -336,7 +336,7 @@ class World:
             *checkers.one_writer_per_epoch(everything, e.taken, e.all_leases()),
             *checkers.projection_exact(events, recovery),
             *checkers.view_faithful(self.observer.entries, recovery),
-            *checkers.started_once(e.ran, events),
+            *checkers.started_once(e.ran, events), *checkers.began_unverified(e.unverified),
             *badinput.rejects_true(e.copies[EVENTS], e.copies[REJECTS], bad.bad, bad.beside),
             *badinput.rejected_once(e.told_by),
         ]  # fmt: skip

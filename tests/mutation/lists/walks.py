@@ -40,4 +40,16 @@ MUTANTS = (
         (WALKS,),
         "a job is written in two partitions, by halves",
     ),
+    Mutant(
+        "what-is-damaged-is-begun-from", "ledger/tasks.py",
+        "        if verification is Verification.VALID:", "        if verification is not Verification.UNKNOWN:",
+        (WALKS,),
+        "an attempt begins from a checkpoint that is damaged or gone",
+    ),
+    Mutant(
+        "from-scratch-where-nothing-is-sound", "ledger/tasks.py",
+        "    if refused or task.restore_from_named:", "    if not refused and task.restore_from_named:",
+        (WALKS,),
+        "a job whose restore points are all damaged begins anew in silence",
+    ),
 )  # fmt: skip
