@@ -33,3 +33,10 @@ def test_it_is_short_all_the_same(tmp_path: Path) -> None:
     assert len(said) <= TAIL_BYTES and said.endswith("x") and len(said.splitlines()) <= TAIL_LINES
     (tmp_path / "log").write_text("".join(f"{n}\n" for n in range(300)))
     assert tail(str(tmp_path / "log")).splitlines() == [str(n) for n in range(280, 300)]
+
+
+def test_of_more_than_is_kept_the_last_is_there(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(f"first {'x' * TAIL_BYTES} last")
+    said = tail(str(tmp_path / "log"))
+    assert said.endswith(" last")
+    assert "first" not in said

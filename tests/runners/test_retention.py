@@ -50,6 +50,14 @@ def chain(*ids: int, base: Place | None = None, over: bool = True, sav: tuple[in
             [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5)], id="the base of an attempt that is over goes",
         ),
         pytest.param(
+            {1: chain(1, 2, 3), 2: chain(4, 5, 6, 7, base=(1, 3), over=False), 3: chain(8, 9, 10, base=(2, 7))},
+            [(1, 1), (1, 2), (2, 4), (2, 5), (2, 6)], id="the base of a living attempt below the top stays",
+        ),
+        pytest.param(
+            {1: chain(1, 2, 3, 4, 5), 2: chain(6, 7, 8), 3: chain(base=(1, 5))},
+            [(1, 1), (1, 2)], id="what a top without checkpoints leads to stays beside the newest",
+        ),
+        pytest.param(
             {1: chain(3, 4, 5), 2: chain(base=(1, 3))}, [], id="an older base keeps the newer ones until it is replaced"
         ),
         pytest.param(
