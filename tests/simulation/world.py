@@ -55,6 +55,7 @@ TOPICS = (EVENTS, RECOVERY, REJECTS)
 PARTITIONS = 2
 #: (interval, how many are kept) of the savepoints of jobs, by their number.
 SAVES = ((0.0, 0), (1.0, 0), (2.0, 1), (1.5, 2))
+SPACES = ("default", "apart")
 ROLES = ("projector", "reconciler")
 DELETE_RETENTION_S = 120.0
 TRANSACTION_S = 12.0  # the longest that anybody's transaction stays open
@@ -75,9 +76,10 @@ class Instance:
 
 
 class World:
-    """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool that all jobs share;
-    None: there is none. region: of some of the jobs, None = of none. saving: some jobs want periodic savepoints. agents:
-    how many; reconcilers reach one each, by turns. shared: what one agent stores the others can read."""
+    """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool of most jobs, some
+    have one of one slot; None: there are none. region: of some of the jobs, None = of none. saving: some jobs want
+    periodic savepoints. agents: how many; reconcilers reach one each, by turns. shared: what one agent stores the
+    others can read."""
 
     def __init__(
         self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None, region: str | None = None,
@@ -150,7 +152,22 @@ class World:
         return [one for runner in self.runners for one in runner.alive()]
 
     def pools(self) -> Pools:
-        return Pools([] if self.slots is None else [Pool("everything", self.slots)])
+        if self.slots is None:
+            return Pools()
+        return Pools([Pool("everything", self.slots), Pool("apart", 1, frozenset({"apart"}))])
+
+    def namespace(self, job_id: str) -> str:
+        """Where there are pools, some jobs belong to one of their own."""
+        return "apart" if self.slots is not None and job_id.endswith(("4", "7")) else "default"
+
+    def takes(self, job_id: str) -> int:
+        """Slots."""
+        return 2 if self.slots is not None and job_id.endswith("5") else 1
+
+    def free(self, namespace: str) -> float:
+        """Slots of the pool of a namespace that nothing takes."""
+        size = float("inf") if self.slots is None else 1 if namespace == "apart" else self.slots
+        return size - sum(self.takes(job_id) for job_id, _ in self.alive() if self.namespace(job_id) == namespace)
 
     def step(self, instance: Instance) -> None:
         self.stage.run(instance.actor)
@@ -239,7 +256,9 @@ class World:
         saves = SavepointPolicy(*SAVES[int(job_id[-1]) % len(SAVES)]) if varied and self.saving else SavepointPolicy()
         region = self.region if varied and job_id.endswith(("1", "2", "3", "4", "7")) else None
         return JobSubmitted(
-            job_id, "default", "memory", graph, policy, region=region, stall_policy=stalls, replaces=replaces,
+            job_id, self.namespace(job_id) if varied else "default", "memory", graph, policy,
+            slots=self.takes(job_id) if varied else 1, priority=int(job_id[-1]) % 3 if varied else 0,
+            region=region, stall_policy=stalls, replaces=replaces,
             replacement=Replacement(after_rev=after_rev), savepoint_policy=saves,
         )  # fmt: skip
 
@@ -356,15 +375,17 @@ class World:
             leading = [i.who for i in self.leaders(role)]
             found += [] if len(leading) == 1 else [f"leaders of role {role}: {leading}"]
         alive = set(self.alive())
-        full = self.slots is not None and len(alive) >= self.slots
         jobs, e = copies.folded(events), self.evidence
         found += checkers.savepoints_as_wanted(events, jobs, e.saved, e.given_up, self.runner.stored.keys())
+        waiting = [j for j, entry in jobs.items() if entry.state in (JobState.CREATED, JobState.RESTARTING)]
+        most = {space: max((self.takes(j) for j in waiting if self.namespace(j) == space), default=1) for space in SPACES}
+        full = {space for space in SPACES if self.free(space) < most[space]}  # who does not fit holds up the rest
         links = checkers.links(events, jobs)
         for job_id, entry in jobs.items():
-            found += checkers.held_for_nothing(entry, jobs, full)
+            found += checkers.held_for_nothing(entry, jobs, bool(full))
             if entry.state is JobState.RUNNING:
                 found += [] if (job_id, entry.attempt) in alive else [f"{job_id}/{entry.attempt} does not run"]
-            elif full and entry.state in (JobState.CREATED, JobState.RESTARTING):
+            elif self.namespace(job_id) in full and entry.state in (JobState.CREATED, JobState.RESTARTING):
                 continue
             elif job_id in links and entry.state not in (JobState.CANCELLING, JobState.FAILING):
                 continue  # the two wait for each other, by what people said, or for one that is over to be done with
@@ -393,8 +414,7 @@ class World:
         """I13: never more is alive than there are slots."""
         if self.slots is None or not all(runner.up for runner in self.runners):
             return []
-        alive = self.alive()
-        return [] if len(alive) <= self.slots else [f"I13 of {self.slots} slots: {sorted(alive)}"]
+        return [f"I13 too much runs of {space}: {sorted(self.alive())}" for space in SPACES if self.free(space) < 0]
 
     def retired(self) -> set[str]:
         keys = (r.key or b"" for r in self.evidence.copies[EVENTS])

@@ -52,4 +52,10 @@ MUTANTS = (
         (WALKS,),
         "a job whose restore points are all damaged begins anew in silence",
     ),
+    Mutant(
+        "a-start-takes-one-slot-whatever-its-job-takes", "ledger/core/pools.py",
+        "                needs[pool] += entry.slots", "                needs[pool] += 1",
+        (WALKS,),
+        "a big job is started into a pool that has no room for it",
+    ),
 )  # fmt: skip
