@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from ledger.adapters import cloudevents
-from ledger.core.facts import IntentDeclared, JobSubmitted
+from ledger.core.facts import AttemptStarted, IntentDeclared, JobSubmitted
 from ledger.core.fold import fold
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import OUTCOMES, Admitted, Attempt, Ended, Intent, Result, Spec, parse_key
@@ -358,9 +358,12 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
         partners[new].add(old)
         partners[old].add(new)
     recorded: dict[tuple[str, int], float] = {}
+    cuts: dict[tuple[str, int], str] = {}
     for record in events:
         if (parsed := parse_key(record.key)) is not None and isinstance(parsed[1], Attempt) and record.value is not None:
             recorded.setdefault((parsed[0], parsed[1].n), record.time_s)
+            if isinstance(fact := codec.read(parsed[1], record.value), AttemptStarted) and fact.together:
+                cuts[parsed[0], parsed[1].n] = fact.together.consistency
     started: set[tuple[str, int]] = set()
     alive: dict[str, set[int]] = defaultdict(set)
     newest: dict[str, tuple[int, int]] = {}
@@ -382,6 +385,8 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
                 found.append(f"I8 {job_id}/{n} started without a record of it")
             beside = [other for other in partners[job_id] if alive[other]]
             found += [f"I14 {job_id}/{n} started beside {other}" for other in beside]
+            if run.place in places[job_id] and cuts.get((job_id, n)) == str(run.place[1] / 2).removesuffix(".0"):
+                newest[job_id] = run.place  # back to the cut of its region, and on from there
             owner = job_id
             while owner not in newest and owner in replaces:
                 owner = replaces[owner]
