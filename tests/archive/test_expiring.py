@@ -142,6 +142,13 @@ def test_a_job_that_is_held_is_left_alone() -> None:
     assert left(archive, held=lambda job, _: job == "another") == [0, 2]  # the last of a job stays as long as it has any
 
 
+def test_a_job_is_held_by_one_of_its_records_that_would_go() -> None:
+    archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 0.1), (*RUNNING, 2.0), (RUNNING[0], None, 2.5))
+    until_ms = (BEGIN_S + DAY_S) * 1000
+    assert left(archive, held=lambda _, at_ms: at_ms <= until_ms) == [0, 1, 2, 3]
+    assert left(archive) == [0, 3]
+
+
 def test_nothing_is_set_and_nothing_goes() -> None:
     archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 0.1), (RUNNING[0], None, 0.2))
     assert plan(archive, TOPICS, {}, NOW_S, avro) == plan(archive, TOPICS, {"*": None}, NOW_S, avro) == []

@@ -1,0 +1,173 @@
+"""Mistakes in the archive: how late it is, what is anchored, what expires, what snapshots keep, what proofs carry."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant
+
+LATENESS, HEADROOM, STATUS = "ledger/archive/lateness.py", "ledger/archive/headroom.py", "ledger/archive/status.py"
+ANCHORS, ANCHORING = "ledger/archive/anchors.py", "ledger/archive/anchoring.py"
+EXPIRING, SNAPSHOTS = "ledger/archive/expiring.py", "ledger/archive/snapshots.py"
+CARRYING = "ledger/archive/carrying.py"
+BEGUN, ROOM = "tests/archive/test_beginning.py::", "tests/archive/test_headroom.py::"
+ANCHORED, EXPIRED = "tests/archive/test_anchoring.py::", "tests/archive/test_expiring.py::"
+THINNED, CARRIED = "tests/archive/test_snapshots.py::", "tests/archive/test_carrying.py::"
+
+MUTANTS = (
+    Mutant(
+        "hole-of-two-is-the-end-of-a-transaction", LATENESS,
+        "offset > manifest.first + 1", "offset > manifest.first + 2",
+        (f"{BEGUN}test_a_hole_after_a_long_silence_may_have_been_a_tombstone",),
+        "a job that was over comes back, for its tombstone was missed",
+    ),
+    Mutant(
+        "silence-makes-no-difference", LATENESS, "at_s - newest_s <= away_max_s or ", "",
+        (f"{BEGUN}test_a_hole_without_a_silence_is_nothing",),
+        "no snapshot is ever begun from where compaction leaves holes",
+    ),
+    Mutant(
+        "age-of-what-is-sealed-is-not-asked", LATENESS,
+        "if at_s - manifest.least_timestamp_ms / 1000 > away_max_s:", "if at_s < manifest.least_timestamp_ms / 1000:",
+        (f"{BEGUN}test_after_that_a_record_that_was_old_when_it_was_sealed_says_that_it_was_away",),
+        "a job that was over comes back, for its tombstone was missed",
+    ),
+    Mutant(
+        "headroom-stands-still", HEADROOM, "headroom_s=one.headroom_s - passed_s", "headroom_s=one.headroom_s",
+        (f"{ROOM}test_it_goes_on_running_out_while_nobody_answers",),
+        "nobody is told that compaction takes what was not archived",
+    ),
+    Mutant(
+        "silence-is-good-news", HEADROOM,
+        "FINE if found and passed_s < LOOKS * self._every_s else UNKNOWN", "FINE if found else UNKNOWN",
+        (f"{ROOM}test_what_is_not_known_is_no_good_news",),
+        "an alarm says for days that all is well though Kafka does not answer",
+    ),
+    Mutant(
+        "over-only-if-all-are", HEADROOM,
+        "        if any(one.over for one in found):", "        if all(one.over for one in found):",
+        (f"{ROOM}test_each_change_is_told_once_and_again_at_intervals",),
+        "one partition that loses records hides behind the others",
+    ),
+    Mutant(
+        "told-only-once", HEADROOM, "(now.state == FINE or at < self._again_at)", "(now.state == FINE or at > 0)",
+        (f"{ROOM}test_each_change_is_told_once_and_again_at_intervals",),
+        "an alarm that was missed is never given again",
+    ),
+    Mutant(
+        "what-is-archived-waits", STATUS, "if shapes[place].end > head.next}", "if shapes[place].end >= head.next}",
+        (f"{ROOM}test_what_waits_is_what_lies_beyond_the_head",),
+        "an archive that has everything is said to be late",
+    ),
+    Mutant(
+        "last-anchor-is-the-last-written", STATUS,
+        "if place not in newest or one.anchor.head.sequence >= newest[place].anchor.head.sequence:",
+        "if one.anchor.head.sequence >= 0:",
+        (f"{ROOM}test_the_last_anchor_is_the_one_that_reaches_furthest",),
+        "an old anchor written over a newer one passes for the newest",
+    ),
+    Mutant(
+        "anchor-joins-the-line-before", ANCHORS, 'lines if file.read(1) == b"\\n" else b"\\n" + lines', "lines",
+        ("tests/archive/test_proving.py::test_an_anchor_is_never_appended_to_the_line_of_another",),
+        "two anchors are no anchor any more",
+    ),
+    Mutant(
+        "line-that-is-no-anchor-is-passed-over", ANCHORS,
+        '                raise UsageError(f"{where} is no anchor: {error}") from error', "                continue",
+        ("tests/archive/test_proving.py::test_a_line_that_is_no_anchor_is_told_and_not_left_out",),
+        "who damages an anchor gets rid of it unseen",
+    ),
+    Mutant(
+        "fork-is-not-kept", ANCHORING, "            if known.fork:\n", "            if not known:\n",
+        (f"{ANCHORED}test_a_fork_is_told_and_nothing_more_is_anchored_of_that_chain",),
+        "one of two histories is anchored as if there were no other",
+    ),
+    Mutant(
+        "older-anchor-is-the-newest", ANCHORING,
+        "    if anchor.head.sequence >= newest.sequence:\n", "    if anchor.head.sequence >= 0:\n",
+        (f"{ANCHORED}test_an_archive_that_was_cut_off_at_an_older_anchor_is_found_out_though_that_was_written_last",),
+        "an archive that was cut off is anchored anew",
+    ),
+    Mutant(
+        "what-was-written-over-stays", ANCHORING,
+        "known.last is None or known.last.head != head or", "known.newest.head != head or",
+        (f"{ANCHORED}test_an_older_anchor_written_over_a_newer_one_is_written_over_again",),
+        "the cleaner takes the only anchor that tells",
+    ),
+    Mutant(
+        "unsigned-anchor-will-do", ANCHORING, " or bool(key and known.last.key != key)", "",
+        (f"{ANCHORED}test_an_archiver_that_signs_leaves_no_unsigned_one_as_the_last",),
+        "the last anchor is one that anybody may have written",
+    ),
+    Mutant(
+        "what-grew-is-not-compared", ANCHORING, "why = why_not_above(known.newest.head, grown)", 'why = ""',
+        (f"{ANCHORED}test_what_did_not_grow_out_of_the_last_anchor_is_not_anchored",),
+        "an archive that was made anew is anchored by an honest archiver",
+    ),
+    Mutant(
+        "first-refusal-ends-it", ANCHORING,
+        '                    refused.append(f"{place[0]}[{place[1]}]: {why}")',
+        "                    raise NotAnchored(why)",
+        (f"{ANCHORED}test_others_are_anchored_all_the_same",),
+        "one damaged chain leaves all behind it without anchors",
+    ),
+    Mutant(
+        "shorter-retention-counts", EXPIRING, "max(terms, key=lambda term:", "min(terms, key=lambda term:",
+        (f"{EXPIRED}test_of_two_namespaces_the_longer_one_counts",),
+        "records are deleted that a namespace was to keep",
+    ),
+    Mutant(
+        "unread-spec-expires", EXPIRING,
+        " and job_id not in self._unread:\n                yield", ":\n                yield",
+        (f"{EXPIRED}test_of_a_job_whose_spec_nobody_can_read_nothing_goes",),
+        "records are deleted of a job whose namespace nobody knows",
+    ),
+    Mutant(
+        "held-record-by-record", EXPIRING, "if goes and not any(held(", "if goes and not all(held(",
+        (f"{EXPIRED}test_a_job_is_held_by_one_of_its_records_that_would_go",),
+        "part of a pinned job's history is deleted",
+    ),
+    Mutant(
+        "specs-go-first", EXPIRING, "return [one for one in goes if not one.is_spec]", "return list(goes)",
+        (f"{EXPIRED}test_what_tells_whose_a_job_is_goes_last",),
+        "the rest of a job never expires",
+    ),
+    Mutant(
+        "cut-a-day-late", EXPIRING,
+        "if record.timestamp()[1] >= self.until_ms:", "if record.timestamp()[1] > self.until_ms + 86_400_000:",
+        (f"{EXPIRED}test_what_goes_is_superseded_old_and_of_its_namespace",),
+        "records are deleted a day too early",
+    ),
+    Mutant(
+        "last-record-for-the-effective-one", SNAPSHOTS,
+        "            effective[key] = record\n            if", "            if",
+        (f"{THINNED}test_a_stale_leader_s_record_does_not_take_the_place_of_what_counts",),
+        "a job begins from what a leader wrote that was none any more",
+    ),
+    Mutant(
+        "last-claim-for-the-first", SNAPSHOTS, "claims.setdefault(key, record)", "claims[key] = record",
+        (f"{THINNED}test_a_claim_that_was_written_twice_or_tombstoned_stands_where_it_stood_first",),
+        "records of a leader count as those of a stale one",
+    ),
+    Mutant(
+        "unreadable-entry-is-nothing", SNAPSHOTS, "(unread or view.last_is_effective", "(view.last_is_effective",
+        (f"{THINNED}test_what_cannot_be_read_hides_the_entry_before_it_whatever_a_stale_leader_writes_then",),
+        "an older entry counts again once a snapshot is begun from",
+    ),
+    Mutant(
+        "jobs-end-is-not-kept", SNAPSHOTS, "        kept.setdefault(of_job[job].offset(), of_job[job])", "        pass",
+        (f"{THINNED}test_of_a_job_that_is_known_the_last_record_is_kept_even_if_it_is_a_tombstone",),
+        "a projector is said to have come further than it has",
+    ),
+    Mutant(
+        "root-of-the-proofs-is-not-asked", CARRYING,
+        "if manifest is None or levels is None or (levels[-1][0].hex(), tree.size) != (manifest.root, manifest.count):",
+        "if manifest is None or levels is None:",
+        (f"{CARRIED}test_an_alteration_that_its_proofs_were_made_to_fit_is_found_by_the_root",),
+        "a bundle that was altered passes for the ledger's",
+    ),
+    Mutant(
+        "sealed-leaves-are-not-checked", CARRYING,
+        "if merkle.root([leaf.hash for leaf in found]).hex() != manifest.root:", "if not found:",
+        (f"{CARRIED}test_an_archive_whose_manifest_swears_something_else_gives_no_proofs",),
+        "proofs are made that hold against no anchor",
+    ),
+)
