@@ -81,6 +81,14 @@ def test_of_two_archivers_one_seals_and_the_other_begins_again() -> None:
     assert list(archive.records(TOPIC, 0)) == found[:20]
 
 
+def test_a_note_of_somebody_else_is_not_ours() -> None:
+    archive, head = Archive(MemoryObjects(), "one"), Head(TOPIC, 0)._replace(topic_id=TOPIC_ID)
+    first = archive.note(head, "joined", {"n": 1})
+    assert Archive(archive.store, "two").note(head, "joined", {"n": 1}) == first, "said again it is the same"
+    with pytest.raises(Overtaken, match="sealed by one"):
+        Archive(archive.store, "two").note(head, "joined", {"n": 2})
+
+
 def test_an_object_that_a_disk_has_damaged_is_left_and_passed_by() -> None:
     archive, found = Archive(MemoryObjects()), records(5)
     segment = store_segment(archive.store, 0, found, read_out)

@@ -253,3 +253,25 @@ def test_where_the_first_records_are_gone_reading_begins_later_than_sealing() ->
     stream = Watched(world.log, archive, read_out)
     Archiver(archive, stream, world.shapes, world.clock).begin()
     assert set(stream.begin.values()) == {Beginning(sealed=0, read=20)}
+
+
+class Skipping(ReaderSegments):
+    """Loses what it has stored first."""
+
+    lost = False
+
+    def take(self, timeout_s: float) -> list[Stored]:
+        if not self.lost:
+            self.lost = bool(super().take(timeout_s))
+        return list(super().take(timeout_s))
+
+
+def test_what_comes_behind_a_gap_is_not_sealed() -> None:
+    world = World(random.Random(1))
+    world.store.mortal = False
+    archive = Archive(world.store)
+    archiver = Archiver(archive, Skipping(world.log, archive, read_out, records_max=40), world.shapes, world.clock)
+    archiver.begin()
+    with pytest.raises(Overtaken, match="is sealed up to 0"):
+        archiver.step()
+    assert all(head.sequence == -1 for head in archiver.heads.values())

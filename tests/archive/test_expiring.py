@@ -125,6 +125,15 @@ def test_of_two_namespaces_the_longer_one_counts() -> None:
     assert left(jobs_archive(*facts)) == [0, 1, 2, 3]  # four days ago: test keeps two, prod five
 
 
+def test_of_two_namespaces_one_that_keeps_for_ever_counts() -> None:
+    other = replace(SPEC, namespace="audited", name="job-0")
+    facts = [(KEY, VALUE, 0.0), (key_of("job-0", Spec(avro.spec_digest(other))), avro.encode(other), 0.0),
+             (*RUNNING, 0.1), (RUNNING[0], None, 0.2)]  # fmt: skip
+    archive = jobs_archive(*facts)
+    assert plan(archive, TOPICS, {"prod": DAY_S, "audited": None}, NOW_S, avro) == []
+    assert plan(archive, TOPICS, {"prod": DAY_S, "audited": DAY_S}, NOW_S, avro) != []
+
+
 def test_what_tells_whose_a_job_is_goes_last() -> None:
     over = [(KEY, VALUE, 0.0), (*RUNNING, 0.1), (KEY, None, 1.0), (RUNNING[0], None, 4.9)]
     archive = jobs_archive(*over)

@@ -21,7 +21,7 @@ from ledger.archive.carrying import carry, check
 from ledger.archive.joining import compact
 from ledger.archive.picking import picked
 from ledger.archive.segments import leaves_of, manifest_name, store_segment
-from ledger.archive.verifying import Verdict, verify
+from ledger.archive.verifying import Verdict, _wrong_times, verify
 from ledger.core.chain import Head, Manifest, head_of
 from ledger.errors import LedgerError
 from ledger.ports import MemoryRecord
@@ -124,6 +124,31 @@ def test_a_manifest_that_lies_about_times_is_found_without_an_anchor(times: dict
     assert verdict_of(lying(archive, 4)).broken == ()
     (one,) = verdict_of(lying(archive, 4, **times)).broken
     assert one.sequence == 4 and manifest.first <= one.offset < manifest.next and "times" in one.reason
+
+
+def test_also_where_a_record_has_expired_none_lies_outside_the_times() -> None:
+    """Then the outermost times may be those of what has gone."""
+    archive, _, _ = an_archive(partitions=1)
+    manifest = next(archive.manifests(TOPIC, 0))
+    left = list(archive.records(TOPIC, 0, manifest.first, manifest.next))[1:]
+    assert _wrong_times(manifest, left) is None
+    later = replace(manifest, least_timestamp_ms=left[0].timestamp()[1] + 1, greatest_timestamp_ms=10**15)
+    found = _wrong_times(later, left)
+    assert found is not None and "outside the times" in found.reason
+
+
+def test_a_manifest_that_counts_otherwise_is_found_without_an_anchor() -> None:
+    """The records are as sealed, and what is said to be missing fits the offsets."""
+    (one,) = verdict_of(lying(an_archive(partitions=1)[0], 4, count=-1, missing=1)).broken
+    assert one.sequence == 4
+
+
+def test_a_record_that_was_sealed_twice_is_found() -> None:
+    archive, found = Archive(MemoryObjects(), "mallory"), records(20)
+    archive.seal(Head(TOPIC, 0), TOPIC_ID, store_segment(archive.store, 0, [*found[:5], *found[4:]], read_out))
+    assert next(archive.manifests(TOPIC, 0)).missing >= 0, "there are holes enough"
+    (one,) = verdict_of(archive).broken
+    assert one.sequence == 0
 
 
 def test_days_with_such_a_manifest_are_not_joined() -> None:

@@ -398,3 +398,20 @@ def test_queries_see_what_was_joined_once() -> None:
         answer = queries.ask('SELECT partition, count(*) a, count(DISTINCT "offset") b FROM events GROUP BY 1 ORDER BY 1')
         found = [tuple(row.values()) for row in answer.rows]
     assert found == [(p, DAYS * PER_DAY, DAYS * PER_DAY) for p in (0, 1)]
+
+
+class Forgetful(MemoryObjects):
+    """Says that it has stored what was joined, and has lost its end."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        return super().create(name, data[:-1] if name.startswith("joined/") and name.endswith(".parquet") else data)
+
+
+def test_a_store_that_does_not_keep_what_it_takes_is_not_believed() -> None:
+    archive, _, _ = an_archive()
+    store = Forgetful()
+    store.stored.update(archive.store.stored)
+    heads = [archive.head(TOPIC, partition) for partition in (0, 1)]
+    with pytest.raises(LedgerError, match="does not come back"):
+        compact(Archive(store), LATER_S)
+    assert [Archive(store).head(TOPIC, partition) for partition in (0, 1)] == heads, "no note says that it was joined"

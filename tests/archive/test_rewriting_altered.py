@@ -124,6 +124,16 @@ def test_what_does_not_come_back_as_it_was_stored_takes_the_place_of_nothing() -
     assert list(Archive(store).records(TOPIC, 0)) == spread(0)
 
 
+def test_a_rewriting_that_takes_out_more_is_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong in it, what was not to go is compared before anybody reads the new object."""
+    archive, _, _ = an_archive()
+    plain = parquet.rewrite
+    monkeypatch.setattr(parquet, "rewrite", lambda data, expired, redacted: plain(data, {*expired, 0, 1, 2, 3}, redacted))
+    with pytest.raises(LedgerError, match="holds other records than were sealed"):
+        take_out(archive)
+    assert archive.chain(TOPIC, 0).rewritten == ()
+
+
 def test_what_was_damaged_between_rewriting_and_clearing_keeps_what_it_was_made_of() -> None:
     archive, store, _ = an_archive()
     failpoints.arm("rewrite.noted:raise")

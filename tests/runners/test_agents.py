@@ -368,6 +368,8 @@ def test_a_slow_start_holds_up_nobody_else(host: Host) -> None:
         assert host.alive(J) == [1]
         with pytest.raises(Unreachable, match="is being started"):
             host.runner.start(J, 1, slow, None, {})
+        with pytest.raises(Unreachable, match=r"attempt 1 of .* is being started"):
+            host.runner.start(J, 2, slow, None, {})
         host.runner.start("job-2", 1, host.graph("job-2", command=["true"]), None, {})
         assert host.end("job-2")[0].outcome == "finished"
         host.runner.fence(J, 1)
