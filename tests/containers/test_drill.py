@@ -139,5 +139,6 @@ def test_only_make_acceptance_starts_containers(options: list[str], runs: bool):
 
 
 def test_make_containers_runs_the_program():
-    done = subprocess.run(["make", "--dry-run", "containers"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ["make", "--no-print-directory", "--dry-run", "containers"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == ".venv/bin/python -m tests.containers"
