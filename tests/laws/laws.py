@@ -68,19 +68,7 @@ def the_fold_says_what_the_plain_rules_say(history: History) -> None:
         if want is None or entry is None:
             assert want is None and entry is None, f"after {operation}: {entry}, but {want}"
             continue
-        got = oracle.Opinion(
-            str(entry.state), entry.attempt, entry.next_attempt, entry.outcome, entry.outcome_writer, entry.failures,
-            entry.failure_times, entry.failed_at, entry.intent and (entry.intent.rev, entry.intent.id),
-            tuple((p.order, p.location) for p in entry.restore_points),
-            entry.base and entry.base.order, entry.known, entry.retiring, entry.restart_delay_s, entry.restore_from_named,
-            entry.consistency, entry.marker and entry.marker.order, tuple(p.order for p in entry.disposals), entry.asks,
-            entry.savepoint_policy is not None, entry.next_ask, entry.stall_policy is not None, entry.inherits, entry.begun,
-            entry.together,
-        )  # fmt: skip
-        if entry.retiring:
-            got = oracle.Opinion(got.state, retiring=True)
-        elif want.intent:
-            want = want._replace(intent=(want.intent.rev, want.intent.uuid))
+        got = oracle.of_entry(entry)
         assert got == want, f"after {operation}\nfold  {got}\nrules {want}"
 
 

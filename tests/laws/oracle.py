@@ -67,6 +67,21 @@ class Opinion(NamedTuple):
     together: Any = None
 
 
+def of_entry(entry: Any) -> Opinion:
+    """What an entry of the fold says, in the same words. entry: a RecoveryEntry."""
+    if entry.retiring:
+        return Opinion(str(entry.state), retiring=True)
+    return Opinion(
+        str(entry.state), entry.attempt, entry.next_attempt, entry.outcome, entry.outcome_writer, entry.failures,
+        entry.failure_times, entry.failed_at, entry.intent and (entry.intent.rev, entry.intent.id),
+        tuple((p.order, p.location) for p in entry.restore_points),
+        entry.base and entry.base.order, entry.known, False, entry.restart_delay_s, entry.restore_from_named,
+        entry.consistency, entry.marker and entry.marker.order, tuple(p.order for p in entry.disposals), entry.asks,
+        entry.savepoint_policy is not None, entry.next_ask, entry.stall_policy is not None, entry.inherits, entry.begun,
+        entry.together,
+    )  # fmt: skip
+
+
 def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | None:
     results = {r.state for r in facts if isinstance(r, Result)}
     for state in ("FINISHED", "CANCELED", "FAILED"):
@@ -101,8 +116,8 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
 
     pending = facts[winner] if winner and kind == "RETRY" and facts[winner].attempt >= top else None
     common = Opinion(
-        "", top, 0, outcome, end.writer if end else "", intent=winner, restore_points=tuple(offer),
-        base=record and record.base and record.base.order, known=bool(signs),
+        "", top, 0, outcome, end.writer if end else "", intent=winner and (winner.rev, winner.uuid),
+        restore_points=tuple(offer), base=record and record.base and record.base.order, known=bool(signs),
         marker=way[0][0] if external and way else None,
         disposals=_disposals(facts, spec, None if end else record, pending, keep),
         inherits=_inherits(facts, spec, retry),

@@ -32,6 +32,7 @@ def main() -> int:
                 steps = "" if given.steps == STEPS else f" STEPS={given.steps}"
                 mutant = f" MUTANT={given.mutant}" if given.mutant else ""
                 print(f"{report.line}{steps}{mutant}    # {len(report.findings)} found")
+                print(f"    drawn: {report.drawn}")
                 for finding in report.findings[:SHOWN] if given.n == 1 else report.findings[:1]:
                     print(f"    {finding}")
     took_s = time.monotonic() - began

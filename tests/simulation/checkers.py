@@ -327,17 +327,17 @@ def links(events: Iterable[Copied], jobs: Mapping[str, RecoveryEntry]) -> set[st
 
 
 def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], full: bool) -> Findings:
-    """I14, when all is quiet: a job that is held for another stays so only if that one was suspended itself, or waits for
+    """When all is quiet: a job that is held for another stays so only if that one was suspended itself, or waits for
     slots. And of what it has begun from nothing was deleted."""
     lost = entry.begun and "no restore point verifies" in entry.reason
-    found = [f"I14 {entry.job_id}: {entry.reason}"] * lost
+    found = [f"replacing: {entry.job_id}: {entry.reason}"] * lost
     if entry.state is not JobState.SUSPENDED or entry.intent is None or not is_stop(entry.intent.id):
         return found
     by = next((other for job_id, other in jobs.items() if intent_id(job_id, STOP) == entry.intent.id), None)
     if by is None:
-        return [*found, f"I14 {entry.job_id} is held for nobody"]
+        return [*found, f"replacing: {entry.job_id} is held for nobody"]
     waits = by.state is JobState.SUSPENDED or (full and by.state in (JobState.CREATED, JobState.RESTARTING))
-    return found + [f"I14 {entry.job_id} is {entry.state} for {by.job_id}, which is {by.state}"] * (not waits)
+    return found + [f"replacing: {entry.job_id} is {entry.state} for {by.job_id}, which is {by.state}"] * (not waits)
 
 
 # -- I8: each attempt starts once --------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], fu
 
 def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
     """I8: each attempt at most once, recorded before, with no other of its job alive, and none of a job that it replaces or
-    that replaces it (I14); and (I12) from the newest checkpoint that the job had, or else the one that it replaces. What
+    that replaces it; and (I12) from the newest checkpoint that the job had, or else the one that it replaces. What
     was damaged by then may be passed over. With `force` somebody gives up that there is one alone, and with a retry from
     elsewhere that it goes on from the newest."""
     found: Findings = []
@@ -384,7 +384,7 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
             if recorded.get((job_id, n), float("inf")) > run.at:
                 found.append(f"I8 {job_id}/{n} started without a record of it")
             beside = [other for other in partners[job_id] if alive[other]]
-            found += [f"I14 {job_id}/{n} started beside {other}" for other in beside]
+            found += [f"replacing: {job_id}/{n} started beside {other}" for other in beside]
             if run.place in places[job_id] and cuts.get((job_id, n)) == str(run.place[1] / 2).removesuffix(".0"):
                 newest[job_id] = run.place  # back to the cut of its region, and on from there
             owner = job_id
@@ -417,11 +417,11 @@ def began_unverified(unverified: Sequence[str]) -> Findings:
     return [f"I12 an attempt began from {location}, which was never found valid" for location in unverified]
 
 
-# -- I14: regions ------------------------------------------------------------------------------------------------------
+# -- regions -----------------------------------------------------------------------------------------------------------
 
 
 def regions_went_back(events: Sequence[Copied]) -> Findings:
-    """I14: once all is quiet, nothing that runs began beside an attempt of another member that failed and was followed by
+    """Once all is quiet, nothing that runs began beside an attempt of another member that failed and was followed by
     one that runs: with that it should have gone back. Jobs that replace one another are of no region meanwhile (decision
     22), so of those that ever were such nothing is said."""
     paired: set[str] = set()
@@ -436,7 +436,7 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
     failed = {job: n for job, n in sorted(ends) if max(map(OUTCOMES.index, ends[job, n])) < stopped}
     running = [e for e in folded(events).values() if e.region and e.state is JobState.RUNNING and e.job_id not in paired]
     return [
-        f"I14 {one.job_id}/{one.attempt} began beside {other.job_id}/{n}, which failed"
+        f"regions: {one.job_id}/{one.attempt} began beside {other.job_id}/{n}, which failed"
         for one in running
         for other in running
         if one is not other and (one.namespace, one.region) == (other.namespace, other.region)
@@ -444,13 +444,13 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
     ]  # fmt: skip
 
 
-# -- I15: savepoints ---------------------------------------------------------------------------------------------------
+# -- savepoints --------------------------------------------------------------------------------------------------------
 
 
 def savepoints_as_wanted(
     events: Sequence[Copied], jobs: Mapping[str, RecoveryEntry], saved: Set[str], given_up: Set[str], stored: Set[str]
 ) -> Findings:
-    """I15: once all is quiet, no savepoint is gone that nobody gave up and no policy wanted gone; each that was given up is
+    """Once all is quiet, no savepoint is gone that nobody gave up and no policy wanted gone; each that was given up is
     gone, unless something needs it or its job was over by then (that is the collector's); and of each job one periodic ask
     is open at most."""
     keeps = {}
@@ -461,12 +461,12 @@ def savepoints_as_wanted(
     found: Findings = []
     for location in sorted(saved - stored - given_up):
         if not keeps.get(location.split("/")[2]):
-            found.append(f"I15 nobody gave up {location}, and it is gone")
+            found.append(f"savepoints: nobody gave up {location}, and it is gone")
     points = [point for entry in jobs.values() for point in (*entry.restore_points, entry.base)]
     needs = {point.location for point in points if point is not None}
     for job_id, entry in jobs.items():
         left = [point.location for point in entry.disposals if point.location not in needs and point.location in stored]
-        found += [f"I15 {location} is given up, and is still there" for location in left]
+        found += [f"savepoints: {location} is given up, and is still there" for location in left]
         periodic = [ask for ask in entry.asks if ask.startswith("periodic-")]
-        found += [f"I15 {job_id} has the periodic asks {periodic} open"] if len(periodic) > 1 else []
+        found += [f"savepoints: {job_id} has the periodic asks {periodic} open"] if len(periodic) > 1 else []
     return found

@@ -8,7 +8,7 @@ partition in offset order. Times are seconds since the epoch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -155,3 +155,8 @@ def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
 def alike(a: RecoveryEntry | None, b: RecoveryEntry | None) -> bool:
     """Whether two entries are the same but for what a leader stamps."""
     return a == b or bare(a) == bare(b)
+
+
+def says(found: Sequence[str], what: str) -> bool:
+    """Whether something was found, and nothing but what begins so."""
+    return bool(found) and all(finding.startswith(what) for finding in found)

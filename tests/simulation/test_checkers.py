@@ -15,37 +15,14 @@ from ledger.core.facts import IntentDeclared, IntentKind
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Intent, parse_key
 from tests.simulation import checkers, copies
-from tests.simulation.copies import Copied, Leased, Ran, Taken, Told
+from tests.simulation.copies import Copied, Leased, Ran, Taken, Told, says
 from tests.simulation.evidence import Evidence
-from tests.simulation.walk import Walk
-from tests.simulation.world import EVENTS, RECOVERY, quiet
-
-
-@pytest.fixture(scope="module")
-def walked() -> Evidence:
-    with quiet() as said:
-        walk = Walk(11, said)
-        assert walk.run().findings == []
-    return walk.world.evidence
-
-
-@pytest.fixture
-def events(walked: Evidence) -> list[Copied]:
-    return list(walked.copies[EVENTS])
-
-
-@pytest.fixture
-def recovery(walked: Evidence) -> list[Copied]:
-    return list(walked.copies[RECOVERY])
+from tests.simulation.world import EVENTS, RECOVERY
 
 
 @pytest.fixture
 def rng() -> Iterator[Random]:
     return Random(1)
-
-
-def says(found: list[str], invariant: str) -> bool:
-    return bool(found) and all(finding.startswith(invariant) for finding in found)
 
 
 def first(records: list[Copied], word: str) -> Copied:

@@ -28,7 +28,7 @@ def said() -> Iterator[list[str]]:
 
 def fail(seed: int, said: list[str]) -> str:
     report = Walk(seed, said).run()
-    return "\n".join([report.line, *report.findings[:10]]) if report.findings else ""
+    return "\n".join([report.line, report.drawn, *report.findings[:10]]) if report.findings else ""
 
 
 @pytest.mark.parametrize("first", repetitions.one_fast(range(1, SEEDS + 1, TOGETHER)))

@@ -25,6 +25,7 @@ from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, Wo
 
 STEPS = 450
 HEALED_ROUNDS_MAX = 400
+STAYS_ROUNDS = 10
 ROUNDS_A_LEADER = 60  # once all is healed, and there is more than one agent
 JOBS_MAX = 8
 AWAY_S = 4.0  # how long runner, blobs and storage stay away
@@ -32,10 +33,13 @@ AWAY_S = 4.0  # how long runner, blobs and storage stay away
 
 @dataclass
 class Report:
+    """drawn: how often what happens in this walk, by its seed."""
+
     seed: int
     findings: Findings
     happened: dict[str, int] = field(default_factory=dict)
     steps: int = 0
+    drawn: str = ""
 
     @property
     def line(self) -> str:
@@ -110,7 +114,19 @@ class Walk:
         finally:
             self.sweeping.close()
             self.world.close()
-        return Report(self.seed, self.findings, self.happened, steps)
+        return Report(self.seed, self.findings, self.happened, steps, self._drawn())
+
+    def _drawn(self) -> str:
+        rates = {
+            "faults": self.fault_rate, "pauses": self.pause_rate, "no answer": self.no_answer_rate,
+            "replaces": self.replace_rate, "claims again": self.claim_rate, "bad input": self.bad_rate,
+        }  # fmt: skip
+        world = self.world
+        yes = {"sweeps": self.sweeps, "savepoints": world.saving, "trouble": self.troubled, "region": world.region}
+        words = [f"{name} {rate:g}" for name, rate in rates.items() if rate]
+        words += [name for name, drawn in yes.items() if drawn]
+        words += [f"slots {world.slots}"] * (world.slots is not None) + [f"agents {len(world.runners)}"]
+        return ", ".join([*words, *(f"{name} x{weight:g}" for name, weight in self.weights.items() if weight)])
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -340,23 +356,41 @@ class Walk:
         world.let_transactions_end()
         while world.log.under_way:
             world.log.deliver(world.log.under_way[0])
-        silent, ends = 0, None
+        silent, ends, stayed = 0, None, False
         for number in range(HEALED_ROUNDS_MAX):
             if len(world.runners) > 1 and number % ROUNDS_A_LEADER == 0:
                 self._another_leads(number // ROUNDS_A_LEADER % len(world.runners))
-            for instance in [*world.instances]:
-                world.step(instance)
-            for executor, task in world.tasks():
-                world.perform(executor, task)
-            self.sent += world.agent_sends()
-            world.clock.advance(0.3)
+            self._round()
             before, ends = ends, world.log.reader(TOPICS).high_watermarks()
             silent = silent + 1 if ends == before else 0
             self._all_go_on()
             if silent >= 12 and not self._left_undone():
-                self._sweep_all()
-                return
+                if stayed:
+                    self._sweep_all()
+                    return
+                stayed, silent = True, 6  # some more rounds: what is asked now and then may be on its way
+                self._stays()
         self.findings += [f"not within {HEALED_ROUNDS_MAX} rounds: {found}" for found in self._left_undone() or ["quiet"]]
+
+    def _round(self) -> None:
+        for instance in [*self.world.instances]:
+            self.world.step(instance)
+        for executor, task in self.world.tasks():
+            self.world.perform(executor, task)
+        self.sent += self.world.agent_sends()
+        self.world.clock.advance(0.3)
+
+    def _stays(self) -> None:
+        """I14: while nothing happens the same lead, and the same attempts run."""
+        before = self._standing()
+        for _ in range(STAYS_ROUNDS):
+            self._round()
+        if (after := self._standing()) != before:
+            self.findings.append(f"I14 without any fault {before} became {after}")
+
+    def _standing(self) -> tuple[list[tuple[str, str, int]], list[tuple[str, int]]]:
+        leading = [(role, one.who, one.part.epoch) for role in ROLES for one in self.world.leaders(role)]
+        return leading, sorted(self.world.alive())
 
     def _another_leads(self, agent: int) -> None:
         """A reconciler that reaches this agent: what each agent holds is brought to its end while such a one leads."""

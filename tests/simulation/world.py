@@ -42,7 +42,7 @@ from ledger.rejects import RejectsTopic, list_rejects
 from ledger.roles.parts import Parts, ProjectorSettings, Topics
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
-from tests.simulation import badinput, checkers, codec, copies
+from tests.simulation import badinput, checkers, codec, copies, rules
 from tests.simulation.baton import Actor, Stage, on_one_core
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import Taken
@@ -354,6 +354,9 @@ class World:
             *checkers.acked_is_durable(e.told_by, everything),
             *checkers.one_writer_per_epoch(everything, e.taken, e.all_leases()),
             *checkers.projection_exact(events, recovery),
+            *rules.entries_as_the_rules_say(events, recovery),
+            *rules.epochs_follow(recovery), *rules.epochs_follow(events),
+            *rules.not_before_its_delay(events),
             *checkers.view_faithful(self.observer.entries, recovery),
             *checkers.started_once(e.ran, events), *checkers.began_unverified(e.unverified),
             *badinput.rejects_true(e.copies[EVENTS], e.copies[REJECTS], bad.bad, bad.beside),
@@ -411,10 +414,10 @@ class World:
         return [f"I17 {key!r} is not listed" for key in sorted(there - listed)]
 
     def overfull(self) -> Findings:
-        """I13: never more is alive than there are slots."""
+        """Never more is alive than there are slots."""
         if self.slots is None or not all(runner.up for runner in self.runners):
             return []
-        return [f"I13 too much runs of {space}: {sorted(self.alive())}" for space in SPACES if self.free(space) < 0]
+        return [f"pools: too much runs of {space}: {sorted(self.alive())}" for space in SPACES if self.free(space) < 0]
 
     def retired(self) -> set[str]:
         keys = (r.key or b"" for r in self.evidence.copies[EVENTS])

@@ -1,0 +1,28 @@
+"""What a walk left behind, for tests that judge it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.copies import Copied
+from tests.simulation.evidence import Evidence
+from tests.simulation.walk import Walk
+from tests.simulation.world import EVENTS, RECOVERY, quiet
+
+
+@pytest.fixture(scope="module")
+def walked() -> Evidence:
+    with quiet() as said:
+        walk = Walk(11, said)
+        assert walk.run().findings == []
+    return walk.world.evidence
+
+
+@pytest.fixture
+def events(walked: Evidence) -> list[Copied]:
+    return list(walked.copies[EVENTS])
+
+
+@pytest.fixture
+def recovery(walked: Evidence) -> list[Copied]:
+    return list(walked.copies[RECOVERY])

@@ -1,0 +1,114 @@
+"""What is judged by rules said anew, and not by the fold that is to be judged: entries, epochs, delays. As `checkers`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from ledger.core.facts import IntentDeclared, IntentKind
+from ledger.core.fold import RESTORE_POINTS, fold
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.registers import Attempt, Ended, Register, parse_key
+from tests.laws import oracle
+from tests.simulation import codec
+from tests.simulation.checkers import CLOCK_S, Findings
+from tests.simulation.copies import MAGIC, Copied, by_partition, claim_of, effective, header
+
+
+def entries_as_the_rules_say(events: Sequence[Copied], recovery: Sequence[Copied]) -> Findings:
+    """I7, at every entry that counts: it says what the plain rules say (`tests.laws.oracle`) of the facts below its as_of.
+    The rules know nothing of values that can't be read, nor of intents of an unknown kind: of such jobs nothing is said."""
+    found: Findings = []
+    logs = {place: list(of) for place, of in groupby(sorted(events, key=_place), key=_place)}
+    for record in effective(recovery):
+        if record.value is None or record.key is None or record.key.startswith(b"~"):
+            continue
+        entry = codec.decode(RecoveryEntry, record.value)
+        facts = _facts(one for one in logs.get((record.partition, entry.job_id), ()) if one.offset < entry.as_of)
+        if facts is None:
+            continue
+        want, got = oracle.opinion(facts, RESTORE_POINTS, entry.job_id), oracle.of_entry(entry)
+        if want != got:
+            found.append(f"I7 {entry.job_id} at {record.offset}, as of {entry.as_of}: {_apart(got, want)}")
+    return found
+
+
+def _place(record: Copied) -> tuple[int, str]:
+    return record.partition, (record.key or b"").partition(b"/")[0].decode("ascii", "replace")
+
+
+def _facts(records: Iterable[Copied]) -> dict[Register, Any] | None:
+    """The last value of each register. None: one can't be read, or is not known."""
+    facts: dict[Register, Any] = {}
+    for record in records:
+        if (parsed := parse_key(record.key)) is None:
+            continue
+        if record.value is None:
+            facts.pop(parsed[1], None)
+            continue
+        fact = codec.read(parsed[1], record.value) if record.value.startswith(MAGIC) else None
+        if fact is None or isinstance(fact, str) or (isinstance(fact, IntentDeclared) and fact.kind is IntentKind.UNKNOWN):
+            return None
+        facts[parsed[1]] = fact
+    return facts
+
+
+def _apart(got: oracle.Opinion, want: oracle.Opinion | None) -> str:
+    if want is None:
+        return f"{got.state}, and by the rules there is none"
+    fields = zip(oracle.Opinion._fields, got, want, strict=True)
+    return ", ".join(f"{name} is {one!r}, by the rules {other!r}" for name, one, other in fields if one != other)
+
+
+def epochs_follow(records: Sequence[Copied]) -> Findings:
+    """I16: a new claim of a role is one above the highest that lies before it in its partition. A copy of a claim (the same
+    ce_id) may come again at any time."""
+    found: Findings = []
+    for log in by_partition(records).values():
+        highest: dict[str, int] = defaultdict(int)
+        ids: set[str] = set()
+        for record in log:
+            if (claim := claim_of(record)) is None or (id_ := header(record, "ce_id")) in ids:
+                continue
+            ids.add(id_)
+            role, epoch = claim
+            if epoch != highest[role] + 1:
+                found.append(f"I16 {role} claimed {epoch} after {highest[role]} in {record.topic}[{record.partition}]")
+            highest[role] = max(highest[role], epoch)
+    return found
+
+
+def not_before_its_delay(events: Sequence[Copied]) -> Findings:
+    """No attempt is recorded sooner after the end of the one before it than its restart delay says. By the log's clock."""
+    found: Findings = []
+    for (_, job_id), log in groupby(sorted(events, key=lambda one: (_place(one), one.offset)), key=_place):
+        registers: dict[bytes, bytes] = {}
+        ended_at: dict[int, float] = {}
+        seen: set[int] = set()
+        for record in log:
+            match parse_key(record.key) if record.value is not None else None:
+                case (_, Attempt(n, _)) if n not in seen:
+                    seen.add(n)
+                    found += _too_soon(job_id, n, record.time_s, registers, ended_at)
+                case (_, Ended(n, _, _)):
+                    ended_at.setdefault(n, record.time_s)
+            name = (record.key or b"").partition(b"/")[2]
+            if record.value is not None and record.value.startswith(MAGIC):
+                registers[name] = record.value
+            else:
+                registers.pop(name, None)
+    return found
+
+
+def _too_soon(
+    job_id: str, n: int, at: float, registers: Mapping[bytes, bytes], ended_at: Mapping[int, float]
+) -> Findings:
+    entry = fold(job_id, registers, codec.read)
+    if entry is None or entry.state is not JobState.RESTARTING or entry.next_attempt != n or entry.attempt not in ended_at:
+        return []
+    earliest = ended_at[entry.attempt] + entry.restart_delay_s
+    if at >= earliest - CLOCK_S:
+        return []
+    return [f"delay: {job_id}/{n} was recorded {earliest - at:.3f} s too soon, its delay is {entry.restart_delay_s:g} s"]

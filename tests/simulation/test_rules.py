@@ -1,0 +1,84 @@
+"""The rules say nothing about what a walk left behind, and say what is wrong once something is. As `test_checkers`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ledger.adapters import avro
+from ledger.core.recovery import JobState, RecoveryEntry
+from ledger.core.registers import Attempt, Ended, parse_key
+from tests.simulation import checkers, rules
+from tests.simulation.copies import Copied, claim_of, effective, says
+from tests.simulation.evidence import Evidence
+from tests.simulation.walk import Walk
+from tests.simulation.world import ROLES, quiet
+
+
+def test_of_what_a_walk_leaves_nothing_is_wrong(events: list[Copied], recovery: list[Copied]) -> None:
+    assert rules.entries_as_the_rules_say(events, recovery) == []
+    assert rules.epochs_follow(events) == rules.epochs_follow(recovery) == []
+    assert rules.not_before_its_delay(events) == []
+
+
+@pytest.mark.parametrize("change", [
+    {"restart_delay_s": 7.5}, {"failures": 9}, {"next_attempt": 9}, {"state": JobState.QUARANTINED}, {"known": True},
+], ids=str)  # fmt: skip
+def test_i7_sees_an_entry_that_the_rules_do_not_say(
+    events: list[Copied], recovery: list[Copied], change: dict[str, object]
+) -> None:
+    record = next(r for r in effective(recovery) if checkers._is_entry(r))
+    entry = avro.decode(RecoveryEntry, record.value or b"")
+    changed = [r._replace(value=avro.encode(replace(entry, **change))) if r is record else r for r in recovery]
+    assert says(rules.entries_as_the_rules_say(events, changed), f"I7 {entry.job_id}")
+
+
+def test_i7_sees_a_fold_that_is_wrong_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The projection is the fold of the log, and the fold is wrong: only who folds by rules of his own can see that."""
+    from ledger.core import restart
+
+    plain = restart.after_failure
+    monkeypatch.setattr(restart, "after_failure", lambda *given: plain(*given)._replace(delay_s=0.0))
+    with quiet() as said:
+        found = [one for seed in range(1, 4) for one in Walk(seed, said).run().findings]
+    assert found and all(one.startswith("I7 ") and "by the rules" in one for one in found)
+
+
+def test_i16_sees_an_epoch_that_is_no_successor(recovery: list[Copied]) -> None:
+    claims = [r for r in recovery if (found := claim_of(r)) is not None and found[1] > 1]
+    left_out = [r for r in recovery if r is not claims[0]]
+    assert says(rules.epochs_follow(left_out), "I16") or len(claims) < 2
+    again = claims[-1]._replace(headers=tuple((n, b"new" if n == "ce_id" else v) for n, v in claims[-1].headers))
+    assert says(rules.epochs_follow([*recovery, again]), "I16"), "the same epoch by another"
+    assert rules.epochs_follow([*recovery, claims[-1]]) == [], "the same record once more"
+
+
+def test_a_start_before_its_delay_is_seen(walked: Evidence, events: list[Copied]) -> None:
+    ends = {(p[0], p[1].n) for r in events if (p := parse_key(r.key)) and isinstance(p[1], Ended)}
+    at = next(
+        i for i, r in enumerate(events)
+        if (p := parse_key(r.key)) and isinstance(p[1], Attempt) and (p[0], p[1].n - 1) in ends and r.value is not None
+    )  # fmt: skip
+    early = [*events[:at], events[at]._replace(time_s=0.0), *events[at + 1 :]]
+    assert says(rules.not_before_its_delay(early), "delay: ")
+
+
+class Restless(Walk):
+    """Something takes the lead away though nothing has happened."""
+
+    def _stays(self) -> None:
+        plain = self._round
+
+        def round_() -> None:
+            plain()
+            self.world.give_lease(ROLES[0])
+
+        self._round = round_  # type: ignore[method-assign]
+        super()._stays()
+        self._round = plain  # type: ignore[method-assign]
+
+
+def test_i14_sees_a_failover_without_a_fault() -> None:
+    with quiet() as said:
+        assert says(Restless(11, said).run().findings, "I14")
