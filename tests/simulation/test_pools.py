@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from ledger.core.facts import JobSubmitted
 from ledger.core.registers import Spec
 from tests.simulation import codec
@@ -42,3 +44,14 @@ def test_too_much_in_a_pool_is_found_and_not_what_runs_in_the_other() -> None:
     world.runner.start("job-5", 1, world.put("job-5"), None, {})
     assert "of default" in world.overfull()[0]
     world.close()
+
+
+def test_what_a_fenced_leader_got_into_the_log_is_no_mistake_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    with quiet() as said:
+        world = Walk(1, said).world
+        monkeypatch.setattr(world, "slots", 2)
+        monkeypatch.setattr(world, "alive", lambda: [("job-1", 2), ("job-2", 2), ("job-3", 1)])
+        assert "too much runs of default" in str(world.overfull())
+        world.late = {("job-3", 1)}
+        assert world.overfull() == []
+        world.close()

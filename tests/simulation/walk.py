@@ -13,6 +13,7 @@ from typing import Any
 
 from ledger.adapters.memory.log import NoAnswer
 from ledger.core.facts import CheckpointKind, IntentKind
+from ledger.core.registers import Attempt, parse_key
 from ledger.outside import NO_GRAPH
 from ledger.ports import Event
 from tests.simulation.baton import Actor
@@ -468,7 +469,10 @@ class Walk:
         if stale:
             batch = self.rng.choice(stale)
             self.world.evidence.stale.remove(batch)
-            self.world.log.append(batch[: self.rng.randint(1, len(batch))])
+            landed = batch[: self.rng.randint(1, len(batch))]
+            self.world.log.append(landed)
+            parsed = [parse_key(event.key) for event in landed if event.topic == EVENTS]
+            self.world.late |= {(one[0], one[1].n) for one in parsed if one is not None and isinstance(one[1], Attempt)}
             self.findings += self.world.faithful()
 
     def old_record_again(self) -> None:
