@@ -40,6 +40,7 @@ def test_a_file_is_the_default(tmp_path: Path) -> None:
     one.release()
 
 
+@pytest.mark.slow
 def test_zookeeper_if_it_is_named(tmp_path: Path) -> None:
     config = load(tmp_path, chroot="/a")
     made = wiring.leadership(config, "projector")

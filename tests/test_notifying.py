@@ -273,6 +273,7 @@ def test_a_command_that_fails_says_how(command: tuple[str, ...], told: str) -> N
         CommandHook(command, 30)("id", b"x" * 100_000)
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     program = (

@@ -9,6 +9,7 @@ import time
 from functools import partial
 
 import psutil
+import pytest
 
 from ledger.adapters.sandbox import in_children
 from ledger.ports import TaskOutcome, TaskStatus
@@ -43,6 +44,7 @@ def stop_python() -> TaskOutcome:
     sys.exit("out")
 
 
+@pytest.mark.slow
 def test_each_has_its_own_end() -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     calls = [

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import pytest
 
+from tests import seeds
 from tests.laws import book, directed
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", book.LAWS)
 def test_the_law_holds(name):
     book.hold(name, book.examples())
+
+
+@pytest.mark.parametrize("name", book.LAWS)
+def test_the_law_holds_for_some(name):
+    """In `make check`: with other histories than `test_the_law_holds` draws."""
+    book.hold(name, book.examples() // 6, seeds.of(f"{name}, some"))
 
 
 @pytest.mark.parametrize("name", directed.HISTORIES)

@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tests.mutation import lists
@@ -34,12 +35,17 @@ class Mutant:
         if (text := source.replace(self.before, self.after)) == source:
             raise ValueError(f"{self.name} changes nothing")
         try:
-            same = ast.dump(ast.parse(text)) == ast.dump(ast.parse(source))
+            same = ast.dump(ast.parse(text)) == _dumped(source)
         except SyntaxError as error:
             raise ValueError(f"{self.name} is no Python: {error}") from error
         if same:
             raise ValueError(f"{self.name} changes no code")
         return text
+
+
+@lru_cache(maxsize=32)  # most files have several mutants
+def _dumped(source: str) -> str:
+    return ast.dump(ast.parse(source))
 
 
 def listed() -> Mapping[str, tuple[Mutant, ...]]:

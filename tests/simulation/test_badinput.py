@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from ledger import rejects
 from ledger.ports import MemoryRecord
 from tests.simulation.badinput import KEY, at_home, rejected_once, rejects_complete, rejects_true
@@ -22,6 +24,7 @@ def rejected(reason: str = KEY, offset: int = 5, value: bytes = b"?") -> Copied:
     return Copied(REJECTS, 0, 0, event.key, event.value)
 
 
+@pytest.mark.slow
 def test_the_walks_draw_every_kind_of_bad_input_and_leaders_reject_it() -> None:
     happened: Counter[str] = Counter()
     rejected = 0

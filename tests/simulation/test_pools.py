@@ -13,6 +13,7 @@ from tests.simulation.walk import Walk
 from tests.simulation.world import World, quiet
 
 
+@pytest.mark.slow
 def test_the_walks_start_jobs_of_both_pools_and_of_several_slots() -> None:
     started: Counter[str] = Counter()
     with quiet() as said:

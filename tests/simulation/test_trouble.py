@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from ledger.core.facts import AttemptEnded, AttemptStarted, IntentDeclared, IntentKind
 from ledger.core.registers import Attempt, Ended, Intent, parse_key
 from tests.simulation import codec
@@ -18,6 +20,7 @@ KINDS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_walks_draw_all_of_it_and_it_has_its_effects() -> None:
     happened: Counter[str] = Counter()
     with quiet() as said:
