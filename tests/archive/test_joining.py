@@ -37,6 +37,8 @@ from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, id_of, read_out
 from tests.archive.mutations import spoiled
 from tests.repetitions import DEEP, one_fast, seeds
 
+pytestmark = pytest.mark.slow
+
 
 def must_hold(archive: Archive, anchors: list[Head]) -> None:
     """All is there, proved by every anchor that was taken before."""

@@ -51,7 +51,7 @@ from tests.archive.lives import (
 )
 from tests.repetitions import one_fast
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.slow]
 
 
 def left_out_of(found: Source) -> LeftOut:

@@ -44,7 +44,7 @@ from tests.archive.given import read_out
 from tests.archive.lives import AT, BY, EVENTS, NOW_S, RECOVERY, TOPICS, Life, run
 from tests.archive.lives import then as at_moment
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.slow]
 
 
 def id_of(record: Record) -> str:

@@ -38,6 +38,8 @@ from tests.archive.days import BEGIN_MS, LATER_S, an_archive, spread
 from tests.archive.given import TOPIC, TOPIC_ID, id_of, read_out
 from tests.archive.taking import AT, BY, GONE, LEFT, SECRET, WANTED, must_be_gone, must_hold, take_out, verdict_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_is_taken_out_is_gone_and_all_else_is_proved_as_before() -> None:
     archive, store, anchors = an_archive()

@@ -18,6 +18,8 @@ from tests.archive.given import TOPIC, TOPIC_ID, Between, Dying, read_out
 from tests.archive.taking import AT, GONE, LEFT, SECRET, WANTED, must_be_gone, must_hold, take_out, verdict_of
 from tests.repetitions import DEEP, one_fast
 
+pytestmark = pytest.mark.slow
+
 # -- killed, or two at once --------------------------------------------------------------------------------------------
 
 

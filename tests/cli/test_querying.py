@@ -16,6 +16,8 @@ from ledger.adapters import cloudevents
 from ledger.cli import app
 from tests.cli.jobs_world import Shell, seal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:

@@ -19,6 +19,8 @@ from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.collecting import Evidence, collect
 from tests.client.world import Operated, spec
 
+pytestmark = pytest.mark.slow
+
 DAY_S = 86_400.0
 SUBMITTER, COLLECTOR = 4, 6  # turns: one more than points
 

@@ -25,7 +25,7 @@ from ledger.stepping import steps
 from tests.client.remembered import LAG_S, Remembered, a_life
 from tests.client.world import EVENTS
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.slow]
 MOMENTS = 6
 
 

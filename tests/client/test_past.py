@@ -28,7 +28,7 @@ from tests.client.remembered import LAG_S, Remembered, a_life, folded_from, live
 from tests.client.world import EVENTS, RECOVERY
 from tests.repetitions import one_fast, seeds
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.slow]
 SEEDS = seeds(4)
 MOMENTS = 10
 

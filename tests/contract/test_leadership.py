@@ -254,6 +254,7 @@ def woken(process: Process) -> set[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_standby_that_is_killed_and_replaced_at_once_changes_nothing(shared: Election) -> None:
     leader = shared.leader("leader")
     with shared.process("standby") as standby, shared.process("another") as another:
