@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,15 @@ def test_names_of_parts_are_unique() -> None:
 
 @pytest.mark.parametrize("fault", program.FAULTS)
 def test_each_fault_is_to_be_met_sixty_times(fault: str) -> None:
-    parts = [part for part in PARTS if fault in part.faults]
-    assert parts and all(part.goal >= 60 for part in parts)
+    assert sum(part.goal * part.faults.get(fault, 0) for part in PARTS) >= program.MEETINGS
+
+
+def test_a_fault_is_met_by_each_unit_of_each_of_its_parts() -> None:
+    once, twice = replace(LITTLE, faults={"F1": 1}), replace(MUCH, faults={"F1": 2, "F5": 1})
+    records = [record("little", 10), record("much", 20)]
+    assert program.met("F1", records, [once, twice]) == 10 + 2 * 20
+    assert program.met("F5", records, [once, twice]) == 20
+    assert program.met("F1", [*records, record("much", 0, FAILED)], [once, twice]) == 10
 
 
 # -- what is next ------------------------------------------------------------------------------------------------------
