@@ -27,6 +27,7 @@ HANGS_S = 300.0
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py::.*?)(?: - .*)?$", re.MULTILINE)
 #: Exit codes of pytest.
 _PASSED, _FAILURES = 0, 1
+_SIZES = frozenset({"REPETITIONS", "SEED"})  # they draw cases, so a killer that was written down may have another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,8 @@ def _killed(tree: Path, mutant: Mutant) -> Result:
 
 def _pytest(tree: Path, nodes: Sequence[str], limit_s: float | None) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=line", *nodes]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | {"PYTHONPATH": str(tree)}
+    own = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_") and k not in _SIZES}
+    environment = own | {"PYTHONPATH": str(tree)}
     with subprocess.Popen(
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as running:

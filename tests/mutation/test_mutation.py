@@ -94,6 +94,13 @@ def test_tests_that_are_red_anyway_kill_nothing(project: Path) -> None:
 
 
 @pytest.mark.slow
+def test_however_many_cases_are_asked_for_killers_keep_their_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "tests/test_adding.py").write_text(f"import os\n{TESTS}\n    assert 'REPETITIONS' not in os.environ\n")
+    monkeypatch.setenv("REPETITIONS", "10000")
+    assert run([mutant("::test_nought")], project, jobs=1)[0].killer
+
+
+@pytest.mark.slow
 def test_a_mutant_that_cannot_be_imported_is_not_killed(project: Path) -> None:
     with pytest.raises(NotRun, match="exit code"):
         run([mutant("", after="a + b\n\n\nraise RuntimeError")], project, jobs=1)
