@@ -100,11 +100,76 @@ def test_only_a_position_that_does_not_move_is_a_standstill() -> None:
         ticks(standstill, clock, 2 * PATIENCE_S)
 
 
-def test_a_log_that_is_away_is_no_standstill() -> None:
+def test_a_log_that_does_not_answer_for_a_moment_is_no_standstill() -> None:
     clock, reader = World().clock, Stands()
     standstill = Standstill(reader, clock)  # type: ignore[arg-type]
-    reader.up, reader.end = False, 5
+    for _ in range(10):
+        reader.up = False
+        ticks(standstill, clock, PATIENCE_S - ASK_S)
+        reader.up = True
+        ticks(standstill, clock, ASK_S)
+
+
+def test_a_log_that_does_not_answer_for_long_ends_a_term() -> None:
+    clock, reader = World().clock, Stands()
+    standstill = Standstill(reader, clock)  # type: ignore[arg-type]
     ticks(standstill, clock, 10 * PATIENCE_S)
+    reader.up, reader.end = False, 5
+    with pytest.raises(Unreachable):
+        ticks(standstill, clock, PATIENCE_S + ASK_S)
+
+
+class CutOff:
+    """The log as one instance sees it that the broker does not answer, once `up` is False: nothing comes, and no error."""
+
+    def __init__(self, log: Any) -> None:
+        self._log, self.up = log, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def writer(self, transactional_id: str) -> Any:
+        if not self.up:
+            raise Unreachable("no answer from Kafka")
+        return self._log.writer(transactional_id)
+
+    def reader(self, *given: Any) -> Any:
+        return _CutOffReader(self, self._log.reader(*given))
+
+
+class _CutOffReader:
+    def __init__(self, log: CutOff, reader: Any) -> None:
+        self._log, self._reader = log, reader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def poll(self, records_max: int, timeout_s: float) -> Any:
+        return self._reader.poll(records_max, timeout_s) if self._log.up else []
+
+    def high_watermarks(self) -> Any:
+        if not self._log.up:
+            raise Unreachable("no answer from Kafka")
+        return self._reader.high_watermarks()
+
+
+def test_a_projector_that_loses_the_log_alone_and_has_nothing_to_write_lets_another_lead() -> None:
+    """It holds its lease: nothing but its own look at the log can tell it."""
+    world, logs = World(), []
+    cut_off, other = (world.projector(name, wrap=lambda log: logs.append(CutOff(log)) or logs[-1]) for name in ("p1", "p2"))
+    run(cut_off)
+    assert cut_off.epoch == 1
+    logs[0].up = False
+    world.submit("job")
+    for _ in range(10):
+        world.clock.advance(ASK_S)
+        run(cut_off, steps=1)
+        run(other, steps=2)
+    entry = world.entry("job")
+    assert (cut_off.epoch, other.epoch) == (0, 2) and entry is not None
+    logs[0].up = True
+    run(cut_off)
+    assert (cut_off.epoch, other.epoch) == (0, 2)
 
 
 def test_a_no_op_is_written_to_every_partition_and_means_nothing() -> None:

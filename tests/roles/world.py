@@ -102,8 +102,9 @@ class World:
             Topics(EVENTS, RECOVERY, REJECTS), name, "tester", force,
         )  # fmt: skip
 
-    def projector(self, name: str = "p1", force: bool = False) -> Projector:
-        return Projector(self.parts("projector", name, force), PlainRejects(), self.settings)
+    def projector(self, name: str = "p1", force: bool = False, wrap: Callable[[Any], Any] = lambda log: log) -> Projector:
+        """wrap: the log as it sees it."""
+        return Projector(self.parts("projector", name, force, wrap), PlainRejects(), self.settings)
 
     def reconciler(
         self, runners: dict[str, Any], blobs: Any, name: str = "r1", wrap: Callable[[Any], Any] = lambda log: log,
