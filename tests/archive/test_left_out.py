@@ -239,6 +239,10 @@ def bundle_of(archive: Archive, text: str, jobs: Collection[str] = ()) -> bundli
     return bundling.read(store, made)
 
 
+def others_of(source: Source, others: Container[str]) -> set[tuple[str, tuple[str, str]]]:
+    return {(job, told) for job, told in left_out_of(source).jobs.items() if job in others}
+
+
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_bundle_answers_as_the_ledger_would_have(seed: int, noted: bool) -> None:
@@ -254,8 +258,11 @@ def test_a_bundle_answers_as_the_ledger_would_have(seed: int, noted: bool) -> No
         found, _ = of_all.as_of(parse(moment(days), NOW_S))
         assert (left_out_of(found), facts_of(found)) == (left_out_of(wanted), facts_of(wanted))
         found, _ = of_some.as_of(parse(moment(days), NOW_S))
-        assert left_out_of(found).jobs == {j: told for j, told in left_out_of(wanted).jobs.items() if j not in others}
-        assert facts_of(found) == facts_of(wanted, others)
+        hidden = left_out_of(found).jobs
+        # Between their records it can't tell how far a partition had come, so it may leave out one that it could tell of.
+        assert left_out_of(wanted).jobs.items() - others_of(wanted, others) <= hidden.items()
+        assert not others & hidden.keys() and {namespace for namespace, _ in hidden.values()} <= {"prod", "test"}
+        assert facts_of(found) == facts_of(wanted, others | hidden.keys())
     bundle = bundle_of(archive, "0s")
     queried = opened(bundle.archive, TOPICS, lambda _: 0.0, lambda topic, p: bundle.archived[topic, p].expired)
     with queried as queries:

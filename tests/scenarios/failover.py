@@ -20,6 +20,7 @@ from tests.simulation import checkers, copies
 from tests.simulation.copies import Copied, Leased, Ran
 
 ROLE = "reconciler"
+LEADERLESS_S = 120.0  # for so long at most a trouble leaves nobody that admits a job
 #: A line when it begins, a line when it ends: the evidence of what ran. $0 is the file.
 JOB = """
 say() { echo "$1 $LEDGER_JOB_ID $LEDGER_ATTEMPT $(date +%s.%N)" >> "$0"; }
@@ -43,7 +44,7 @@ class FailingOver(Ledger):
         blob = pack(["sh", "-c", JOB, str(self.runs)])
         try:
             spec = JobSubmitted(name, "default", "subprocess", NO_GRAPH, RestartPolicy())
-            self.client.submit(spec, blob, job_id=name)
+            self.client.submit(spec, blob, job_id=name, timeout_s=LEADERLESS_S)
             self.submitted.append(name)
         finally:
             blob.unlink()
