@@ -41,7 +41,7 @@ Findings = list[str]
 CLOCK_S = 0.002  # records carry whole milliseconds
 
 
-def _differences(what: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> Findings:
+def differences(what: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> Findings:
     return [
         f"{what}: {job_id}: {_short(one.get(job_id))} | {_short(other.get(job_id))}"
         for job_id in sorted({*one, *other})
@@ -58,7 +58,7 @@ def _short(entry: RecoveryEntry | None) -> str:
 
 def compaction_stable(events: Sequence[Copied], left: Sequence[Copied]) -> Findings:
     """I1: what compaction left folds like the full copy, up to the offset where what was left was read."""
-    return _differences("I1 left by compaction | full copy", folded(left), folded(events))
+    return differences("I1 left by compaction | full copy", folded(left), folded(events))
 
 
 def idempotent(events: Sequence[Copied], rng: random.Random, samples: int = 5) -> Findings:
@@ -66,7 +66,7 @@ def idempotent(events: Sequence[Copied], rng: random.Random, samples: int = 5) -
     before, found = _live(events), []
     for _ in range(samples if events else 0):
         again = rng.choices(events, k=3)
-        found += _differences("I2 repeated | once", _live([*events, *again]), before)
+        found += differences("I2 repeated | once", _live([*events, *again]), before)
     return found
 
 
@@ -79,7 +79,7 @@ def order_free(events: Sequence[Copied], rng: random.Random, samples: int = 5) -
         queues: dict[Any, list[Copied]] = defaultdict(list)
         for record in reversed(events):
             queues[record.key].append(record)
-        found += _differences("I3 in another order | in order", _live(queues[key].pop() for key in keys), before)
+        found += differences("I3 in another order | in order", _live(queues[key].pop() for key in keys), before)
     return found
 
 
@@ -266,9 +266,7 @@ def projection_exact(events: Sequence[Copied], recovery: Sequence[Copied]) -> Fi
     """I7, at every record: an entry that counts is the fold of the log below its as_of."""
     found: Findings = []
     logs = by_partition(events)
-    per_job = {
-        p: {job: list(of) for job, of in groupby(sorted(log, key=_job_order), key=_job)} for p, log in logs.items()
-    }
+    per_job = {p: {job: list(of) for job, of in groupby(sorted(log, key=_job_order), key=_job)} for p, log in logs.items()}
     for record in effective(recovery):
         if not _is_entry(record):
             continue
@@ -293,14 +291,14 @@ def _job_order(record: Copied) -> tuple[str, int]:
 
 def view_exact(view: Mapping[str, RecoveryEntry], events: Sequence[Copied], what: str) -> Findings:
     """I7, when all is quiet: what a reader holds is the fold of the whole log."""
-    return _differences(f"I7 {what} | log", view, folded(events))
+    return differences(f"I7 {what} | log", view, folded(events))
 
 
 def view_faithful(view: Mapping[str, RecoveryEntry], recovery: Sequence[Copied]) -> Findings:
     """I7, at any time: what a reader holds that has read exactly these records is what counts of them."""
     last = {r.key.decode(): r.value for r in effective(recovery) if r.key and not r.key.startswith(b"~")}
     counts = {job_id: codec.decode(RecoveryEntry, value) for job_id, value in last.items() if value is not None}
-    return _differences("I7 a reader holds | what counts", view, counts)
+    return differences("I7 a reader holds | what counts", view, counts)
 
 
 def replaced_by(events: Iterable[Copied]) -> dict[str, str]:
@@ -316,13 +314,18 @@ def replaced_by(events: Iterable[Copied]) -> dict[str, str]:
 
 
 def links(events: Iterable[Copied], jobs: Mapping[str, RecoveryEntry]) -> set[str]:
-    """Jobs that replace, or are replaced by, one that is not over."""
+    """Jobs that replace, or are replaced by, one that is not over; the latter also by way of others that are over: the last
+    of them may have begun from a restore point of the first."""
     found = set()
-    for new, old in replaced_by(events).items():
+    replaces = replaced_by(events)
+    for new, old in replaces.items():
         if (there := jobs.get(old)) is not None and not there.terminal:
             found.add(new)
-        if (there := jobs.get(new)) is not None and not there.terminal:
-            found.add(old)
+    for newest in [job_id for job_id, entry in jobs.items() if not entry.terminal]:
+        chain = [newest]
+        while (older := replaces.get(chain[-1])) is not None and older not in chain:
+            chain.append(older)
+        found |= {*chain[1:]}
     return found
 
 
@@ -346,8 +349,8 @@ def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], fu
 def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
     """I8: each attempt at most once, recorded before, with no other of its job alive, and none of a job that it replaces or
     that replaces it; and (I12) from the newest checkpoint that the job had, or else the one that it replaces. What
-    was damaged by then may be passed over. With `force` somebody gives up that there is one alone, and with a retry from
-    elsewhere that it goes on from the newest."""
+    was damaged by then may be passed over. With `force` somebody gives up that there is one alone, and that all that the
+    attempt before has made is known; with a retry from elsewhere that it goes on from the newest."""
     found: Findings = []
     forced, elsewhere = _told_otherwise(events)
     damaged: dict[str, set[tuple[int, int]]] = defaultdict(set)
@@ -392,7 +395,7 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
                 owner = replaces[owner]
             expected = ("", None) if owner not in newest else (owner, newest[owner])
             passed_over = {place for place in places[owner] if run.place is not None and place > run.place}
-            told = job_id in elsewhere and (run.place is None or run.place in places[job_id])
+            told = job_id in forced | elsewhere and (run.place is None or run.place in places[job_id])
             sound = run.owner == owner and run.place in places[owner] and passed_over <= damaged[owner]
             if (run.owner, run.place) != expected and not told and not sound:
                 found.append(f"I12 {job_id}/{n} began from {run.place} of {run.owner or 'nobody'}, not from {expected}")

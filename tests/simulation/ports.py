@@ -9,11 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.leadership import MemoryElection, MemoryLeadership
 from ledger.errors import Fenced, TemporaryError
 from ledger.ports import NOWHERE, Event, EventLog, Marks, Reader, Record, Writer
 from tests.simulation.baton import Stage
 from tests.simulation.evidence import Evidence
+
+
+class WrongClock:
+    """The clock of one process: its wall clock is off by so many seconds, its monotonic clock is as good as any other."""
+
+    def __init__(self, clock: ManualClock, off_s: float = 0.0) -> None:
+        self._clock, self.off_s = clock, off_s
+
+    def time(self) -> float:
+        return self._clock.time() + self.off_s
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
 
 
 class Lease(MemoryLeadership):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -80,8 +81,11 @@ def epochs_follow(records: Sequence[Copied]) -> Findings:
     return found
 
 
-def not_before_its_delay(events: Sequence[Copied]) -> Findings:
-    """No attempt is recorded sooner after the end of the one before it than its restart delay says. By the log's clock."""
+def not_before_its_delay(events: Sequence[Copied], unsure: Sequence[float] = ()) -> Findings:
+    """No attempt is recorded sooner after the end of the one before it than its restart delay says. By the log's clock.
+
+    unsure: where clocks are wrong, when one was set or a leader took over, in order. A leader takes over the moment that
+    another has stamped by a clock of its own, so a delay is judged only where none of these lies in it."""
     found: Findings = []
     for (_, job_id), log in groupby(sorted(events, key=lambda one: (_place(one), one.offset)), key=_place):
         registers: dict[bytes, bytes] = {}
@@ -91,7 +95,7 @@ def not_before_its_delay(events: Sequence[Copied]) -> Findings:
             match parse_key(record.key) if record.value is not None else None:
                 case (_, Attempt(n, _)) if n not in seen:
                     seen.add(n)
-                    found += _too_soon(job_id, n, record.time_s, registers, ended_at)
+                    found += _too_soon(job_id, n, record.time_s, registers, ended_at, unsure)
                 case (_, Ended(n, _, _)):
                     ended_at.setdefault(n, record.time_s)
             name = (record.key or b"").partition(b"/")[2]
@@ -103,12 +107,14 @@ def not_before_its_delay(events: Sequence[Copied]) -> Findings:
 
 
 def _too_soon(
-    job_id: str, n: int, at: float, registers: Mapping[bytes, bytes], ended_at: Mapping[int, float]
-) -> Findings:
+    job_id: str, n: int, at: float, registers: Mapping[bytes, bytes], ended_at: Mapping[int, float],
+    unsure: Sequence[float],
+) -> Findings:  # fmt: skip
     entry = fold(job_id, registers, codec.read)
     if entry is None or entry.state is not JobState.RESTARTING or entry.next_attempt != n or entry.attempt not in ended_at:
         return []
     earliest = ended_at[entry.attempt] + entry.restart_delay_s
-    if at >= earliest - CLOCK_S:
+    since = bisect_left(unsure, ended_at[entry.attempt] - CLOCK_S)
+    if at >= earliest - CLOCK_S or bisect_right(unsure, at + CLOCK_S) > since:
         return []
     return [f"delay: {job_id}/{n} was recorded {earliest - at:.3f} s too soon, its delay is {entry.restart_delay_s:g} s"]

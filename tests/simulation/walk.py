@@ -29,6 +29,7 @@ HEALED_ROUNDS_MAX = 400
 STAYS_ROUNDS = 10
 ROUNDS_A_LEADER = 60  # once all is healed, and there is more than one agent
 JOBS_MAX = 8
+OFF_S = (0.0, 0.5, -0.5, 3600.0, 3600.0, -3600.0, -3600.0)  # how wrong a wall clock is
 AWAY_S = 4.0  # how long runner, blobs and storage stay away
 
 
@@ -88,6 +89,10 @@ class Walk:
         # Not where jobs wait for each other, or for slots: there what is left of one would hold up another for good.
         self.troubled = chance.random() < 0.8 and (slots, region, saving, self.replace_rate) == (None, None, False, 0.0)
         self.trouble = Trouble(self.world, chance, self._sends, self.jobs, self._count)
+        self.clocks = random.Random(f"{seed} clocks")
+        self.wrong = self.clocks.random() < 0.5
+        if self.wrong:
+            self.world.clocks_set, self.world.off_s = [], lambda: self.clocks.choice(OFF_S)
         self.world.at_commit = self._at_commit
         obedient = self.rng.random() < 0.7
         for runner in self.world.runners:
@@ -123,7 +128,10 @@ class Walk:
             "replaces": self.replace_rate, "claims again": self.claim_rate, "bad input": self.bad_rate,
         }  # fmt: skip
         world = self.world
-        yes = {"sweeps": self.sweeps, "savepoints": world.saving, "trouble": self.troubled, "region": world.region}
+        yes = {
+            "sweeps": self.sweeps, "savepoints": world.saving, "trouble": self.troubled, "region": world.region,
+            "wrong clocks": self.wrong,
+        }  # fmt: skip
         words = [f"{name} {rate:g}" for name, rate in rates.items() if rate]
         words += [name for name, drawn in yes.items() if drawn]
         words += [f"slots {world.slots}"] * (world.slots is not None) + [f"agents {len(world.runners)}"]
@@ -141,6 +149,8 @@ class Walk:
             self._claim_again()
         if self.bad.random() < self.bad_rate:
             self._send_bad_input()
+        if self.wrong and self.clocks.random() < 0.05:
+            self._set_a_clock()
         if self.troubled and self.trouble.rng.random() < 0.06:
             self.trouble.strike()
         if rng.random() < self.fault_rate and any(self.weights.values()):
@@ -170,6 +180,13 @@ class Walk:
             self._count("claim again")
             record = self.claims.choice(claims)
             self.world.log.append([Event(*record[:2], *record[3:6])])
+
+    def _set_a_clock(self) -> None:
+        """The wall clock of one instance, forwards or backwards."""
+        if self.world.instances and self.world.clocks_set is not None:
+            self._count("clock set")
+            self.clocks.choice(self.world.instances).clock.off_s = self.clocks.choice(OFF_S)
+            self.world.clocks_set.append(self.world.clock.time())
 
     def _send_bad_input(self) -> None:
         """Somebody puts what nobody can use on one of the ledger's topics."""
@@ -367,6 +384,7 @@ class Walk:
             self._all_go_on()
             if silent >= 12 and not self._left_undone():
                 if stayed:
+                    self.findings += world.replay(self.clocks)
                     self._sweep_all()
                     return
                 stayed, silent = True, 6  # some more rounds: what is asked now and then may be on its way

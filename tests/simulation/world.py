@@ -42,12 +42,12 @@ from ledger.rejects import RejectsTopic, list_rejects
 from ledger.roles.parts import Parts, ProjectorSettings, Topics
 from ledger.roles.projector import Projector
 from ledger.roles.reconciler import Reconciler, ReconcilerSettings
-from tests.simulation import badinput, checkers, codec, copies, rules
+from tests.simulation import badinput, checkers, codec, copies, replay, rules
 from tests.simulation.baton import Actor, Stage, on_one_core
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import Taken
 from tests.simulation.evidence import Evidence, LoggedRunner
-from tests.simulation.ports import Lease, SimLog, SimRunner, SimStream
+from tests.simulation.ports import Lease, SimLog, SimRunner, SimStream, WrongClock
 from tests.simulation.sweeping import Hurried, PointedBlobs
 
 EVENTS, RECOVERY, REJECTS = "ledger.events", "ledger.recovery", "ledger.rejects"
@@ -70,6 +70,7 @@ class Instance:
     part: Any
     lease: Lease
     actor: Actor
+    clock: WrongClock
     executor: QueuedExecutor | None = None
     stream: SimStream | None = None
     agent: int = 0  # the one that a reconciler reaches
@@ -98,9 +99,7 @@ class World:
         self.hurried = Hurried(self.clock)
         self.blobs = PointedBlobs(self.stage, self.hurried.time)
         names = ["memory"] if agents == 1 else [f"memory-{number}" for number in range(agents)]
-        self.runners = [
-            LoggedRunner(self.clock, PARTITIONS, self.blobs, self.evidence, f"agent-{name}") for name in names
-        ]
+        self.runners = [LoggedRunner(self.clock, PARTITIONS, self.blobs, self.evidence, f"agent-{name}") for name in names]
         self.runner = self.runners[0]
         if shared:
             for runner in self.runners:
@@ -109,6 +108,8 @@ class World:
         self.elections = {role: MemoryElection() for role in ROLES}
         self.instances: list[Instance] = []
         self.orphans: list[tuple[QueuedExecutor, Task]] = []
+        self.clocks_set: list[float] | None = None  # when somebody set one, by the log's clock; None: all are right
+        self.off_s: Callable[[], float] = lambda: 0.0
         self.at_commit: Callable[[str], None] = lambda name: self.stage.point(f"commit {name}")
         self.observer = Published(codec.decode)
         self._observing = self.log.reader([RECOVERY])
@@ -118,16 +119,16 @@ class World:
 
     def start(self, role: str) -> Instance:
         who = f"{role}-{next(self._made)}"
-        log = SimLog(self.log, self.stage, self.evidence, who)
+        log, clock = SimLog(self.log, self.stage, self.evidence, who), WrongClock(self.clock, self.off_s())
         lease = Lease(self.elections[role], who, self.stage, self.evidence, role)
         ids = itertools.count(1)
         parts = Parts(
-            log, lease, self.clock, codec, cloudevents, lambda: f"{who}-{next(ids)}", Topics(*TOPICS), who, who,
+            log, lease, clock, codec, cloudevents, lambda: f"{who}-{next(ids)}", Topics(*TOPICS), who, who,
         )  # fmt: skip
         if role == "projector":
             settings = ProjectorSettings(commit_interval_s=0.0, forget_after_s=DELETE_RETENTION_S / 2)
             projector = Projector(parts, RejectsTopic(REJECTS, EVENTS), settings)
-            instance = Instance(role, who, projector, lease, Actor(who, projector.step))
+            instance = Instance(role, who, projector, lease, Actor(who, projector.step), clock)
         else:
             agent = next(self._hosts)
             runner = self.runners[agent]
@@ -137,7 +138,8 @@ class World:
                 parts, {"memory": SimRunner(runner, self.stage)}, stream, executor,
                 ReconcilerSettings(tick_s=0.0, observe_interval_s=0.2, pools=self.pools(), replaced_after_s=1.0),
             )  # fmt: skip
-            instance = Instance(role, who, reconciler, lease, Actor(who, reconciler.step), executor, stream, agent)
+            actor = Actor(who, reconciler.step)
+            instance = Instance(role, who, reconciler, lease, actor, clock, executor, stream, agent)
         self.instances.append(instance)
         return instance
 
@@ -313,9 +315,7 @@ class World:
         for record in self._observing.poll(1_000_000, 0):
             if (change := self.observer.apply(record)) is not None:
                 epoch = copies.epoch_of(copies.Copied.of(record))
-                self.evidence.taken.append(
-                    Taken(change.job_id, record.partition(), record.offset(), epoch, change.after)
-                )
+                self.evidence.taken.append(Taken(change.job_id, record.partition(), record.offset(), epoch, change.after))
 
     def copy(self) -> None:
         self.observe()  # so that it has read exactly what is copied
@@ -357,12 +357,19 @@ class World:
             *checkers.projection_exact(events, recovery),
             *rules.entries_as_the_rules_say(events, recovery),
             *rules.epochs_follow(recovery), *rules.epochs_follow(events),
-            *rules.not_before_its_delay(events),
+            *rules.not_before_its_delay(events, self.unsure()),
             *checkers.view_faithful(self.observer.entries, recovery),
             *checkers.started_once(e.ran, events), *checkers.began_unverified(e.unverified),
             *badinput.rejects_true(e.copies[EVENTS], e.copies[REJECTS], bad.bad, bad.beside),
             *badinput.rejected_once(e.told_by),
         ]  # fmt: skip
+
+    def unsure(self) -> list[float]:
+        """When a delay may pass by another clock than it began by."""
+        if self.clocks_set is None:
+            return []
+        claims = (r.time_s for topic in (EVENTS, RECOVERY) for r in self.evidence.copies[topic] if copies.claim_of(r))
+        return sorted([*self.clocks_set, *claims])
 
     def let_transactions_end(self) -> None:
         self.clock.advance(TRANSACTION_S)
@@ -395,15 +402,17 @@ class World:
                 continue  # the two wait for each other, by what people said, or for one that is over to be done with
             elif entry.state not in (JobState.SUSPENDED, JobState.QUARANTINED):
                 found.append(f"{job_id} is still {entry.state}")
-        found += [
-            f"{j}/{n} runs and should not" for j, n in sorted(alive) if (e := jobs.get(j)) is None or e.attempt != n
-        ]
+        found += [f"{j}/{n} runs and should not" for j, n in sorted(alive) if (e := jobs.get(j)) is None or e.attempt != n]
         found += checkers.regions_went_back(events)
         topics = self.evidence.copies
         found += badinput.rejects_complete(topics[EVENTS], topics[REJECTS], self.bad_input.bad)
         found += self.rejects_are_listed()
         found += [f"{uri} is left" for uri in self.blobs.stored if uri.split("/")[1] in self.retired() - {*jobs}]
         return found
+
+    def replay(self, rng: random.Random) -> Findings:
+        events = badinput.at_home(self.evidence.copies[EVENTS], PARTITIONS)
+        return replay.clock_free(events, Topics(*TOPICS), PARTITIONS, rng)
 
     def rejects_are_listed(self) -> Findings:
         """I17: whoever lists the rejects finds each that lies there, whatever else does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 SCHEDULES = "tests/simulation/test_caught.py::test_the_ledger_passes_every_schedule"
+CLOCKS = "tests/simulation/test_clocks.py::test_"
 WALKS = "tests/simulation/test_walk.py::test_walks_end_well"
 
 MUTANTS = (
@@ -57,5 +58,24 @@ MUTANTS = (
         "                needs[pool] += entry.slots", "                needs[pool] += 1",
         (WALKS,),
         "a big job is started into a pool that has no room for it",
+    ),
+    Mutant(
+        "a-restart-waits-for-the-wall-clock", "ledger/roles/due.py",
+        "            or now >= waiting.first_seen + entry.restart_delay_s\n", "",
+        (f"{CLOCKS}a_restart_is_due_whatever_the_wall_clock_says",),
+        "a job stays down for as long as some clock was wrong",
+    ),
+    Mutant(
+        "a-tombstone-counts-by-its-time", "ledger/core/table.py",
+        "                    registers[name] = (value, record.offset())\n                    continue\n"
+        "                foreign.append(Foreign(record, _framing(value)))\n",
+        "                    registers[name] = (value, record.offset())\n"
+        "                    self.__dict__.setdefault('times', {})[job_id, name] = record.timestamp()[1]\n"
+        "                    continue\n"
+        "                foreign.append(Foreign(record, _framing(value)))\n"
+        "            elif self.__dict__.setdefault('times', {}).get((job_id, name), 0) > record.timestamp()[1]:\n"
+        "                continue\n",
+        (f"{CLOCKS}entries_are_the_same_whatever_timestamps_their_records_have",),
+        "a job comes back whose tombstone was appended while a broker's clock was behind",
     ),
 )  # fmt: skip
