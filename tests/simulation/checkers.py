@@ -352,7 +352,7 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
     was damaged by then may be passed over. With `force` somebody gives up that there is one alone, and that all that the
     attempt before has made is known; with a retry from elsewhere that it goes on from the newest."""
     found: Findings = []
-    forced, elsewhere = _told_otherwise(events)
+    forced, elsewhere = told_otherwise(events)
     damaged: dict[str, set[tuple[int, int]]] = defaultdict(set)
     places: dict[str, set[tuple[int, int]]] = defaultdict(set)
     replaces = replaced_by(events)
@@ -404,7 +404,7 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
     return found
 
 
-def _told_otherwise(events: Sequence[Copied]) -> tuple[set[str], set[str]]:
+def told_otherwise(events: Sequence[Copied]) -> tuple[set[str], set[str]]:
     """Jobs of which somebody said `force`, and those that somebody retried from elsewhere than the latest."""
     forced, elsewhere = set(), set()
     for record in events:

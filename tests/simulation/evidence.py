@@ -15,7 +15,8 @@ from tests.simulation.copies import Copied, Leased, Ran, Taken, Told
 
 class Evidence:
     """copies: every committed record that there ever was, by topic. stale: batches of writers that were fenced, or never
-    heard an answer. saved: where savepoints were made, given_up: those of them that somebody gave up. sound:
+    heard an answer. saved: where savepoints were made, given_up: those of them that somebody gave up. damaged: what
+    the walk took away or altered. sound:
     where a runner found a restore point valid. unverified: where an attempt began though no runner ever did."""
 
     def __init__(self, clock: Clock) -> None:
@@ -27,6 +28,7 @@ class Evidence:
         self.stale: list[list[Event]] = []
         self.saved: set[str] = set()
         self.given_up: set[str] = set()
+        self.damaged: set[str] = set()
         self.sound: set[str] = set()
         self.unverified: list[str] = []
         self.copies: dict[str, list[Copied]] = {}

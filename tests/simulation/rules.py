@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Any
 
-from ledger.core.facts import IntentDeclared, IntentKind
+from ledger.core.facts import (
+    CheckpointCompleted,
+    CheckpointKind,
+    CheckpointRetention,
+    IntentDeclared,
+    IntentKind,
+    JobResult,
+    JobSubmitted,
+)
 from ledger.core.fold import RESTORE_POINTS, fold
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Attempt, Ended, Register, parse_key
@@ -118,3 +126,48 @@ def _too_soon(
     if at >= earliest - CLOCK_S or bisect_right(unsure, at + CLOCK_S) > since:
         return []
     return [f"delay: {job_id}/{n} was recorded {earliest - at:.3f} s too soon, its delay is {entry.restart_delay_s:g} s"]
+
+
+# -- I9: what is offered is there --------------------------------------------------------------------------------------
+
+
+def offered_is_there(jobs: Mapping[str, RecoveryEntry], stored: Set[str], excused: Set[str]) -> Findings:
+    """I9, of checkpoints: whatever an entry offers to begin from, and what its attempt began from, lies where it says.
+    excused: what somebody damaged, or gave up."""
+    found: Findings = []
+    for job_id, entry in jobs.items():
+        points = [*entry.restore_points, *([entry.base] if entry.base else [])]
+        gone = sorted({point.location for point in points} - stored - excused)
+        found += [f"I9 {job_id} offers {location}, which is gone" for location in gone]
+    return found
+
+
+def over_keeps_what_it_should(
+    events: Sequence[Copied], stored: Set[str], excused: Set[str], forced: Set[str]
+) -> Findings:  # fmt: skip
+    """I9: of a job that is over the checkpoints that the log knew then are gone, or are there if it asked for that. What
+    its result names is there. Of `forced` ones nobody knows what their runner has left."""
+    keeps: set[str] = set()
+    known: dict[str, dict[Register, str]] = defaultdict(dict)
+    found: Findings = []
+    for record in events:
+        if (parsed := parse_key(record.key)) is None:
+            continue
+        job_id, register = parsed
+        if record.value is None:
+            known[job_id].pop(register, None)
+            continue
+        match codec.read(register, record.value):
+            case JobSubmitted(checkpoint_retention=CheckpointRetention.KEEP):
+                keeps.add(job_id)
+            case CheckpointCompleted(location, kind=CheckpointKind.CHECKPOINT):
+                known[job_id][register] = location
+            case JobResult(restore_point=point):
+                if point is not None and point.location not in stored | excused:
+                    found.append(f"I9 the result of {job_id} names {point.location}, which is gone")
+                there = {*known[job_id].values()} - excused
+                if job_id in keeps:
+                    found += [f"I9 {one} of {job_id} was to be kept, and is gone" for one in sorted(there - stored)]
+                elif job_id not in forced:
+                    found += [f"I9 {one} is left of {job_id}" for one in sorted(there & stored)]
+    return found

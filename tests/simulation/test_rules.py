@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from ledger.adapters import avro
+from ledger.core.facts import CheckpointCompleted, CheckpointRetention, GraphRef, JobResult, JobSubmitted, RestorePoint
 from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Attempt, Ended, parse_key
-from tests.simulation import checkers, rules
-from tests.simulation.copies import Copied, claim_of, effective, says
+from ledger.core.registers import Attempt, Checkpoint, Ended, Result, Spec, key_of, parse_key
+from tests.simulation import checkers, codec, rules
+from tests.simulation.copies import Copied, claim_of, effective, folded, says
 from tests.simulation.evidence import Evidence
 from tests.simulation.walk import Walk
-from tests.simulation.world import ROLES, quiet
+from tests.simulation.world import EVENTS, ROLES, quiet
 
 
 def test_of_what_a_walk_leaves_nothing_is_wrong(events: list[Copied], recovery: list[Copied]) -> None:
@@ -82,3 +83,33 @@ class Restless(Walk):
 def test_i14_sees_a_failover_without_a_fault() -> None:
     with quiet() as said:
         assert says(Restless(11, said).run().findings, "I14")
+
+
+def test_i9_sees_what_is_offered_and_gone(events: list[Copied]) -> None:
+    points = tuple(RestorePoint(1, n, f"/memory/job-1/1/chk-{n}", 1) for n in (2, 1))
+    entry = replace(next(iter(folded(events).values())), restore_points=points, base=None)
+    there = {point.location for point in points}
+    assert rules.offered_is_there({"job-1": entry}, there, set()) == []
+    for wrong in (entry, replace(entry, restore_points=(), base=points[0])):
+        assert says(rules.offered_is_there({"job-1": wrong}, there - {points[0].location}, set()), "I9")
+        assert rules.offered_is_there({"job-1": wrong}, set(), there) == [], "the walk took it away"
+
+
+@pytest.mark.parametrize(("keep", "there"), [(True, False), (False, True)])
+def test_i9_sees_a_job_that_is_over_and_has_kept_too_much_or_too_little(keep: bool, there: bool) -> None:
+    retention = CheckpointRetention.KEEP if keep else CheckpointRetention.DELETE
+    spec = JobSubmitted("job-1", "default", "memory", GraphRef("graphs/x", "0" * 64, 1), checkpoint_retention=retention)
+    at = "/memory/job-1/1/chk-1"
+    result = JobResult("job-1", "default", "memory", "0" * 64, "", 0.0, 1, {}, RestorePoint(1, 1, at, 1) if keep else None)
+    facts = [
+        (Spec(codec.spec_digest(spec)), spec),
+        (Checkpoint(1, 1), CheckpointCompleted(at, 1)),
+        (Result("FINISHED"), result),
+    ]
+    events = [
+        Copied(EVENTS, 0, n, key_of("job-1", register).encode(), codec.encode(fact))
+        for n, (register, fact) in enumerate(facts)
+    ]
+    assert rules.over_keeps_what_it_should(events, set() if there else {at}, set(), set()) == []
+    assert says(rules.over_keeps_what_it_should(events, {at} if there else set(), set(), set()), "I9")
+    assert rules.over_keeps_what_it_should(events, {at} if there else set(), {at}, set()) == [], "the walk altered it"

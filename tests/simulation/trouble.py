@@ -55,6 +55,7 @@ class Trouble:
         points = sorted((*_place(one), one) for one in runner.stored if one.split("/")[2] == job_id)
         for n, id_, location in points if all_of else points[-1:]:
             self.count("damage of all" if all_of else "damage")
+            self.world.evidence.damaged.add(location)
             if self.rng.random() < 0.5:
                 del runner.stored[location]
             else:

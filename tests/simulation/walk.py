@@ -20,6 +20,7 @@ from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import claim_of, epoch_of
 from tests.simulation.evidence import LoggedRunner
+from tests.simulation.soon import Soon
 from tests.simulation.sweeping import PAST_GRACE_S, Sweeping
 from tests.simulation.trouble import Trouble
 from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, World
@@ -88,11 +89,13 @@ class Walk:
         chance = random.Random(f"{seed} trouble")
         # Not where jobs wait for each other, or for slots: there what is left of one would hold up another for good.
         self.troubled = chance.random() < 0.8 and (slots, region, saving, self.replace_rate) == (None, None, False, 0.0)
+        self.soon = Soon()
         self.trouble = Trouble(self.world, chance, self._sends, self.jobs, self._count)
         self.clocks = random.Random(f"{seed} clocks")
         self.wrong = self.clocks.random() < 0.5
         if self.wrong:
             self.world.clocks_set, self.world.off_s = [], lambda: self.clocks.choice(OFF_S)
+        self.world.keeping = random.Random(f"{seed} keeping").random() < 0.5
         self.world.at_commit = self._at_commit
         obedient = self.rng.random() < 0.7
         for runner in self.world.runners:
@@ -130,7 +133,7 @@ class Walk:
         world = self.world
         yes = {
             "sweeps": self.sweeps, "savepoints": world.saving, "trouble": self.troubled, "region": world.region,
-            "wrong clocks": self.wrong,
+            "wrong clocks": self.wrong, "keeps checkpoints": world.keeping,
         }  # fmt: skip
         words = [f"{name} {rate:g}" for name, rate in rates.items() if rate]
         words += [name for name, drawn in yes.items() if drawn]
@@ -206,6 +209,18 @@ class Walk:
             instance = self.rng.choice(ready)
             self.paused.pop(instance.actor, None)
             self.world.step(instance)
+            self._look_how_soon(instance)
+
+    def _look_how_soon(self, instance: Instance) -> None:
+        world = self.world
+        if instance.role != "projector" or instance.actor in self.paused:
+            return
+        if world.log.under_way or world.log._open or any(world.log._left_open.values()):  # readers see nothing beyond it
+            self.soon.disturbed()
+            return
+        world.observe()
+        now = world.clock.monotonic()
+        self.findings += self.soon.stepped(instance, world.observer.progress, EVENTS, now)
 
     def _sweep(self) -> None:
         """A submitter or the collector goes on, or is killed where it stands."""

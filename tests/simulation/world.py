@@ -20,6 +20,7 @@ from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.leadership import MemoryElection
 from ledger.adapters.memory.log import MemoryLog
 from ledger.core.facts import (
+    CheckpointRetention,
     GraphRef,
     IntentDeclared,
     IntentKind,
@@ -55,6 +56,7 @@ TOPICS = (EVENTS, RECOVERY, REJECTS)
 PARTITIONS = 2
 #: (interval, how many are kept) of the savepoints of jobs, by their number.
 SAVES = ((0.0, 0), (1.0, 0), (2.0, 1), (1.5, 2))
+DELETE, KEEP = CheckpointRetention.DELETE, CheckpointRetention.KEEP
 SPACES = ("default", "apart")
 ROLES = ("projector", "reconciler")
 DELETE_RETENTION_S = 120.0
@@ -110,6 +112,7 @@ class World:
         self.orphans: list[tuple[QueuedExecutor, Task]] = []
         self.clocks_set: list[float] | None = None  # when somebody set one, by the log's clock; None: all are right
         self.off_s: Callable[[], float] = lambda: 0.0
+        self.keeping = False  # whether some jobs keep their checkpoints when they are over
         self.at_commit: Callable[[str], None] = lambda name: self.stage.point(f"commit {name}")
         self.observer = Published(codec.decode)
         self._observing = self.log.reader([RECOVERY])
@@ -263,6 +266,7 @@ class World:
             slots=self.takes(job_id) if varied else 1, priority=int(job_id[-1]) % 3 if varied else 0,
             region=region, stall_policy=stalls, replaces=replaces,
             replacement=Replacement(after_rev=after_rev), savepoint_policy=saves,
+            checkpoint_retention=KEEP if varied and self.keeping and job_id.endswith(("1", "4", "6")) else DELETE,
         )  # fmt: skip
 
     def disposable(self) -> list[RestorePoint]:
@@ -387,6 +391,9 @@ class World:
             found += [] if len(leading) == 1 else [f"leaders of role {role}: {leading}"]
         alive = set(self.alive())
         jobs, e = copies.folded(events), self.evidence
+        stored, excused = {one for runner in self.runners for one in runner.stored}, e.damaged | e.given_up
+        found += rules.offered_is_there(jobs, stored, excused)
+        found += rules.over_keeps_what_it_should(events, stored, excused, checkers.told_otherwise(events)[0])
         found += checkers.savepoints_as_wanted(events, jobs, e.saved, e.given_up, self.runner.stored.keys())
         waiting = [j for j, entry in jobs.items() if entry.state in (JobState.CREATED, JobState.RESTARTING)]
         most = {space: max((self.takes(j) for j in waiting if self.namespace(j) == space), default=1) for space in SPACES}

@@ -60,6 +60,25 @@ MUTANTS = (
         "a big job is started into a pool that has no room for it",
     ),
     Mutant(
+        "checkpoints-go-that-were-to-be-kept", "ledger/roles/ending.py",
+        "        dispose = entry.checkpoint_retention is CheckpointRetention.DELETE\n", "        dispose = True\n",
+        (WALKS,),
+        "the checkpoints of a job that is over are deleted although it asked to keep them",
+    ),
+    Mutant(
+        "checkpoints-stay-of-a-job-that-is-over", "ledger/roles/ending.py",
+        "        going = entry.checkpoints if dispose else ()\n", "        going = ()\n",
+        (WALKS,),
+        "the storage fills up with checkpoints that nothing begins from",
+    ),
+    Mutant(
+        "progress-is-told-once-a-minute", "ledger/roles/term.py",
+        "        self._next_progress = self._clock.monotonic() + self._settings.progress_interval_s\n",
+        "        self._next_progress = self._clock.monotonic() + 60 * self._settings.progress_interval_s\n",
+        (f"{WALKS}[17]",),
+        "a reconciler waits for a minute until it knows that an entry has caught up with the log",
+    ),
+    Mutant(
         "a-restart-waits-for-the-wall-clock", "ledger/roles/due.py",
         "            or now >= waiting.first_seen + entry.restart_delay_s\n", "",
         (f"{CLOCKS}a_restart_is_due_whatever_the_wall_clock_says",),
