@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from random import Random
 
 from ledger.adapters import avro
 from ledger.cli import showing
 from ledger.core.explain import explain
-from ledger.core.facts import FACT_OF, JobAdmitted, JobSubmitted, LeaderClaimed, Progress
+from ledger.core.facts import (
+    FACT_OF,
+    GraphRef,
+    IntentDeclared,
+    IntentKind,
+    JobAdmitted,
+    JobSubmitted,
+    LeaderClaimed,
+    Progress,
+)
 from ledger.core.fold import fold_job, prunable
 from ledger.core.garbage import claims_of
 from ledger.core.heard import Heard
 from ledger.core.job import Job
-from ledger.core.plan import decide
+from ledger.core.plan import Action, GiveUp, Start, StartAgain, decide
 from ledger.core.published import Published
 from ledger.core.recovery import RecoveryEntry, same_meaning
-from ledger.core.registers import parse_key, partition_of
+from ledger.core.registers import NUMBER_MAX, parse_key, partition_of
 from ledger.core.table import RegisterTable
 from ledger.errors import UsageError
 from ledger.ports import MemoryRecord
@@ -28,9 +38,21 @@ PARTITIONS = 2
 OF_KIND: dict[type, list[bytes]] = {}
 for _value in VALUES:
     OF_KIND.setdefault(kind_of(_value), []).append(_value)
-SPEC = OF_KIND[JobSubmitted][0]
+OF_KIND[IntentDeclared] += [
+    avro.encode(IntentDeclared(kind, attempt, force=force))
+    for kind in IntentKind for attempt in (0, 1, 7, NUMBER_MAX) for force in (False, True)
+]  # fmt: skip
+
+
+def admitted(spec: bytes) -> dict[bytes, bytes]:
+    digest = sha256(spec[avro.HEADER_BYTES :]).hexdigest()
+    return {b"spec/" + digest.encode(): spec, b"admitted": avro.encode(JobAdmitted(digest))}
+
+
+SPEC = OF_KIND[JobSubmitted][0]  # says all that there is, and so much of it is wrong that the job is not started
 DIGEST = sha256(SPEC[avro.HEADER_BYTES :]).hexdigest()
-ADMITTED = {b"spec/" + DIGEST.encode(): SPEC, b"admitted": avro.encode(JobAdmitted(DIGEST))}
+ADMITTED = admitted(SPEC)
+STARTABLE = admitted(avro.encode(JobSubmitted("orders", "prod", "subprocess", GraphRef("file:///g", "0" * 64, 1))))
 Record = tuple[bytes, bytes | None]
 
 
@@ -53,7 +75,7 @@ def _spoiled_body(rng: Random, value: bytes) -> bytes:
 
 def some_registers(rng: Random) -> dict[bytes, bytes]:
     """Of one job, mostly an admitted one."""
-    found = dict(ADMITTED) if rng.random() < 0.9 else {}
+    found = dict(rng.choice((ADMITTED, STARTABLE))) if rng.random() < 0.9 else {}
     for _ in range(rng.randrange(1, 6)):
         key, value = a_record(rng)
         if value is not None:
@@ -73,13 +95,23 @@ def check_fold(registers: dict[bytes, bytes]) -> bool:
     claims_of(Job("job-1", registers, avro.read), entry, 3)
     if entry is None:
         return False
-    decide(entry, Heard(frozenset({entry.attempt})))
-    decide(entry, Heard(None))
+    for alive in (frozenset({entry.attempt}), frozenset[int](), None):
+        check_actions(entry, decide(entry, Heard(alive)))
     try:
         assert same_meaning(avro.decode(RecoveryEntry, avro.encode(entry)), entry)
     except UsageError:
         return False
     return True
+
+
+def check_actions(entry: RecoveryEntry, actions: Sequence[Action]) -> None:
+    """What an operator asks for in words that this version does not know starts nothing, and nobody gives up an attempt
+    without the word of its runner but an operator by force."""
+    kind, forced = (entry.intent.kind, entry.intent.force) if entry.intent else ("", False)
+    starts = [action for action in actions if isinstance(action, Start | StartAgain)]
+    given_up = [action for action in actions if isinstance(action, GiveUp)]
+    assert kind != IntentKind.UNKNOWN or not starts, f"{starts} by an intent of unknown kind"
+    assert forced or not given_up, f"{given_up} without force"
 
 
 # -- the register table ------------------------------------------------------------------------------------------------

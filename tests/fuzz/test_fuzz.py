@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.core import fold, registers
+from ledger.core import fold, plan, registers
+from ledger.core.facts import IntentKind
 from tests.fuzz import run
 from tests.fuzz.run import INPUT_S_MAX, Found, fuzz
 from tests.fuzz.targets import TARGETS, Target
@@ -36,6 +37,19 @@ def test_a_fold_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold.restart, "past", lambda record: fold.restart.Past(record.failures))  # there need not be one
     with pytest.raises(Found, match="NoneType"):
         fuzz("fold", 2_000, seed=1)
+
+
+def test_a_fold_that_starts_what_it_does_not_understand_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {kind.name: kind for kind in IntentKind}
+    monkeypatch.setattr(fold, "IntentKind", SimpleNamespace(**{**known, "UNKNOWN": None}))
+    with pytest.raises(Found, match="by an intent of unknown kind"):
+        fuzz("fold", 2_000, seed=1)
+
+
+def test_an_attempt_that_is_given_up_without_force_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "covered", lambda entry: entry.intent.attempt if entry.intent else 0)
+    with pytest.raises(Found, match="without force"):
+        fuzz("fold", 2_000, seed=8)
 
 
 @pytest.mark.parametrize("always", [True, False])

@@ -31,8 +31,8 @@ OPERATIONS = weighted(
     (5, [("checkpoint", back, savepoint) for back in (0, 1) for savepoint in (False, False, True)]),
     (2, [("end", outcome) for outcome in ("failed", "stopped", "failed-permanent")]),
     (2, [("verdict",)]),
-    (2, [("retry", choice) for choice in range(10)]),
-    (1, [("run",)]),
+    (2, [("retry", choice, forced) for choice in range(10) for forced in (False, False, True)]),
+    (1, [("run",), ("unknown",)]),
     (1, [("give up", choice) for choice in range(4)]),
     *CONTROL,
 )
@@ -73,10 +73,13 @@ class Actors:
                 self.end("lost", "reconciler-1")
                 self.top += 1
                 self.end("failed-permanent", "reconciler-1")
-            case ("retry", choice):
-                self.retry(choice)
+            case ("retry", choice, forced):
+                self.retry(choice, forced)
             case ("run",):
                 self.intend(IntentKind.RUN, "latest")
+                self.asked = None
+            case ("unknown",):
+                self.intend(IntentKind.UNKNOWN, "latest")
                 self.asked = None
             case ("again", i):
                 self.log.send_again(i)
@@ -117,8 +120,10 @@ class Actors:
         fact = CheckpointCompleted(f"{n}/{self.checkpoint_id}", base=self.bases[n], kind=kind)
         self.log.send(Checkpoint(n, self.checkpoint_id), fact)
 
-    def retry(self, choice: int) -> None:
-        """The operator names the newest attempt and a checkpoint that is there, now and then scratch."""
+    def retry(self, choice: int, forced: bool) -> None:
+        """The operator names the newest attempt and a checkpoint that is there, now and then scratch.
+
+        forced: nobody waits for the runner's word on that attempt, so a verdict follows; it may live on and checkpoint."""
         if not self.top:
             return
         job = histories.view(self.log.registers())
@@ -128,8 +133,10 @@ class Actors:
             point = job.restore_point(there[choice % len(there)])
             assert point is not None
             chosen = point
-        self.intend(IntentKind.RETRY, str(chosen))
+        self.intend(IntentKind.RETRY, str(chosen), forced)
         self.asked = (self.top, chosen)
+        if forced:
+            self.end("lost", "reconciler-1")
 
     def give_up(self, choice: int) -> None:
         """A savepoint that is there."""
@@ -142,9 +149,9 @@ class Actors:
             self.log.send(Disposed(chosen.n, chosen.id, "u"), SavepointDisposed(fact.location, fact.base, fact.ask))
             self.given_up.add((chosen.n, chosen.id))
 
-    def intend(self, kind: IntentKind, from_: str) -> None:
+    def intend(self, kind: IntentKind, from_: str, forced: bool = False) -> None:
         self.rev += 1
-        self.log.send(Intent(self.rev, f"u{self.rev}"), IntentDeclared(kind, self.top, from_))
+        self.log.send(Intent(self.rev, f"u{self.rev}"), IntentDeclared(kind, self.top, from_, forced))
 
     def due(self) -> RestorePoint | None:
         """What must be offered first: the place that a retry which counts has named, else what the newest recorded

@@ -119,8 +119,8 @@ def value(register: Register, world: World) -> Fact:
         case Admitted():
             return JobAdmitted(DIGEST)
         case Intent(_, uuid):
-            kind, attempt, from_ = uuid.split("_")
-            return IntentDeclared(IntentKind(kind), int(attempt), from_.replace(".", "/"), reason=uuid)
+            kind, attempt, from_, *forced = uuid.split("_")
+            return IntentDeclared(IntentKind(kind), int(attempt), from_.replace(".", "/"), bool(forced), reason=uuid)
         case Attempt(n, epoch):
             times = tuple(200.0 * i + 40.0 - 50.0 * epoch for i in range(2, n + 1))
             return AttemptStarted(
@@ -178,9 +178,12 @@ def registers_up_to(top: int) -> list[tuple[int, Sequence[Register]]]:
     """Registers of attempts up to top, with weights."""
     ns = range(1, top + 1)
     retries = [f"RETRY_{n}_{from_}" for n in ns for from_ in ("latest", "scratch", "2.2")]
+    forced = [f"{kind}_{n}_latest_forced" for n in ns for kind in ("RETRY", "RUN")]
     return [
         (2, _intents("RUN_0_latest", "SUSPEND_0_latest")),
         (2, _intents(*retries)),
+        (1, _intents(*forced)),
+        (1, _intents("UNKNOWN_0_latest", "UNKNOWN_1_latest")),
         (3, [Attempt(n, epoch) for n in ns for epoch in (1, 2)]),
         (5, _ends(top, "lost", "failed", "failed-permanent", "stopped")),
         (4, [Checkpoint(n, id_) for n in ns for id_ in (1, 2, 3)]),
@@ -191,7 +194,7 @@ def registers_up_to(top: int) -> list[tuple[int, Sequence[Register]]]:
     ]
 
 
-CANCELS = _intents("CANCEL_0_latest")
+CANCELS = _intents("CANCEL_0_latest", "CANCEL_1_latest_forced")
 REGISTERS = weighted(*registers_up_to(3), (1, CANCELS), (1, _ends(3, "finished", "canceled", "abandoned")))
 CONTROL = [
     (3, [("again", i) for i in range(24)]),

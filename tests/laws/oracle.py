@@ -1,8 +1,8 @@
 """What the fold should say, said again as plainly as can be: no laziness, no classes, one rule after the other.
 
 Written from the protocol's text, not from `ledger.core.fold`; it shares no code with it and takes readable facts only.
-It is slow and knows nothing of unreadable values, UNKNOWN symbols or odd numbers: tests/core has those. What it says of
-an entry is all but what is copied from the spec or the winning intent.
+It is slow and knows nothing of unreadable values, odd numbers, or UNKNOWN symbols but an intent's: tests/core has those.
+What it says of an entry is all but what is copied from the spec or the winning intent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ledger.core.facts import CheckpointKind, OnExhausted, RestartKind, RestoreBy, RestorePoint
+from ledger.core.heard import covered
 from ledger.core.registers import (
     Admitted,
     Ask,
@@ -29,7 +30,7 @@ from ledger.core.registers import (
 STRENGTH = {
     "finished": 7, "canceled": 6, "abandoned": 5, "stopped": 4, "failed-permanent": 3, "failed": 2, "lost": 1,
 }  # fmt: skip
-KINDS = {"CANCEL": 4, "SUSPEND": 3, "RETRY": 2, "RUN": 1}
+KINDS = {"CANCEL": 5, "UNKNOWN": 4, "SUSPEND": 3, "RETRY": 2, "RUN": 1}
 
 
 Place = tuple[int, int]  # attempt, id
@@ -38,7 +39,8 @@ Asked = tuple[Place, int]  # the savepoint that a periodic ask follows, and how 
 
 class Opinion(NamedTuple):
     """restore_points: places and locations. marker: of a job that restores by itself, the place that shows how far it is.
-    watched: whether a stall would be seen."""
+    watched: whether a stall would be seen. covered: the highest attempt that counts as settled without the runner's word,
+    because an operator forced it; 0 = none."""
 
     state: str
     attempt: int = 0
@@ -65,6 +67,7 @@ class Opinion(NamedTuple):
     inherits: bool = False
     begun: bool = False
     together: Any = None
+    covered: int = 0
 
 
 def of_entry(entry: Any) -> Opinion:
@@ -78,7 +81,7 @@ def of_entry(entry: Any) -> Opinion:
         entry.base and entry.base.order, entry.known, False, entry.restart_delay_s, entry.restore_from_named,
         entry.consistency, entry.marker and entry.marker.order, tuple(p.order for p in entry.disposals), entry.asks,
         entry.savepoint_policy is not None, entry.next_ask, entry.stall_policy is not None, entry.inherits, entry.begun,
-        entry.together,
+        entry.together, covered(entry),
     )  # fmt: skip
 
 
@@ -123,6 +126,7 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
         inherits=_inherits(facts, spec, retry),
         begun=spec.replaces is not None and any(isinstance(r, Attempt) for r in facts),
         together=record and record.together,
+        covered=facts[winner].attempt if winner and facts[winner].force else 0,
     )  # fmt: skip
 
     def say(state: str, next_attempt: int = 0) -> Opinion:
@@ -144,6 +148,8 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
     following = top + 1 if end or top == 0 else 0
     if kind == "CANCEL":
         return say("CANCELLING", top + 1)
+    if kind == "UNKNOWN":  # what it asks for is not known: nothing is started
+        return say("QUARANTINED", following)
     if kind == "SUSPEND":
         return say("SUSPENDED", following)
     if outcome == "failed-permanent" and not retry:
