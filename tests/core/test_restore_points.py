@@ -116,11 +116,11 @@ def test_a_base_that_leads_nowhere_below_ends_the_way(facts, expect):
     assert offer(facts=facts) == expect
 
 
-# -- what the second model found: V1, V2, V3, V9 -----------------------------------------------------------------------
+# -- what was recorded stands, whatever is pruned and comes late -------------------------------------------------------
 
 
 def test_scratch_is_not_undone_by_a_verdict():
-    """V1. Attempt 3 was told to begin from scratch; attempt 4 has a verdict but no record."""
+    """Attempt 3 was told to begin from scratch; attempt 4 has a verdict but no record."""
     facts = {SPEC: FROM_OUTSIDE, "attempt/3/1": started(None), **chk("1/1", "2/1", base=None)}
     names = ("attempt/1/1", "attempt/2/1", "ended/3/failed/agent-a", "ended/4/failed-permanent/reconciler-1")
     assert offer(*names, facts=facts) == []
@@ -129,7 +129,7 @@ def test_scratch_is_not_undone_by_a_verdict():
 
 
 def test_a_savepoint_off_the_lineage_that_was_chosen_is_offered_again():
-    """V1, by hand: attempt 3 began from 1/2, which attempt 2 did not; it dies before a checkpoint of its own."""
+    """Attempt 3 began from 1/2, which attempt 2 did not; it dies before a checkpoint of its own."""
     facts = {
         **chk("1/1"),
         "checkpoint/1/2": checkpoint("1/2", kind=SAV),
@@ -141,7 +141,7 @@ def test_a_savepoint_off_the_lineage_that_was_chosen_is_offered_again():
 
 
 def test_the_base_is_not_pruned_under_an_attempt_that_has_no_checkpoint_yet():
-    """V2. A forced attempt 2 began from 1/1; attempt 1, given up but alive, makes newer ones."""
+    """A forced attempt 2 began from 1/1; attempt 1, given up but alive, makes newer ones."""
     facts = {"attempt/2/1": started("1/1"), **chk("1/1", "1/2", "1/3", "1/4")}
     job = given("attempt/1/1", facts=facts)
     assert kept(job, keep=2) == {"1/1", "1/4", "1/3"}
@@ -149,7 +149,7 @@ def test_the_base_is_not_pruned_under_an_attempt_that_has_no_checkpoint_yet():
 
 
 def test_the_newest_attempt_record_is_not_pruned():
-    """V3. Else a late checkpoint of attempt 1 would bring back what `scratch` had put aside."""
+    """Else a late checkpoint of attempt 1 would bring back what `scratch` had put aside."""
     names = ["attempt/1/1", *[f"ended/{n}/failed-permanent/reconciler-1" for n in (3, 4, 5)]]
     job = given(*names, facts={"attempt/2/1": started(None), "attempt/2/2": started(None)})
     gone = {register_name(r) for r in prunable(job, history=2)}
@@ -168,7 +168,6 @@ def test_the_newest_attempt_record_is_not_pruned():
     ],
 )
 def test_nothing_offered_is_no_start_from_scratch_where_something_was_named(facts, named):
-    """V9."""
     got = entry(f"ended/2/failed/{A}", facts=facts)
     assert got.restore_from_named is named
 

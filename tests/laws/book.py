@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledger.core.registers import Admitted, Attempt, Checkpoint, Spec
 from tests import seeds
-from tests.laws import actors, directed, directed_savepoints, drawn, histories, laws
+from tests.laws import actors, directed, directed_failures, directed_restoring, directed_savepoints, drawn, histories, laws
 from tests.laws.drawn import WORLDS, place, value
 from tests.laws.histories import DIGEST, Held
 
@@ -80,7 +80,8 @@ LAWS: dict[str, Law] = {
 }
 
 
-assert directed_savepoints.by_hand is directed.by_hand  # it has added its own to `directed.HISTORIES`
+for _more in (directed_failures, directed_restoring, directed_savepoints):
+    assert _more.by_hand is directed.by_hand  # each has added its own to `directed.HISTORIES`
 settings.register_profile(
     "check", deadline=None, database=None, print_blob=False, report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),

@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ledger.core.facts import (
-    AttemptEnded,
     AttemptStarted,
     CheckpointCompleted,
     CheckpointKind,
     IntentDeclared,
     IntentKind,
-    RestartKind,
 )
 from ledger.core.recovery import JobState, RecoveryEntry
 from ledger.core.registers import Admitted, Attempt, Checkpoint, Ended, Intent, Register, Result, Running, Spec
@@ -74,72 +72,6 @@ def _place(text: str | None):
 
 
 @by_hand
-def a_savepoint_stays_until_it_is_disposed_of() -> None:
-    job = Hand()
-    job.attempt(1)
-    job.checkpoint("1/1", savepoint=True)
-    for id_ in range(2, 7):
-        job.checkpoint(f"1/{id_}")
-    job.log.prune()
-    job.end(1, "failed")
-    job.intend(1, "RETRY", 1, from_="1/1")
-    assert job.offers() == ["1/1"]
-
-
-@by_hand
-def a_base_that_is_gone_gives_way_to_what_is_left() -> None:
-    """V9: attempt 2 was planned from an entry of before the prune, and by force: attempt 1 lived on."""
-    job = Hand()
-    job.attempt(1)
-    for id_ in range(1, 4):
-        job.checkpoint(f"1/{id_}")
-    job.log.prune()
-    job.attempt(2, "1/1")
-    job.end(2, "failed")
-    assert job.offers() == ["1/3", "1/2"] and job.entry().state is JobState.RESTARTING
-    job.checkpoint("1/4")
-    job.log.prune()
-    job.log.clean(0)
-    assert job.offers() == ["1/4", "1/3"], "what is offered so is kept as well"
-
-
-@by_hand
-def a_base_that_is_gone_is_no_start_from_scratch() -> None:
-    """Nothing is left of attempt 1."""
-    job = Hand()
-    job.attempt(1)
-    job.attempt(2, "1/1")
-    job.end(2, "failed")
-    assert job.offers() == [] and job.entry().restore_from_named
-
-
-@by_hand
-def a_place_that_an_operator_named_is_not_replaced_by_another() -> None:
-    job = Hand()
-    job.attempt(1)
-    for id_ in range(1, 4):
-        job.checkpoint(f"1/{id_}")
-    job.log.prune()
-    job.end(1, "failed")
-    job.intend(1, "RETRY", 1, from_="1/1")
-    assert job.offers() == [] and job.entry().restore_from_named
-
-
-@by_hand
-def scratch_stays_scratch_after_verdicts_and_a_prune() -> None:
-    """V1 and V3: the newest record says `from scratch`; two verdicts without records push it out of the history."""
-    job = Hand()
-    job.attempt(1)
-    job.attempt(2)
-    job.end(3, "failed-permanent", "reconciler-1")
-    job.end(4, "failed-permanent", "reconciler-1")
-    job.log.prune()
-    job.checkpoint("1/1")
-    job.intend(1, "RETRY", 4)
-    assert job.entry().state is JobState.RESTARTING and job.offers() == []
-
-
-@by_hand
 def suspending_does_not_cancel() -> None:
     job = Hand()
     job.attempt(1)
@@ -151,32 +83,12 @@ def suspending_does_not_cancel() -> None:
 
 
 @by_hand
-def a_crash_during_a_stop_is_the_stop() -> None:
-    """The order's outcome stands above the exit code: it uses up nothing of the budget."""
-    job = Hand()
-    job.attempt(1, failures=1)
-    job.end(1, "failed")
-    job.end(1, "stopped")
-    assert job.entry().state is JobState.RESTARTING and job.entry().failures == 1
-
-
-@by_hand
 def an_older_retry_revives_nothing() -> None:
     job = Hand()
     job.intend(1, "RETRY", 1)
     job.attempt(2)
     job.end(2, "failed-permanent")
     assert job.entry().state is JobState.QUARANTINED
-
-
-@by_hand
-def a_record_of_an_older_epoch_that_comes_late_is_history() -> None:
-    job = Hand()
-    job.checkpoint("1/1")
-    job.attempt(2, "1/1", epoch=2, failures=1)
-    job.attempt(2, None, epoch=1, failures=0)
-    assert job.offers() == ["1/1"]
-    assert (job.entry().base, job.entry().failures) == (place(1, 1), 1)
 
 
 @by_hand
@@ -250,25 +162,6 @@ def of_two_intents_of_one_revision_the_more_careful_counts() -> None:
         assert job.entry().state is JobState.SUSPENDED
 
 
-def _failed_at_a_rate(before_s: float, recorded_at: float, ran_for_s: float) -> JobState:
-    """The state of a job that may fail once in 135 s, and failed twice."""
-    job = Hand(World(RestartKind.FAILURE_RATE))
-    job.log.send(Attempt(2, 1), AttemptStarted(DIGEST, failures=1, failure_times=(before_s,), recorded_at=recorded_at))
-    job.log.send(Ended(2, "failed", "agent-1"), AttemptEnded(ran_for_s=ran_for_s))
-    return job.entry().state
-
-
-@by_hand
-def a_rate_counts_the_newest_failure() -> None:
-    assert _failed_at_a_rate(100.0, recorded_at=150.0, ran_for_s=10.0) is JobState.QUARANTINED
-
-
-@by_hand
-def a_rate_counts_from_failure_to_failure() -> None:
-    """And not from one to the start that followed it."""
-    assert _failed_at_a_rate(100.0, recorded_at=200.0, ran_for_s=60.0) is JobState.RESTARTING
-
-
 @by_hand
 def of_two_results_the_stronger_counts() -> None:
     job = Hand()
@@ -304,73 +197,8 @@ def of_two_equal_ends_the_runners_word_counts() -> None:
 
 
 @by_hand
-def failures_are_what_the_record_says() -> None:
-    job = Hand()
-    job.attempt(7, failures=3)
-    assert job.entry().failures == 3
-
-
-@by_hand
 def an_end_alone_tells_of_an_attempt() -> None:
     job = Hand()
     job.attempt(1)
     job.end(2, "lost", "reconciler-1")
     assert job.entry().attempt == 2 and job.entry().next_attempt == 3
-
-
-@by_hand
-def a_place_that_a_retry_names_stays_until_its_attempt_ends() -> None:
-    job = Hand()
-    job.attempt(1)
-    for id_ in range(1, 3):
-        job.checkpoint(f"1/{id_}")
-    job.intend(1, "RETRY", 1, from_="1/1")
-    for id_ in range(3, 6):
-        job.checkpoint(f"1/{id_}")
-    job.log.prune()
-    job.end(1, "failed")
-    assert job.offers() == ["1/1"]
-
-
-@by_hand
-def what_the_newest_attempt_began_from_stays() -> None:
-    """Newer checkpoints of the attempt before, and attempts after it that leave none, change nothing."""
-    job = Hand()
-    job.attempt(1)
-    for id_ in range(1, 4):
-        job.checkpoint(f"1/{id_}")
-    for n in range(2, 7):
-        job.attempt(n, "1/1", failures=n)
-        job.end(n, "failed-permanent")
-        job.log.prune()
-        assert job.offers() == ["1/1"]
-        assert (job.entry().attempt, job.entry().base, job.entry().failures) == (n, place(1, 1), n)
-
-
-@by_hand
-def a_retry_forgives_failures_and_their_times() -> None:
-    job = Hand(World(RestartKind.FAILURE_RATE))
-    job.log.send(Attempt(2, 1), AttemptStarted(DIGEST, failures=1, failure_times=(100.0,), recorded_at=150.0))
-    job.end(2, "failed-permanent")
-    job.intend(1, "RETRY", 2)
-    assert job.entry().failure_times == () and job.entry().failures == 0
-
-
-@by_hand
-def how_long_an_attempt_ran_is_what_its_end_says() -> None:
-    """And not when the end was appended."""
-    for time_s in (0.0, 1e6):
-        job = Hand(World(RestartKind.EXPONENTIAL_DELAY))
-        job.attempt(1, failures=1)
-        job.log.send(Ended(1, "failed", "agent-1"), AttemptEnded(ran_for_s=1.0), time_s=time_s)
-        assert job.entry().failures == 2
-
-
-@by_hand
-def jitter_leads_no_job_beyond_the_longest_delay() -> None:
-    """Of six attempts some jitter is upwards."""
-    for n in range(1, 7):
-        job = Hand(World(RestartKind.EXPONENTIAL_DELAY))
-        job.attempt(n, failures=1)
-        job.log.send(Ended(n, "failed", "agent-1"), AttemptEnded(ran_for_s=1.0))
-        assert job.entry().restart_delay_s <= 1.5
