@@ -13,7 +13,7 @@ from tests.simulation.world import EVENTS, RECOVERY, quiet
 @pytest.fixture(scope="module")
 def walked() -> Evidence:
     with quiet() as said:
-        walk = Walk(11, said)
+        walk = Walk(12, said)
         assert walk.run().findings == []
     return walk.world.evidence
 

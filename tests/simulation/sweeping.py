@@ -168,11 +168,10 @@ class Sweeping:
 
     def collector(self, grace_s: float = GRACE_S) -> Actor:
         def sweep() -> None:
+            reached = self.world.reached(0).items()
+            runners = {kind: _Kept(runner, self.world.stage) for kind, runner in reached}
             try:
-                collecting.collect(
-                    self._source("gc"), {"memory": _Kept(self.world.runner, self.world.stage)}, self.world.blobs,
-                    self, grace_s,  # type: ignore[arg-type]
-                )  # fmt: skip
+                collecting.collect(self._source("gc"), runners, self.world.blobs, self, grace_s)  # type: ignore[arg-type]
             except LedgerError:
                 return
             self.collections += 1

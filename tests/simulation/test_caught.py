@@ -39,8 +39,8 @@ CAUGHT = {
     "calls-reach-whoever-answers": ("an_agent_is_replaced_before_a_start_and_comes_back", "I8"),
 }
 #: Seen by chance, also or only: guard -> a seed where it shows soon, at the time of writing; else the walk searches on.
-BY_CHANCE = {"epoch-filter-off": 16, "filter-after-last-per-key": 16, "read-committed-end": 2, "start-holds-nothing": 8,
-             "gc-reads-before-it-lists": 35, "gc-finds-nothing": 112, "savepoints-are-pruned": 5,
+BY_CHANCE = {"epoch-filter-off": 16, "filter-after-last-per-key": 16, "read-committed-end": 2, "start-holds-nothing": 45,
+             "gc-reads-before-it-lists": 35, "gc-finds-nothing": 319, "savepoints-are-pruned": 5,
              "given-up-is-never-deleted": 5, "repeated-claims-not-repaired": 2,
              "whoever-answers-is-believed": 3}  # fmt: skip
 ELSEWHERE = {"lease-from-suspension"}  # not on memory adapters: below

@@ -66,7 +66,8 @@ class Walk:
         agents = self.hosts.choice([1, 1, 2])
         if agents > 1:  # jobs that wait for each other may each wait for another leader, and never meet
             region, saving, self.replace_rate = None, False, 0.0
-        self.world = World(self._pauses, slots, region, saving, agents, shared=self.hosts.random() < 0.5)
+        kinds = random.Random(f"{seed} kinds").choice([1, 2]) if agents == 1 else 1
+        self.world = World(self._pauses, slots, region, saving, agents, shared=self.hosts.random() < 0.5, kinds=kinds)
         self.happened: dict[str, int] = {}
         self.findings: Findings = []
         self.paused: dict[Actor, float] = {}  # until when, by the clock
@@ -137,7 +138,8 @@ class Walk:
         }  # fmt: skip
         words = [f"{name} {rate:g}" for name, rate in rates.items() if rate]
         words += [name for name, drawn in yes.items() if drawn]
-        words += [f"slots {world.slots}"] * (world.slots is not None) + [f"agents {len(world.runners)}"]
+        words += [f"slots {world.slots}"] * (world.slots is not None)
+        words += [f"agents {world.agents}", f"runners {len(world.kinds)}"]
         return ", ".join([*words, *(f"{name} x{weight:g}" for name, weight in self.weights.items() if weight)])
 
     # -- what happens --------------------------------------------------------------------------------------------------
@@ -391,8 +393,8 @@ class Walk:
             world.log.deliver(world.log.under_way[0])
         silent, ends, stayed = 0, None, False
         for number in range(HEALED_ROUNDS_MAX):
-            if len(world.runners) > 1 and number % ROUNDS_A_LEADER == 0:
-                self._another_leads(number // ROUNDS_A_LEADER % len(world.runners))
+            if world.agents > 1 and number % ROUNDS_A_LEADER == 0:
+                self._another_leads(number // ROUNDS_A_LEADER % world.agents)
             self._round()
             before, ends = ends, world.log.reader(TOPICS).high_watermarks()
             silent = silent + 1 if ends == before else 0

@@ -58,6 +58,7 @@ PARTITIONS = 2
 SAVES = ((0.0, 0), (1.0, 0), (2.0, 1), (1.5, 2))
 DELETE, KEEP = CheckpointRetention.DELETE, CheckpointRetention.KEEP
 SPACES = ("default", "apart")
+KINDS = ("memory", "second")  # names of runners
 ROLES = ("projector", "reconciler")
 DELETE_RETENTION_S = 120.0
 TRANSACTION_S = 12.0  # the longest that anybody's transaction stays open
@@ -82,11 +83,12 @@ class World:
     """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool of most jobs, some
     have one of one slot; None: there are none. region: of some of the jobs, None = of none. saving: some jobs want
     periodic savepoints. agents: how many; reconcilers reach one each, by turns. shared: what one agent stores the
-    others can read."""
+    others can read. kinds: of runners, each with an agent of its own that every reconciler reaches; then there is one
+    agent of each."""
 
     def __init__(
         self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None, region: str | None = None,
-        saving: bool = False, agents: int = 1, shared: bool = False,
+        saving: bool = False, agents: int = 1, shared: bool = False, kinds: int = 1,
     ) -> None:  # fmt: skip
         self.slots, self.region, self.saving = slots, region, saving
         self.late: set[tuple[str, int]] = set()  # attempts whose record landed when its writer was fenced already
@@ -100,7 +102,8 @@ class World:
         self.bad_input = badinput.BadInput(random.Random("bad input"), PARTITIONS)
         self.hurried = Hurried(self.clock)
         self.blobs = PointedBlobs(self.stage, self.hurried.time)
-        names = ["memory"] if agents == 1 else [f"memory-{number}" for number in range(agents)]
+        self.agents, self.kinds = agents, KINDS[:kinds]
+        names = self.kinds if agents == 1 else [f"memory-{number}" for number in range(agents)]
         self.runners = [LoggedRunner(self.clock, PARTITIONS, self.blobs, self.evidence, f"agent-{name}") for name in names]
         self.runner = self.runners[0]
         if shared:
@@ -134,11 +137,11 @@ class World:
             instance = Instance(role, who, projector, lease, Actor(who, projector.step), clock)
         else:
             agent = next(self._hosts)
-            runner = self.runners[agent]
-            executor = QueuedExecutor({"memory": runner}, self.blobs)
+            reached = self.reached(agent)
+            executor = QueuedExecutor({**reached}, self.blobs)
             stream = SimStream(self.log, RECOVERY, self.stage)
             reconciler = Reconciler(
-                parts, {"memory": SimRunner(runner, self.stage)}, stream, executor,
+                parts, {kind: SimRunner(runner, self.stage) for kind, runner in reached.items()}, stream, executor,
                 ReconcilerSettings(tick_s=0.0, observe_interval_s=0.2, pools=self.pools(), replaced_after_s=1.0),
             )  # fmt: skip
             actor = Actor(who, reconciler.step)
@@ -146,12 +149,16 @@ class World:
         self.instances.append(instance)
         return instance
 
+    def reached(self, agent: int) -> dict[str, LoggedRunner]:
+        """By the name of its kind, which jobs ask for."""
+        return {KINDS[0]: self.runners[agent]} if self.agents > 1 else dict(zip(self.kinds, self.runners, strict=True))
+
     def reach(self, instance: Instance, agent: int) -> None:
         """Another agent answers a reconciler from now on."""
         assert instance.executor is not None
         instance.agent = agent
-        instance.executor._runners = {"memory": self.runners[agent]}
-        instance.part._runners = {"memory": SimRunner(self.runners[agent], self.stage)}
+        instance.executor._runners = {**self.reached(agent)}
+        instance.part._runners = {k: SimRunner(runner, self.stage) for k, runner in self.reached(agent).items()}
 
     def alive(self) -> list[tuple[str, int]]:
         """What any agent runs."""
@@ -169,6 +176,10 @@ class World:
     def takes(self, job_id: str) -> int:
         """Slots."""
         return 2 if self.slots is not None and job_id.endswith("5") else 1
+
+    def kind(self, job_id: str) -> str:
+        """The runner that a job asks for."""
+        return self.kinds[int(job_id[-1]) % len(self.kinds)]
 
     def free(self, namespace: str) -> float:
         """Slots of the pool of a namespace that nothing takes."""
@@ -261,8 +272,9 @@ class World:
             policy, stalls = replace(policy, attempts_max=attempts_max or 3), StallPolicy(1.0, 2, OnStall.RESTART)
         saves = SavepointPolicy(*SAVES[int(job_id[-1]) % len(SAVES)]) if varied and self.saving else SavepointPolicy()
         region = self.region if varied and job_id.endswith(("1", "2", "3", "4", "7")) else None
+        namespace, kind = (self.namespace(job_id), self.kind(job_id)) if varied else (SPACES[0], KINDS[0])
         return JobSubmitted(
-            job_id, self.namespace(job_id) if varied else "default", "memory", graph, policy,
+            job_id, namespace, kind, graph, policy,
             slots=self.takes(job_id) if varied else 1, priority=int(job_id[-1]) % 3 if varied else 0,
             region=region, stall_policy=stalls, replaces=replaces,
             replacement=Replacement(after_rev=after_rev), savepoint_policy=saves,
@@ -272,12 +284,13 @@ class World:
     def disposable(self) -> list[RestorePoint]:
         """Savepoints that are there, but for the newest checkpoint of each job; by where they lie."""
         newest = {run.job_id: run.place for run in self.evidence.ran if run.kind == "checkpoint" and run.place is not None}
-        kept = self.runner.kept() if self.runner.up else []
+        kept = [one for runner in self.runners if runner.up for one in runner.kept()]
         return [point for one in kept for point in one.savepoints if point.order < newest[one.job_id]]
 
     def disposal(self, point: RestorePoint) -> Event:
         job_id = point.location.split("/")[2]
-        base = self.runner.attempt(job_id, point.attempt).base if self.runner.knows(job_id, point.attempt) else None
+        of = next((runner for runner in self.runners if runner.knows(job_id, point.attempt)), None)
+        base = of.attempt(job_id, point.attempt).base if of else None
         fact = SavepointDisposed(point.location, base)
         self.evidence.given_up.add(point.location)
         return self.event(job_id, Disposed(*point.order, f"u{next(self._ids)}"), fact)
@@ -394,7 +407,7 @@ class World:
         stored, excused = {one for runner in self.runners for one in runner.stored}, e.damaged | e.given_up
         found += rules.offered_is_there(jobs, stored, excused)
         found += rules.over_keeps_what_it_should(events, stored, excused, checkers.told_otherwise(events)[0])
-        found += checkers.savepoints_as_wanted(events, jobs, e.saved, e.given_up, self.runner.stored.keys())
+        found += checkers.savepoints_as_wanted(events, jobs, e.saved, e.given_up, stored)
         waiting = [j for j, entry in jobs.items() if entry.state in (JobState.CREATED, JobState.RESTARTING)]
         most = {space: max((self.takes(j) for j in waiting if self.namespace(j) == space), default=1) for space in SPACES}
         full = {space for space in SPACES if self.free(space) < most[space]}  # who does not fit holds up the rest
