@@ -53,6 +53,8 @@ def test_a_broker_that_gives_no_ids_is_not_held_against_anybody(tmp_path: Path) 
     require_own(tmp_path, EVENTS, "")
     record(tmp_path, EVENTS, "")
     require_own(tmp_path, EVENTS, "first")
+    with pytest.raises(ConfigError):
+        require_own(tmp_path, EVENTS, "second")
 
 
 @pytest.mark.parametrize("role", ["agent", "reconciler"])
