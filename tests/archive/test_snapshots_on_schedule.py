@@ -262,6 +262,11 @@ def test_how_many_stay_follows_the_months_and_not_their_number() -> None:
         at = (now - timedelta(days=days)).date()
         of_day = [time_s for one, time_s in made if one in kept and datetime.fromtimestamp(time_s, UTC).date() == at]
         assert max(of_day) == datetime(at.year, at.month, at.day, 23, 30, tzinfo=UTC).timestamp()
+    months = [
+        {(at.year, at.month) for one, time_s in some for at in [datetime.fromtimestamp(time_s, UTC)]}
+        for some in (made, [(one, time_s) for one, time_s in made if one in kept])
+    ]
+    assert months[0] == months[1], "of each month one stays, of each year"
     again = to_keep([(one, at) for one, at in made if one in kept], now.timestamp())
     assert again == kept
 
