@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ledger.adapters.local import leadership
 from ledger.adapters.local.leadership import FileLockLeadership, Holder, holder
 from ledger.adapters.local.private import private_folder
 from ledger.adapters.memory.clock import ManualClock
@@ -71,6 +72,13 @@ def test_a_lock_of_another_pid_namespace_is_believed(path: Path) -> None:
     assert found is not None and not found.outsider
 
 
+def test_a_lock_file_that_an_earlier_version_made_is_closed_to_others(path: Path) -> None:
+    path.touch()
+    path.chmod(0o644)
+    FileLockLeadership(path).acquire()
+    assert path.stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_can_neither_hold_the_lock_nor_read_what_jobs_printed(open_to_all: Path) -> None:
     folder = open_to_all / "ledger"
@@ -108,6 +116,25 @@ def test_a_lock_on_a_file_that_was_replaced_is_none(path: Path) -> None:
     assert two.acquire()
     assert not one.acquire()
     assert two.valid()
+
+
+def test_a_file_that_is_replaced_between_open_and_lock_makes_nobody_lead(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes next locks the file that lies there now."""
+    plain = fcntl.flock
+
+    def flock(handle: int, operation: int) -> None:
+        monkeypatch.undo()
+        path.unlink()
+        path.touch()
+        plain(handle, operation)
+
+    one, two = FileLockLeadership(path), FileLockLeadership(path)
+    monkeypatch.setattr(leadership.fcntl, "flock", flock)
+    assert not one.acquire()
+    assert two.acquire() and two.valid()
+    assert not one.valid()
 
 
 _HOLD = """

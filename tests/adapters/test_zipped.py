@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.local.zipped import ZipObjects
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, UsageError
 
 OBJECTS = {"bundle.json": b"{}" * 50, "records/a": bytes(range(40))}
 #: Ways to pack that we don't use, and what looks like a size or a place.
@@ -46,6 +46,12 @@ def is_read_rightly_or_refused(file: Path, data: bytes) -> bool:
 def test_one_byte_that_was_altered_is_no_error_of_ours(whole: bytes, tmp_path: Path) -> None:
     spoiled = [altered(whole, {at: value}) for at in range(len(whole)) for value in [*VALUES, whole[at] ^ 128]]
     assert sum(is_read_rightly_or_refused(tmp_path / "spoiled.zip", data) for data in spoiled) > len(spoiled) / 3
+
+
+def test_a_zip_that_is_there_is_not_written_over(whole: bytes, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is there already"):
+        ZipObjects(tmp_path / "whole.zip", new=True)
+    assert (tmp_path / "whole.zip").read_bytes() == whole
 
 
 def test_a_zip_that_was_cut_off_is_refused(whole: bytes, tmp_path: Path) -> None:
