@@ -8,26 +8,27 @@ READER, WRITER, SENDER, CLUSTER, ERRORS, TOPICS, SEEKING, SIGNS, MEMBER = (
     f"ledger/adapters/kafka/{name}.py"
     for name in ("reader", "writer", "sender", "cluster", "errors", "topics", "seeking", "signs", "membership")
 )
-LOG, READS = "tests/contract/test_eventlog.py", "tests/adapters/test_kafka_reader.py"
+READS = "tests/adapters/test_kafka_reader.py"
 JUDGED, ELECTED = "tests/adapters/test_kafka_errors.py", "tests/adapters/test_kafka_leadership.py"
-FAULTS = "tests/adapters/test_kafka_faults.py"
+FAULTS, STANDS = "tests/adapters/test_kafka_faults.py", "tests/adapters/test_kafka_by_stand_ins.py"
+SAFE = "tests/adapters/test_safety_settings.py"
 
 MUTANTS = (
     Mutant(
         "what-is-not-committed-is-read", READER,
         '"isolation.level": "read_committed"', '"isolation.level": "read_uncommitted"',
-        (f"{LOG}::test_nothing_of_an_open_transaction_is_seen_and_the_position_waits",), "facts of an aborted transaction count",
+        (f"{SAFE}::test_a_reader_sees_what_is_committed_alone_and_never_jumps",), "facts of an aborted transaction count",
     ),
     Mutant(
         "ends-of-partitions-are-not-passed", READER,
         "            self._position[place] = max(self._position[place], message.offset())\n        elif",
         "            pass\n        elif",
-        (f"{LOG}::test_a_transaction_that_nobody_ends_is_aborted_in_time",), "a reader never comes to the end of a log that ends with a control record",
+        (f"{STANDS}::test_an_end_that_is_told_moves_the_position_past_control_records",), "a reader never comes to the end of a log that ends with a control record",
     ),
     Mutant(
         "every-reader-begins-at-nought", READER,
         "max(at, begin.get(place, 0))", "at",
-        (f"{LOG}::test_a_reader_begins_where_it_is_told_to_and_elsewhere_at_the_beginning",), "a cold start from a snapshot reads the whole log again",
+        (f"{STANDS}::test_a_reader_begins_where_it_is_told_to",), "a cold start from a snapshot reads the whole log again",
     ),
     Mutant(
         "a-log-without-its-beginning-is-read", READER,
@@ -37,7 +38,7 @@ MUTANTS = (
     Mutant(
         "a-topic-made-anew-is-read-on", READER,
         "            if shape is None or shape.id != self._ids[topic]:", "            if shape is None:",
-        (f"{LOG}::test_a_topic_made_anew_breaks_its_readers_though_it_is_as_long",), "a leader goes on with what a topic held that is there no more",
+        (f"{STANDS}::test_a_topic_made_anew_or_cut_off_breaks_the_reader_for_good",), "a leader goes on with what a topic held that is there no more",
     ),
     Mutant(
         "a-truncated-partition-is-read-on", READER,
@@ -48,39 +49,39 @@ MUTANTS = (
         "a-lost-place-is-read-on-from", READER,
         "        elif error.code() in LOST_PLACE:\n            self._break(",
         "        elif error.code() in LOST_PLACE:\n            log.info(",
-        (f"{READS}::test_records_that_vanish_before_they_are_read_break_the_reader",), "records that vanished before they were read are missing without a word",
+        (f"{STANDS}::test_a_place_that_is_lost_breaks_the_reader_for_good",), "records that vanished before they were read are missing without a word",
     ),
     Mutant(
         "a-broken-reader-forgets-that-it-is", READER,
         "        if self._broken is not None:\n            raise self._broken", "        if (broken := self._broken) is not None:\n"
         "            self._broken = None\n            raise broken",
-        (f"{READS}::test_records_that_vanish_before_they_are_read_break_the_reader",), "a role that asks twice goes on with half a log",
+        (f"{STANDS}::test_a_place_that_is_lost_breaks_the_reader_for_good",), "a role that asks twice goes on with half a log",
     ),
     Mutant(
         "a-poll-has-no-bound", READER,
         "        most = max(1, min(records_max, POLL_MAX))", "        most = POLL_MAX",
-        (f"{LOG}::test_a_big_batch_comes_back_in_bounded_polls",), "a caller gets more than it asked for",
+        (f"{STANDS}::test_a_poll_hands_out_no_more_than_was_asked_for",), "a caller gets more than it asked for",
     ),
     Mutant(
         "a-closed-writer-writes", WRITER,
         '        self._dead = self._dead or "it was closed"\n', "",
-        (f"{LOG}::test_a_closed_writer_writes_nothing",), "a leader that stepped down gets an error that is none of its own",
+        (f"{STANDS}::test_a_closed_writer_says_so_and_writes_nothing",), "a leader that stepped down gets an error that is none of its own",
     ),
     Mutant(
         "a-fenced-writer-lives-on", WRITER,
         '        self._dead = why\n        self._drop()\n        raise self._fenced()',
         '        self._drop()\n        raise Fenced(why)',
-        (f"{LOG}::test_a_fenced_writer_stays_dead",), "a stale leader that asks for a new epoch gets one without proving that it leads",
+        (f"{STANDS}::test_a_fenced_writer_is_not_brought_back",), "a stale leader that asks for a new epoch gets one without proving that it leads",
     ),
     Mutant(
         "what-was-not-delivered-is-committed", WRITER,
         "        if self._failed:\n            self._give_up(events)\n\n    def _serve", "\n    def _serve",
-        (f"{LOG}::test_a_place_that_does_not_exist_is_a_mistake_of_the_set_up",), "half a transaction is in the log",
+        (f"{STANDS}::test_what_was_not_delivered_is_not_committed",), "half a transaction is in the log",
     ),
     Mutant(
         "a-record-too-large-is-not-named", WRITER,
         "        if large:\n", "        if large and False:\n",
-        (f"{LOG}::test_a_record_too_large_is_named_and_the_writer_goes_on",), "one job whose entry is too large stops the projector for all",
+        (f"{STANDS}::test_what_was_not_delivered_is_not_committed",), "one job whose entry is too large stops the projector for all",
     ),
     Mutant(
         "the-end-of-a-transaction-may-be-repeated", WRITER,
@@ -126,7 +127,7 @@ MUTANTS = (
     Mutant(
         "a-topic-that-is-missing-is-unreachable", CLUSTER,
         "            if error_of(exception).code() in _MISSING:\n                return None\n", "",
-        (f"{LOG}::test_partitions_are_counted_and_a_missing_topic_is_told",), "who forgot to make the topics is told that Kafka does not answer",
+        (f"{STANDS}::test_a_topic_that_is_missing_is_told_by_its_name",), "who forgot to make the topics is told that Kafka does not answer",
     ),
     Mutant(
         "a-refused-record-has-an-unknown-outcome", SENDER,
@@ -172,11 +173,11 @@ MUTANTS = (
     Mutant(
         "partitions-of-a-topic-are-not-counted", TOPICS,
         "        if shape.partitions != spec.partitions:\n", "        if shape.partitions < spec.partitions:\n",
-        ("tests/adapters/test_topics.py::test_another_partition_count_is_found_and_nothing_mends_it",), "with more partitions than configured jobs are looked for in the wrong place",
+        (f"{STANDS}::test_a_topic_of_other_partitions_or_that_is_missing_or_half_restored_is_no_ledger",), "with more partitions than configured jobs are looked for in the wrong place",
     ),
     Mutant(
         "what-is-half-restored-is-a-ledger", TOPICS,
         "        if is_restoring(found):", "        if False:",
-        ("tests/archive/test_restoring_on_kafka.py::test_killed_no_role_starts_on_it_and_the_next_one_goes_on",), "roles start on half a ledger",
+        (f"{STANDS}::test_a_topic_of_other_partitions_or_that_is_missing_or_half_restored_is_no_ledger",), "roles start on half a ledger",
     ),
 )  # fmt: skip
