@@ -303,8 +303,8 @@ def _pending_retry(job: Job) -> IntentDeclared | None:
 
 
 def _retry_of_end(job: Job) -> IntentDeclared | None:
-    """The retry that counts now: it names top, and top has ended."""
-    pending = _pending_retry(job)
+    """The retry that counts now: it names top, and top has ended. Of a job that is over none does."""
+    pending = _pending_retry(job) if job.terminal_end is None else None
     return pending if pending and pending.attempt == job.top and job.end(job.top) else None
 
 

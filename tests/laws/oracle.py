@@ -103,7 +103,9 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
     record = _record(facts, top)
     winner = _winner(facts)
     kind = str(facts[winner].kind) if winner else "RUN"
-    retry = facts[winner] if winner and kind == "RETRY" and facts[winner].attempt == top and end else None
+    ever = {r.outcome for r in facts if isinstance(r, Ended)}
+    over = ever & {"finished", "canceled", "abandoned"}
+    retry = facts[winner] if winner and kind == "RETRY" and facts[winner].attempt == top and end and not over else None
     way = _offer(facts, spec, retry.from_ if retry else "latest")
     external = spec.restore is RestoreBy.EXTERNAL
     offer = [] if external else _first(facts, way, keep)
@@ -141,7 +143,6 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
             watched=spec.stall_policy.checkpoint_interval_s > 0 and bool(signs) and state == "RUNNING",
         )  # fmt: skip
 
-    ever = {r.outcome for r in facts if isinstance(r, Ended)}
     for terminal, state in (("finished", "FINISHED"), ("canceled", "CANCELED"), ("abandoned", "FAILED")):
         if terminal in ever:
             return say(state)

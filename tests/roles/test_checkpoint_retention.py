@@ -78,3 +78,21 @@ def test_a_quarantined_job_is_not_over_either(tmp_path: Path) -> None:
     cluster.runner.end("job", 1, "failed", "boom")
     cluster.go(30)
     assert cluster.state("job") == "QUARANTINED" and point.location in cluster.runner.stored
+
+
+@pytest.mark.parametrize("retention", [DELETE, KEEP])
+def test_a_retry_of_what_is_over_already_passes_over_no_checkpoint(tmp_path: Path, retention: CheckpointRetention) -> None:
+    """It names an older place: the newest is still what the result names, or what is deleted."""
+    cluster = Cluster(tmp_path)
+    cluster.job("job", replace(SPEC, checkpoint_retention=retention))
+    cluster.go()
+    older, newest = (cluster.runner.checkpoint("job", 1, id_) for id_ in (1, 2))
+    cluster.intend("job", IntentKind.RETRY, attempt=1, from_="1/1")
+    cluster.runner.end("job", 1)
+    cluster.go(30)
+    state, said = result(cluster)
+    assert state == "FINISHED"
+    if retention is KEEP:
+        assert said.restore_point is not None and said.restore_point.location == newest.location
+    else:
+        assert said.restore_point is None and not {older.location, newest.location} & cluster.runner.stored.keys()

@@ -133,11 +133,16 @@ def _too_soon(
 
 def offered_is_there(jobs: Mapping[str, RecoveryEntry], stored: Set[str], excused: Set[str]) -> Findings:
     """I9, of checkpoints: whatever an entry offers to begin from, and what its attempt began from, lies where it says.
-    excused: what somebody damaged, or gave up."""
+    Not of a job that is over: that is being cleaned. What a job has from the one that it replaced may go once it has a
+    checkpoint of its own. excused: what somebody damaged, or gave up."""
     found: Findings = []
     for job_id, entry in jobs.items():
+        if entry.terminal:
+            continue
         points = [*entry.restore_points, *([entry.base] if entry.base else [])]
-        gone = sorted({point.location for point in points} - stored - excused)
+        offered = {point.location for point in points}
+        own = {location for location in offered if location.split("/")[2] == job_id}
+        gone = sorted((own or offered) - stored - excused)
         found += [f"I9 {job_id} offers {location}, which is gone" for location in gone]
     return found
 
@@ -146,9 +151,11 @@ def over_keeps_what_it_should(
     events: Sequence[Copied], stored: Set[str], excused: Set[str], forced: Set[str]
 ) -> Findings:  # fmt: skip
     """I9: of a job that is over the checkpoints that the log knew then are gone, or are there if it asked for that. What
-    its result names is there. Of `forced` ones nobody knows what their runner has left."""
+    its result names is there. Of `forced` ones nobody knows what their runner has left. What was pruned is the runner's
+    to delete, also where a copy of its record comes late."""
     keeps: set[str] = set()
     known: dict[str, dict[Register, str]] = defaultdict(dict)
+    pruned: set[tuple[str, Register]] = set()
     found: Findings = []
     for record in events:
         if (parsed := parse_key(record.key)) is None:
@@ -156,12 +163,14 @@ def over_keeps_what_it_should(
         job_id, register = parsed
         if record.value is None:
             known[job_id].pop(register, None)
+            pruned.add(parsed)
             continue
         match codec.read(register, record.value):
             case JobSubmitted(checkpoint_retention=CheckpointRetention.KEEP):
                 keeps.add(job_id)
             case CheckpointCompleted(location, kind=CheckpointKind.CHECKPOINT):
-                known[job_id][register] = location
+                if parsed not in pruned:
+                    known[job_id][register] = location
             case JobResult(restore_point=point):
                 if point is not None and point.location not in stored | excused:
                     found.append(f"I9 the result of {job_id} names {point.location}, which is gone")

@@ -93,6 +93,11 @@ def test_i9_sees_what_is_offered_and_gone(events: list[Copied]) -> None:
     for wrong in (entry, replace(entry, restore_points=(), base=points[0])):
         assert says(rules.offered_is_there({"job-1": wrong}, there - {points[0].location}, set()), "I9")
         assert rules.offered_is_there({"job-1": wrong}, set(), there) == [], "the walk took it away"
+    assert rules.offered_is_there({"job-1": replace(entry, state=JobState.FINISHED)}, set(), set()) == []
+    others = replace(points[0], attempt=0, id=0, location="/memory/job-0/1/chk-9")
+    assert rules.offered_is_there({"job-1": replace(entry, base=others)}, there, set()) == []
+    inherits = replace(entry, restore_points=(), base=others)
+    assert says(rules.offered_is_there({"job-1": inherits}, there, set()), "I9 job-1 offers /memory/job-0")
 
 
 @pytest.mark.parametrize(("keep", "there"), [(True, False), (False, True)])
@@ -113,3 +118,6 @@ def test_i9_sees_a_job_that_is_over_and_has_kept_too_much_or_too_little(keep: bo
     assert rules.over_keeps_what_it_should(events, set() if there else {at}, set(), set()) == []
     assert says(rules.over_keeps_what_it_should(events, {at} if there else set(), set(), set()), "I9")
     assert rules.over_keeps_what_it_should(events, {at} if there else set(), {at}, set()) == [], "the walk altered it"
+    if not keep:
+        late = [*events[:2], events[1]._replace(value=None), *events[1:]]
+        assert rules.over_keeps_what_it_should(late, {at}, set(), set()) == [], "it was pruned, and a copy came late"
