@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ledger.core.facts import IntentKind, RestorePoint
@@ -39,7 +39,7 @@ def weave(
     for pair in pairs:
         if pair.old is not None:
             by_old.setdefault(pair.old.entry.job_id, []).append(pair)
-    taken = {point.location for pair in pairs for point in _taken(pair.new.entry)}
+    taken = {point.location for pair in pairs for point in _taken(pair.new.entry, by_old)}
     out: list[Action] = []
     extra: list[Action] = []
     for action in wanted:
@@ -149,21 +149,27 @@ def _of_old(action: Action, pairs: Iterable[Pair], extra: list[Action]) -> Actio
             if pair.new.idle and pair.new.alive is not None:
                 extra.append(Settle(new.job_id, new.attempt))
             return Wait(action.job_id, f"waits until nothing can come of {new.job_id}, which was to replace it")
-        if isinstance(action, Retire) and not new.terminal and not pair.rival and (reason := _why_kept(new, pair)):
+        if isinstance(action, Retire) and (reason := _why_kept(pair)):
             return Wait(action.job_id, reason)
     return action
 
 
-def _why_kept(new: RecoveryEntry, pair: Pair) -> str:
+def _why_kept(pair: Pair) -> str:
+    """Why the old one is not retired; "" if nothing speaks against it."""
+    new = pair.new.entry
+    if new.terminal or pair.rival:
+        return ""
     if not new.begun:
         return f"{new.job_id} is to take over from it"
     points = pair.old.entry.restore_points if pair.old is not None else ()
     return f"{new.job_id} may begin from its restore points" if new.inherits and points else ""
 
 
-def _taken(new: RecoveryEntry) -> Iterable[RestorePoint]:
-    """What a job that lives may begin from and is another's."""
-    return () if new.terminal else (point for point in new.restore_points if not point.attempt)
+def _taken(new: RecoveryEntry, by_old: Mapping[str, Sequence[Pair]]) -> Iterable[RestorePoint]:
+    """What a job offers and is another's: it may begin from that, or, once it is over, the job that replaces it may."""
+    if new.terminal and not any(map(_why_kept, by_old.get(new.job_id, ()))):
+        return ()
+    return (point for point in new.restore_points if not point.attempt)
 
 
 def _kept(action: Action, sides: Callable[[str], Side | None], taken: Collection[str]) -> Action:

@@ -318,8 +318,12 @@ def test_a_chain_goes_link_by_link(pair: Pair) -> None:
     pair.runner.obedient = True
     pair.runner.end("old", 1)
     pair.go(40)
-    assert pair.alive() == {("third", 1)} and not pair.registers("old") - {"result/CANCELED"}
-    assert pair.starts("third") == [(1, "/memory/new/1/sav-1000")] and pair.state("new") == "CANCELED"
+    assert pair.alive() == {("third", 1)} and pair.starts("third") == [(1, "/memory/new/1/sav-1000")]
+    assert (pair.state("old"), pair.state("new")) == ("CANCELED", "CANCELED")
+    assert pair.r.waits["old"].startswith("the job that replaced it may begin from"), "by way of what new offers to third"
+    pair.runner.checkpoint("third", 1, 1)
+    pair.go(24)
+    assert pair.registers("old") == {"result/CANCELED"}
 
 
 # -- slots and runners -------------------------------------------------------------------------------------------------

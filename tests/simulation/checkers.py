@@ -424,15 +424,20 @@ def began_unverified(unverified: Sequence[str]) -> Findings:
 
 
 def regions_went_back(events: Sequence[Copied]) -> Findings:
-    """Once all is quiet, nothing that runs began beside an attempt of another member that failed and was followed by
-    one that runs: with that it should have gone back. Jobs that replace one another are of no region meanwhile (decision
-    22), so of those that ever were such nothing is said."""
+    """Once all is quiet, nothing that runs began beside an attempt of another member that failed later and was followed
+    by one that runs: with that it should have gone back. Jobs that replace one another are of no region meanwhile
+    (decision 22), so of those that ever were such nothing is said."""
     paired: set[str] = set()
     ends: dict[tuple[str, int], list[str]] = defaultdict(list)
+    began: dict[tuple[str, int], float] = {}
+    ended: dict[tuple[str, int], float] = {}
     for record in events:
         match parse_key(record.key) if record.value is not None else None:
+            case (job_id, Attempt(n, _)):
+                began.setdefault((job_id, n), record.time_s)
             case (job_id, Ended(n, outcome, _)):
                 ends[job_id, n].append(outcome)
+                ended.setdefault((job_id, n), record.time_s)
             case (job_id, Spec() as register) if isinstance(spec := codec.read(register, record.value), JobSubmitted):
                 paired |= {job_id, spec.replaces} if spec.replaces else set()
     stopped = OUTCOMES.index("stopped")  # the weakest that is no failure
@@ -444,6 +449,7 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
         for other in running
         if one is not other and (one.namespace, one.region) == (other.namespace, other.region)
         and (n := failed.get(other.job_id, 0)) and n >= (one.together.beside.get(other.job_id, 0) if one.together else 0)
+        and began[one.job_id, one.attempt] <= ended[other.job_id, n]
     ]  # fmt: skip
 
 
