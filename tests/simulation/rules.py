@@ -19,7 +19,7 @@ from ledger.core.facts import (
 )
 from ledger.core.fold import RESTORE_POINTS, fold
 from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Attempt, Ended, Register, parse_key
+from ledger.core.registers import Attempt, Ended, Intent, Register, parse_key
 from tests.laws import oracle
 from tests.simulation import codec
 from tests.simulation.checkers import CLOCK_S, Findings
@@ -106,6 +106,8 @@ def not_before_its_delay(events: Sequence[Copied], unsure: Sequence[float] = ())
                     found += _too_soon(job_id, n, record.time_s, registers, ended_at, unsure)
                 case (_, Ended(n, _, _)):
                     ended_at.setdefault(n, record.time_s)
+                case (_, Intent()):  # the attempt may follow from what people said before
+                    ended_at.clear()
             name = (record.key or b"").partition(b"/")[2]
             if record.value is not None and record.value.startswith(MAGIC):
                 registers[name] = record.value
