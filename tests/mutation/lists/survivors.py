@@ -90,9 +90,15 @@ MUTANTS = (
     ),
     Mutant(
         "a-job-is-retired-under-the-one-that-took-over-from-it", "ledger/core/weaving.py",
-        "    taken = {point.location for pair in pairs for point in _taken(pair.new.entry)}", "    taken = set[str]()",
+        "    taken = {point.location for pair in pairs for point in _taken(pair.new.entry, by_old)}", "    taken = set[str]()",
         ("tests/core/test_replacing.py::test_what_another_took_over_is_kept",),
         "the checkpoint that a job is to begin from is deleted",
+    ),
+    Mutant(
+        "what-a-job-that-is-over-has-taken-over-is-not-kept", "ledger/core/weaving.py",
+        "    if new.terminal and not any(map(_why_kept, by_old.get(new.job_id, ()))):\n", "    if new.terminal:\n",
+        ("tests/roles/test_replacing.py::test_a_chain_goes_link_by_link",),
+        "the third of a chain is offered a checkpoint of the first that is deleted",
     ),
     Mutant(
         "a-start-does-not-wait-until-its-predecessor-is-settled", PLAN,
