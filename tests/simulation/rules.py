@@ -99,15 +99,17 @@ def not_before_its_delay(events: Sequence[Copied], unsure: Sequence[float] = ())
         registers: dict[bytes, bytes] = {}
         ended_at: dict[int, float] = {}
         seen: set[int] = set()
+        said_at = 0.0
         for record in log:
             match parse_key(record.key) if record.value is not None else None:
                 case (_, Attempt(n, _)) if n not in seen:
                     seen.add(n)
-                    found += _too_soon(job_id, n, record.time_s, registers, ended_at, unsure)
+                    judged = {end: at for end, at in ended_at.items() if at > said_at}
+                    found += _too_soon(job_id, n, record.time_s, registers, judged, unsure)
                 case (_, Ended(n, _, _)):
                     ended_at.setdefault(n, record.time_s)
-                case (_, Intent()):  # the attempt may follow from what people said before
-                    ended_at.clear()
+                case (_, Intent()):  # an attempt may follow from what people said before: nothing is sure of ends until now
+                    said_at = record.time_s
             name = (record.key or b"").partition(b"/")[2]
             if record.value is not None and record.value.startswith(MAGIC):
                 registers[name] = record.value
