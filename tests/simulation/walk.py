@@ -66,7 +66,8 @@ class Walk:
         agents = self.hosts.choice([1, 1, 2])
         if agents > 1:  # jobs that wait for each other may each wait for another leader, and never meet
             region, saving, self.replace_rate = None, False, 0.0
-        kinds = random.Random(f"{seed} kinds").choice([1, 2]) if agents == 1 else 1
+        # What one kind of runner stores another can't read, so no job replaces one of another kind.
+        kinds = random.Random(f"{seed} kinds").choice([1, 2]) if agents == 1 and not self.replace_rate else 1
         self.world = World(self._pauses, slots, region, saving, agents, shared=self.hosts.random() < 0.5, kinds=kinds)
         self.happened: dict[str, int] = {}
         self.findings: Findings = []

@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "from-scratch-where-nothing-is-sound", "ledger/tasks.py",
         "    if refused or task.restore_from_named:", "    if not refused and task.restore_from_named:",
-        (WALKS,),
+        ("tests/roles/test_reconciler.py::test_no_valid_checkpoint_quarantines_and_never_begins_from_scratch",),
         "a job whose restore points are all damaged begins anew in silence",
     ),
     Mutant(
