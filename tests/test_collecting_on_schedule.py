@@ -65,6 +65,7 @@ def test_one_that_fails_is_told_and_the_next_one_comes(script: str) -> None:
         until(lambda: len(heard(logs, "not_collected")) > 1)
 
 
+@pytest.mark.slow
 def test_the_end_of_the_role_ends_what_is_under_way(tmp_path: Path) -> None:
     sign = tmp_path / "pid"
     command = python(

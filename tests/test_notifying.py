@@ -157,6 +157,7 @@ def test_a_damaged_memory_costs_a_repetition_at_most(
     assert hook.ids == ["job-1/2/QUARANTINED"]
 
 
+@pytest.mark.slow
 def test_a_hook_that_hangs_holds_up_nobody_who_offers(clock: ManualClock, tmp_path: Path) -> None:
     hangs, entered = threading.Event(), threading.Event()
 

@@ -75,6 +75,7 @@ def test_one_leads_unless_forced(config: Config, tmp_path: Path) -> None:
     assert config.leader_lock("projector") == tmp_path / "run" / "leader-projector.lock"
 
 
+@pytest.mark.slow
 def test_kafka_elects_by_a_group_per_role_on_a_topic_of_its_own(tmp_path: Path) -> None:
     config = load_config(
         tmp_path, kafka={"bootstrap.servers": "127.0.0.1:9"}, topics={"prefix": "a."}, leadership={"adapter": "kafka"}

@@ -161,6 +161,7 @@ def test_who_leads_is_asked_again_until_client_and_broker_agree(monkeypatch, cod
     assert admin.asked == len(clients) == 3
 
 
+@pytest.mark.slow
 def test_an_end_that_is_no_offset_is_no_answer(monkeypatch) -> None:
     """A role that had lost Kafka took -1001 for the end of its partition, and ended: the topic was truncated, it said."""
     admin = Leaderships(unknown=2)

@@ -227,6 +227,7 @@ def test_extra_settings_are_made_and_checked(client: dict, settings: TopicSettin
     assert [p.setting for p in _problems(client, settings, 1)] == ["segment.ms"]
 
 
+@pytest.mark.slow
 def test_no_broker_is_no_problem_of_the_topics() -> None:
     nobody = {"bootstrap.servers": "127.0.0.1:1", "socket.connection.setup.timeout.ms": 1000}
     with pytest.raises(Unreachable):

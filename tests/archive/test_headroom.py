@@ -150,6 +150,7 @@ def everything() -> Any:
     return measured(now, 1_000_000.0, 10.0, {place: 17}, {place: 998_000.0}, failing, anchored)
 
 
+@pytest.mark.slow
 def test_metrics_are_scraped_over_http() -> None:
     (port,) = free_ports(1)
     with Exporter("127.0.0.1", port, everything):

@@ -36,6 +36,7 @@ def test_each_line_of_the_log_is_an_object_also_the_error_that_ends_it(tmp_path:
     assert detached.stderr.splitlines() == [*told, f"log: {tmp_path / 'log' / 'up.log'}"]
 
 
+@pytest.mark.slow
 def test_a_log_for_people_stays_one(tmp_path: Path) -> None:
     (tmp_path / "ledger.toml").write_text('[log]\nformat = "console"\n')
     told = up(tmp_path, "--detach").stderr.splitlines()
@@ -56,6 +57,7 @@ def test_a_line_of_the_log_as_it_is_told(line: str, texts: list[str]) -> None:
     assert texts_of(line) == texts
 
 
+@pytest.mark.slow
 def test_the_error_that_ends_a_role_is_a_line_of_its_log(tmp_path: Path) -> None:
     def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
