@@ -13,7 +13,7 @@ INSTALLED := .venv/installed
 WORKERS ?= 2
 # Tests on real servers wait for about half of their time: so three of their files at a time, on two cores too.
 FILES ?= 3
-# A deadline that passed (tests.waiting.NotInTime) may be the machine's doing. Such a test is tried once more, and the
+# A deadline that passed (tests.support.waiting.NotInTime) may be the machine's doing. Such a test is tried once more, and the
 # report shows what happened at first. Nothing else is tried again, and no more than three tests of a run are: the fourth
 # that is late has failed.
 PATIENT := --reruns 1 --rerun-show-tracebacks --max-suite-reruns 3
@@ -35,7 +35,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $(INSTALLED)
 
 setup: $(INSTALLED) ## The environment, Java, the broker's jars and Spark's Kafka connector (downloaded and prepared once)
-	$(BIN)/python -m ledger.adapters.embedded
+	$(BIN)/python -m ledger.embedded
 	$(BIN)/python -m ledger.adapters.spark
 
 demo: setup ## Start a ledger, run jobs, kill one, see it come back

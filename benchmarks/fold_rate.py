@@ -26,10 +26,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ledger.adapters import avro
 from ledger.adapters.clock import SystemClock
-from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.kafka.reader import FETCHING
-from ledger.core.facts import (
+from ledger.app.roles_main import spare_the_collector
+from ledger.core.fold.fold import fold
+from ledger.core.model.facts import (
     AttemptRunning,
     AttemptStarted,
     CheckpointCompleted,
@@ -37,10 +38,9 @@ from ledger.core.facts import (
     JobAdmitted,
     JobSubmitted,
 )  # fmt: skip
-from ledger.core.fold import fold
-from ledger.core.registers import Admitted, Attempt, Checkpoint, Running, Spec, key_of, partition_of
-from ledger.core.table import RegisterTable
-from ledger.roles_main import spare_the_collector
+from ledger.core.model.registers import Admitted, Attempt, Checkpoint, Running, Spec, key_of, partition_of
+from ledger.core.model.table import RegisterTable
+from ledger.embedded.broker import Broker
 
 PARTITIONS = 4
 BATCH = 5_000  # the fastest for both: larger ones leave the processor's caches before they are applied

@@ -22,8 +22,8 @@ import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ledger.adapters.embedded.broker import Broker
-from ledger.adapters.embedded.java import SHORT_LIVED
+from ledger.adapters.java.java import SHORT_LIVED
+from ledger.embedded.broker import Broker
 
 PATIENCE_S = 120.0
 #: JDK_JAVA_OPTIONS, and what the program adds to it: None, its class archive.

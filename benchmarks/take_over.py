@@ -24,15 +24,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame
 
-from ledger import worker_daemon
 from ledger.adapters import avro
-from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.spark import stream as spark_stream
 from ledger.adapters.spark.session import start_session
-from ledger.core.facts import LeaderClaimed, RestorePoint
-from ledger.core.published import EPOCH_HEADER, ROLE, Published
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import claim_key, partition_of
+from ledger.app import worker_daemon
+from ledger.core.model.facts import LeaderClaimed, RestorePoint
+from ledger.core.model.published import EPOCH_HEADER, ROLE, Published
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import claim_key, partition_of
+from ledger.embedded.broker import Broker
 from ledger.errors import LedgerError
 
 TOPIC, PARTITIONS = "ledger.recovery", 4

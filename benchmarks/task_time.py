@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import psutil
 
-from ledger import wiring, worker_daemon
 from ledger.adapters.spark.executor import SparkExecutor
 from ledger.adapters.spark.session import start_session
-from ledger.config import Config, load_config
+from ledger.app import wiring, worker_daemon
+from ledger.config.config import Config, load_config
 from ledger.ports import Task
 
 PATIENCE_S = 120.0

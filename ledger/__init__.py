@@ -13,10 +13,10 @@ from ledger._version import __version__
 
 if TYPE_CHECKING:
     from ledger.adapters.runners.subprocess.graph import pack
-    from ledger.client import Client
-    from ledger.config import Config, load_config
-    from ledger.connecting import connect
-    from ledger.core.facts import (
+    from ledger.app.connecting import connect
+    from ledger.app.worker import RunningJob, job
+    from ledger.config.config import Config, load_config
+    from ledger.core.model.facts import (
         AttemptEnded,
         AttemptRunning,
         CheckpointCompleted,
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         RestartPolicy,
         RestorePoint,
     )
-    from ledger.core.recovery import JobState, RecoveryEntry, RecoverySet
-    from ledger.core.registers import Checkpoint, Ended, Running
+    from ledger.core.model.recovery import JobState, RecoveryEntry, RecoverySet
+    from ledger.core.model.registers import Checkpoint, Ended, Running
     from ledger.errors import LedgerError, OutcomeUnknown, Refused, Unreachable
-    from ledger.recorder import Recorded, Recorder, Unacknowledged
-    from ledger.worker import RunningJob, job
+    from ledger.operations.client import Client
+    from ledger.producer.recorder import Recorded, Recorder, Unacknowledged
 
 __all__ = [
     "AttemptEnded", "AttemptRunning", "Checkpoint", "CheckpointCompleted", "CheckpointKind", "Client", "Config", "Ended",
@@ -45,18 +45,18 @@ __all__ = [
 
 _MODULES = {
     "ledger.adapters.runners.subprocess.graph": ("pack",),
-    "ledger.client": ("Client",),
-    "ledger.config": ("Config", "load_config"),
-    "ledger.connecting": ("connect",),
-    "ledger.core.facts": (
+    "ledger.operations.client": ("Client",),
+    "ledger.config.config": ("Config", "load_config"),
+    "ledger.app.connecting": ("connect",),
+    "ledger.core.model.facts": (
         "AttemptEnded", "AttemptRunning", "CheckpointCompleted", "CheckpointKind", "GraphRef", "IntentKind",
         "JobSubmitted", "OnExhausted", "RestartKind", "RestartPolicy", "RestorePoint",
     ),
-    "ledger.core.recovery": ("JobState", "RecoveryEntry", "RecoverySet"),
-    "ledger.core.registers": ("Checkpoint", "Ended", "Running"),
+    "ledger.core.model.recovery": ("JobState", "RecoveryEntry", "RecoverySet"),
+    "ledger.core.model.registers": ("Checkpoint", "Ended", "Running"),
     "ledger.errors": ("LedgerError", "OutcomeUnknown", "Refused", "Unreachable"),
-    "ledger.recorder": ("Recorded", "Recorder", "Unacknowledged"),
-    "ledger.worker": ("RunningJob", "job"),
+    "ledger.producer.recorder": ("Recorded", "Recorder", "Unacknowledged"),
+    "ledger.app.worker": ("RunningJob", "job"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ledger.core.facts import RefusedRestorePoint, RestorePoint
-from ledger.core.passes import Observed
-from ledger.core.registers import NUMBER_MAX
+from ledger.core.model.facts import RefusedRestorePoint, RestorePoint
+from ledger.core.model.registers import NUMBER_MAX
+from ledger.core.plan.passes import Observed
 from ledger.errors import LedgerError, PermanentError, RunnerBroke
 from ledger.ports import (
     BlobStore,

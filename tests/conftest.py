@@ -13,12 +13,12 @@ import structlog
 import typer.testing
 from hypothesis import HealthCheck, settings
 
-from ledger.adapters.embedded.broker import Broker
-from ledger.adapters.embedded.java import SHORT_LIVED
-from ledger.adapters.embedded.ports import VARIABLE
+from ledger.adapters.java.java import SHORT_LIVED
 from ledger.adapters.s3.settings import S3Settings
-from tests import order, s3, seeds, waiting
-from tests.servers import CLEAN_ALWAYS, RunningBroker, ports_of
+from ledger.embedded.broker import Broker
+from ledger.embedded.ports import VARIABLE
+from tests.support import order, s3, seeds, waiting
+from tests.support.servers import CLEAN_ALWAYS, RunningBroker, ports_of
 
 #: How long an example takes is the machine's doing, and no property of the code.
 settings.register_profile("ledger", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,7 +29,6 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     #: So that no other worker draws the port of a server that is down, or not yet up. What a test starts inherits it.
     os.environ.setdefault(VARIABLE, ports_of(worker, int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
-SLOW = ("test_mutants.py", "test_runner.py", "test_processes.py", "test_jars.py", "test_stored.py")
 
 
 def pytest_report_header() -> str:
@@ -50,8 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(s3.BUILD_S + 120))
         if "moto" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)  # a server, if one in this process: its import alone takes seconds
-        if item.path.parent.name == "runners" or item.path.name in SLOW:
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -21,9 +21,9 @@ from ledger.adapters import schemas
 from ledger.adapters.fitting import Fits, fits_in
 from ledger.adapters.schemas import Schema
 from ledger.adapters.values import Build, Flatten, builder, flattener
-from ledger.core.facts import FACT_OF, Fact, JobSubmitted, LeaderClaimed, Progress
-from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import Register, Spec
+from ledger.core.model.facts import FACT_OF, Fact, JobSubmitted, LeaderClaimed, Progress
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import Register, Spec
 from ledger.errors import UsageError
 
 __all__ = ["FACT_OF", "KINDS", "Undecodable", "decode", "encode", "read", "spec_digest"]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ledger.core.facts import GraphRef
-from ledger.core.registers import is_job_id
+from ledger.core.model.facts import GraphRef
+from ledger.core.model.registers import is_job_id
 from ledger.errors import PermanentError, UsageError
 
 CHUNK_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from ledger.core.registers import NUMBER_MAX
+from ledger.core.model.registers import NUMBER_MAX
 from ledger.ports import Headers
 
 EPOCH = "ledger_epoch"

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from ledger.adapters.local.files import sync_folder
-from ledger.core.anchors import Anchor, signed_bytes
+from ledger.archive.format.anchor import Anchor, signed_bytes
 from ledger.errors import ConfigError, UsageError
+from ledger.util.files import sync_folder
 
 _PUBLIC = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
 NEW = "Make one with: jobledger audit key --new FILE"

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ledger.errors import ConfigError
-from ledger.metrics import Measure
+from ledger.util.metrics import Measure
 
 
 class Exporter(Collector):

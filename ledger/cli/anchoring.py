@@ -15,7 +15,7 @@ from ledger.cli.output import Column
 from ledger.errors import ConfigError, LedgerError, NotFound, Unreachable, UsageError
 
 if TYPE_CHECKING:
-    from ledger.core.anchors import Judged, Kept
+    from ledger.archive.format.anchor import Judged, Kept
 
 _SHOWN = 10
 HEAD = [
@@ -57,7 +57,7 @@ def anchor(world: World, to: To = None, anew: Anew = None) -> None:
     Signed, if there is a key (archive.anchor_key_file). Exit 1 if a chain is not what was anchored before, there or in
     FILE: then nothing is written of it.
     """
-    from ledger import wiring_anchors, wiring_archive
+    from ledger.app import wiring_anchors, wiring_archive
 
     if to is not None and anew is not None:
         raise UsageError("--anew is for the topic: it can't be given with --to.", hint="Begin another file.")
@@ -77,7 +77,7 @@ def key(world: World, new: New) -> None:
 
     Keep FILE.pub where who can write to the archive can't change it: it is what `audit verify --public-key` takes.
     """
-    from ledger import wiring
+    from ledger.app import wiring
 
     with wiring.of_extra("sign"):
         from ledger.adapters import ed25519
@@ -93,8 +93,8 @@ def judged(
     what is stands on stderr. of: the topics whose anchors count, None = all.
 
     Raises: UsageError if a file can't be read or holds none; ConfigError if a key can't be."""
-    from ledger import wiring_anchors
-    from ledger.core.anchors import going_back, judge
+    from ledger.app import wiring_anchors
+    from ledger.archive.format.anchor import going_back, judge
 
     keys = wiring_anchors.public_keys(world.config, public_key) if public_key or world.bundle is None else None
     kept = [one for file in files for one in _from_file(file)]
@@ -114,7 +114,7 @@ def judged(
 
 def _from_file(file: Path) -> Sequence[Kept]:
     """Who names a file to be proved against must not be told that all is well by one that was emptied."""
-    from ledger.archive import anchors
+    from ledger.archive.anchors import anchors
 
     if not (kept := anchors.read(file)):
         raise UsageError(f"{file} holds no anchor, so nothing can be proved by it.", hint="See: audit anchor --to")
@@ -122,8 +122,8 @@ def _from_file(file: Path) -> Sequence[Kept]:
 
 
 def _from_topic(world: World, topic: str) -> tuple[Sequence[Kept], Sequence[str]]:
-    from ledger import wiring_anchors
-    from ledger.archive.anchor_topic import standing
+    from ledger.app import wiring_anchors
+    from ledger.archive.anchors.anchor_topic import standing
 
     try:
         with closing(wiring_anchors.anchor_topic(world.config, topic)) as opened:
@@ -136,7 +136,7 @@ def _from_topic(world: World, topic: str) -> tuple[Sequence[Kept], Sequence[str]
 
 
 def _warn_of_the_key(world: World) -> None:
-    from ledger import wiring_anchors
+    from ledger.app import wiring_anchors
 
     if (signer := wiring_anchors.signer(world.config)) is not None and signer.open_to_others:
         path = world.config.archive.anchor_key_file

@@ -21,9 +21,9 @@ from ledger.cli.specs import RUNNER, blob_of
 from ledger.errors import LedgerError, Refused, Unreachable
 
 if TYPE_CHECKING:
-    from ledger.client import Client
-    from ledger.core.facts import JobSubmitted
-    from ledger.core.recovery import RecoveryEntry
+    from ledger.core.model.facts import JobSubmitted
+    from ledger.core.model.recovery import RecoveryEntry
+    from ledger.operations.client import Client
 
 PANEL = "Jobs"
 #: How a job began, and what its graph is called: no property that a file could change.
@@ -124,7 +124,7 @@ def _standing(client: Client, spec: JobSubmitted) -> RecoveryEntry | None:
 
 def _over(client: Client, spec: JobSubmitted) -> tuple[str, str] | None:
     """(id, state) of the last job of this name that is over, as far as the ledger remembers any."""
-    from ledger.reading import all_registers, results
+    from ledger.reader.reading import all_registers, results
 
     same = (spec.namespace, spec.name)
     entries = client.recovery_set().values()

@@ -14,9 +14,9 @@ from ledger.cli.output import Column, age, utc
 from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
-    from ledger.archive.restoring import Restored
-    from ledger.archive.status import Progress
-    from ledger.archive.verifying import Verdict
+    from ledger.archive.restore.restoring import Restored
+    from ledger.archive.store.status import Progress
+    from ledger.archive.store.verifying import Verdict
 
 archive = typer.Typer(help="What is kept when compaction has removed it from its topic.", no_args_is_help=True)
 
@@ -80,8 +80,8 @@ def status(world: World) -> None:
     SEALED UP TO may stay below END by what no record is in: the ends of transactions. ANCHORED is the number of the last
     manifest that the topic of anchors names, SINCE how long ago that was written.
     """
-    from ledger import wiring_anchors
-    from ledger.plain import to_plain
+    from ledger.app import wiring_anchors
+    from ledger.util.plain import to_plain
 
     with world.printer.progress("looking at the archive"):
         found = wiring_anchors.anchored_progress(world.config)
@@ -98,7 +98,7 @@ def snapshot(world: World) -> None:
     Each is compared with a fold of the whole archive when it is made. For cron; or let the archiver do it
     (archive.snapshot_interval_s), which makes each from the one before it and thins out old ones.
     """
-    from ledger import wiring_archive
+    from ledger.app import wiring_archive
 
     with world.printer.progress("making snapshots"):
         made = wiring_archive.snapshots(world.config)
@@ -115,9 +115,9 @@ def compact(world: World) -> None:
     proofs and `--as-of` hold. Nothing is dropped before what takes its place was read back and a note in the chain names
     it. Killed, it is run again.
     """
-    from ledger import wiring, wiring_archive
-    from ledger.archive.joining import compact as compact_all
-    from ledger.plain import to_plain
+    from ledger.app import wiring, wiring_archive
+    from ledger.archive.store.joining import compact as compact_all
+    from ledger.util.plain import to_plain
 
     with world.printer.progress("joining") as tell:
         done = compact_all(wiring_archive.archive(world.config), wiring.clock().time(), tell)
@@ -140,10 +140,10 @@ def restore(
 
     Before, the archive is verified as by `audit verify`, with the topic of anchors if there still is one.
     """
-    from ledger import wiring, wiring_archive
-    from ledger.archive.layout import Names
-    from ledger.archive.verifying import verify
-    from ledger.plain import to_plain
+    from ledger.app import wiring, wiring_archive
+    from ledger.archive.restore.layout import Names
+    from ledger.archive.store.verifying import verify
+    from ledger.util.plain import to_plain
 
     config = world.config
     topics, prefix = config.topics, config.topics.prefix if archived_prefix is None else archived_prefix

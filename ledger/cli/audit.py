@@ -14,7 +14,7 @@ from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, Format, counted
 
 if TYPE_CHECKING:
-    from ledger.archive.verifying import Verdict
+    from ledger.archive.store.verifying import Verdict
 
 audit = typer.Typer(help="Prove that nothing in the archive was altered, left out or put in.", no_args_is_help=True)
 
@@ -52,8 +52,8 @@ def verify(
     A chain without an anchor shows only that it is consistent: who can write to the archive could make another one. Of a
     bundle it also checks the proofs that it carries: anchors are those of the ledger that it was made of.
     """
-    from ledger.archive.verifying import verify as verify_all
-    from ledger.plain import to_plain
+    from ledger.archive.store.verifying import verify as verify_all
+    from ledger.util.plain import to_plain
 
     topic = "" if no_topic or world.bundle is not None else world.config.topics.anchors
     judged, bad = anchoring.judged(world, anchors or (), public_key, topic)
@@ -88,10 +88,10 @@ def prove(world: World, event_id: Annotated[
     that it was made of.
     """
     from ledger.adapters import cloudevents
-    from ledger.archive.proving import prove as prove_one
-    from ledger.archive.redacting import parse_place
+    from ledger.archive.proof.proving import prove as prove_one
+    from ledger.archive.removal.redacting import parse_place
     from ledger.cli.output import to_json
-    from ledger.core.published import headers_of
+    from ledger.core.model.published import headers_of
 
     archive = opening.archive(world)
     ends = ("ledger.events", "ledger.recovery")

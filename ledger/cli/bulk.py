@@ -15,8 +15,8 @@ from ledger.cli.selection import Selection
 from ledger.errors import LedgerError, Unreachable, UsageError
 
 if TYPE_CHECKING:
-    from ledger.client import Client
-    from ledger.core.recovery import RecoveryEntry
+    from ledger.core.model.recovery import RecoveryEntry
+    from ledger.operations.client import Client
 
 COLUMNS = [
     showing.ID, Column("NAME", "name"), Column("NAMESPACE", "namespace"), Column("STATE", "state"),
@@ -49,7 +49,7 @@ def declare(
     yes: bool = False,
 ) -> None:  # fmt: skip
     """Of a job that is in no state for it nothing is asked. Exit code 1: it failed for some, or nobody said yes."""
-    from ledger.core.facts import IntentKind
+    from ledger.core.model.facts import IntentKind
 
     if from_ not in ("latest", "scratch"):
         raise UsageError(f"--from {from_} is of one job.", hint="For several jobs: latest or scratch.")

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ledger.archive.format.chain import Broken
 from ledger.cli import given, opening
 from ledger.cli.opening import AsOf
 from ledger.cli.options import World, verb
 from ledger.cli.output import Column, counted
-from ledger.core.chain import Broken
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from ledger.archive.objects import ObjectStore
-    from ledger.archive.redacting import Place
-    from ledger.archive.sealing import Checked
-    from ledger.archive.verifying import Verdict
-    from ledger.core.chain import Head
+    from ledger.archive.format.chain import Head
+    from ledger.archive.format.objects import ObjectStore
+    from ledger.archive.removal.redacting import Place
+    from ledger.archive.store.sealing import Checked
+    from ledger.archive.store.verifying import Verdict
     from ledger.ports import Record, TopicPartition
-    from ledger.reading import Source
+    from ledger.reader.reading import Source
 
 To = Annotated[Path, typer.Option("--to", metavar="FILE", help="The file to make; none may be there.")]
 Jobs = Annotated[
@@ -61,11 +61,11 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
     What the log says of jobs (names, labels, who did what and why, why attempts ended) is readable to whoever has the file;
     secrets of the configuration are masked. Commands and environments lie in graphs, which it does not hold.
     """
-    from ledger import wiring_archive
     from ledger.adapters.local.zipped import ZipObjects
-    from ledger.drawing import html
-    from ledger.finding import resolve
-    from ledger.timeline import timeline_of
+    from ledger.app import wiring_archive
+    from ledger.history.drawing import html
+    from ledger.history.timeline import timeline_of
+    from ledger.reader.finding import resolve
 
     if logs and not job:
         raise UsageError("--logs needs --job: of which jobs?")
@@ -94,7 +94,7 @@ def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf =
 
 def _few(then: Source) -> list[str]:
     """All jobs, unless there are too many to look at: each picture is a pass over its partition."""
-    from ledger.reading import all_registers
+    from ledger.reader.reading import all_registers
 
     found = sorted(job_id.decode() for jobs in all_registers(then).jobs for job_id in jobs)
     return found if len(found) <= PICTURES else []
@@ -123,14 +123,15 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
     chain and its seal, and what the ledger's chain, as far as the bundle carries it, proves by the anchors of the ledger.
 
     Raises: UsageError: it is no bundle."""
-    from ledger import wiring
     from ledger.adapters.local.zipped import ZipObjects
+    from ledger.app import wiring
 
     with wiring.of_extra("archive"):
-        from ledger.archive import carrying, sealing
-    from ledger.archive.archive import Archive
-    from ledger.archive.segments import leaves_of
-    from ledger.archive.verifying import verify_partition
+        from ledger.archive.proof import carrying
+        from ledger.archive.store import sealing
+    from ledger.archive.format.segments import leaves_of
+    from ledger.archive.store.archive import Archive
+    from ledger.archive.store.verifying import verify_partition
     from ledger.errors import LedgerError
 
     assert world.bundle is not None
@@ -186,8 +187,8 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
 
 def _reaching(store: ObjectStore, seal: Checked) -> dict[TopicPartition, int]:
     """How far the bundle says that it goes. Raises: UsageError if it does not say that, and its seal is no reason why."""
-    from ledger.bundle_about import ABOUT, decode
     from ledger.errors import LedgerError
+    from ledger.history.bundle_about import ABOUT, decode
 
     try:
         return decode(store.read(ABOUT)).reaching()
@@ -210,8 +211,8 @@ def _said_of(seal: Checked, file: Path) -> str:
 def prove(world: World, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:
     """A proof by the chain of the ledger that a bundle was made of; by the bundle's own where it carries none.
     Raises: as `carrying.prove` and `proving.prove`."""
-    from ledger.archive import carrying
-    from ledger.archive.proving import prove as by_its_own
+    from ledger.archive.proof import carrying
+    from ledger.archive.proof.proving import prove as by_its_own
 
     archive = opening.archive(world)
     if carrying.carries_any(archive.store):

@@ -9,10 +9,10 @@ import typer
 from ledger.cli.options import World
 from ledger.cli.output import Column, cell, counted
 from ledger.errors import OutcomeUnknown
-from ledger.plain import to_plain
+from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.replaying import Replay
+    from ledger.reader.replaying import Replay
 
 
 def say_replay(world: World, found: Replay, vector: str, past: bool) -> None:
@@ -52,7 +52,7 @@ def _difference_row(difference: Any) -> dict[str, Any]:
 
 def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
     """Of two entries; None: there is none. Of a job that is retired only what its result tells too."""
-    from ledger.beside import STAMPS
+    from ledger.reader.beside import STAMPS
 
     a, b = one or {}, other or {}
     if a and b and _is_retired(a) != _is_retired(b):

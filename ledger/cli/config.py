@@ -55,11 +55,11 @@ def check(world: World) -> None:
     """Whether the settings can be used: known names, readable secrets, what clients of Kafka (Spark's too) and S3 take."""
     from confluent_kafka.admin import AdminClient
 
-    from ledger import wiring, wiring_anchors, wiring_archive
     from ledger.adapters.kafka.errors import made
     from ledger.adapters.kafka.java_client import java_settings
-    from ledger.electing import zookeeper_settings
-    from ledger.storing import s3_settings
+    from ledger.app import wiring, wiring_anchors, wiring_archive
+    from ledger.app.electing import zookeeper_settings
+    from ledger.app.storing import s3_settings
 
     made(AdminClient, world.config.client(), logging.getLogger("ledger.kafka"))
     java_settings(world.config.client())  # Spark reads Kafka by another client

@@ -15,10 +15,10 @@ from ledger.cli.output import Column, Format, Printer, brief, short_digests, utc
 from ledger.cli.reading import PANEL
 from ledger.cli.showing import ID
 from ledger.errors import UsageError
-from ledger.plain import to_plain
+from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.differing import Changed
+    from ledger.history.differing import Changed
 
 From = Annotated[str, typer.Option("--from", metavar="MOMENT", help="The earlier moment, as --as-of takes it.")]
 Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job.", show_default=False)]
@@ -62,9 +62,9 @@ def diff(
     each. A job that nobody can tell of any more at either moment, since something of it has expired, is left out. Of the
     others what has expired in between is not among the records.
     """
-    from ledger.differing import changed
-    from ledger.finding import resolve
-    from ledger.past import together
+    from ledger.history.differing import changed
+    from ledger.history.past import together
+    from ledger.reader.finding import resolve
 
     with opening.moments(world, thin=True) as at:
         before, cut = at("--from", from_)

@@ -42,8 +42,8 @@ def up(
     Killing `up` stops nothing; `up` again adopts what runs; `jobledger down` stops it.
     With -o jsonl each line is an object, as in the logs of the roles.
     """
-    from ledger import wiring
-    from ledger.adapters.embedded.up import Up, role_names
+    from ledger.app import wiring
+    from ledger.embedded.up import Up, role_names
 
     roles = [] if broker_only else role_names(projectors, reconcilers)
     if detach:
@@ -69,8 +69,8 @@ def up(
 @verb
 def down(world: World, jobs: Jobs = False, purge: Purge = False, yes: Yes = False) -> None:
     """Stop the ledger in --dir. Its jobs run on, unless --jobs."""
-    from ledger import wiring
-    from ledger.adapters.embedded.down import down
+    from ledger.app import wiring
+    from ledger.embedded.down import down
 
     folder = world.config.dir
     if purge and not yes and sys.stdin.isatty() and not typer.confirm(f"Delete the ledger in {folder}, with all it knows?"):
@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _detach(world: World, arguments: list[str]) -> None:
-    from ledger.adapters.embedded.detach import detach
+    from ledger.embedded.detach import detach
 
     if world.debug:
         arguments = [*arguments, "--debug"]
@@ -99,7 +99,7 @@ def _saying(world: World) -> Callable[[str], None]:
         return _say
     import structlog
 
-    from ledger import logs
+    from ledger.app import logs
 
     # What is said here is the answer, whatever level is asked of the logs.
     settings = world.config.log.model_copy(update={"format": "json", "level": "debug" if world.debug else "info"})

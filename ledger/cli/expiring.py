@@ -45,8 +45,8 @@ def expire(world: World, dry_run: DryRun = False) -> None:
     jobs of that namespace of which something went. A stub of each record stays, so `audit verify` and every proof hold.
     Killed, it is run again.
     """
-    from ledger import wiring_archive
-    from ledger.identity import whoami
+    from ledger.app import wiring_archive
+    from ledger.util.identity import whoami
 
     config = world.config
     if not config.archive.retention:
@@ -74,11 +74,11 @@ def redact(world: World, records: Records, reason: Reason, force: Force = False)
     Not reached: the live topic until compaction (what is superseded there goes after topics.min_compaction_lag_s), other
     clusters, bundles that were made before, logs and checkpoints of runners. Key and headers stay. Killed, it is run again.
     """
-    from ledger import wiring, wiring_archive
     from ledger.adapters.cloudevents import rfc3339
-    from ledger.archive.redacting import parse_place
-    from ledger.identity import whoami
-    from ledger.plain import to_plain
+    from ledger.app import wiring, wiring_archive
+    from ledger.archive.removal.redacting import parse_place
+    from ledger.util.identity import whoami
+    from ledger.util.plain import to_plain
 
     topics = {"events": world.config.topics.events, "recovery": world.config.topics.recovery}
     named = [parse_place(text, topics) or text for text in records]

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import Column, Printer, age, brief, lines_of, utc
 from ledger.cli.showing import position, restore_text
-from ledger.plain import to_plain
+from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.reading import Source
+    from ledger.reader.reading import Source
 
 
 def explained(source: Source, job_id: str) -> dict[str, Any]:
-    from ledger.explaining import explained as explained_job
+    from ledger.reader.explaining import explained as explained_job
 
     row: dict[str, Any] = to_plain(explained_job(source, job_id))
     return row

@@ -13,7 +13,7 @@ from ledger.cli.output import Column, Format, Printer, age
 from ledger.cli.showing import ID
 
 if TYPE_CHECKING:
-    from ledger.collecting import Found
+    from ledger.operations.collecting import Found
 
 
 def _bytes(size: int) -> str:
@@ -54,8 +54,9 @@ def gc(
     left alone. The reconciler that leads does the same on schedule. If a store or a runner does not answer, or the archive,
     in which a pin may be, can't be read, nothing is deleted.
     """
-    from ledger import collecting, wiring, wiring_pins
-    from ledger.identity import whoami
+    from ledger.app import wiring, wiring_pins
+    from ledger.operations import collecting
+    from ledger.util.identity import whoami
 
     config = world.config
     grace_s = config.reconciler.gc_grace_s if grace is None else given.duration_s(grace, "--grace")
@@ -75,7 +76,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(printer: Printer, found: Found, applied: bool) -> None:
-    from ledger.collecting import to_row
+    from ledger.operations.collecting import to_row
 
     answer = to_row(found)
     rows = answer["deleted"] if applied else answer["orphans"]

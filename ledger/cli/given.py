@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from ledger.core.facts import (
+    from ledger.core.model.facts import (
         CheckpointRetention,
         FailureRule,
         RestartPolicy,
@@ -39,7 +39,7 @@ def restart_policy(text: str | None, rules: tuple[FailureRule, ...] = ()) -> Res
 
     Defaults are Flink's: fixed-delay 1 retry after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
     1 failure within 1 min, after 1 s."""
-    from ledger.core import restart
+    from ledger.core.fold import restart
 
     policy = replace(_restart_policy(text), failure_rules=rules)
     if problem := restart.problem(policy):
@@ -48,7 +48,7 @@ def restart_policy(text: str | None, rules: tuple[FailureRule, ...] = ()) -> Res
 
 
 def _restart_policy(text: str | None) -> RestartPolicy:
-    from ledger.core.facts import RestartKind, RestartPolicy
+    from ledger.core.model.facts import RestartKind, RestartPolicy
 
     if text is None:
         return RestartPolicy()
@@ -90,7 +90,7 @@ def failure_rules(
     exit_codes: Iterable[int], patterns: Iterable[str], labels: Iterable[str], permanent_labels: Iterable[str]
 ) -> tuple[FailureRule, ...]:
     """labels: LABEL=CODE or LABEL=REGEX. Permanent rules are asked first, so that none of the others hides them."""
-    from ledger.core.facts import FailureRule
+    from ledger.core.model.facts import FailureRule
 
     permanent = set(permanent_labels)
     rules = []
@@ -117,8 +117,8 @@ def failure_rules(
 
 def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_stall: str | None) -> StallPolicy:
     """Nobody watches where no interval is given."""
-    from ledger.core import restart
-    from ledger.core.facts import OnStall, StallPolicy
+    from ledger.core.fold import restart
+    from ledger.core.model.facts import OnStall, StallPolicy
 
     if checkpoint_interval is None:
         if stalled_after is not None or on_stall is not None:
@@ -139,8 +139,8 @@ def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_
 
 def savepoint_policy(interval: str | None, keep: int | None) -> SavepointPolicy:
     """Nobody asks where no interval is given."""
-    from ledger.core import savepoints
-    from ledger.core.facts import SavepointPolicy
+    from ledger.core.fold import savepoints
+    from ledger.core.model.facts import SavepointPolicy
 
     if interval is None:
         if keep is not None:
@@ -156,7 +156,7 @@ def savepoint_policy(interval: str | None, keep: int | None) -> SavepointPolicy:
 
 
 def checkpoint_retention(text: str) -> CheckpointRetention:
-    from ledger.core.facts import CheckpointRetention
+    from ledger.core.model.facts import CheckpointRetention
 
     if text.upper() not in (CheckpointRetention.DELETE, CheckpointRetention.KEEP):
         raise UsageError(f"--checkpoint-retention takes delete or keep, not {text}.")
@@ -164,7 +164,7 @@ def checkpoint_retention(text: str) -> CheckpointRetention:
 
 
 def restore_by(text: str, from_: str | None) -> RestoreBy:
-    from ledger.core.facts import RestoreBy
+    from ledger.core.model.facts import RestoreBy
 
     if text.upper() not in (RestoreBy.LEDGER, RestoreBy.EXTERNAL):
         raise UsageError(f"--restore takes ledger or external, not {text}.")
@@ -214,7 +214,7 @@ def environment(pairs: Iterable[str]) -> dict[str, str]:
 
 def restore_point(text: str | None) -> RestorePoint | None:
     """A checkpoint or savepoint from outside the ledger, by its location. A path is meant on this host."""
-    from ledger.core.facts import RestorePoint
+    from ledger.core.model.facts import RestorePoint
 
     if text is None:
         return None
@@ -230,7 +230,7 @@ def place_to_begin(text: str) -> str:
 
 def job_states(words: Iterable[str]) -> frozenset[str]:
     """States of jobs, in any case."""
-    from ledger.core.recovery import JobState
+    from ledger.core.model.recovery import JobState
 
     known = set(JobState) - {JobState.UNKNOWN}
     found = {word.upper() for word in words}

@@ -14,7 +14,7 @@ from ledger.cli.specs import JobOptions, spec_of
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from ledger.core.facts import JobSubmitted
+    from ledger.core.model.facts import JobSubmitted
 
 SUFFIX = ".toml"
 _INT_MAX = 2**63 - 1

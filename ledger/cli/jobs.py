@@ -18,8 +18,8 @@ from ledger.cli.selection import selection
 from ledger.cli.specs import RUNNER, JobOptions, blob_of, spec_of
 
 if TYPE_CHECKING:
-    from ledger.client import Ended
-    from ledger.core.facts import IntentKind, JobSubmitted
+    from ledger.core.model.facts import IntentKind, JobSubmitted
+    from ledger.operations.client import Ended
 
 PANEL = "Jobs"
 _DOUBLE = re.compile(r"[^=]*==")
@@ -241,7 +241,7 @@ def cancel(
 
     With -n or -l all jobs that they select: they are listed, and you are asked. Exit code 1: it failed for some of them.
     """
-    from ledger.core.facts import IntentKind
+    from ledger.core.model.facts import IntentKind
 
     bulk.check_one_or_many(job, selected := selection(namespace, label))
     if job is None:
@@ -253,7 +253,7 @@ def cancel(
 @verb
 def suspend(world: World, job: Job, reason: Reason, savepoint: WithSavepoint = False) -> None:
     """Stop a job for now. It keeps its graph and restore points; `resume` brings it back."""
-    from ledger.core.facts import IntentKind
+    from ledger.core.model.facts import IntentKind
 
     _declare(world, job, IntentKind.SUSPEND, reason, savepoint=savepoint)
 
@@ -261,7 +261,7 @@ def suspend(world: World, job: Job, reason: Reason, savepoint: WithSavepoint = F
 @verb
 def resume(world: World, job: Job, reason: Reason) -> None:
     """Bring back a suspended job, from its newest restore point."""
-    from ledger.core.facts import IntentKind
+    from ledger.core.model.facts import IntentKind
 
     _declare(world, job, IntentKind.RUN, reason)
 
@@ -276,7 +276,7 @@ def retry(
     With -n or -l all quarantined jobs that they select: they are listed, and you are asked. Exit code 1: it failed for
     some of them. A suspended job is not retried: jobledger resume brings it back.
     """
-    from ledger.core.facts import IntentKind
+    from ledger.core.model.facts import IntentKind
 
     bulk.check_one_or_many(job, selected := selection(namespace, label))
     if job is None:

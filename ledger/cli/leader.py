@@ -15,8 +15,8 @@ from ledger.cli.options import World, verb
 from ledger.cli.output import Column, age
 
 if TYPE_CHECKING:
-    from ledger.leaders import Led
     from ledger.ports import Candidate
+    from ledger.reader.leaders import Led
 
 
 class Role(StrEnum):
@@ -83,11 +83,11 @@ def leader(
     lock, pid and lease_left_s of who holds the lock; why_not if it is not led; not_asked; candidates: who, pid, holds,
     epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason, reaches a claim.
     """
-    from ledger import wiring
-    from ledger.claims import read_claims
+    from ledger.app import wiring
     from ledger.errors import Unreachable
-    from ledger.leaders import ROLES, led, timeline
-    from ledger.presence import present
+    from ledger.reader.claims import read_claims
+    from ledger.reader.leaders import ROLES, led, timeline
+    from ledger.reader.presence import present
 
     roles = ROLES if role is None else (role.value,)
     if wait:
@@ -118,11 +118,11 @@ def leader(
 
 def _wait_for(world: World, roles: Sequence[str], timeout_s: float) -> None:
     """Raises: OutcomeUnknown, with what is waited for, once the time is up."""
-    from ledger import wiring
-    from ledger.claims import read_claims
+    from ledger.app import wiring
     from ledger.errors import OutcomeUnknown, Unreachable
-    from ledger.leaders import led
-    from ledger.presence import present
+    from ledger.reader.claims import read_claims
+    from ledger.reader.leaders import led
+    from ledger.reader.presence import present
 
     clock, host, folder = wiring.clock(), socket.gethostname(), world.config.candidates_folder
     deadline = clock.monotonic() + timeout_s
@@ -153,7 +153,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _elected(world: World, role: str) -> Sequence[Candidate] | str:
-    from ledger import wiring
+    from ledger.app import wiring
     from ledger.errors import Unreachable
 
     try:

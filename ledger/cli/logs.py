@@ -10,10 +10,10 @@ import typer
 from ledger.cli import opening
 from ledger.cli.jobs import Job as Name
 from ledger.cli.options import World, verb
-from ledger.core.facts import JobResult
+from ledger.core.model.facts import JobResult
 
 if TYPE_CHECKING:
-    from ledger.core.job import Job
+    from ledger.core.fold.job import Job
 
 Attempt = Annotated[
     int | None, typer.Option("--attempt", min=1, metavar="N", help="Which attempt; default: the last one.")
@@ -26,11 +26,11 @@ Follow = Annotated[
 @verb
 def logs(world: World, job: Name, follow: Follow = False, attempt: Attempt = None) -> None:
     """What an attempt of a job printed: its stdout on stdout, its stderr on stderr."""
-    from ledger import wiring
     from ledger.adapters.runners.subprocess import printed
+    from ledger.app import wiring
     from ledger.errors import NotFound
-    from ledger.finding import resolve
-    from ledger.watching import Watch
+    from ledger.reader.finding import resolve
+    from ledger.reader.watching import Watch
 
     with opening.source(world, "looking for the attempt") as source:
         job_id = resolve(source, job, retired=True)

@@ -14,10 +14,10 @@ from ledger.cli.output import utc
 from ledger.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from ledger.archive.archive import Archive
-    from ledger.client import Client
-    from ledger.core.moment import Moment, Places
-    from ledger.reading import Progressed, Source
+    from ledger.archive.store.archive import Archive
+    from ledger.history.moment import Moment, Places
+    from ledger.operations.client import Client
+    from ledger.reader.reading import Progressed, Source
 
 READING = "reading the log"
 SKEW_S = 60.0  # a time of append is of a broker's clock, which may be ahead of ours
@@ -59,7 +59,7 @@ def moments(
 
 def say_left_out(world: World, then: Source) -> None:
     """Whom an answer about the past knows nothing of: once for an answer."""
-    from ledger.left_out import LeftOut
+    from ledger.reader.left_out import LeftOut
 
     for line in getattr(then.log, "left_out", LeftOut()).told():
         world.printer.note(line)
@@ -67,14 +67,14 @@ def say_left_out(world: World, then: Source) -> None:
 
 def archive(world: World) -> Archive:
     """That of the ledger, or what a bundle holds. Raises: as `wiring_archive.archive`; UsageError."""
-    from ledger import wiring_archive
+    from ledger.app import wiring_archive
 
     return wiring_archive.archive(world.config) if world.bundle is None else wiring_archive.bundle(world.bundle).archive
 
 
 def where(world: World) -> str:
     """Which archive is meant, for people."""
-    from ledger import wiring_archive
+    from ledger.app import wiring_archive
 
     return wiring_archive.where(world.config) if world.bundle is None else f"It lies in {world.bundle}."
 
@@ -85,7 +85,7 @@ def _opened(
 ) -> Iterator[tuple[Source, Callable[[Moment], tuple[Source, Places]]]]:
     """The source, and what gives its past. What a bundle of some jobs does not hold may be in the ledger: NotFound says
     so."""
-    from ledger import wiring, wiring_archive
+    from ledger.app import wiring, wiring_archive
 
     if world.bundle is None:
         now = wiring.source(world.config, progressed)
@@ -107,7 +107,7 @@ def _opened(
 
 def _moment(world: World, now: Source, flag: str, text: str | None) -> Moment:
     """Raises: UsageError, also of a moment that nobody knows anything of yet."""
-    from ledger.core import moment
+    from ledger.history import moment
 
     if text is None:
         return moment.EVERYTHING
@@ -126,7 +126,7 @@ def _moment(world: World, now: Source, flag: str, text: str | None) -> Moment:
 
 def vector_of(source: Source) -> str:
     """Of the past that was opened: what the note on stderr says, for an answer in JSON. "": it is the present."""
-    from ledger.past import PastLog
+    from ledger.history.past import PastLog
 
     log, names = source.log, {source.topics.events: "events", source.topics.recovery: "recovery"}
     return vector({(names[topic], p): end for (topic, p), end in log.cut.items()}) if isinstance(log, PastLog) else ""
@@ -134,7 +134,7 @@ def vector_of(source: Source) -> str:
 
 def vector(cut: Places) -> str:
     """As --as-of takes it."""
-    from ledger.core import moment
+    from ledger.history import moment
 
     return moment.vector(cut)
 
@@ -142,7 +142,7 @@ def vector(cut: Places) -> str:
 @contextmanager
 def client(world: World, what: str = READING) -> Iterator[tuple[Client, Callable[[str], None]]]:
     """The client, and what to call with a word on what is being done."""
-    from ledger.connecting import connect
+    from ledger.app.connecting import connect
 
     with world.printer.progress(what) as tell:
         yield connect(world.config, progressed=telling(tell)), tell

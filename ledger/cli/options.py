@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ledger import failpoints, loggers
 from ledger.adapters.local.room import without_room
 from ledger.cli.output import Color, Format, Printer
 from ledger.errors import ConfigError, LedgerError, OutcomeUnknown, Unreachable, UsageError
+from ledger.util import failpoints, loggers
 
 if TYPE_CHECKING:
-    from ledger.config import Config
+    from ledger.config.config import Config
 
 WHICH = "Which ledger"
 Dir = Annotated[
@@ -109,7 +109,7 @@ class World:
     @cached_property
     def config(self) -> Config:
         """Raises: ConfigError."""
-        from ledger.config import load_config
+        from ledger.config.config import load_config
 
         return load_config(self.dir, self.config_file, **self.sections)
 

@@ -12,8 +12,8 @@ from ledger.cli.output import Column, Format, utc
 from ledger.errors import ConfigError, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from ledger.archive.pins import Pin
-    from ledger.reading import Source
+    from ledger.archive.removal.pins import Pin
+    from ledger.reader.reading import Source
 
 Jobs = Annotated[
     list[str], typer.Option("--job", metavar="JOB", help="What to keep all of; may be given again.", show_default=False)
@@ -47,7 +47,7 @@ def pin(world: World, job: Jobs, reason: Reason, from_: From = None, to: To = No
     graphs, checkpoints, savepoints and logs, as far as they are there now or come later. What a newer checkpoint takes the
     place of while a job runs goes as ever.
     """
-    from ledger import wiring_pins
+    from ledger.app import wiring_pins
 
     why = given.reason(reason)
     with opening.source(world, "pinning") as source:
@@ -65,8 +65,8 @@ def pin(world: World, job: Jobs, reason: Reason, from_: From = None, to: To = No
 @verb
 def pins(world: World) -> None:
     """The pins that there are, by the chains of the archive. Exit 1 if what agents are told of them is not the same."""
-    from ledger import wiring_archive
-    from ledger.archive import pins as in_archive
+    from ledger.app import wiring_archive
+    from ledger.archive.removal import pins as in_archive
 
     with world.printer.progress("reading the archive"):
         archive = wiring_archive.archive(world.config)
@@ -92,7 +92,7 @@ def unpin(
 
     The same again changes nothing.
     """
-    from ledger import wiring_pins
+    from ledger.app import wiring_pins
 
     why = given.reason(reason)
     with opening.source(world, "unpinning") as source:
@@ -113,8 +113,8 @@ def register(audit: typer.Typer) -> None:
 def _resolve(world: World, source: Source, ref: str) -> str:
     """As `finding.resolve`; also the id of a job that the archive alone knows any more: of such a one retention takes all
     in time."""
-    from ledger import wiring_pins
-    from ledger.finding import resolve
+    from ledger.app import wiring_pins
+    from ledger.reader.finding import resolve
 
     try:
         return resolve(source, ref, retired=True)
@@ -141,7 +141,7 @@ def _needs_archive(world: World) -> None:
 
 
 def _time_ms(flag: str, text: str | None, now_s: float) -> int | None:
-    from ledger.core import moment
+    from ledger.history import moment
 
     if text is None:
         return None

@@ -12,11 +12,11 @@ from ledger.cli.opening import AsOf
 from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, Format, Printer, cell
 from ledger.cli.showing import ID, restore_text
-from ledger.plain import to_plain
+from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.core.pools import Pools
-    from ledger.planning import Plan
+    from ledger.core.plan.pools import Pools
+    from ledger.operations.planning import Plan
 
 NOTHING = "nothing"
 PLAN = [
@@ -51,9 +51,9 @@ def plan(world: World, as_of: AsOf = None) -> None:
     is taken to have run, and restore points to have been sound. Pools are those of the settings of now; of a bundle, those
     that it tells.
     """
-    from ledger import wiring
-    from ledger.planning import plan as made
-    from ledger.planning import plan_then
+    from ledger.app import wiring
+    from ledger.operations.planning import plan as made
+    from ledger.operations.planning import plan_then
 
     with opening.source(world, "planning", as_of, thin=True) as source:
         if as_of is not None or world.bundle is not None:
@@ -69,7 +69,7 @@ def plan(world: World, as_of: AsOf = None) -> None:
 
 def _limits_then(world: World) -> tuple[Pools, int]:
     """Pools, and how many starts a pass may have: those that the bundle was made with, whatever the settings are here."""
-    from ledger import wiring_archive
+    from ledger.app import wiring_archive
 
     about = None if world.bundle is None else wiring_archive.bundle(world.bundle).about
     limits, starts_max = (None, None) if about is None else (about.limits(), about.starts_max)

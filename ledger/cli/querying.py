@@ -14,7 +14,7 @@ from ledger.cli.options import World, bundle_verb
 from ledger.cli.output import Column, Format, Printer, cell, to_json, utc
 
 if TYPE_CHECKING:
-    from ledger.archive.querying import Sealed
+    from ledger.archive.query.querying import Sealed
 
 
 class Form(StrEnum):
@@ -36,7 +36,7 @@ def query(world: World, sql: Sql, output: Output = Form.table) -> None:
     recovery_set_at(T), entries_at(T), left_out_at(T): whom these two leave out, as something of theirs has expired.
     DESCRIBE events tells the columns. Needs neither Kafka nor a JVM; a query reads the archive and nothing else.
     """
-    from ledger import wiring_archive
+    from ledger.app import wiring_archive
 
     text = sys.stdin.read() if sql == "-" else sql
     with world.printer.progress("reading the archive"), wiring_archive.queries(world.config, world.bundle) as opened:

@@ -15,11 +15,11 @@ from ledger.cli.options import InNamespace, WithLabel, World, bundle_verb, verb
 from ledger.cli.output import Column, utc
 from ledger.cli.selection import Selection, selection
 from ledger.errors import NotFound, UsageError
-from ledger.plain import to_plain
+from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.beside import Stamps
-    from ledger.rejects import Reject
+    from ledger.reader.beside import Stamps
+    from ledger.reader.rejects import Reject
 
 PANEL = "Look"
 All = Annotated[bool, typer.Option("--all", help="Retired jobs too.", show_default=False)]
@@ -65,8 +65,8 @@ def list_(
     states or leaves them. With --as-of what the leader had published then; jobledger replay --as-of compares it with what
     the log said then.
     """
-    from ledger.beside import published_with_stamps
-    from ledger.reading import all_registers, results
+    from ledger.reader.beside import published_with_stamps
+    from ledger.reader.reading import all_registers, results
 
     states, selected = given.job_states(state or ()), selection(namespace, label)
     if sort is not None and sort not in showing.SORTS:
@@ -93,9 +93,9 @@ def show(world: World, job: Job, as_of: AsOf = None) -> None:
 
     With --as-of also what the log said then: whether what the leader had published differs, and how far it was behind.
     """
-    from ledger.beside import log_said, published_with_stamps
-    from ledger.finding import SEE_ALL, resolve
-    from ledger.reading import registers_of, result_of
+    from ledger.reader.beside import log_said, published_with_stamps
+    from ledger.reader.finding import SEE_ALL, resolve
+    from ledger.reader.reading import registers_of, result_of
 
     with opening.source(world, as_of=as_of, thin=True) as source:
         job_id = resolve(source, job, retired=True)
@@ -127,9 +127,9 @@ def history(
     Times are UTC. A narrow terminal leaves out ACTOR and EPOCH; -o wide shows everything.
     With --timeline a picture instead: attempts, checkpoints, who led and who asked for what, on one time axis.
     """
-    from ledger.finding import resolve
-    from ledger.past import picked
-    from ledger.reading import history as records_of
+    from ledger.history.past import picked
+    from ledger.reader.finding import resolve
+    from ledger.reader.reading import history as records_of
 
     if timeline is not None:
         timelines.draw(world, job, timeline, as_of, follow)
@@ -154,8 +154,8 @@ def history(
 @bundle_verb
 def explain(world: World, job: Job, as_of: AsOf = None) -> None:
     """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
-    from ledger.beside import end_of
-    from ledger.finding import resolve
+    from ledger.reader.beside import end_of
+    from ledger.reader.finding import resolve
 
     with opening.source(world, as_of=as_of, thin=True) as source:
         row = explaining.explained(source, resolve(source, job, retired=True))
@@ -170,7 +170,7 @@ def explain(world: World, job: Job, as_of: AsOf = None) -> None:
 @verb
 def rejects(world: World) -> None:
     """Records that the ledger could not use, and why."""
-    from ledger.rejects import list_rejects
+    from ledger.reader.rejects import list_rejects
 
     with opening.source(world) as source:
         reader = source.log.reader([source.topics.rejects])
@@ -193,8 +193,8 @@ def replay(
     With --from nothing is compared: the log is played from one moment to another, for people with a run of checkpoints
     as one line.
     """
-    from ledger.replaying import CATCH_UP_S
-    from ledger.replaying import replay as fold_anew
+    from ledger.reader.replaying import CATCH_UP_S
+    from ledger.reader.replaying import replay as fold_anew
 
     if from_ is not None:
         if as_of is not None or what_if:
@@ -225,14 +225,14 @@ def register(app: typer.Typer) -> None:
 
 def _waits(world: World, as_of: str | None) -> dict[str, str]:
     """Job id -> what it waits for, by the word of the reconciler of this host: that of now."""
-    from ledger import waiting
+    from ledger.app import waiting
 
     return {} if as_of is not None or world.bundle is not None else waiting.read(world.config.waits_file)
 
 
 def _reconciler_leads(world: World) -> bool | None:
     """By the election; None: it does not answer."""
-    from ledger import wiring
+    from ledger.app import wiring
     from ledger.errors import LedgerError
 
     try:
@@ -267,9 +267,9 @@ def _none(states: frozenset[str], selected: Selection) -> str:
 
 def _watch(world: World, all_: bool, states: frozenset[str], selected: Selection) -> None:
     """The list as it is, then a line for each change; for ever. A job that leaves the states is told once more."""
-    from ledger.beside import Stamps
-    from ledger.core.published import Published
-    from ledger.reading import POLL_S, Tail, all_registers, results
+    from ledger.core.model.published import Published
+    from ledger.reader.beside import Stamps
+    from ledger.reader.reading import POLL_S, Tail, all_registers, results
 
     with opening.source(world) as source:
         view, stamps = Published(source.codec.decode), Stamps(source)
@@ -296,7 +296,7 @@ def _watch(world: World, all_: bool, states: frozenset[str], selected: Selection
 def _changes(view: Any, stamps: Stamps, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Rows of the entries that changed in meaning, and are or were in one of the states; of a job that is retired its last
     entry with "retired": true."""
-    from ledger.core.recovery import same_meaning
+    from ledger.core.model.recovery import same_meaning
 
     for record in records:
         change = view.apply(record)

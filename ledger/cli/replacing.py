@@ -34,9 +34,9 @@ from ledger.cli.options import World, verb
 from ledger.cli.showing import ID
 
 if TYPE_CHECKING:
-    from ledger.client import Client
-    from ledger.core.facts import JobSubmitted
-    from ledger.replacing import Replaced
+    from ledger.core.model.facts import JobSubmitted
+    from ledger.operations.client import Client
+    from ledger.operations.replacing import Replaced
 
 KEEP = "Default: as the old one's."
 From = Annotated[
@@ -97,7 +97,7 @@ def replace(
     fails for good or is canceled first, the old one is resumed. The last line of the answer is the id of the new job; the
     same again changes nothing. With --wait exit code 0: it runs in the place of the old one; 1: it was given up.
     """
-    from ledger.replacing import check_runner
+    from ledger.operations.replacing import check_runner
 
     rules = given.failure_rules(
         permanent_exit_code or (), permanent_pattern or (), failure_label or (), permanent_label or ()

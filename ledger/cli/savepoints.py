@@ -79,8 +79,8 @@ def ask(world: World, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) 
 @verb
 def list_(world: World, job: Job) -> None:
     """List the savepoints of a job, also of one that is retired: its savepoints outlive it."""
-    from ledger import wiring
-    from ledger.plain import to_plain
+    from ledger.app import wiring
+    from ledger.util.plain import to_plain
 
     with opening.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
@@ -102,7 +102,7 @@ def dispose(world: World, job: Job, which: Which, reason: Reason, timeout: Timeo
     Refused (exit code 5) if an attempt that is not over began from it, a job may yet begin from it, it is all that its job
     could begin from, or a pin holds its job (audit pins). The same again changes nothing.
     """
-    from ledger import wiring
+    from ledger.app import wiring
 
     why = given.reason(reason)
     with opening.client(world) as (client, tell):

@@ -27,7 +27,7 @@ Name = Annotated[str, typer.Option("--name", metavar="NAME", help="What this pro
 def projector(world: World, force_lead: ForceLead = False, name: Name = "projector") -> None:
     """Fold events into the recovery set. Of several one leads, the others stand by."""
     stop = _begin(world, name)
-    from ledger.roles_main import run_projector
+    from ledger.app.roles_main import run_projector
 
     run_projector(world.config, force_lead=force_lead, stop=stop)
 
@@ -37,7 +37,7 @@ def projector(world: World, force_lead: ForceLead = False, name: Name = "project
 def reconciler(world: World, force_lead: ForceLead = False, name: Name = "reconciler") -> None:
     """Start and stop attempts, so that what runs is what should."""
     stop = _begin(world, name)
-    from ledger.roles_main import run_reconciler
+    from ledger.app.roles_main import run_reconciler
 
     run_reconciler(world.config, force_lead=force_lead, stop=stop)
 
@@ -47,10 +47,10 @@ def reconciler(world: World, force_lead: ForceLead = False, name: Name = "reconc
 def agent(world: World, name: Name = "agent") -> None:
     """Run the jobs of this host (runner subprocess) and speak for them."""
     stop = _begin(world, name, private=False)
-    from ledger import wiring, wiring_pins
     from ledger.adapters.runners.subprocess.digests import Limits
     from ledger.adapters.runners.subprocess.holds import Holds
     from ledger.adapters.runners.subprocess.server import run_agent
+    from ledger.app import wiring, wiring_pins
 
     config = world.config
     sender = wiring.agent_sender(config)
@@ -68,7 +68,7 @@ def agent(world: World, name: Name = "agent") -> None:
 def archiver(world: World, name: Name = "archiver") -> None:
     """Copy every record into the archive, and seal it. Several get in each other's way, and do no harm."""
     stop = _begin(world, name)
-    from ledger.roles_main import run_archiver
+    from ledger.app.roles_main import run_archiver
 
     run_archiver(world.config, stop=stop)
 
@@ -80,7 +80,7 @@ def register(app: typer.Typer) -> None:
 def _begin(world: World, name: str, *, private: bool = True) -> threading.Event:
     """Logging, and what SIGTERM and SIGINT set. A second signal ends the process at once. private: what the process makes
     is its owner's alone; not so for the agent, whose jobs have the rights that they would have without it."""
-    from ledger import logs
+    from ledger.app import logs
 
     if private:
         os.umask(0o077)

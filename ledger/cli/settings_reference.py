@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ledger import config, settings
+from ledger.config import config, settings
 
 
 class Setting(NamedTuple):

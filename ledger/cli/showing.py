@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import Column, Format, Printer, age, brief, cell, counted, lines_of, short_digests, utc
-from ledger.plain import to_plain
+from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.beside import Stamp
-    from ledger.core.facts import RestorePoint
-    from ledger.core.recovery import RecoveryEntry
-    from ledger.reading import HistoryRecord, RetiredJob
+    from ledger.core.model.facts import RestorePoint
+    from ledger.core.model.recovery import RecoveryEntry
+    from ledger.reader.beside import Stamp
+    from ledger.reader.reading import HistoryRecord, RetiredJob
 
 #: States that ask for somebody's attention, and what shows that: the words behind a comma in the table.
 TROUBLES = ("QUARANTINED", "FAILING", "RUNNING,stalled", "CANCELLING,", "RESTARTING")
@@ -95,7 +95,7 @@ def retired_row(retired: RetiredJob) -> dict[str, Any]:
 
 
 def known_row(known: RecoveryEntry | RetiredJob) -> dict[str, Any]:
-    from ledger.core.recovery import RecoveryEntry
+    from ledger.core.model.recovery import RecoveryEntry
 
     return entry_row(known) if isinstance(known, RecoveryEntry) else retired_row(known)
 

@@ -11,7 +11,7 @@ from ledger.cli import given
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from ledger.core.facts import JobSubmitted
+    from ledger.core.model.facts import JobSubmitted
 
 RUNNER = "subprocess"
 
@@ -49,9 +49,9 @@ class JobOptions:
 
 def spec_of(options: JobOptions) -> JobSubmitted:
     """The spec, without its graph. Raises: UsageError."""
-    from ledger.core.facts import JobSubmitted
-    from ledger.core.outside import OUTSIDE
-    from ledger.outside import NO_GRAPH
+    from ledger.core.model.facts import JobSubmitted
+    from ledger.core.plan.outside import OUTSIDE
+    from ledger.producer.outside import NO_GRAPH
 
     if not options.command:
         raise UsageError("Say what to run.", hint="For example: jobledger submit --name etl -- python etl.py")

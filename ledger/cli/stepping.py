@@ -11,10 +11,10 @@ from ledger.cli.options import World
 from ledger.cli.output import Column
 from ledger.cli.showing import ID
 from ledger.errors import UsageError
-from ledger.plain import to_plain
+from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.stepping import Step
+    from ledger.history.stepping import Step
 
 STEPS = [
     ACTED[0],
@@ -28,9 +28,9 @@ STEPS = [
 
 def show_steps(world: World, from_: str, to: str, job: str | None, all_records: bool = False) -> None:
     """all_records: also each of a run of checkpoints. Raises: UsageError, NotFound; as `opening.moments`."""
-    from ledger.finding import resolve
-    from ledger.past import together
-    from ledger.stepping import steps
+    from ledger.history.past import together
+    from ledger.history.stepping import steps
+    from ledger.reader.finding import resolve
 
     with opening.moments(world, "replaying the log") as at:
         before, cut = at("--from", from_)

@@ -19,10 +19,9 @@ File = Annotated[
 
 def draw(world: World, job: str, path: Path, as_of: str | None, follow: bool) -> None:
     """Raises: UsageError. ConfigError: the file can't be written. NotFound: there is no such job."""
-    from ledger import drawing
-    from ledger.core import moment
-    from ledger.finding import resolve
-    from ledger.timeline import timeline_of
+    from ledger.history import drawing, moment
+    from ledger.history.timeline import timeline_of
+    from ledger.reader.finding import resolve
 
     if follow:
         raise UsageError("--timeline and --follow don't go together: a picture does not change.")

@@ -40,8 +40,8 @@ def check(world: World) -> None:
 
     If there is an archive, also how far ahead of compaction it is; exit 1 too if it is behind.
     """
-    from ledger import wiring_archive
     from ledger.adapters.kafka.topics import check_topics
+    from ledger.app import wiring_archive
 
     problems = check_topics(world.config.client(), world.config.topic_settings())
     if world.printer.form is Format.table:

@@ -18,7 +18,7 @@ COLUMNS = [
 
 def show_without(world: World, what_if: Sequence[str], as_of: str | None) -> None:
     """Raises: UsageError, NotFound: as `what_if.parse` and `what_if.without`."""
-    from ledger.what_if import parse, without
+    from ledger.history.what_if import parse, without
 
     drops = [parse(text) for text in what_if]
     with opening.source(world, "folding the log twice", as_of) as source:

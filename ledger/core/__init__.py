@@ -1,5 +1,6 @@
-"""The pure core: registers, facts, fold, recovery set, restart policies, plan. Standard library only.
+"""The pure core: what the records of the log mean. Standard library only.
 
 Nothing here reads a clock, does I/O, logs, or keeps state between calls; what varies comes in as an argument.
-Read in this order: `registers`, `facts`, `job`, `fold`, `restart`, `recovery`, `plan`.
+Read in this order: `model`, `fold`, `plan`. `explain` says why a job is in its state, `garbage` finds stored objects
+that no fold refers to.
 """

@@ -11,7 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ledger.core.facts import (
+from ledger.core.fold.failures import Failure, last_failures
+from ledger.core.fold.fold import RESTORE_POINTS, fold_job
+from ledger.core.fold.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
+from ledger.core.fold.savepoints import open_asks
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -26,13 +30,8 @@ from ledger.core.facts import (
     SavepointAsked,
     SavepointDisposed,
 )  # fmt: skip
-from ledger.core.failures import Failure, last_failures
-from ledger.core.fold import RESTORE_POINTS, fold_job
-from ledger.core.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
-from ledger.core.outside import OUTSIDE
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.regions import label_of
-from ledger.core.registers import (
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import (
     Admitted,
     Ask,
     Attempt,
@@ -46,8 +45,9 @@ from ledger.core.registers import (
     Spec,
     register_name,
 )  # fmt: skip
-from ledger.core.replacing import is_stop
-from ledger.core.savepoints import open_asks
+from ledger.core.plan.outside import OUTSIDE
+from ledger.core.plan.regions import label_of
+from ledger.core.plan.replacing import is_stop
 
 #: The rules of the fold in their order; the first that applies decides.
 RULES = {

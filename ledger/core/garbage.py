@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from ledger.core.facts import JobResult, JobSubmitted
-from ledger.core.fold import fold_job
-from ledger.core.job import Job
-from ledger.core.recovery import RecoveryEntry
+from ledger.core.fold.fold import fold_job
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import JobResult, JobSubmitted
+from ledger.core.model.recovery import RecoveryEntry
 
 #: The least grace that there is, in seconds: a put that was longer ago than half of it is made anew by its submitter.
 GRACE_MIN_S = 3600.0

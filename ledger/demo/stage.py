@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ledger import wiring
-from ledger.adapters.embedded.java import SHORT_LIVED
-from ledger.claims import read_claims
-from ledger.config import load_config
-from ledger.core.recovery import RecoveryEntry, RecoverySet
+from ledger.adapters.java.java import SHORT_LIVED
+from ledger.app import wiring
+from ledger.config.config import load_config
+from ledger.core.model.recovery import RecoveryEntry, RecoverySet
 from ledger.errors import LedgerError, OutcomeUnknown
-from ledger.leaders import led
 from ledger.ports import ObservedAttempt
-from ledger.reading import Source, recovery_set
+from ledger.reader.claims import read_claims
+from ledger.reader.leaders import led
+from ledger.reader.reading import Source, recovery_set
 
 POLL_S = 0.25
 T = TypeVar("T")

@@ -13,11 +13,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import NamedTuple
 
-from ledger.config import load_config
-from ledger.core.recovery import JobState
+from ledger.config.config import load_config
+from ledger.core.model.recovery import JobState
 from ledger.demo.stage import Stage
 from ledger.errors import LedgerError
-from ledger.reading import Tail
+from ledger.reader.reading import Tail
 
 WORDS, TICKER, POISON, CANCELED, TWICE = "word-count", "ticker", "poison", "changed-my-mind", "only-once"
 CHECKPOINT_EVERY = 50  # files

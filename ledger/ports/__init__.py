@@ -12,6 +12,7 @@ from ledger.ports.codec import Codec, Envelope
 from ledger.ports.leadership import Candidate, Leadership, Standing
 from ledger.ports.log import NOWHERE, Event, EventLog, Headers, Marks, MemoryRecord, Reader, Record, TopicPartition, Writer
 from ledger.ports.runner import Kept, Observation, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports.sender import Sender
 from ledger.ports.tasks import Executor, RecoveryStream, Task, TaskOutcome, TaskStatus
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "RecoveryStream",
     "Runner",
     "RunnerEvent",
+    "Sender",
     "Standing",
     "StartAnswer",
     "StoredBlob",

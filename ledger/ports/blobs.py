@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ledger.core.facts import GraphRef
+from ledger.core.model.facts import GraphRef
 
 
 class StoredBlob(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from ledger.core.facts import Fact
-from ledger.core.registers import Register
+from ledger.core.model.facts import Fact
+from ledger.core.model.registers import Register
 from ledger.ports.log import Headers
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from ledger.core.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.model.facts import FailureRule, GraphRef, RestorePoint
 from ledger.ports.log import Headers
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from ledger.core.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.model.facts import FailureRule, GraphRef, RestorePoint
 from ledger.ports.log import Record
 
 

@@ -1,1 +1,4 @@
-"""The roles: they move values between ports. Each has step() and run(); they import the core and the ports only."""
+"""The roles: projector and reconciler. They move values between ports; each has step() and run().
+
+They import the core, the ports and the tasks, and no vendor's library.
+"""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.folder import Folder
+from tests.support.folder import Folder
 
 
 @pytest.fixture(scope="package")

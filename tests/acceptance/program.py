@@ -64,9 +64,10 @@ FAULTS = {
     "F34": "three faults in any order",
 }
 LIVES = tuple(
-    f"tests/archive/test_{name}.py"
-    for name in ("archiving", "expiring", "joining", "left_out", "querying", "rewriting_altered", "rewriting_beside_others",
-                 "snapshots_expired", "verifying")
+    f"tests/archive/{name}.py"
+    for name in ("store/test_archiving", "store/test_joining", "store/test_verifying", "snapshots/test_left_out",
+                 "snapshots/test_snapshots_expired", "removal/test_expiring", "removal/test_rewriting_altered",
+                 "removal/test_rewriting_beside_others", "query/test_querying")
 )  # fmt: skip
 ONE_WRITER = "tests/scenarios/test_one_writer.py"
 ONE_WRITER_AFTER = f"{ONE_WRITER}::test_each_epoch_has_one_writer_and_the_projection_is_exact"
@@ -83,15 +84,15 @@ def _episodes(
 
 PARTS: tuple[Part, ...] = (
     Part("archive-mutations", "an archive of 100,000 records, one thing altered at a time: each is found and named",
-         ("tests/archive/test_hundred_thousand.py",), "mutations", 1000, 1000, 600, {"MUTATIONS": "1000"}),
+         ("tests/archive/store/test_hundred_thousand.py",), "mutations", 1000, 1000, 600, {"MUTATIONS": "1000"}),
     Part("moments", "the ledger as it was, compared with an independent fold of the full copy",
-         ("tests/client/test_moments.py",), "moments", 1000, 1000, 600, {"MOMENTS": "1000"}),
+         ("tests/history/test_moments.py",), "moments", 1000, 1000, 600, {"MOMENTS": "1000"}),
     Part("archive-load", "every acknowledged event is in the archive once; archiver, broker and disks are taken away",
-         ("tests/archive/test_load.py",), "events", 200_000, 200_000, 900, {"EVENTS": "200000"}),
+         ("tests/archive/store/test_load.py",), "events", 200_000, 200_000, 900, {"EVENTS": "200000"}),
     Part("archive-lives", "drawn histories of an archive: killed, altered, joined, expired, rewritten, queried",
          LIVES, "seeds", 25, 25, 600, {"REPETITIONS": "25"}),
     Part("client-lives", "drawn histories as the client and a cold start read them",
-         ("tests/client/test_past.py", "tests/client/test_cold_start.py"), "seeds", 25, 25, 600, {"REPETITIONS": "25"}),
+         ("tests/history/test_past.py", "tests/history/test_cold_start.py"), "seeds", 25, 25, 600, {"REPETITIONS": "25"}),
     Part("mutants", "each listed mistake in the source whose test needs no server: the test still sees it",
          ("tests/mutation/test_sample.py",), "run", 1, 1, 400, {"REPETITIONS": "10000"}),
     Part("walks", "random walks of the whole ledger in virtual time",

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ledger import wiring_archive
 from ledger.adapters import cloudevents
-from tests.acceptance.folder import Folder
+from ledger.app import wiring_archive
+from tests.support.folder import Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 CHECK = Path(__file__).parents[2] / "docs" / "check_proof.py"

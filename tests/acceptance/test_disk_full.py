@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from tests.acceptance.folder import Folder
-from tests.small_disks import fill, make_room, small_disk
+from tests.support.folder import Folder
+from tests.support.small_disks import fill, make_room, small_disk
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ledger import wiring
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.local.blobs import FileBlobs
-from ledger.collecting import Evidence, collect
-from tests.acceptance.folder import JOBLEDGER, Folder
+from ledger.app import wiring
+from ledger.operations.collecting import Evidence, collect
+from tests.support.folder import JOBLEDGER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 LATER_S = 3 * 86_400.0

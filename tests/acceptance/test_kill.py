@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ledger.adapters import cloudevents
-from ledger.core.recovery import JobState
-from tests.acceptance.folder import JOBLEDGER, Folder
+from ledger.core.model.recovery import JobState
+from tests.support.folder import JOBLEDGER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 

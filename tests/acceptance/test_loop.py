@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from ledger import wiring
 from ledger.adapters import avro
-from ledger.core.facts import AttemptEnded, CheckpointKind, JobSubmitted, RestartKind, RestartPolicy
-from ledger.core.recovery import JobState
-from ledger.core.registers import Spec, key_of, partition_of
-from tests.acceptance.folder import TICKER, Folder
+from ledger.app import wiring
+from ledger.core.model.facts import AttemptEnded, CheckpointKind, JobSubmitted, RestartKind, RestartPolicy
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Spec, key_of, partition_of
+from tests.support.folder import TICKER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 

@@ -26,7 +26,7 @@ from tests.acceptance.program import (
 
 #: What a test reads to do more of what it does.
 SIZES = re.compile(r'os\.environ\.get\("(REPETITIONS|MUTATIONS|MOMENTS|EVENTS|LEDGER_SIMULATION_SEEDS)"')
-DRAWS = re.compile(r"from tests\.(repetitions|archive\.lives) import[^)]*?\b(SEEDS|seeds|count|DEEP)\b")
+DRAWS = re.compile(r"from tests\.support\.(repetitions|archives\.lives) import[^)]*?\b(SEEDS|seeds|count|DEEP)\b")
 LITTLE = Part("little", "", ("a.py",), "runs", 10, 20, 100.0)
 MUCH = Part("much", "", ("b.py",), "runs", 10, 1000, 100.0)
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ledger.core.recovery import JobState, RecoveryEntry
-from tests.acceptance.folder import TICKER, Folder
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from tests.support.folder import TICKER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 

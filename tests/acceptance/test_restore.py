@@ -9,9 +9,9 @@ import pytest
 
 from ledger.adapters.kafka.topics import check_topics
 from ledger.adapters.local.objects import FolderObjects
-from ledger.archive.archive import Archive
-from tests.acceptance.folder import Folder
-from tests.client.remembered import Remembered
+from ledger.archive.store.archive import Archive
+from tests.support.folder import Folder
+from tests.support.remembered import Remembered
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 SETTINGS = """

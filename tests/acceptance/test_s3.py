@@ -14,9 +14,9 @@ import pytest
 from ledger.adapters.s3.blobs import MARKER
 from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.settings import S3Settings
-from ledger.core.recovery import JobState
-from tests.acceptance.folder import Folder
-from tests.s3 import BUILD_S, PART_BYTES, PASSWORD, RealS3, make_bucket, real_s3, settings
+from ledger.core.model.recovery import JobState
+from tests.support.folder import Folder
+from tests.support.s3 import BUILD_S, PART_BYTES, PASSWORD, RealS3, make_bucket, real_s3, settings
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(BUILD_S + 400)]
 

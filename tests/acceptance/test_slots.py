@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from ledger import wiring
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.core.recovery import JobState
+from ledger.app import wiring
+from ledger.core.model.recovery import JobState
 from ledger.ports import StartAnswer
-from tests.acceptance.folder import Folder
+from tests.support.folder import Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 

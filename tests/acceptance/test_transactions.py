@@ -1,4 +1,4 @@
-"""kill -9 of the leading projector at each point of a transaction (`ledger.failpoints`), on a real broker.
+"""kill -9 of the leading projector at each point of a transaction (`ledger.util.failpoints`), on a real broker.
 
 Each time: the standby leads, with the next epoch; what is published is the fold of the full copy of the log; an epoch has
 one writer; no acknowledged event is lost. Flink tests one kill of a leader; Kafka Connect and Streams wait for a rebalance.
@@ -16,22 +16,22 @@ from pathlib import Path
 
 import pytest
 
-from ledger import wiring
 from ledger.adapters.kafka.topics import create_topics
 from ledger.adapters.local.leadership import holder
-from ledger.claims import Claim, read_claims
-from ledger.config import load_config
-from ledger.identity import instance
-from ledger.presence import present
-from ledger.reading import published
-from ledger.replaying import replay
-from tests import repetitions
-from tests.acceptance.folder import JOBLEDGER
-from tests.acceptance.load import Load
-from tests.mirror import Mirror
-from tests.servers import RunningBroker
+from ledger.app import wiring
+from ledger.config.config import load_config
+from ledger.reader.claims import Claim, read_claims
+from ledger.reader.presence import present
+from ledger.reader.reading import published
+from ledger.reader.replaying import replay
+from ledger.util.identity import instance
 from tests.simulation import checkers
-from tests.waiting import until
+from tests.support import repetitions
+from tests.support.folder import JOBLEDGER
+from tests.support.load import Load
+from tests.support.mirror import Mirror
+from tests.support.servers import RunningBroker
+from tests.support.waiting import until
 
 REPETITIONS = repetitions.count(1)
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120 + 60 * REPETITIONS)]
@@ -118,14 +118,14 @@ def projectors(broker: RunningBroker, prefix: str, folder: Path) -> Iterator[Pro
 
 def kill_at(point: str, hit: int, ledger: Projectors) -> None:
     """Two projectors; the one that leads dies at the hit; the other leads, and then all is as it must be."""
-    config = ledger.config
+    config = ledger.config.config
     first = ledger.start(f"{point}:kill@{hit}")
     ledger.until(lambda: ledger.holds_the_lock(first) or first.poll() is not None, "the first one is elected")
     second = ledger.start()
     ledger.until(lambda: ledger.stands_by(second), "the second one stands by")
     with Load(config) as load:
         if point == "term.initialised":
-            ledger.until(lambda: ledger.claims(), "the first one leads")
+            ledger.until(lambda: ledger.reader.claims(), "the first one leads")
             ledger.fence()
         ledger.until(lambda: first.poll() is not None, f"the first one comes to {point} for the {hit}. time")
         assert first.returncode == -signal.SIGKILL, ledger.story()
@@ -143,14 +143,14 @@ def kill_at(point: str, hit: int, ledger: Projectors) -> None:
     wrong += checkers.projection_exact(events, recovery)
     wrong += checkers.view_exact(published(ledger.source).entries, events, "readers")
     assert not wrong, "\n".join(wrong[:20])
-    writers = [(claim.epoch, claim.writer) for claim in reversed(ledger.claims())]
+    writers = [(claim.epoch, claim.writer) for claim in reversed(ledger.reader.claims())]
     assert writers[-1][1] == instance("projector", second.pid)
     assert [epoch for epoch, _ in writers] == list(range(1, len(writers) + 1)), "an epoch follows the other"
     assert len(load.told) > 10
 
 
 def _leads(ledger: Projectors, pid: int) -> bool:
-    claims = ledger.claims()
+    claims = ledger.reader.claims()
     return bool(claims) and claims[0].writer == instance("projector", pid)
 
 
@@ -174,19 +174,19 @@ def test_a_submitter_that_is_killed_around_the_blob_leaves_no_job_and_can_submit
     """Incident 001: a graph without a reference is litter, a reference without a graph would be a job that can't start."""
 
     def submit(failpoint: str = "") -> int:
-        environment = {**os.environ, **ledger.settings, "LEDGER_FAILPOINT": failpoint}
+        environment = {**os.environ, **ledger.config.settings, "LEDGER_FAILPOINT": failpoint}
         command = [JOBLEDGER, "submit", "--id", "job", "--", "true"]
         return subprocess.run(command, env=environment, capture_output=True, timeout=90, check=False).returncode
 
     with projectors(broker, prefix, tmp_path / "ledger") as ledger:
         assert submit(f"{point}:kill") == -signal.SIGKILL
-        blobs = list((ledger.config.dir / "blobs").rglob("*"))
+        blobs = list((ledger.config.config.dir / "blobs").rglob("*"))
         assert any(path.is_file() for path in blobs) is (point == "submit.stored")
-        topics = ledger.config.topics
-        mirror = Mirror(ledger.config.client(), [topics.events]).to_end()
+        topics = ledger.config.config.topics
+        mirror = Mirror(ledger.config.config.client(), [topics.events]).to_end()
         assert mirror.raw(topics.events) == []
         ledger.start()
         ledger.until(lambda: submit() == 0, "it is admitted", 120.0)  # a projector that is slow to begin costs a try
         entry = until(lambda: published(ledger.source).entries.get("job"), "it is published")
-        assert entry.graph is not None and wiring.blobs(ledger.config).exists(entry.graph)
+        assert entry.graph is not None and wiring.blobs(ledger.config.config).exists(entry.graph)
         mirror.close()

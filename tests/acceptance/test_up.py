@@ -8,18 +8,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from ledger import wiring
 from ledger.adapters.runners.subprocess import pack
+from ledger.app import wiring
 from ledger.ports import StartAnswer
-from tests import waiting
-from tests.acceptance.folder import JOBLEDGER, Folder
+from tests.support.folder import JOBLEDGER, Folder
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
@@ -40,12 +40,12 @@ def runs(pid: int) -> bool:
         return False
 
 
+#: A process comes back at the second attempt, and a JVM starts at each.
+patiently = partial(until, timeout_s=240.0)
+
+
 def ends(pid: int) -> None:
-    until(lambda: not runs(pid), f"pid {pid} ends")
-
-
-def until(holds: Callable[[], object], what: str, timeout_s: float = 240.0) -> None:
-    waiting.until(holds, what, timeout_s)
+    patiently(lambda: not runs(pid), f"pid {pid} ends")
 
 
 def shown(folder: Folder) -> dict[str, object]:
@@ -75,20 +75,20 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
         (row,) = json.loads(ledger.run("leader", "projector", "-o", "json").stdout)
         return row if {one["pid"] for one in row["candidates"]} == {before["projector-1"], before["projector-2"]} else None
 
-    projector = waiting.until(both, "the standby stands by", 240.0)
+    projector = until(both, "the standby stands by", 240.0)
     assert projector["led"] and projector["epoch"] == 1
     assert projector["pid"] in (before["projector-1"], before["projector-2"])
     assert "reconciler: nobody leads: there is no candidate" in ledger.run("leader", expect=1).stderr
 
     # The leader dies: the standby leads, and the dead one stands by again.
     os.kill(projector["pid"], signal.SIGKILL)
-    until(lambda: set(pids(ledger).values()) != set(before.values()), "the projector is started again")
-    until(lambda: _epoch(ledger) >= 2, "another projector leads")
+    patiently(lambda: set(pids(ledger).values()) != set(before.values()), "the projector is started again")
+    patiently(lambda: _epoch(ledger) >= 2, "another projector leads")
 
     # The broker dies: it comes back under the same address, and the roles go on.
     os.kill(before["broker"], signal.SIGKILL)
-    until(lambda: ledger.pid("broker") != before["broker"], "the broker is started again")
-    until(lambda: ledger.run("topics check", expect=None).returncode == 0, "the broker answers")
+    patiently(lambda: ledger.pid("broker") != before["broker"], "the broker is started again")
+    patiently(lambda: ledger.run("topics check", expect=None).returncode == 0, "the broker answers")
     assert shown(ledger)["bootstrap"] == address
 
     # `up` dies: nothing else does, and the next one adopts what runs.
@@ -106,7 +106,7 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
 
     # What it has adopted it keeps as well.
     os.kill(now["agent"], signal.SIGKILL)
-    until(lambda: ledger.pid("agent") != now["agent"], "the agent is started again")
+    patiently(lambda: ledger.pid("agent") != now["agent"], "the agent is started again")
 
     ended = [*pids(ledger).values(), ledger.pid("up")]
     told = ledger.run("down").stdout.splitlines()
@@ -209,9 +209,9 @@ def start_job(folder: Folder, job_id: str = "sleeper") -> int:
     blob = pack(["sleep", "600"], folder=folder.path.parent)
     graph = wiring.blobs(folder.config).put(job_id, Path(blob))
     runner = wiring.runners(folder.config)["subprocess"]
-    answer = waiting.until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started", 240.0)
+    answer = until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started", 240.0)
     assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), "already: a first answer came too late"
-    until(lambda: any(a.engine_id for a in runner.observe()), "the job runs")
+    patiently(lambda: any(a.engine_id for a in runner.observe()), "the job runs")
     return int(next(a.engine_id for a in runner.observe()).split()[0])
 
 
@@ -228,7 +228,7 @@ def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: F
     assert ledger.run("down", "--jobs", expect=3).stderr.startswith("error: "), "nobody is there to stop the job"
 
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
-    assert [a.alive for a in wiring.runners(ledger.config)["subprocess"].observe()] == [True]
+    assert [a.alive for a in wiring.runners(ledger.config.config)["subprocess"].observe()] == [True]
     assert "stopping attempt 1 of sleeper" in ledger.run("down", "--jobs", "--purge").stdout
     ends(job)
     assert not ledger.processes()
@@ -246,4 +246,4 @@ def test_a_stopped_job_has_ended_as_stopped(ledger: Folder) -> None:
         keys = [(record.key() or b"").decode() for record in ledger.records("ledger.events")]
         return any(key.startswith("sleeper/ended/1/stopped/agent-") for key in keys)
 
-    until(ended, "the end stands in the log")
+    patiently(ended, "the end stands in the log")

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
-from ledger.adapters.embedded.broker import Broker
-from ledger.adapters.embedded.ports import free_ports
-from tests.servers import RunningBroker
+from ledger.embedded.broker import Broker
+from ledger.embedded.ports import free_ports
+from tests.support.servers import RunningBroker
 
 USER, PASSWORD = "alice", 'not "easy" to\\quote;'
 STORE_PASSWORD = "of the store"

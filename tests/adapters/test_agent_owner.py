@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ledger import wiring
 from ledger.adapters.runners.subprocess.owner import NAME, record, require_own
+from ledger.app import wiring
 from ledger.cli import app
-from ledger.config import load_config
+from ledger.config.config import load_config
 from ledger.errors import ConfigError
 
 EVENTS = "ledger.events"
@@ -63,9 +63,9 @@ def test_roles_do_not_start_beside_jobs_of_another_ledger(
 ) -> None:
     record(with_job(tmp_path / "agent"), EVENTS, "first")
     log: Any = SimpleNamespace(topic_ids=lambda topics: dict.fromkeys(topics, "second"))
-    monkeypatch.setattr("ledger.wiring.event_log", lambda _: log)
-    monkeypatch.setattr("ledger.wiring.agent_sender", lambda _: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr("ledger.roles_main.require_topics", lambda *_: None)
+    monkeypatch.setattr("ledger.app.wiring.event_log", lambda _: log)
+    monkeypatch.setattr("ledger.app.wiring.agent_sender", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("ledger.app.roles_main.require_topics", lambda *_: None)
     environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     told = CliRunner().invoke(app, ["serve", role], env=environment)
     assert told.exit_code == 2

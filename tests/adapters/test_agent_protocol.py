@@ -19,7 +19,7 @@ from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.adapters.runners.subprocess.restore import verify
 from ledger.adapters.runners.subprocess.server import Server, _listen
-from ledger.core.facts import GraphRef, RestorePoint
+from ledger.core.model.facts import GraphRef, RestorePoint
 from ledger.errors import LedgerError, PermanentError, Unreachable
 from ledger.ports import Runner, Verification
 

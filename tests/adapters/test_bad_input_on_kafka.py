@@ -14,14 +14,14 @@ from confluent_kafka import Message, Producer
 from ledger import connect
 from ledger.adapters import avro
 from ledger.adapters.kafka.topics import create_topics
-from ledger.config import Config, load_config
-from ledger.core.recovery import RecoveryEntry, same_meaning
-from ledger.core.registers import key_of, partition_of
-from ledger.replaying import replay
-from tests.bad_input import DIGEST, GOOD, RUNNING, SPEC, TARGET, Fate, everything, good_records
-from tests.bare_producer import send_with_headers
-from tests.client.projecting import Projecting
-from tests.waiting import until
+from ledger.config.config import Config, load_config
+from ledger.core.model.recovery import RecoveryEntry, same_meaning
+from ledger.core.model.registers import key_of, partition_of
+from ledger.reader.replaying import replay
+from tests.support.bad_input import DIGEST, GOOD, RUNNING, SPEC, TARGET, Fate, everything, good_records
+from tests.support.bare_producer import send_with_headers
+from tests.support.projecting import Projecting
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 PARTITIONS = 4

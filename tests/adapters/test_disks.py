@@ -10,22 +10,22 @@ import pytest
 
 from ledger.adapters import ed25519
 from ledger.adapters.local.blobs import FileBlobs
-from ledger.adapters.local.files import make_folder, write_atomic
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.runners.subprocess.events import EventMaker, Outbox, Sequences
 from ledger.adapters.runners.subprocess.folders import MARKER, Attempt
 from ledger.adapters.runners.subprocess.jobs import Job
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, write_durably
-from ledger.archive import anchors
-from ledger.core.anchors import Anchor
-from ledger.core.chain import Head
-from ledger.core.facts import AttemptRunning
-from ledger.core.registers import Running
-from ledger.outbox import REFUSED, SUFFIX
-from ledger.outbox import Outbox as RecordersOutbox
+from ledger.archive.anchors import anchors
+from ledger.archive.format.anchor import Anchor
+from ledger.archive.format.chain import Head
+from ledger.core.model.facts import AttemptRunning
+from ledger.core.model.registers import Running
 from ledger.ports import Event
-from tests.disk import TORN, Disk
-from tests.runners.host import SystemClock
+from ledger.producer.outbox import REFUSED, SUFFIX
+from ledger.producer.outbox import Outbox as RecordersOutbox
+from ledger.util.files import make_folder, write_atomic
+from tests.support.disk import TORN, Disk
+from tests.support.host import SystemClock
 
 EVENT = Event("ledger.events", 0, b"job/running/1", b"value", ())
 

@@ -19,7 +19,7 @@ from ledger.adapters.local import leadership
 from ledger.adapters.local.leadership import FileLockLeadership, Holder, holder
 from ledger.adapters.local.private import private_folder
 from ledger.adapters.memory.clock import ManualClock
-from tests.waiting import in_time
+from tests.support.waiting import in_time
 
 
 @pytest.fixture

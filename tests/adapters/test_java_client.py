@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
 )
 
 from ledger.adapters.kafka.java_client import java_settings
-from ledger.config import load_config
+from ledger.config.config import load_config
 from ledger.errors import ConfigError
-from tests.docs.pages import ROOT, blocks
-from tests.servers import create_topic
+from tests.support.pages import ROOT, blocks
+from tests.support.servers import create_topic
 
 HERE = {"bootstrap.servers": "k:9092"}
 SASL = {**HERE, "security.protocol": "sasl_plaintext", "sasl.username": "u", "sasl.password": "p"}

@@ -26,7 +26,7 @@ ROLE = """
 import sys
 from pathlib import Path
 from ledger import logs
-from ledger.settings import Log
+from ledger.config.settings import Log
 logs.configure(Log(format="json"), process="reconciler-1")
 from ledger.adapters.spark.session import start_session
 spark = start_session(Path(sys.argv[1]), slots=1)

@@ -10,8 +10,8 @@ import time
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.ports import Event
-from tests.servers import RunningBroker, create_topic
-from tests.waiting import in_time
+from tests.support.servers import RunningBroker, create_topic
+from tests.support.waiting import in_time
 
 
 def test_a_writer_is_closed_at_once_while_the_broker_does_not_answer(broker: RunningBroker, prefix: str) -> None:

@@ -10,13 +10,13 @@ from threading import Event, Thread
 import pytest
 from confluent_kafka import Consumer
 
-from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.kafka.leadership import KafkaLeadership, Names, candidates
 from ledger.adapters.kafka.membership import settings
+from ledger.embedded.broker import Broker
 from ledger.errors import Unreachable
-from tests.contract.candidates import LASTING_S, SESSION_S, leading, overlaps
-from tests.servers import RunningBroker, create_topic
-from tests.waiting import until
+from tests.support.candidates import LASTING_S, SESSION_S, leading, overlaps
+from tests.support.servers import RunningBroker, create_topic
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Producer
 
 from ledger.adapters.clock import SystemClock
-from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.kafka.log import KafkaLog
+from ledger.embedded.broker import Broker
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import Event
-from tests.proxy import END_TXN, Proxy
-from tests.servers import RunningBroker, create_topic
-from tests.waiting import in_time, until
+from tests.support.proxy import END_TXN, Proxy
+from tests.support.servers import RunningBroker, create_topic
+from tests.support.waiting import in_time, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 

@@ -15,8 +15,8 @@ from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.kafka.reader import KafkaReader
 from ledger.errors import LedgerError
 from ledger.ports import Event
-from tests.servers import create_topic
-from tests.waiting import in_time
+from tests.support.servers import create_topic
+from tests.support.waiting import in_time
 
 Client = dict[str, str | int]
 

@@ -13,14 +13,14 @@ from typing import TypeVar
 import pytest
 
 from ledger.adapters.clock import SystemClock
-from ledger.adapters.embedded.broker import Broker
 from ledger.adapters.kafka.log import KafkaLog
+from ledger.embedded.broker import Broker
 from ledger.errors import LedgerError, Unreachable
 from ledger.ports import Event, Marks, Reader
-from ledger.roles.events import noops
-from tests import repetitions
-from tests.servers import RunningBroker, create_topic
-from tests.waiting import in_time
+from ledger.roles.common.events import noops
+from tests.support import repetitions
+from tests.support.servers import RunningBroker, create_topic
+from tests.support.waiting import in_time
 
 pytestmark = [pytest.mark.kafka, pytest.mark.acceptance, pytest.mark.timeout(600)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import Producer
 
-from tests.mirror import Mirror
-from tests.servers import create_topic
+from tests.support.mirror import Mirror
+from tests.support.servers import create_topic
 
 
 def test_a_mirror_holds_all_and_knows_what_was_aborted(bootstrap: str, prefix: str) -> None:

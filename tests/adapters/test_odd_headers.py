@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from ledger.core.published import epoch_of, headers_of
-from ledger.rejects import reject_of
-from tests.bare_producer import send_with_headers
+from ledger.core.model.published import epoch_of, headers_of
+from ledger.reader.rejects import reject_of
+from tests.support.bare_producer import send_with_headers
 
 DEADLINE_S = 30.0
 COUNT = 200  # so often that the interpreter takes its short cuts

@@ -14,7 +14,7 @@ from ledger.adapters.local.room import without_room
 from ledger.cli import Frame
 from ledger.cli.options import World, verb
 from ledger.errors import OutcomeUnknown, Unreachable
-from tests.small_disks import fill, make_room, small_disk
+from tests.support.small_disks import fill, make_room, small_disk
 
 
 def test_a_graph_that_finds_no_room_is_refused_and_what_lies_there_stays(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from ledger.adapters.s3.blobs import MARKER, S3Blobs
 from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import PARTS_MAX, S3Settings
-from ledger.core.facts import GraphRef
+from ledger.core.model.facts import GraphRef
 from ledger.errors import ConfigError, PermanentError, Unreachable, UsageError
 from ledger.ports import StoredBlob
-from tests.s3 import MOTO_PART_BYTES, NOT_SET, PASSWORD, USER
-from tests.s3_proxy import Fault, FaultyProxy, Request, through
+from tests.support.s3 import MOTO_PART_BYTES, NOT_SET, PASSWORD, USER
+from tests.support.s3_proxy import Fault, FaultyProxy, Request, through
 
 SMALL, LARGE = os.urandom(50_000), os.urandom(MOTO_PART_BYTES + 7_000)  # LARGE is stored in two parts
 

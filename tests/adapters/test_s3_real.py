@@ -16,11 +16,11 @@ from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW, upload
-from ledger.core.facts import GraphRef
+from ledger.core.model.facts import GraphRef
 from ledger.errors import ConfigError, Unreachable
-from tests.s3 import BUILD_S, RealS3, make_bucket, of_its_own, real_s3, settings
-from tests.s3_proxy import Fault, FaultyProxy, through
-from tests.waiting import until
+from tests.support.s3 import BUILD_S, RealS3, make_bucket, of_its_own, real_s3, settings
+from tests.support.s3_proxy import Fault, FaultyProxy, through
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)]
 

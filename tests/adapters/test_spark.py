@@ -18,21 +18,21 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from ledger import worker_daemon
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.spark.executor import SparkExecutor, _group
 from ledger.adapters.spark.scratch import LOCK
 from ledger.adapters.spark.session import start_session
 from ledger.adapters.spark.stream import SparkRecoveryStream
-from ledger.core.facts import FailureRule, GraphRef, RestorePoint
-from ledger.core.published import EPOCH_HEADER, ROLE, Published
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import claim_key
+from ledger.app import worker_daemon
+from ledger.app.worker_daemon import ARCHIVES
+from ledger.core.model.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.model.published import EPOCH_HEADER, ROLE, Published
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import claim_key
 from ledger.errors import PermanentError
 from ledger.ports import BlobStore, ObservedAttempt, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
-from ledger.worker_daemon import ARCHIVES
-from tests.servers import create_topic
-from tests.waiting import until
+from tests.support.servers import create_topic
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.spark,
@@ -79,7 +79,8 @@ spark.stop()
 
 def test_workers_are_forked_with_everything_imported_and_look_for_nothing_in_archives(spark: SparkSession) -> None:
     def seen(_: int) -> tuple[bool, list[str]]:
-        return "ledger.wiring" in sys.modules, [p for p in [*sys.path, *sys.path_importer_cache] if p.endswith(ARCHIVES)]
+        archives = [path for path in [*sys.path, *sys.path_importer_cache] if path.endswith(ARCHIVES)]
+        return "ledger.app.wiring" in sys.modules, archives
 
     ready, archives = spark.sparkContext.parallelize([0], 1).map(seen).collect()[0]
     assert ready and archives == []

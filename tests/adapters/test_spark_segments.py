@@ -20,15 +20,15 @@ from ledger.adapters.kafka.oldest import first_times
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.spark.segments import SparkSegments
 from ledger.adapters.spark.session import start_session
-from ledger.archive.archive import Archive
-from ledger.archive.archiving import Archiver, PartitionShape
-from ledger.archive.decoding import Decoded, decoded
-from ledger.archive.objects import ObjectStore
-from ledger.archive.verifying import verify
+from ledger.archive.format.decoding import Decoded, decoded
+from ledger.archive.format.objects import ObjectStore
+from ledger.archive.store.archive import Archive
+from ledger.archive.store.archiving import Archiver, PartitionShape
+from ledger.archive.store.verifying import verify
 from ledger.errors import LedgerError
 from ledger.ports import Event, Record
-from tests.servers import create_topic
-from tests.waiting import until
+from tests.support.servers import create_topic
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.spark,
@@ -181,7 +181,7 @@ def test_the_age_of_what_waits_is_that_of_its_first_record(ledger: Ledger) -> No
     ledger.write(50)
     copy = ledger.copy()
     places = {place: records[3][0] for place, records in copy.items()}
-    found = first_times(ledger.client, places)
+    found = first_times(ledger.operations.client, places)
     assert found == {place: copy[place][3][1] / 1000 for place in places}
     ends = {place: shape.end for place, shape in ledger.shapes().items()}
-    assert first_times(ledger.client, ends) == {}
+    assert first_times(ledger.operations.client, ends) == {}

@@ -22,7 +22,7 @@ from ledger.adapters.kafka.topics import (
     topic_ids,
 )
 from ledger.errors import ConfigError, Unreachable
-from tests.waiting import in_time
+from tests.support.waiting import in_time
 
 # -- without a broker --------------------------------------------------------------------------------------------------
 

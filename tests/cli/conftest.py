@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.cli.jobs_world import Shell
+from tests.support.jobs_world import Shell
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ import pytest
 
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.sender import MemorySender
-from ledger.archive.archive import Archive
-from ledger.core import anchors
-from ledger.core.anchors import Anchor
-from ledger.core.chain import Head
+from ledger.archive.format import anchor as anchors
+from ledger.archive.format.anchor import Anchor
+from ledger.archive.format.chain import Head
+from ledger.archive.store.archive import Archive
 from ledger.ports import Event
-from tests.archive.given import TOPIC, an_archive, records, sealed
-from tests.cli.jobs_world import Shell, seal
+from tests.support.archives.given import TOPIC, an_archive, records, sealed
+from tests.support.jobs_world import Shell, seal
 
 
 class Audited:
@@ -30,8 +30,8 @@ class Audited:
     def __init__(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         self._shell, (_, self.store, self.heads) = shell, an_archive()
         shell.log.create("ledger.anchors", 1)
-        monkeypatch.setattr("ledger.wiring_archive.objects", lambda _: self.store)
-        monkeypatch.setattr("ledger.wiring.sender", lambda _: MemorySender(shell.log))
+        monkeypatch.setattr("ledger.app.wiring_archive.objects", lambda _: self.store)
+        monkeypatch.setattr("ledger.app.wiring.sender", lambda _: MemorySender(shell.log))
 
     def run(self, *arguments: str, **environment: str) -> Any:
         return self._shell.run("audit", *arguments, LEDGER_ARCHIVE__ADAPTER="file", **environment)
@@ -86,8 +86,8 @@ def test_to_a_file_asks_no_kafka(audited: Audited, tmp_path: Path, monkeypatch: 
     def nobody(*_: Any) -> Any:
         raise AssertionError("nobody is asked")
 
-    monkeypatch.setattr("ledger.wiring.event_log", nobody)
-    monkeypatch.setattr("ledger.wiring.sender", nobody)
+    monkeypatch.setattr("ledger.app.wiring.event_log", nobody)
+    monkeypatch.setattr("ledger.app.wiring.sender", nobody)
     told = audited.run("anchor", "--to", str(tmp_path / "anchors"))
     assert told.exit_code == 0, told.output
     assert audited.proved("--no-topic", "--anchors", str(tmp_path / "anchors"))[0][0] == audited.heads[0].next
@@ -280,9 +280,9 @@ def test_keys_that_can_not_be_are_told_and_never_shown(audited: Audited, tmp_pat
 
 
 def test_status_shows_what_was_anchored_last(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ledger.archive.status import Progress
+    from ledger.archive.store.status import Progress
 
-    monkeypatch.setattr("ledger.wiring_archive.archive_progress", lambda _: [
+    monkeypatch.setattr("ledger.app.wiring_archive.archive_progress", lambda _: [
         Progress(TOPIC, partition, 10, 5, 5, None, None, 60.0) for partition in (0, 1)
     ])  # fmt: skip
     audited.post(Anchor(audited.heads[0]))

@@ -12,10 +12,10 @@ from ledger.adapters.runners.subprocess.graph import unpack
 from ledger.cli import job_files
 from ledger.cli.applying import spec_differences
 from ledger.cli.specs import JobOptions, spec_of
-from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, JobResult, OnStall
-from ledger.core.registers import Attempt, Ended, Result, Running
+from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, JobResult, OnStall
+from ledger.core.model.registers import Attempt, Ended, Result, Running
 from ledger.errors import UsageError
-from tests.cli.jobs_world import Shell
+from tests.support.jobs_world import Shell
 
 WHOLE = """
 name = "etl"
@@ -112,7 +112,7 @@ def test_every_option_has_a_key() -> None:
 
 
 def test_the_whole_file_is_the_one_that_the_page_shows() -> None:
-    from tests.docs.pages import ROOT, blocks
+    from tests.support.pages import ROOT, blocks
 
     (shown,) = [b for b in blocks((ROOT / "docs" / "JOBS.md").read_text()) if b.info == "toml job"]
     assert "\n".join(shown.lines).strip() == WHOLE.strip()

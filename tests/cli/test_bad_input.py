@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ledger.cli.output import utc
-from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, IntentDeclared, IntentKind, JobResult
-from ledger.core.registers import Attempt, Ended, Intent, Result, Running
-from tests.bad_input import Fate, everything
-from tests.cli.jobs_world import Shell
+from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, IntentDeclared, IntentKind, JobResult
+from ledger.core.model.registers import Attempt, Ended, Intent, Result, Running
+from tests.support.bad_input import Fate, everything
+from tests.support.jobs_world import Shell
 
 ODD = {
     "control": "\x1b]0;owned\x07\x1b[2J\x9b31m", "NUL": "a\0b", "lines": "a\nb\r\nc", "none": "", "blank": " \t\n",

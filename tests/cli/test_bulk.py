@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from ledger.client import Client
-from ledger.core.facts import AttemptEnded
-from ledger.core.recovery import JobState
-from ledger.core.registers import Ended
+from ledger.core.model.facts import AttemptEnded
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Ended
 from ledger.errors import Refused, Unreachable
-from tests.cli.jobs_world import Shell
+from ledger.operations.client import Client
+from tests.support.jobs_world import Shell
 
 WHY = ("--reason", "an outage")
 

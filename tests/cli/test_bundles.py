@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from docs.check_proof import check
-from ledger import wiring_archive
 from ledger.adapters.local.zipped import ZipObjects
-from ledger.archive import anchors
-from ledger.archive.archive import Archive
-from ledger.archive.segments import store_segment
+from ledger.app import wiring_archive
+from ledger.archive.anchors import anchors
+from ledger.archive.format.segments import store_segment
+from ledger.archive.store.archive import Archive
 from ledger.cli import bundling
-from tests.archive.given import read_out
 from tests.cli.altered import about, altered, both, unsealed
-from tests.cli.jobs_world import Shell, seal
+from tests.support.archives.given import read_out
+from tests.support.jobs_world import Shell, seal
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: Any) -> Any:
         raise AssertionError("a server was asked")
 
-    monkeypatch.setattr("ledger.wiring.event_log", gone)
+    monkeypatch.setattr("ledger.app.wiring.event_log", gone)
 
 
 def test_every_reading_verb_says_the_same_of_it_as_of_the_ledger(

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ledger.adapters import avro, cloudevents
-from ledger.core.facts import AttemptRunning, AttemptStarted
-from ledger.core.registers import Attempt, Running, key_of, partition_of
+from ledger.core.model.facts import AttemptRunning, AttemptStarted
+from ledger.core.model.registers import Attempt, Running, key_of, partition_of
 from ledger.ports import Event
-from tests.cli.jobs_world import Shell
-from tests.client.world import EVENTS
-from tests.roles.world import PARTITIONS
+from tests.support.jobs_world import Shell
+from tests.support.operated import EVENTS
+from tests.support.roles.world import PARTITIONS
 
 
 def now(shell: Shell) -> str:

@@ -9,10 +9,10 @@ import pytest
 
 from ledger.adapters import cloudevents
 from ledger.adapters.local.objects import FolderObjects
-from ledger.archive.archive import Archive
-from ledger.archive.archiving import Archiver, PartitionShape, ReaderSegments
-from tests.archive.given import read_out
-from tests.cli.jobs_world import Shell
+from ledger.archive.store.archive import Archive
+from ledger.archive.store.archiving import Archiver, PartitionShape, ReaderSegments
+from tests.support.archives.given import read_out
+from tests.support.jobs_world import Shell
 
 DAY_S = 86_400.0
 NAMES = ["ledger.events", "ledger.recovery"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ledger.adapters import schemas
-from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
-from ledger.core.registers import Attempt, Checkpoint, Ended, Running
-from tests.cli.jobs_world import Shell, table
-from tests.roles.world import PARTITIONS
+from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running
+from tests.support.jobs_world import Shell, table
+from tests.support.roles.world import PARTITIONS
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.runner import MemoryRunner
-from tests.roles.world import PARTITIONS
+from tests.support.roles.world import PARTITIONS
 
 DAY_S = 86_400.0
 
@@ -17,7 +17,7 @@ DAY_S = 86_400.0
 @pytest.fixture
 def runner(shell: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryRunner:
     made = MemoryRunner(shell.clock, partitions=PARTITIONS)
-    monkeypatch.setattr("ledger.wiring.runners", lambda config: {"subprocess": made})
+    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {"subprocess": made})
     shell.blobs = MemoryBlobs(shell.clock.time)
     return made
 

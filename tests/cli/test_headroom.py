@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ledger.archive.status import Progress
-from tests.cli.jobs_world import Shell
+from ledger.archive.store.status import Progress
+from tests.support.jobs_world import Shell
 
 HOUR_S = 3600.0
 
@@ -22,7 +22,7 @@ def told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("ledger.adapters.kafka.topics.check_topics", lambda *_: [])
 
     def tell(verb: str, headroom_s: float | None, adapter: str = "file") -> Any:
-        monkeypatch.setattr("ledger.wiring_archive.archive_progress", lambda _: [waiting(None), waiting(headroom_s)])
+        monkeypatch.setattr("ledger.app.wiring_archive.archive_progress", lambda _: [waiting(None), waiting(headroom_s)])
         return shell.run(*verb.split(), LEDGER_ARCHIVE__ADAPTER=adapter)
 
     return tell

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def test_a_submit_that_is_ended_leaves_no_packed_graph(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.adapters.runners.subprocess.graph import unpack
 from ledger.cli import given
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     CheckpointCompleted,
     FailureRule,
@@ -20,10 +20,10 @@ from ledger.core.facts import (
     RestartPolicy,
     StallPolicy,
 )
-from ledger.core.recovery import JobState
-from ledger.core.registers import Checkpoint, Ended, Result
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Checkpoint, Ended, Result
 from ledger.errors import UsageError
-from ledger.ids import uuid7
+from ledger.util.ids import uuid7
 
 # -- submit --------------------------------------------------------------------------------------------------------------
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from ledger.adapters import avro
-from ledger.adapters.embedded.processes import identity
-from ledger.config import load_config
-from ledger.core.facts import LeaderClaimed
-from ledger.core.registers import claim_key
+from ledger.config.config import load_config
+from ledger.core.model.facts import LeaderClaimed
+from ledger.core.model.registers import claim_key
 from ledger.errors import Fenced, Unreachable
-from ledger.identity import instance
 from ledger.ports import Candidate
-from tests.cli.jobs_world import Shell
+from ledger.util.identity import instance
+from ledger.util.processes import identity
+from tests.support.jobs_world import Shell
 
 KEYS = {
     "role", "led", "epoch", "writer", "since", "reason", "led_s", "lock", "pid", "lease_left_s", "why_not", "not_asked",
@@ -32,7 +32,7 @@ HERE = os.getpid()
 def elected(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
     """Who stands in the election of the projectors; nobody in that of the reconcilers."""
     found: list[Candidate] = []
-    monkeypatch.setattr("ledger.wiring.candidates", lambda config, role: found if role == "projector" else [])
+    monkeypatch.setattr("ledger.app.wiring.candidates", lambda config, role: found if role == "projector" else [])
     return found
 
 
@@ -92,7 +92,7 @@ def test_an_election_that_does_not_answer_leaves_the_logs_word(shell: Shell, mon
     def candidates(config: Any, role: str) -> list[Candidate]:
         raise Unreachable("no answer from zk1:2181 within 10 s")
 
-    monkeypatch.setattr("ledger.wiring.candidates", candidates)
+    monkeypatch.setattr("ledger.app.wiring.candidates", candidates)
     told = shell.run("leader", "projector", "-o", "json")
     assert told.exit_code == 0
     assert told.stderr == "projector: the election could not be asked: no answer from zk1:2181 within 10 s\n"

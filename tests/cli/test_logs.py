@@ -9,10 +9,10 @@ import pytest
 
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.runners.subprocess import printed
-from ledger.core.facts import AttemptStarted, JobResult
-from ledger.core.registers import Attempt, Result
+from ledger.core.model.facts import AttemptStarted, JobResult
+from ledger.core.model.registers import Attempt, Result
 from ledger.errors import NotFound
-from tests.cli.jobs_world import D, busy
+from tests.support.jobs_world import D, busy
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ledger.core.facts import AttemptEnded, JobResult
-from ledger.core.registers import Ended, Result
+from ledger.core.model.facts import AttemptEnded, JobResult
+from ledger.core.model.registers import Ended, Result
 from tests.cli.altered import about, altered, both, unsealed
-from tests.cli.jobs_world import Shell
+from tests.support.jobs_world import Shell
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_what_is_wrong_with_a_bundle_to_be_made_is_told_before_anything_is_read(
     def gone(*_: object) -> None:
         raise AssertionError("a server was asked")
 
-    monkeypatch.setattr("ledger.wiring.event_log", gone)
+    monkeypatch.setattr("ledger.app.wiring.event_log", gone)
     (tmp_path / "there").mkdir()
     for to, reason, words in (("there", "r", "is there already"), ("new.zip", " ", "reason")):
         told = shell.run("audit", "bundle", "--to", str(tmp_path / to), "--reason", reason)

@@ -11,7 +11,7 @@ import pytest
 
 from ledger.cli import output
 from ledger.cli.output import Color, Column, Format, Printer, age, cell, to_json, utc
-from tests.waiting import until
+from tests.support.waiting import until
 
 ROWS = [
     {"job_id": "j1", "name": "etl", "reason": "node lost", "points": [{"id": 3}], "labels": {"team": "a"}},

@@ -6,8 +6,8 @@ import pytest
 
 from ledger.adapters import cloudevents
 from ledger.cli import explaining
-from ledger.identity import whoami
-from tests.cli.jobs_world import Shell, seal
+from ledger.util.identity import whoami
+from tests.support.jobs_world import Shell, seal
 
 
 def now(shell: Shell) -> str:

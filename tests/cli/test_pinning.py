@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from ledger import wiring, wiring_archive, wiring_pins
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.archive import holds, pins
-from ledger.config import load_config
-from ledger.core.facts import RestorePoint
+from ledger.app import wiring, wiring_archive, wiring_pins
+from ledger.app.sparing import SparingBlobs, SparingRunner
+from ledger.archive.removal import holds, pins
+from ledger.config.config import load_config
+from ledger.core.model.facts import RestorePoint
 from ledger.errors import LedgerError
-from ledger.sparing import SparingBlobs, SparingRunner
-from tests.cli.jobs_world import Shell, running, seal
-from tests.client.world import EVENTS
-from tests.roles.world import PARTITIONS
+from tests.support.jobs_world import Shell, running, seal
+from tests.support.operated import EVENTS
+from tests.support.roles.world import PARTITIONS
 
 DAY_S = 86_400.0
 
@@ -28,7 +28,7 @@ DAY_S = 86_400.0
 def archived(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
     made = MemoryRunner(shell.clock, partitions=PARTITIONS)
-    monkeypatch.setattr("ledger.wiring.runners", lambda config: {"subprocess": made})
+    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {"subprocess": made})
     shell.blobs = MemoryBlobs(shell.clock.time)
     shell.submit("etl")
     seal(shell)
@@ -148,7 +148,7 @@ def test_a_pin_that_comes_between_looking_and_deleting_is_seen(archived: Shell, 
         asked.append(1)
         return {archived.json("show", "etl")["job_id"]: "late"} if len(asked) > 1 else {}
 
-    monkeypatch.setattr("ledger.wiring_pins.held_jobs", held)
+    monkeypatch.setattr("ledger.app.wiring_pins.held_jobs", held)
     told = archived.run("gc", "--apply")
     assert "not deleted" in told.stderr and "the pin late holds" in told.stderr and uri in archived.blobs.stored
 
@@ -210,6 +210,6 @@ def test_what_spares_asks_each_time_and_spares_where_nobody_knows(
 
 
 def test_nothing_is_put_around_the_runners_without_an_archive(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.wiring.runners", lambda config: {})
+    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {})
     assert wiring.world(load_config(shell.folder)) == ({}, shell.blobs)
     assert wiring_pins.held_jobs(load_config(shell.folder)) == {}

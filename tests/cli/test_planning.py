@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ledger import waiting
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
-from ledger.core.registers import Attempt, Checkpoint, Ended, Running
+from ledger.app import waiting
+from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running
 from ledger.errors import Unreachable
-from tests.roles.world import GRAPH, PARTITIONS
+from tests.support.roles.world import GRAPH, PARTITIONS
 
 D = "d" * 64
 WAITS = "waiting for slots: needs 1, 0 of 1 free in pool p, behind 2 others"
@@ -20,7 +20,7 @@ WAITS = "waiting for slots: needs 1, 0 of 1 free in pool p, behind 2 others"
 @pytest.fixture
 def runner(shell: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryRunner:
     made = MemoryRunner(shell.clock, partitions=PARTITIONS)
-    monkeypatch.setattr("ledger.wiring.runners", lambda config: {"subprocess": made})
+    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {"subprocess": made})
     return made
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ledger.adapters import cloudevents
 from ledger.cli import app
-from tests.cli.jobs_world import Shell, seal
+from tests.support.jobs_world import Shell, seal
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def test_without_an_archive_it_says_what_status_says(shell: Shell) -> None:
 
 
 def test_without_duckdb_it_says_what_to_install(archived: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "ledger.archive.querying", raising=False)
+    monkeypatch.delitem(sys.modules, "ledger.archive.query.querying", raising=False)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     told = archived.run("archive", "query", "FROM events")
     assert told.exit_code == 2

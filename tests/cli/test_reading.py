@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ledger.adapters import avro
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -20,15 +20,15 @@ from ledger.core.facts import (
     JobResult,
     RestorePoint,
 )  # fmt: skip
-from ledger.core.published import EPOCH_HEADER
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Attempt, Checkpoint, Ended, Result, Running, key_of, partition_of
+from ledger.core.model.published import EPOCH_HEADER
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Result, Running, key_of, partition_of
 from ledger.errors import Unreachable
 from ledger.ports import Candidate, Event
-from ledger.rejects import RejectsTopic
-from tests.cli.jobs_world import D, busy, table
-from tests.client.world import EVENTS, RECOVERY, REJECTS
-from tests.roles.world import PARTITIONS
+from ledger.reader.rejects import RejectsTopic
+from tests.support.jobs_world import D, busy, table
+from tests.support.operated import EVENTS, RECOVERY, REJECTS
+from tests.support.roles.world import PARTITIONS
 
 SCHEMAS = Path(__file__).parent.parent.parent / "schemas"
 
@@ -472,15 +472,15 @@ def test_explain_of_a_job_that_runs_says_so_and_why_its_last_attempt_ended(shell
 def test_explain_says_where_a_job_waits_for_a_reconciler_and_none_leads(shell, monkeypatch):
     shell.submit("etl")
     assert "waits for: the reconciler to start attempt 1; no reconciler leads" in shell.good("explain", "etl")
-    monkeypatch.setattr("ledger.wiring.candidates", lambda *_: [Candidate("r", 1, 0.0, leads=True)])
+    monkeypatch.setattr("ledger.app.wiring.candidates", lambda *_: [Candidate("r", 1, 0.0, leads=True)])
     assert "no reconciler leads" not in shell.good("explain", "etl")
 
     def silent(*_):
         raise Unreachable("no answer")
 
-    monkeypatch.setattr("ledger.wiring.candidates", silent)
+    monkeypatch.setattr("ledger.app.wiring.candidates", silent)
     assert "no reconciler leads" not in shell.good("explain", "etl")
-    monkeypatch.setattr("ledger.wiring.candidates", lambda *_: [])
+    monkeypatch.setattr("ledger.app.wiring.candidates", lambda *_: [])
     assert "no reconciler leads" in shell.good("explain", "etl")
     assert "no reconciler leads" not in shell.good("explain", "etl", "--as-of", "0s")
 

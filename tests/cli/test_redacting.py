@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.jobs_world import Shell, seal
+from tests.support.jobs_world import Shell, seal
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from ledger import failpoints
 from ledger.adapters import schemas
 from ledger.adapters.runners.subprocess.graph import unpack
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -20,8 +19,9 @@ from ledger.core.facts import (
     JobResult,
     Replacement,
 )
-from ledger.core.registers import Attempt, Checkpoint, Ended, Intent, Result, Running
-from ledger.core.replacing import CANCEL, RESUME, STOP, intent_id
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Intent, Result, Running
+from ledger.core.plan.replacing import CANCEL, RESUME, STOP, intent_id
+from ledger.util import failpoints
 
 
 @pytest.fixture

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.core.facts import (
-    AttemptEnded,
-    SavepointPolicy,
-)  # fmt: skip
-from ledger.core.registers import Ended
-from tests.cli.jobs_world import running
+from ledger.core.model.facts import AttemptEnded, SavepointPolicy  # fmt: skip
+from ledger.core.model.registers import Ended
+from tests.support.jobs_world import running
 
 
 def test_savepoint_without_a_word_asks_wherever_the_flags_stand(shell):

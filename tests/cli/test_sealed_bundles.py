@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ledger import bundling
 from ledger.adapters.local.zipped import ZipObjects
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.archive import sealing
-from ledger.archive.archive import Archive
+from ledger.archive.store import sealing
+from ledger.archive.store.archive import Archive
+from ledger.history import bundling
 from tests.cli.altered import Objects, about, altered, both, made_of, objects_of, unsealed
-from tests.cli.jobs_world import Shell
+from tests.support.jobs_world import Shell
 
 FIELDS = (
     "made_at", "made_by", "reason", "jobs", "events", "recovery", "rejects", "partitions", "keep", "cut", "sure_from_s",

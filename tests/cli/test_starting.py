@@ -1,5 +1,7 @@
-"""What a command imports before it answers: half of the time that it takes. Names are compared; a time would measure the
-machine."""
+"""What a command imports before it answers: half of the time that it takes.
+
+Names are compared; a time would measure the machine.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ INCIDENT = Path(__file__).parents[2] / "docs" / "incidents" / "000.zip"
 #: What a verb that reads does not need, wherever it reads.
 NEVER = ("boto3", "duckdb", "numpy", "pandas", "psutil", "pyarrow.compute", "pyspark", "rich", "structlog", "tarfile")
 #: A bundle says itself how it was set up, and needs no Kafka; a ledger that runs needs no archive.
-NOT_OF_A_BUNDLE = (*NEVER, "asyncio", "confluent_kafka", "ledger.archive.carrying", "ledger.config", "pydantic_settings")
-NOT_OF_A_LEDGER = (*NEVER, "ledger.archive", "pyarrow")
+NOT_OF_A_BUNDLE = (
+    *(*NEVER, "asyncio", "confluent_kafka", "pydantic_settings"),
+    *("ledger.archive.proof.carrying", "ledger.config.config"),
+)
+NOT_OF_A_LEDGER = (*NEVER, "ledger.archive.format.segments", "ledger.archive.store", "pyarrow")
 #: Runs the command as a process of its own does, and says which of the modules are there then.
 COMMAND = """
 import json, sys

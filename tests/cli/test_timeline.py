@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters import cloudevents
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -18,12 +18,12 @@ from ledger.core.facts import (
     RestorePoint,
     Together,
 )
-from ledger.core.registers import Attempt, Checkpoint, Ended, Running, key_of
-from ledger.drawing import ROWS_MAX, RUNS_MAX, html, svg
-from ledger.reading import history
-from ledger.reasons import gist
-from ledger.timeline import Act, Mark, Reign, Run, Timeline, timeline, timeline_of
-from tests.cli.jobs_world import Shell
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running, key_of
+from ledger.history.drawing import ROWS_MAX, RUNS_MAX, html, svg
+from ledger.history.timeline import Act, Mark, Reign, Run, Timeline, timeline, timeline_of
+from ledger.reader.reading import history
+from ledger.reader.reasons import gist
+from tests.support.jobs_world import Shell
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m\ud800 ]]> \N{PILE OF POO}"

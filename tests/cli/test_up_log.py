@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters.embedded.processes import texts_of
+from ledger.util.processes import texts_of
 
 
 def up(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ledger.adapters import cloudevents
-from ledger.core.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted, JobResult
-from ledger.core.registers import Attempt, Checkpoint, Ended, Result, Running
-from tests.cli.jobs_world import Shell
-from tests.client.world import EVENTS
-from tests.odd_headers import ODD, OddHeaders
+from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted, JobResult
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Result, Running
+from tests.support.jobs_world import Shell
+from tests.support.odd_headers import ODD, OddHeaders
+from tests.support.operated import EVENTS
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_among_records_whose_headers_can_not_be_read_an_event_is_found(
     event_id = events(shell, job)["admitted"]["event_id"]
     shell.raw(b"odd/no register", b"x", 0, headers=ODD)
     odd = OddHeaders(shell.log)
-    monkeypatch.setattr("ledger.wiring.event_log", lambda _: odd)
+    monkeypatch.setattr("ledger.app.wiring.event_log", lambda _: odd)
     (changed,) = shell.json("replay", "--what-if", f"drop {event_id}")
     assert changed["after"] is None
     nowhere = shell.run("list", "--as-of", "never-seen")

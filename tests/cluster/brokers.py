@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ledger.adapters.embedded.broker import Broker
+from ledger.embedded.broker import Broker
 from tests.cluster.network import KAFKA, Network
 from tests.cluster.node import READY_S, Node
 from tests.cluster.topology import Topology

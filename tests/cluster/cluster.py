@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests import waiting
 from tests.cluster.brokers import Brokers
 from tests.cluster.ensemble import Ensemble
 from tests.cluster.network import NETWORKS, Network
 from tests.cluster.node import Node
 from tests.cluster.topology import Topology, read
-from tests.waiting import in_time
+from tests.support import waiting
+from tests.support.waiting import in_time
 
 JOBLEDGER = str(Path(sys.executable).with_name("jobledger"))
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from ledger.adapters.embedded.zookeeper import Member, Server
+from ledger.embedded.zookeeper import Member, Server
 from tests.cluster.network import ZK, Network
 from tests.cluster.node import READY_S, Node
-from tests.waiting import NotInTime
+from tests.support.waiting import NotInTime
 
 #: Of the user `super`, whom ZooKeeper asks for in `reconfig`.
 PASSWORD = "reconfiguring"

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
-from tests.waiting import NotInTime
+from tests.support.waiting import NotInTime
 
 ZK, KAFKA = "zk", "kafka"
 NETWORKS = (ZK, KAFKA)

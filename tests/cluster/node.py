@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.network import Network
-from tests.servers import deadline, die_with_parent
-from tests.waiting import NotInTime, in_time
+from tests.support.servers import deadline, die_with_parent
+from tests.support.waiting import NotInTime, in_time
 
 READY_S = 60.0
 

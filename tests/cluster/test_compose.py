@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ledger.adapters.embedded.jars import KAFKA_VERSION, cache_folder
-from ledger.config import load_config
+from ledger.adapters.java.jars import KAFKA_VERSION, cache_folder
+from ledger.config.config import load_config
 from tests.cluster.cluster import JOBLEDGER
 from tests.cluster.topology import Topology, read, text
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ledger.adapters.embedded.jars import write_manifest
-from ledger.adapters.embedded.java import find_java
+from ledger.adapters.java.jars import write_manifest
+from ledger.adapters.java.java import find_java
 from ledger.adapters.spark.session import spark_archive
 from ledger.errors import ConfigError
 

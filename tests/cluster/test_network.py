@@ -16,7 +16,7 @@ import pytest
 from tests.cluster import network as module
 from tests.cluster.network import KAFKA, ZK, Network, sweep
 from tests.cluster.node import Node, state
-from tests.waiting import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -175,7 +175,7 @@ def test_a_firewall_of_the_machine_drops_nothing_between_hosts(tmp_path: Path):
         from tests.cluster import Network, Node
         from tests.cluster.network import KAFKA
         from tests.cluster.test_network import ECHO, dialled, dialled_from
-        from tests.waiting import until
+        from tests.support.waiting import until
         with Network.open(pathlib.Path({str(tmp_path)!r})) as network:
             for name in ("one", "other"):
                 network.add(name, (KAFKA,))

@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError
 
 from tests.cluster import Cluster
 from tests.cluster.network import KAFKA, ZK
-from tests.waiting import in_time, until
+from tests.support.waiting import in_time, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
 

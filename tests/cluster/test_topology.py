@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster import Cluster, Network
 from tests.cluster.network import KAFKA
-from tests.waiting import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka]
 

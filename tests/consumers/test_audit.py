@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Message
 from confluent_kafka import Producer as Client
 
-from tests.bare_producer import send_with_headers
-from tests.consumers.running import MAKE_TOPICS, Audit
 from tests.protocol import page
 from tests.protocol.producer import Producer, Written, encode
-from tests.servers import create_topic
-from tests.waiting import until
+from tests.support.bare_producer import send_with_headers
+from tests.support.consumers import MAKE_TOPICS, Audit
+from tests.support.servers import create_topic
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 PATIENCE_S = 120.0

@@ -18,13 +18,13 @@ from ledger.adapters import cloudevents
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import S3Settings
-from ledger.archive.archive import Archive
-from ledger.archive.chains import lines_of
-from ledger.archive.joining import compact
+from ledger.archive.store.archive import Archive
+from ledger.archive.store.chains import lines_of
+from ledger.archive.store.joining import compact
 from ledger.errors import Unreachable
-from tests.archive.days import DAYS, LATER_S, PER_DAY, sealed_days
-from tests.archive.given import TOPIC, records, sealed
-from tests.docs.pages import ROOT
+from tests.support.archives.days import DAYS, LATER_S, PER_DAY, sealed_days
+from tests.support.archives.given import TOPIC, records, sealed
+from tests.support.pages import ROOT
 
 A, B, C = Place(0, 0), Place(0, 1), Place(1, 0)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.keys import FACTS, Key, parse
-from ledger.core import facts, registers
+from ledger.core.model import facts, registers
 from tests.protocol import page
 
 

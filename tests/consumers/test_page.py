@@ -8,7 +8,7 @@ from dataclasses import fields
 from consumers.rules import RULES, Finding
 from consumers.settings import KNOWN, load
 from tests.consumers.given import Records, judged
-from tests.docs.pages import ROOT, blocks
+from tests.support.pages import ROOT, blocks
 
 TEXT = (ROOT / "docs" / "CONSUMERS.md").read_text()
 
@@ -44,10 +44,10 @@ def test_the_finding_on_the_page_is_one() -> None:
 
 
 def test_the_commands_on_the_page_that_others_run() -> None:
-    """tests/protocol/test_protocol_page.py runs `plain`, test_audit.py `audit`, and tests/archive/test_load.py, which is
-    the load itself, `completeness`."""
+    """tests/protocol/test_protocol_page.py runs `plain`, test_audit.py `audit`, and `completeness` is run by the load
+    itself, tests/archive/store/test_load.py."""
     shown = {block.info: block.lines for block in blocks(TEXT) if block.info.startswith("sh")}
     assert set(shown) == {"sh plain", "sh audit", "sh completeness", "sh load"}
     (load_line,) = shown["sh load"]
-    assert "tests/archive/test_load.py" in load_line
-    assert load_line in (ROOT / "tests" / "archive" / "test_load.py").read_text()
+    assert "tests/archive/store/test_load.py" in load_line
+    assert load_line in (ROOT / "tests" / "archive" / "store" / "test_load.py").read_text()

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from tests.containers.compose import Compose, Failed
-from tests.waiting import until
+from tests.support.waiting import until
 
 T = TypeVar("T")
 

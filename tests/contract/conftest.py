@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledger.adapters.embedded.broker import Broker
-from tests.contract.candidates import LASTING_S, SESSION_S, Election, KafkaServer, ZooKeeperServer
-from tests.servers import RunningBroker, create_topic
+from ledger.embedded.broker import Broker
+from tests.support.candidates import LASTING_S, SESSION_S, Election, KafkaServer, ZooKeeperServer
+from tests.support.servers import RunningBroker, create_topic
 
 KINDS = ["memory", "file", *(pytest.param(kind, marks=pytest.mark.kafka) for kind in ("zookeeper", "kafka"))]
 
@@ -27,7 +27,7 @@ def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServ
 
 @pytest.fixture(scope="module")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    from tests.zookeepers import Zookeepers
+    from tests.support.zookeepers import Zookeepers
 
     with Zookeepers.open(tmp_path_factory.mktemp("zookeeper"), count=1) as running:
         yield ZooKeeperServer(running)

@@ -15,8 +15,8 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record
 from ledger.ports import TopicPartition as Place
-from tests.servers import COMPACT_NOW, create_topic
-from tests.waiting import in_time
+from tests.support.servers import COMPACT_NOW, create_topic
+from tests.support.waiting import in_time
 
 WAIT_S = 60.0
 OPEN_S = 300.0  # far longer than a test lasts: what is left open is ended by the test and nobody else

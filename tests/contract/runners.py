@@ -8,10 +8,11 @@ from typing import Protocol
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.runner import MemoryRunner
 from ledger.adapters.runners.contained import ContainedRunner
-from ledger.core.facts import CheckpointKind, Fact, GraphRef, RestorePoint
-from ledger.core.registers import Checkpoint, Register, Running
+from ledger.core.model.facts import CheckpointKind, Fact, GraphRef, RestorePoint
+from ledger.core.model.registers import Checkpoint, Register, Running
 from ledger.ports import Runner
-from tests.runners.host import Host, facts_in, until
+from tests.support.host import Host, facts_in
+from tests.support.waiting import until
 
 
 class World(Protocol):

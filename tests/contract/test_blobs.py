@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.local.blobs import FileBlobs
-from ledger.adapters.local.files import write_atomic
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.s3.blobs import S3Blobs
 from ledger.adapters.s3.client import connect
 from ledger.adapters.s3.settings import S3Settings
-from ledger.core.facts import GraphRef
+from ledger.core.model.facts import GraphRef
 from ledger.errors import PermanentError, Unreachable, UsageError
 from ledger.ports import BlobStore, StoredBlob
-from tests.s3 import BUCKET
+from ledger.util.files import write_atomic
+from tests.support.s3 import BUCKET
 
 DATA = os.urandom(70_000)
 

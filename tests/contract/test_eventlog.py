@@ -9,7 +9,7 @@ import pytest
 from ledger.errors import ConfigError, Fenced, LedgerError, RecordTooLarge
 from ledger.ports import Event, Reader, Record
 from tests.contract.logs import KafkaWorld, MemoryWorld, Open, World, reached, read_all, read_until, values, wait_for
-from tests.waiting import in_time
+from tests.support.waiting import in_time
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])

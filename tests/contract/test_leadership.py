@@ -9,9 +9,8 @@ from math import isnan
 import pytest
 
 from ledger.adapters.forced import ForcedLeadership
-from tests import waiting
-from tests.contract.candidates import WOKE_S, Election, Process, leading, overlaps, until
-from tests.waiting import in_time
+from tests.support.candidates import WOKE_S, Election, Process, leading, overlaps
+from tests.support.waiting import in_time, seconds_until, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -59,7 +58,7 @@ def test_who_releases_makes_room(election: Election) -> None:
     one.release()
     one.release()
     assert not one.valid()
-    until(two.acquire, election.moment_s, "the next one leading")
+    seconds_until(two.acquire, election.moment_s, "the next one leading")
     assert not one.acquire()
     assert two.valid()
 
@@ -68,7 +67,7 @@ def test_who_released_may_lead_again(election: Election) -> None:
     one = election.leader("one")
     one.release()
     assert not one.valid()
-    until(one.acquire, 2 * election.moment_s, "leading again")
+    seconds_until(one.acquire, 2 * election.moment_s, "leading again")
     two = election.candidate("two")
     assert not two.acquire()
 
@@ -90,7 +89,7 @@ def test_close_makes_room_and_may_be_called_twice(election: Election) -> None:
     one.close()
     never.close()
     assert not one.valid()
-    until(two.acquire, election.moment_s, "the next one leading")
+    seconds_until(two.acquire, election.moment_s, "the next one leading")
 
 
 def test_who_comes_and_goes_changes_nothing(election: Election) -> None:
@@ -129,7 +128,7 @@ def test_a_candidate_says_who_leads_and_what_it_waits_for(election: Election) ->
     election.leader("anna@host")
     two = election.candidate("bert@host")
     assert not two.acquire()
-    standing = waiting.until(lambda: (seen := two.standing()).leader == "anna@host" and seen, "seeing who leads", 20)
+    standing = until(lambda: (seen := two.standing()).leader == "anna@host" and seen, "seeing who leads", 20)
     assert not standing.leads
     assert standing.lease_left_s is None
     assert "anna@host" in standing.waits_for
@@ -150,7 +149,7 @@ def test_a_forced_lead_stands_beside_the_true_one_for_one_term(election: Electio
     assert not forced.acquire()
     assert one.valid()
     one.release()
-    until(forced.acquire, 2 * election.moment_s, "leading as any other")
+    seconds_until(forced.acquire, 2 * election.moment_s, "leading as any other")
     forced.close()
     assert not forced.valid()
 
@@ -165,15 +164,15 @@ def test_nothing_waits_for_a_server_that_is_silent(lasting: Election) -> None:
         for call in (one.valid, one.standing, two.acquire):
             assert quickest_s(call) < AT_ONCE_S
         assert one.valid()  # silence alone ends nothing
-        until(lambda: not one.valid(), lasting.session_s, "the end of the lease")
+        seconds_until(lambda: not one.valid(), lasting.session_s, "the end of the lease")
         assert "no answer" in one.standing().waits_for or "renewal" in one.standing().waits_for
-        until(lambda: "no answer" in two.standing().waits_for, lasting.session_s, "saying that nothing answers")
+        seconds_until(lambda: "no answer" in two.standing().waits_for, lasting.session_s, "saying that nothing answers")
         assert two.standing().leader == ""
         for candidate in (one, two):
             assert quickest_s(candidate.acquire) < AT_ONCE_S
             in_time(took_s(candidate.release) < SOON_S, NOT_SOON)
         in_time(took_s(one.close) < SOON_S, NOT_SOON)
-    until(two.acquire, lasting.after_death_s, "a leader once the server answers")
+    seconds_until(two.acquire, lasting.after_death_s, "a leader once the server answers")
 
 
 def test_who_releases_while_the_server_is_silent_leads_no_more(leased: Election) -> None:
@@ -182,7 +181,7 @@ def test_who_releases_while_the_server_is_silent_leads_no_more(leased: Election)
         in_time(took_s(one.release) < SOON_S, NOT_SOON)
         assert not one.valid()
     two = leased.candidate("two")
-    until(two.acquire, leased.after_death_s, "the next one leading")
+    seconds_until(two.acquire, leased.after_death_s, "the next one leading")
     assert not one.valid()
 
 
@@ -192,7 +191,7 @@ def test_a_lease_that_ended_in_silence_comes_back_to_one(leased: Election) -> No
     for candidate in candidates[1:]:
         candidate.acquire()
     with leased.stopped():
-        until(lambda: not candidates[0].valid(), leased.session_s, "the end of the lease")
+        seconds_until(lambda: not candidates[0].valid(), leased.session_s, "the end of the lease")
 
     def led() -> bool:
         for candidate in candidates:
@@ -201,7 +200,7 @@ def test_a_lease_that_ended_in_silence_comes_back_to_one(leased: Election) -> No
         assert leads < 2
         return leads == 1
 
-    until(led, leased.after_death_s, "a leader once the server answers")
+    seconds_until(led, leased.after_death_s, "a leader once the server answers")
     deadline = time.monotonic() + leased.session_s
     while time.monotonic() < deadline:
         led()
@@ -214,29 +213,29 @@ def test_a_lease_that_ended_in_silence_comes_back_to_one(leased: Election) -> No
 def test_kill_9_of_the_leader_makes_room(shared: Election) -> None:
     mine = shared.candidate("mine")
     with shared.process("other") as other:
-        until(lambda: other.leads, 30, "the other process leading")
+        seconds_until(lambda: other.leads, 30, "the other process leading")
         assert not mine.acquire()
-        until(lambda: mine.standing().leader == "other", 10, "seeing who leads")
+        seconds_until(lambda: mine.standing().leader == "other", 10, "seeing who leads")
         other.kill()
-        until(mine.acquire, shared.after_death_s, "following who was killed")
+        seconds_until(mine.acquire, shared.after_death_s, "following who was killed")
 
 
 def test_a_process_that_ends_in_order_makes_room_at_once(shared: Election) -> None:
     mine = shared.candidate("mine")
     with shared.process("other") as other:
-        until(lambda: other.leads, 30, "the other process leading")
+        seconds_until(lambda: other.leads, 30, "the other process leading")
         mine.acquire()
         other.signal(signal.SIGTERM)
-        until(mine.acquire, shared.moment_s, "following who left")
+        seconds_until(mine.acquire, shared.moment_s, "following who left")
 
 
 def test_who_was_stopped_beyond_its_lease_knows_that_it_leads_no_more(lasting: Election) -> None:
     """A file lock does not know this: there a stopped process keeps the lock, and nobody else can have it."""
     mine = lasting.candidate("mine")
     with lasting.process("other") as other:
-        until(lambda: other.leads, 30, "the other process leading")
+        seconds_until(lambda: other.leads, 30, "the other process leading")
         other.signal(signal.SIGSTOP)
-        until(mine.acquire, lasting.after_death_s, "following who was stopped")
+        seconds_until(mine.acquire, lasting.after_death_s, "following who was stopped")
         assert woken(other) == {"woke stands"}
         deadline = time.monotonic() + lasting.session_s
         while time.monotonic() < deadline:
@@ -249,7 +248,7 @@ def woken(process: Process) -> set[str]:
     """What it sees when it goes on; before it was stopped, the machine may have given it no turn either."""
     said = len(process.said)
     process.signal(signal.SIGCONT)
-    return waiting.until(
+    return until(
         lambda: {word for _, word in process.said[said:] if word.startswith("woke")}, "the stopped one going on"
     )
 
@@ -258,12 +257,12 @@ def woken(process: Process) -> set[str]:
 def test_a_standby_that_is_killed_and_replaced_at_once_changes_nothing(shared: Election) -> None:
     leader = shared.leader("leader")
     with shared.process("standby") as standby, shared.process("another") as another:
-        until(lambda: standby.has_said("ready") and another.has_said("ready"), 30, "the standbys being there")
+        seconds_until(lambda: standby.has_said("ready") and another.has_said("ready"), 30, "the standbys being there")
         leader_kept(leader, 2.0)
         standby.kill()
         with shared.process("replacement") as replacement:
             another.signal(signal.SIGSTOP)
-            until(lambda: replacement.has_said("ready"), 30, "the replacement being there")
+            seconds_until(lambda: replacement.has_said("ready"), 30, "the replacement being there")
             leader_kept(leader, 1.5 * shared.session_s)
             another.signal(signal.SIGCONT)
 
@@ -297,7 +296,7 @@ def test_two_processes_never_lead_at_the_same_time(leased: Election) -> None:
 
 
 def the_leader(processes: list[Process], within_s: float) -> Process:
-    return waiting.until(lambda: next((process for process in processes if process.leads), None), "a leader", within_s)
+    return until(lambda: next((process for process in processes if process.leads), None), "a leader", within_s)
 
 
 def led(process: Process) -> list[tuple[float, float]]:

@@ -16,10 +16,10 @@ from ledger.adapters.local.zipped import ZipObjects
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import S3Settings
-from ledger.archive import objects as archive_objects
-from ledger.archive.objects import ObjectStore, Unfit
+from ledger.archive.format import objects as archive_objects
+from ledger.archive.format.objects import ObjectStore, Unfit
 from ledger.errors import Unreachable, UsageError
-from tests.s3 import BUCKET
+from tests.support.s3 import BUCKET
 
 
 @pytest.fixture(params=["memory", "folder", "zip", BUCKET])

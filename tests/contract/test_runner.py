@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ledger.core.facts import CheckpointKind, FailureRule, RestorePoint
-from ledger.core.registers import NUMBER_MAX, Checkpoint, Ended, Running
+from ledger.core.model.facts import CheckpointKind, FailureRule, RestorePoint
+from ledger.core.model.registers import NUMBER_MAX, Checkpoint, Ended, Running
 from ledger.errors import PermanentError, TemporaryError, Unreachable
 from ledger.ports import ObservedAttempt, StartAnswer, Verification
 from tests.contract.runners import ContainedWorld, MemoryWorld, SubprocessWorld, World, events
-from tests.runners.host import until
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 J = "job-1"
 

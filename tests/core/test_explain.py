@@ -11,11 +11,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ledger.core.explain import RULES, Remark, explain
-from ledger.core.facts import OnExhausted, OnStall, RestartKind, RestartPolicy, RestorePoint, StallPolicy, Together
-from ledger.core.fold import fold_job
-from ledger.core.job import Job
-from ledger.core.replacing import STOP, intent_id
-from tests.core.given import (
+from ledger.core.fold.fold import fold_job
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import (
+    OnExhausted,
+    OnStall,
+    RestartKind,
+    RestartPolicy,
+    RestorePoint,
+    StallPolicy,
+    Together,
+)
+from ledger.core.plan.replacing import STOP, intent_id
+from tests.support.registers import (
     DIGEST,
     OTHER_DIGEST,
     UNREADABLE,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given as draw
 from hypothesis import strategies as st
 
-from ledger.core.facts import GraphRef, JobAdmitted, RestorePoint
-from ledger.core.fold import fold_job
+from ledger.core.fold.fold import fold_job
+from ledger.core.fold.job import Job
 from ledger.core.garbage import ENTRY_UNREAD, GRACE_MIN_S, Claims, Kind, Lying, Sorted, claims_of, judge
-from ledger.core.job import Job
-from ledger.core.registers import parse_register
-from tests.core.given import (
+from ledger.core.model.facts import GraphRef, JobAdmitted, RestorePoint
+from ledger.core.model.registers import parse_register
+from tests.support.registers import (
     DIGEST,
     OTHER_DIGEST,
     UNREADABLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.cli.settings_reference import sections
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "SETTINGS.md"
 HEAD = """# Settings

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ledger.config import Config
-from tests.docs.pages import ROOT, missing_tests
+from ledger.config.config import Config
+from tests.support.pages import ROOT, missing_tests
 
 TEXT = (ROOT / "docs" / "FAILURES.md").read_text()
 COLUMNS = ["what dies", "what else stops", "what restarts", "from where", "how long", "held by"]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger.core.recovery import JobState, RecoveryEntry
-from tests.acceptance.folder import JOBLEDGER, Folder
-from tests.docs.pages import ROOT, blocks
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from tests.support.folder import JOBLEDGER, Folder
+from tests.support.pages import ROOT, blocks
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(420)]
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from ledger.core.recovery import RECOVERY_SET, TERMINAL, JobState
-from ledger.core.registers import OUTCOMES
-from ledger.settings import Topics
-from tests.docs.pages import ROOT, Command, problems_of
+from ledger.config.settings import Topics
+from ledger.core.model.recovery import RECOVERY_SET, TERMINAL, JobState
+from ledger.core.model.registers import OUTCOMES
+from tests.support.pages import ROOT, Command, problems_of
 
 TEXT = (ROOT / "docs" / "GLOSSARY.md").read_text()
 SECTIONS = dict(section.split("\n", 1) for section in TEXT.split("\n## ")[1:])

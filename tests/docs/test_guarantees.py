@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tests.docs.pages import ROOT
 from tests.mutation.lists.guarantees import GUARANTEES
 from tests.mutation.results import read
+from tests.support.pages import ROOT
 
 #: Said of all the others together.
 WITHOUT = {"What dies and what restarts is written down, row by row"}

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.local.zipped import ZipObjects
-from ledger.archive.archive import Archive
-from ledger.archive.decoding import decoded
-from ledger.archive.segments import store_segment
-from ledger.bundle_about import ABOUT, decode
-from ledger.bundling import TOPIC_ID
+from ledger.archive.format.decoding import decoded
+from ledger.archive.format.segments import store_segment
+from ledger.archive.store.archive import Archive
 from ledger.cli import app
-from ledger.core.moment import parse, vector
-from ledger.core.registers import Admitted, Result, Spec, key_of, parse_key
+from ledger.core.model.registers import Admitted, Result, Spec, key_of, parse_key
+from ledger.history.bundle_about import ABOUT, decode
+from ledger.history.bundling import TOPIC_ID
+from ledger.history.moment import parse, vector
 from ledger.ports import MemoryRecord, Record
 
 BUNDLE = Path(__file__).parents[2] / "docs" / "incidents" / "000.zip"

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ledger import client
 from ledger.adapters.runners.subprocess import graph, prepare
 from ledger.cli import given
-from ledger.core import facts, fold, registers
-from ledger.core.facts import RestartKind, RestartPolicy
-from ledger.core.restart import after_failure
-from tests.docs.pages import ROOT, blocks
+from ledger.core.fold import fold
+from ledger.core.fold.restart import after_failure
+from ledger.core.model import facts, registers
+from ledger.core.model.facts import RestartKind, RestartPolicy
+from ledger.operations import client
+from tests.support.pages import ROOT, blocks
 
 PAGE = (ROOT / "docs" / "JOBS.md").read_text()
 SHOWN = {block.info.split()[1]: block.lines for block in blocks(PAGE) if block.info.startswith("python ")}

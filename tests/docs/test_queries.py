@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.core.facts import AttemptEnded, AttemptStarted
-from ledger.core.registers import Attempt, Ended
-from tests.cli.jobs_world import Shell, seal
-from tests.docs.pages import ROOT, blocks
+from ledger.core.model.facts import AttemptEnded, AttemptStarted
+from ledger.core.model.registers import Attempt, Ended
+from tests.support.jobs_world import Shell, seal
+from tests.support.pages import ROOT, blocks
 
 
 def lines() -> Iterator[list[str]]:

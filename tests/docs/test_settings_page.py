@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledger.cli.settings_reference import matching, sections
-from ledger.config import Config, load_config
+from ledger.config.config import Config, load_config
 from tests.docs.settings_page import PAGE, page
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 
 SKIPPED = {
     ".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".import_linter_cache", "__pycache__",
@@ -126,7 +126,7 @@ DEADLINE = re.compile(r"^ +assert (?:time\.monotonic\(\) (?:- \w+ )?<|took <|.* 
 
 
 def test_a_deadline_that_passed_says_so():
-    """By its type: that alone lets a test be tried once more (tests.waiting.NotInTime)."""
+    """By its type: that alone lets a test be tried once more (tests.support.waiting.NotInTime)."""
     silent = [
         f"{path}: {found.group().strip()}" for path, text in texts().items()
         if path.startswith("tests/") and path.endswith(".py")
@@ -148,7 +148,7 @@ def test_headers_are_asked_for_by_the_one_function_that_may_not_fail():
     """Where a name is no UTF-8 `Record.headers()` fails, or ends the process; `core.published.headers_of` does not."""
     asking = [
         hit for path, text in texts().items()
-        if path.startswith("ledger/") and path.endswith(".py") and path != "ledger/core/published.py"
+        if path.startswith("ledger/") and path.endswith(".py") and path != "ledger/core/model/published.py"
         for hit in found(re.compile(r"\w\.headers\(\)|methodcaller\(.headers"), path, text)
     ]  # fmt: skip
     assert asking == []

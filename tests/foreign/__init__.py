@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.wiring import RUNNERS
+from ledger.app.wiring import RUNNERS
 from tests.foreign.poison_runners import CALLS, DEEDS
 
 MODULE = "poison_runners"

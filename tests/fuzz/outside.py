@@ -20,10 +20,10 @@ from ledger.adapters.runners import wire
 from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.adapters.runners.subprocess.registry import Jobs
 from ledger.adapters.runners.subprocess.server import Server
-from ledger.core.facts import GraphRef, RestorePoint
-from ledger.core.registers import is_job_id
+from ledger.config.layers import from_environment, from_file, names_of
+from ledger.core.model.facts import GraphRef, RestorePoint
+from ledger.core.model.registers import is_job_id
 from ledger.errors import ConfigError, LedgerError
-from ledger.layers import from_environment, from_file, names_of
 from ledger.ports import Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
 from tests.fuzz.spoil import TEXTS, spoiled, spoiled_plain
 from tests.fuzz.targets import target

@@ -9,7 +9,10 @@ from random import Random
 from ledger.adapters import avro
 from ledger.cli import showing
 from ledger.core.explain import explain
-from ledger.core.facts import (
+from ledger.core.fold.fold import fold_job, prunable
+from ledger.core.fold.job import Job
+from ledger.core.garbage import claims_of
+from ledger.core.model.facts import (
     FACT_OF,
     GraphRef,
     IntentDeclared,
@@ -19,18 +22,15 @@ from ledger.core.facts import (
     LeaderClaimed,
     Progress,
 )
-from ledger.core.fold import fold_job, prunable
-from ledger.core.garbage import claims_of
-from ledger.core.heard import Heard
-from ledger.core.job import Job
-from ledger.core.plan import Action, GiveUp, Start, StartAgain, decide
-from ledger.core.published import Published
-from ledger.core.recovery import RecoveryEntry, same_meaning
-from ledger.core.registers import NUMBER_MAX, parse_key, partition_of
-from ledger.core.table import RegisterTable
+from ledger.core.model.published import Published
+from ledger.core.model.recovery import RecoveryEntry, same_meaning
+from ledger.core.model.registers import NUMBER_MAX, parse_key, partition_of
+from ledger.core.model.table import RegisterTable
+from ledger.core.plan.heard import Heard
+from ledger.core.plan.plan import Action, GiveUp, Start, StartAgain, decide
 from ledger.errors import UsageError
 from ledger.ports import MemoryRecord
-from ledger.rejects import judge, reject_of
+from ledger.reader.rejects import judge, reject_of
 from tests.fuzz.spoil import spoiled
 from tests.fuzz.targets import NUMBERS, VALUES, a_key, kind_of, target
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.avro import KINDS, Undecodable
-from ledger.core.published import epoch_of
-from ledger.core.registers import (
+from ledger.core.model.published import epoch_of
+from ledger.core.model.registers import (
     NUMBER_MAX,
     claim_key,
     is_job_id,
@@ -22,7 +22,7 @@ from ledger.core.registers import (
     parse_register,
     register_name,
 )
-from ledger.rejects import decode as decode_reject
+from ledger.reader.rejects import decode as decode_reject
 from tests.fuzz.spoil import TEXTS, spoiled, spoiled_plain
 from tests.schemas.examples import FULL
 

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.core import fold, plan, registers
-from ledger.core.facts import IntentKind
+from ledger.core.fold import fold
+from ledger.core.model import registers
+from ledger.core.model.facts import IntentKind
+from ledger.core.plan import plan
 from tests.fuzz import run
 from tests.fuzz.run import INPUT_S_MAX, Found, fuzz
 from tests.fuzz.targets import TARGETS, Target

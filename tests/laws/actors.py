@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptStarted,
     CheckpointCompleted,
@@ -20,8 +20,8 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointDisposed,
 )
-from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import Admitted, Attempt, Checkpoint, Disposed, Ended, Intent, Spec
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import Admitted, Attempt, Checkpoint, Disposed, Ended, Intent, Spec
 from tests.laws import histories
 from tests.laws.drawn import CONTROL, WORLDS, World, place, value, weighted
 from tests.laws.histories import DIGEST, OUTSIDE, Log

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from ledger.core.registers import Admitted, Attempt, Checkpoint, Spec
-from tests import seeds
+from ledger.core.model.registers import Admitted, Attempt, Checkpoint, Spec
 from tests.laws import actors, directed, directed_failures, directed_restoring, directed_savepoints, drawn, histories, laws
 from tests.laws.drawn import WORLDS, place, value
 from tests.laws.histories import DIGEST, Held
+from tests.support import seeds
 
 
 class Law(NamedTuple):

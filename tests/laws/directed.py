@@ -6,15 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ledger.core.facts import (
-    AttemptStarted,
-    CheckpointCompleted,
-    CheckpointKind,
-    IntentDeclared,
-    IntentKind,
-)
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Admitted, Attempt, Checkpoint, Ended, Intent, Register, Result, Running, Spec
+from ledger.core.model.facts import AttemptStarted, CheckpointCompleted, CheckpointKind, IntentDeclared, IntentKind
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Admitted, Attempt, Checkpoint, Ended, Intent, Register, Result, Running, Spec
 from tests.laws import histories
 from tests.laws.drawn import World, place, value
 from tests.laws.histories import DIGEST, Log

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ledger.core.facts import AttemptEnded, AttemptStarted, RestartKind
-from ledger.core.recovery import JobState
-from ledger.core.registers import Attempt, Ended
+from ledger.core.model.facts import AttemptEnded, AttemptStarted, RestartKind
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Attempt, Ended
 from tests.laws.directed import Hand, by_hand
 from tests.laws.drawn import World
 from tests.laws.histories import DIGEST

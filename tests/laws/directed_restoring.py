@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.core.recovery import JobState
+from ledger.core.model.recovery import JobState
 from tests.laws.directed import Hand, by_hand
 from tests.laws.drawn import place
 

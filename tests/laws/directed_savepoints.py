@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from ledger.core.facts import AttemptStarted, CheckpointCompleted, CheckpointKind, Replacement, RestoreBy, SavepointDisposed
-from ledger.core.registers import Ask, Attempt, Checkpoint, Disposed
+from ledger.core.model.facts import (
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    Replacement,
+    RestoreBy,
+    SavepointDisposed,
+)
+from ledger.core.model.registers import Ask, Attempt, Checkpoint, Disposed
 from tests.laws.directed import Hand, by_hand
 from tests.laws.drawn import World, place
 from tests.laws.histories import DIGEST, OUTSIDE

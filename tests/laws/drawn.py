@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -35,7 +35,7 @@ from ledger.core.facts import (
     StallPolicy,
     Together,
 )
-from ledger.core.registers import (
+from ledger.core.model.registers import (
     Admitted,
     Ask,
     Attempt,

@@ -12,21 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from ledger.core import fold as core
-from ledger.core.facts import (
-    CheckpointKind,
-    Fact,
-    RestorePoint,
-)
-from ledger.core.job import Job
-from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import (
-    Attempt,
-    Checkpoint,
-    Register,
-    parse_key,
-    register_name,
-)
+from ledger.core.fold import fold as core
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import CheckpointKind, Fact, RestorePoint
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import Attempt, Checkpoint, Register, parse_key, register_name
 
 JOB = "job-a"
 KEEP, HISTORY = 2, 2  # of restore points and attempts: small, so that pruning bites early

@@ -8,10 +8,10 @@ from typing import Any
 
 from pytest import MonkeyPatch
 
-from ledger.core import fold as core
-from ledger.core.facts import IntentDeclared, IntentKind
-from ledger.core.job import INTENT_RANK, Job
-from ledger.core.registers import Intent
+from ledger.core.fold import fold as core
+from ledger.core.fold.job import INTENT_RANK, Job
+from ledger.core.model.facts import IntentDeclared, IntentKind
+from ledger.core.model.registers import Intent
 from tests.laws.mutants import MUTANTS as MUTANTS
 from tests.laws.mutants import _winner, mutant
 

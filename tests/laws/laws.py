@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ledger.core.facts import CheckpointCompleted, RestoreBy, RestorePoint
-from ledger.core.fold import offered
-from ledger.core.recovery import TERMINAL, JobState
-from ledger.core.registers import Admitted, Checkpoint, Ended, Register, Spec
+from ledger.core.fold.fold import offered
+from ledger.core.model.facts import CheckpointCompleted, RestoreBy, RestorePoint
+from ledger.core.model.recovery import TERMINAL, JobState
+from ledger.core.model.registers import Admitted, Checkpoint, Ended, Register, Spec
 from tests.laws import actors, histories, oracle
 from tests.laws.drawn import History, kind_of, place, play, played, shuffled, value
 from tests.laws.histories import DIGEST, JOB, KEEP, Held, Log, bare, least_favourable, registers_of

@@ -8,11 +8,11 @@ from typing import Any
 
 from pytest import MonkeyPatch
 
-from ledger.core import fold as core
-from ledger.core import restart
-from ledger.core.facts import CheckpointCompleted, CheckpointKind, IntentKind
-from ledger.core.job import Job
-from ledger.core.registers import Intent, Register, register_name
+from ledger.core.fold import fold as core
+from ledger.core.fold import restart
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, IntentKind
+from ledger.core.model.registers import Intent, Register, register_name
 from tests.laws import histories
 from tests.laws.mutants import MUTANTS as MUTANTS
 from tests.laws.mutants import mutant

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from pytest import MonkeyPatch
 
-from ledger.core import fold as core
-from ledger.core import job as view
-from ledger.core.facts import AttemptEnded, IntentDeclared, IntentKind, JobAdmitted
-from ledger.core.job import INTENT_RANK, OUTCOME_RANK, RESULT_RANK, TERMINAL_OUTCOMES, Job
-from ledger.core.recovery import JobState
-from ledger.core.registers import Attempt, Ended, Intent, Register, Result
+from ledger.core.fold import fold as core
+from ledger.core.fold import job as view
+from ledger.core.fold.job import INTENT_RANK, OUTCOME_RANK, RESULT_RANK, TERMINAL_OUTCOMES, Job
+from ledger.core.model.facts import AttemptEnded, IntentDeclared, IntentKind, JobAdmitted
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Attempt, Ended, Intent, Register, Result
 from tests.laws import histories
 
 Patch = Callable[[MonkeyPatch], None]

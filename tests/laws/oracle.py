@@ -1,6 +1,6 @@
 """What the fold should say, said again as plainly as can be: no laziness, no classes, one rule after the other.
 
-Written from the protocol's text, not from `ledger.core.fold`; it shares no code with it and takes readable facts only.
+Written from the protocol's text, not from `ledger.core.fold.fold`; it shares no code with it and takes readable facts only.
 It is slow and knows nothing of unreadable values, odd numbers, or UNKNOWN symbols but an intent's: tests/core has those.
 What it says of an entry is all but what is copied from the spec or the winning intent.
 """
@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ledger.core.facts import CheckpointKind, OnExhausted, RestartKind, RestoreBy, RestorePoint
-from ledger.core.heard import covered
-from ledger.core.registers import (
+from ledger.core.model.facts import CheckpointKind, OnExhausted, RestartKind, RestoreBy, RestorePoint
+from ledger.core.model.registers import (
     Admitted,
     Ask,
     Attempt,
@@ -26,6 +25,7 @@ from ledger.core.registers import (
     Running,
     Spec,
 )
+from ledger.core.plan.heard import covered
 
 STRENGTH = {
     "finished": 7, "canceled": 6, "abandoned": 5, "stopped": 4, "failed-permanent": 3, "failed": 2, "lost": 1,

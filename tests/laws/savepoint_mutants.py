@@ -9,10 +9,10 @@ from typing import Any
 
 from pytest import MonkeyPatch
 
-from ledger.core import fold as core
-from ledger.core import savepoints
-from ledger.core.facts import CheckpointCompleted
-from ledger.core.job import Job
+from ledger.core.fold import fold as core
+from ledger.core.fold import savepoints
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import CheckpointCompleted
 from tests.laws.mutants import MUTANTS as MUTANTS
 from tests.laws.mutants import mutant
 

@@ -1,4 +1,4 @@
-"""The laws hold: for histories drawn anew with each commit (`tests.seeds`), and for 20,000 and more where one asks for it:
+"""The laws hold: for histories drawn anew with each commit (`tests.support.seeds`), and for 20,000 where one asks for it:
 
     LEDGER_LAWS_EXAMPLES=20000 .venv/bin/python -m pytest tests/laws -q
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests import seeds
 from tests.laws import book, directed
+from tests.support import seeds
 
 
 @pytest.mark.slow

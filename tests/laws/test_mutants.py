@@ -10,6 +10,8 @@ import pytest
 from tests.laws import book, directed, intent_mutants, more_mutants, savepoint_mutants
 from tests.laws.mutants import MUTANTS
 
+pytestmark = pytest.mark.slow
+
 assert more_mutants.MUTANTS is MUTANTS is savepoint_mutants.MUTANTS is intent_mutants.MUTANTS
 #: (mutant, law) -> the seed with which it shows soonest, at the time of writing; of the others it is soon with the first.
 SOONEST = {

@@ -17,16 +17,16 @@ from ledger.adapters import avro
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.kafka.reader import KafkaReader
-from ledger.core.facts import JobAdmitted, JobSubmitted
-from ledger.core.fold import fold_job, prunable
-from ledger.core.job import Job
-from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import Admitted, Ask, Ended, Register, Result, Spec, key_of, partition_of
-from ledger.core.table import RegisterTable
+from ledger.core.fold.fold import fold_job, prunable
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import JobAdmitted, JobSubmitted
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import Admitted, Ask, Ended, Register, Result, Spec, key_of, partition_of
+from ledger.core.model.table import RegisterTable
 from ledger.ports import Event
 from tests.laws.drawn import CANCELS, World, registers_up_to, value
-from tests.servers import COMPACT_NOW, create_topic
-from tests.waiting import in_time, until
+from tests.support.servers import COMPACT_NOW, create_topic
+from tests.support.waiting import in_time, until
 
 pytestmark = pytest.mark.kafka
 

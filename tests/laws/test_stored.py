@@ -13,7 +13,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from ledger.adapters import avro
-from ledger.core.facts import (
+from ledger.core.fold.fold import fold_job, prunable
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -33,10 +35,8 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointAsked,
 )
-from ledger.core.fold import fold_job, prunable
-from ledger.core.job import Job
-from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import (
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import (
     NUMBER_MAX,
     Admitted,
     Ask,
@@ -51,10 +51,12 @@ from ledger.core.registers import (
     key_of,
     register_name,
 )
-from ledger.core.table import RegisterTable
+from ledger.core.model.table import RegisterTable
 from ledger.ports import MemoryRecord
-from tests import seeds
 from tests.laws import book
+from tests.support import seeds
+
+pytestmark = pytest.mark.slow
 
 JOB, OTHER = "job-a", "job-b"
 LONG = st.one_of(st.integers(0, 4), st.sampled_from([-(2**63), -1, 2**31, NUMBER_MAX, 2**63 - 1]))

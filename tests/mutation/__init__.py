@@ -7,6 +7,6 @@
 
 A mutant is an edit of one source file (`mutant.Mutant`). The runner (`runner`) makes the edit in a copy of the tree, never
 in the tree itself, runs the tests that the mutant names, and expects one of them to fail. Guards that a patch of a running
-program can take out, also on real servers, are in `tests/mutants.py`; weaker variants of the fold in
+program can take out, also on real servers, are in `tests/support/mutants.py`; weaker variants of the fold in
 `tests/laws/mutants.py`.
 """

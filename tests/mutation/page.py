@@ -25,7 +25,7 @@ writes down which went red; the second renews this page. `make check` fails wher
 
 The seconds are those of the whole run of pytest up to the first red test, most of it Python's start and imports, on a
 machine with two cores that did other work too. Guards that are taken out of a running ledger, also on real servers, are in
-`tests/mutants.py`; weaker variants of the fold in `tests/laws/mutants.py`.
+`tests/support/mutants.py`; weaker variants of the fold in `tests/laws/mutants.py`.
 """
 
 

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from tests import seeds
 from tests.mutation.mutant import ROOT, listed
 from tests.mutation.results import read
 from tests.mutation.runner import run
-from tests.repetitions import count
+from tests.support import seeds
+from tests.support.repetitions import count
 
 #: The killers of the others start servers or real processes: `make mutants` runs them.
 QUICK_S = 4.0

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.adapters import avro
-from ledger.core.facts import LeaderClaimed, Progress
-from ledger.core.published import Published
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import is_job_id
+from ledger.core.model.facts import LeaderClaimed, Progress
+from ledger.core.model.published import Published
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import is_job_id
 from ledger.ports import MemoryRecord
 from tests.protocol import page
 

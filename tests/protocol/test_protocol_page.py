@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.adapters import avro, cloudevents, schemas
-from ledger.core.facts import (
+from ledger.core.fold.fold import fold
+from ledger.core.model.facts import (
     FACT_OF,
     CheckpointCompleted,
     CheckpointKind,
@@ -30,15 +31,14 @@ from ledger.core.facts import (
     JobSubmitted,
     RestorePoint,
 )  # fmt: skip
-from ledger.core.fold import fold
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import murmur2, parse_key, partition_of
-from ledger.core.table import RegisterTable
-from tests.docs.pages import blocks
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import murmur2, parse_key, partition_of
+from ledger.core.model.table import RegisterTable
 from tests.protocol import page
 from tests.protocol.producer import Producer, Written, digest_of, encode
-from tests.servers import create_topic
-from tests.waiting import in_time, until
+from tests.support.pages import blocks
+from tests.support.servers import create_topic
+from tests.support.waiting import in_time, until
 
 JOB = "orders-1"
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import pytest
 
 from ledger.adapters import avro
-from ledger.core.facts import LeaderClaimed
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import NUMBER_MAX, claim_key, partition_of
+from ledger.core.model.facts import LeaderClaimed
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import NUMBER_MAX, claim_key, partition_of
 from ledger.errors import ConfigError
-from ledger.rejects import RejectsTopic, list_rejects
-from ledger.roles.parts import ProjectorSettings
-from ledger.roles.projector import Projector
-from tests.bad_input import DIGEST, GOOD, SPEC, TARGET, Bad, Fate, everything, good_records
-from tests.odd_headers import ODD, OddHeaders
-from tests.roles.cluster import Cluster
-from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, World, run
+from ledger.reader.rejects import RejectsTopic, list_rejects
+from ledger.roles.common.parts import ProjectorSettings
+from ledger.roles.projector.projector import Projector
+from tests.support.bad_input import DIGEST, GOOD, SPEC, TARGET, Bad, Fate, everything, good_records
+from tests.support.odd_headers import ODD, OddHeaders
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, World, run
 
 ALL = everything()
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ledger.core.facts import AttemptEnded, IntentKind, OnStall, RestartKind, RestartPolicy, StallPolicy
-from ledger.core.registers import Ended, partition_of
+from ledger.core.model.facts import AttemptEnded, IntentKind, OnStall, RestartKind, RestartPolicy, StallPolicy
+from ledger.core.model.registers import Ended, partition_of
 from ledger.ports import StartAnswer
-from tests.roles.cluster import VERBS, Cluster, starts
-from tests.roles.world import PARTITIONS, SPEC, run
+from tests.support.roles.cluster import VERBS, Cluster, starts
+from tests.support.roles.world import PARTITIONS, SPEC, run
 
 AT_ONCE = replace(SPEC, restart_policy=RestartPolicy(RestartKind.FIXED_DELAY, 3, 0.0))
 WATCHED = replace(SPEC, stall_policy=StallPolicy(10.0, 3, OnStall.RESTART))

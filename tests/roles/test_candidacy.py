@@ -12,17 +12,17 @@ from structlog.testing import capture_logs
 from ledger.adapters import avro
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.leadership import MemoryElection, MemoryLeadership
-from ledger.core.facts import LeaderClaimed
-from ledger.core.registers import claim_key, parse_claim
+from ledger.core.model.facts import LeaderClaimed
+from ledger.core.model.registers import claim_key, parse_claim
 from ledger.errors import Fenced, LedgerError, TemporaryError, Unreachable
 from ledger.ports import Event, Standing
-from ledger.roles.candidacy import AWAY_S, FENCED_MAX, HEALTHY_S, Candidacy
-from ledger.roles.catching_up import CatchUp
-from ledger.roles.leaderless import AGAIN_S, LeaderlessAlarm
-from ledger.roles.parts import ProjectorSettings
-from ledger.roles.projector import Projector
-from tests.roles.cluster import Cluster
-from tests.roles.world import EVENTS, RECOVERY, PlainRejects, World, run
+from ledger.roles.common.candidacy import AWAY_S, FENCED_MAX, HEALTHY_S, Candidacy
+from ledger.roles.common.catching_up import CatchUp
+from ledger.roles.common.leaderless import AGAIN_S, LeaderlessAlarm
+from ledger.roles.common.parts import ProjectorSettings
+from ledger.roles.projector.projector import Projector
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import EVENTS, RECOVERY, PlainRejects, World, run
 
 AFTER_S = 15.0
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters import avro
-from ledger.core.facts import CheckpointKind, CheckpointRetention, IntentKind, JobResult, OnExhausted, RestartKind
-from ledger.core.facts import RestartPolicy as Policy
-from ledger.core.registers import Result, parse_key
-from tests.roles.cluster import Cluster
-from tests.roles.world import SPEC
+from ledger.core.model.facts import CheckpointKind, CheckpointRetention, IntentKind, JobResult, OnExhausted, RestartKind
+from ledger.core.model.facts import RestartPolicy as Policy
+from ledger.core.model.registers import Result, parse_key
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import SPEC
 
 DELETE, KEEP = CheckpointRetention.DELETE, CheckpointRetention.KEEP
 FAILS = Policy(RestartKind.NONE, on_exhausted=OnExhausted.FAIL)

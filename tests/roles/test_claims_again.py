@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters import avro
-from ledger.core.facts import IntentDeclared, IntentKind
-from ledger.core.published import Published
-from ledger.core.registers import Intent, claim_key, partition_of
+from ledger.core.model.facts import IntentDeclared, IntentKind
+from ledger.core.model.published import Published
+from ledger.core.model.registers import Intent, claim_key, partition_of
 from ledger.errors import Fenced
-from ledger.roles.projector import Projector
-from tests.roles.cluster import Cluster, starts
-from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, World, run
+from ledger.roles.projector.projector import Projector
+from tests.support.roles.cluster import Cluster, starts
+from tests.support.roles.world import EVENTS, PARTITIONS, RECOVERY, World, run
 
 JOBS = [f"job-{n}" for n in range(6)]
 

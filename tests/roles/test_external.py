@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.core.facts import IntentDeclared, IntentKind, RestoreBy, StallPolicy
-from ledger.core.registers import Intent
-from tests.roles.cluster import Cluster, starts
-from tests.roles.world import SPEC
+from ledger.core.model.facts import IntentDeclared, IntentKind, RestoreBy, StallPolicy
+from ledger.core.model.registers import Intent
+from tests.support.roles.cluster import Cluster, starts
+from tests.support.roles.world import SPEC
 
 EXTERNAL = replace(SPEC, restore=RestoreBy.EXTERNAL)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger import failpoints
-from tests.roles.cluster import Cluster, starts
-from tests.roles.world import RECONCILER, Killed
+from ledger.util import failpoints
+from tests.support.roles.cluster import Cluster, starts
+from tests.support.roles.world import RECONCILER, Killed
 
 
 @pytest.fixture(autouse=True)

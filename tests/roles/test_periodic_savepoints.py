@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import failpoints
-from ledger.core.facts import CheckpointKind, CheckpointRetention, IntentKind, SavepointDisposed, SavepointPolicy
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Disposed
-from ledger.roles.savepoint_times import SavepointTimes
-from tests.roles.cluster import Cluster
-from tests.roles.world import SPEC, Killed
+from ledger.core.model.facts import CheckpointKind, CheckpointRetention, IntentKind, SavepointDisposed, SavepointPolicy
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Disposed
+from ledger.roles.projector.savepoint_times import SavepointTimes
+from ledger.util import failpoints
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import SPEC, Killed
 
 POLICY = SavepointPolicy(60.0)
 EVERY = replace(SPEC, savepoint_policy=POLICY)

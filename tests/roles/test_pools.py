@@ -12,11 +12,11 @@ import pytest
 from ledger.adapters import avro
 from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.core.facts import AttemptEnded, IntentKind, JobSubmitted
-from ledger.core.pools import Pool, Pools
-from ledger.core.registers import Ended, Spec, partition_of
-from tests.roles.cluster import Cluster
-from tests.roles.world import EVENTS, PARTITIONS, SPEC, LogStream
+from ledger.core.model.facts import AttemptEnded, IntentKind, JobSubmitted
+from ledger.core.model.registers import Ended, Spec, partition_of
+from ledger.core.plan.pools import Pool, Pools
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import EVENTS, PARTITIONS, SPEC, LogStream
 
 ONE_SLOT = Pools([Pool("p", 1)])
 

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.adapters import avro
 from ledger.adapters.memory.log import NoAnswer
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -22,8 +22,8 @@ from ledger.core.facts import (
     Progress,
     SavepointDisposed,
 )  # fmt: skip
-from ledger.core.recovery import JobState
-from ledger.core.registers import (
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import (
     NOOP_KEY,
     PROGRESS_KEY,
     Admitted,
@@ -40,8 +40,8 @@ from ledger.core.registers import (
     partition_of,
 )  # fmt: skip
 from ledger.errors import Fenced
-from ledger.roles.parts import ProjectorSettings
-from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, SPEC, World, run
+from ledger.roles.common.parts import ProjectorSettings
+from tests.support.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, SPEC, World, run
 
 AGENT = "agent-1"
 

@@ -10,7 +10,8 @@ import pytest
 
 from ledger.adapters import avro
 from ledger.core.explain import explain
-from ledger.core.facts import (
+from ledger.core.fold.job import Job
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKind,
@@ -21,14 +22,13 @@ from ledger.core.facts import (
     RestorePoint,
     SavepointAsked,
 )  # fmt: skip
-from ledger.core.job import Job
-from ledger.core.recovery import JobState
-from ledger.core.registers import Ask, Attempt, Ended, Spec
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Ask, Attempt, Ended, Spec
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import TaskOutcome, TaskStatus
-from ledger.roles.flow_steps import Flow
-from tests.roles.cluster import Cluster, starts
-from tests.roles.world import SPEC
+from ledger.roles.reconciler.flow_steps import Flow
+from tests.support.roles.cluster import Cluster, starts
+from tests.support.roles.world import SPEC
 
 
 @pytest.fixture
@@ -466,7 +466,7 @@ def test_an_external_restore_point_is_the_first_one(cluster: Cluster) -> None:
 
 
 def test_a_flow_that_breaks_harms_its_job_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ledger.roles.flows import Flows
+    from ledger.roles.reconciler.flows import Flows
 
     original = Flows._start
 

@@ -10,11 +10,11 @@ import pytest
 
 from ledger.adapters import avro
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.core.facts import AttemptStarted, IntentKind, JobSubmitted, RestartKind, RestartPolicy, Together
-from ledger.core.pools import Pool, Pools
-from ledger.core.registers import Attempt, parse_key
-from tests.roles.cluster import Cluster
-from tests.roles.world import PARTITIONS, SPEC
+from ledger.core.model.facts import AttemptStarted, IntentKind, JobSubmitted, RestartKind, RestartPolicy, Together
+from ledger.core.model.registers import Attempt, parse_key
+from ledger.core.plan.pools import Pool, Pools
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import PARTITIONS, SPEC
 
 MEMBERS = ("a", "b", "c")
 MEMBER = replace(SPEC, region="prices")

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from ledger import failpoints
 from ledger.adapters import avro
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKind,
@@ -22,10 +21,11 @@ from ledger.core.facts import (
     Replacement,
     RestorePoint,
 )
-from ledger.core.pools import Pool, Pools
-from ledger.core.registers import Ended
-from tests.roles.cluster import Cluster
-from tests.roles.world import SPEC
+from ledger.core.model.registers import Ended
+from ledger.core.plan.pools import Pool, Pools
+from ledger.util import failpoints
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import SPEC
 
 SAVEPOINT = CheckpointKind.SAVEPOINT
 NEW = replace(SPEC, replaces="old")

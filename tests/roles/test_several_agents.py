@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 
 from ledger.adapters import avro
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.core.facts import AttemptStarted, CheckpointKind, IntentKind, LeaderClaimed, SavepointDisposed
-from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import Attempt, Disposed, parse_claim
-from tests.roles.cluster import Cluster
-from tests.roles.world import EVENTS, PARTITIONS
+from ledger.core.model.facts import AttemptStarted, CheckpointKind, IntentKind, LeaderClaimed, SavepointDisposed
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import Attempt, Disposed, parse_claim
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import EVENTS, PARTITIONS
 
 HELD = "attempt 1 is held by agent-a, which this reconciler can't reach (agent-b answers)"
 

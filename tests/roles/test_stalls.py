@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.adapters import avro
-from ledger.core.facts import AttemptEnded, OnStall, RestartKind, RestartPolicy, RestorePoint, StallPolicy
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.roles.stalls import StallTimes
-from tests.roles.cluster import Cluster, starts
-from tests.roles.world import SPEC
+from ledger.core.model.facts import AttemptEnded, OnStall, RestartKind, RestartPolicy, RestorePoint, StallPolicy
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.roles.projector.stalls import StallTimes
+from tests.support.roles.cluster import Cluster, starts
+from tests.support.roles.world import SPEC
 
 POLICY = StallPolicy(10.0, 3)
 MARK = replace(SPEC, stall_policy=POLICY)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ledger.core.registers import NOOP_KEY
+from ledger.core.model.registers import NOOP_KEY
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import Event
-from ledger.roles.standstill import ASK_S, PATIENCE_S, Standstill
-from tests.roles.cluster import Cluster
-from tests.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, World, run
+from ledger.roles.common.standstill import ASK_S, PATIENCE_S, Standstill
+from tests.support.roles.cluster import Cluster
+from tests.support.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, World, run
 
 PROJECTORS_ID = f"{RECOVERY}-projector"
 RECONCILERS_ID = f"{EVENTS}-reconciler"

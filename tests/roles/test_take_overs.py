@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ledger.core.facts import IntentKind
-from ledger.core.registers import parse_claim
+from ledger.core.model.facts import IntentKind
+from ledger.core.model.registers import parse_claim
 from ledger.ports import Event
-from ledger.roles.projector import Projector
-from tests.roles.cluster import VERBS, Cluster
-from tests.roles.world import EVENTS, RECOVERY, PlainRejects
+from ledger.roles.projector.projector import Projector
+from tests.support.roles.cluster import VERBS, Cluster
+from tests.support.roles.world import EVENTS, RECOVERY, PlainRejects
 
 ROLES = ("projector", "reconciler")
 TOPIC = {"projector": RECOVERY, "reconciler": EVENTS}

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 from ledger.adapters import cloudevents
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.connecting import connect
-from ledger.core.facts import JobSubmitted, RestartPolicy
-from ledger.core.registers import Result, parse_key
-from ledger.outside import NO_GRAPH
+from ledger.app.connecting import connect
+from ledger.core.model.facts import JobSubmitted, RestartPolicy
+from ledger.core.model.registers import Result, parse_key
+from ledger.producer.outside import NO_GRAPH
 from tests.cluster import Cluster, Node
-from tests.mirror import Mirror
 from tests.scenarios.stage import Ledger, ledger
 from tests.simulation import checkers, copies
 from tests.simulation.copies import Copied, Leased, Ran
+from tests.support.mirror import Mirror
 
 ROLE = "reconciler"
 LEADERLESS_S = 120.0  # for so long at most a trouble leaves nobody that admits a job

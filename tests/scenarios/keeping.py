@@ -10,12 +10,12 @@ from collections.abc import Callable, Container
 from contextlib import closing
 from pathlib import Path
 
-from ledger import wiring
 from ledger.adapters.cloudevents import rfc3339
-from ledger.config import Config
+from ledger.app import wiring
+from ledger.config.config import Config
 from ledger.ports import TopicPartition
-from tests.acceptance.folder import JOBLEDGER
-from tests.waiting import until
+from tests.support.folder import JOBLEDGER
+from tests.support.waiting import until
 
 VARIABLE = "BUNDLES"
 PATIENCE_S = 240.0

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from ledger import wiring
 from ledger.adapters import avro
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.core.facts import (
+from ledger.app import wiring
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptStarted,
     Fact,
@@ -29,10 +29,20 @@ from ledger.core.facts import (
     RestartKind,
     RestartPolicy,
 )  # fmt: skip
-from ledger.core.registers import NUMBER_MAX, Attempt, Ended, Intent, Register, Running, Spec, key_of, partition_of
-from ledger.outside import NO_GRAPH
-from tests.acceptance.folder import Folder
+from ledger.core.model.registers import (
+    NUMBER_MAX,
+    Attempt,
+    Ended,
+    Intent,
+    Register,
+    Running,
+    Spec,
+    key_of,
+    partition_of,
+)
+from ledger.producer.outside import NO_GRAPH
 from tests.foreign import value_of
+from tests.support.folder import Folder
 
 PARTITIONS = 4
 PYTHON = (sys.executable, "-I", "-S", "-c")

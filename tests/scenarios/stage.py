@@ -14,24 +14,24 @@ from typing import TypeVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from ledger import wiring
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.topics import create_topics
 from ledger.adapters.zookeeper import recipe
-from ledger.claims import Claim, read_claims
-from ledger.config import Config, load_config
-from ledger.core.published import Published
-from ledger.failpoints import VARIABLE
-from ledger.identity import instance
+from ledger.app import wiring
+from ledger.config.config import Config, load_config
+from ledger.core.model.published import Published
 from ledger.ports import MemoryRecord
-from ledger.reading import Source, published
-from ledger.replaying import Replay, replay
+from ledger.reader.claims import Claim, read_claims
+from ledger.reader.reading import Source, published
+from ledger.reader.replaying import Replay, replay
+from ledger.util.failpoints import VARIABLE
+from ledger.util.identity import instance
 from tests.cluster import Cluster, Node
 from tests.cluster.cluster import JOBLEDGER
 from tests.cluster.network import NETWORKS, ZK
-from tests.mirror import Mirror
 from tests.simulation import checkers, copies
-from tests.waiting import until
+from tests.support.mirror import Mirror
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"partitions": 4, "replication_factor": 1, "min_insync_replicas": 1, "min_compaction_lag_s": 0.0}
@@ -65,17 +65,17 @@ class Ledger:
     # -- roles
 
     def projector(self, *, failpoint: str = "", mutant: str = "") -> Node:
-        """mutant: a guard that it goes without (`tests.mutants`)."""
+        """mutant: a guard that it goes without (`tests.support.mutants`)."""
         return self.role("projector", failpoint=failpoint, mutant=mutant)
 
     def reconciler(self, *, failpoint: str = "", mutant: str = "") -> Node:
         """One without Spark, which starts in a second."""
         return self.role("reconciler", failpoint=failpoint, mutant=mutant, module="tests.scenarios.without_spark")
 
-    def role(self, kind: str, *, failpoint: str = "", mutant: str = "", module: str = "tests.mutants") -> Node:
+    def role(self, kind: str, *, failpoint: str = "", mutant: str = "", module: str = "tests.support.mutants") -> Node:
         """module: what runs the command line of a role that is not as users have it."""
         name = f"{self.name}-{kind}-{1 + len(self.nodes)}".lstrip("-")
-        other = mutant or module != "tests.mutants"
+        other = mutant or module != "tests.support.mutants"
         program = [sys.executable, "-m", module, *([mutant] if mutant else []), "--"] if other else [JOBLEDGER]
         command = [*program, "serve", kind, "--name", name]
         self.cluster.network.add(name, NETWORKS)

@@ -17,23 +17,23 @@ from pathlib import Path
 
 import pytest
 
-from ledger import wiring
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.client import Client
-from ledger.connecting import connect
-from ledger.core.facts import IntentKind, JobSubmitted, RestartPolicy, RestorePoint
-from ledger.core.recovery import JobState
-from ledger.core.registers import Attempt, Checkpoint, parse_key
-from ledger.outside import NO_GRAPH
-from ledger.reading import recovery_set
-from tests.acceptance.folder import TICKER
+from ledger.app import wiring
+from ledger.app.connecting import connect
+from ledger.core.model.facts import IntentKind, JobSubmitted, RestartPolicy, RestorePoint
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Attempt, Checkpoint, parse_key
+from ledger.operations.client import Client
+from ledger.producer.outside import NO_GRAPH
+from ledger.reader.reading import recovery_set
 from tests.cluster import Cluster, Node
 from tests.cluster.network import ZK
-from tests.mirror import Mirror
 from tests.scenarios.keeping import keep
 from tests.scenarios.stage import Beats, Ledger, alive
 from tests.simulation import copies
-from tests.waiting import in_time
+from tests.support.folder import TICKER
+from tests.support.mirror import Mirror
+from tests.support.waiting import in_time
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

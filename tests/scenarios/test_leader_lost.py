@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledger import wiring
-from ledger.claims import read_claims
-from ledger.core.recovery import JobState, RecoveryEntry
-from tests.acceptance.folder import Folder
+from ledger.app import wiring
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.reader.claims import read_claims
 from tests.scenarios.keeping import keep
+from tests.support.folder import Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

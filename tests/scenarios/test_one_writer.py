@@ -4,10 +4,11 @@ and a projection that is exact, by a full copy of the topics.
 A peer beside it: Flink 2.3 (ZooKeeper HA) gives the lead up at each lost connection and restarts every job; its stored
 references carry no epoch, so what a stale leader still writes is kept apart by version checks in ZooKeeper alone.
 
-Each ledger here has topics and elections of its own on the same servers. A guard that is taken out (`tests.mutants`) must
-be seen by the same functions: here the lease that counts from the suspension, the late init that is not re-checked and the
-read-committed end; in `test_written_over.py` the filters of readers, the claim keys and what is not re-published. The
-producer that is kept after an indefinite error is seen in simulation (`tests/simulation/test_caught.py`).
+Each ledger here has topics and elections of its own on the same servers. A guard that is taken out
+(`tests.support.mutants`) must be seen by the same functions: here the lease that counts from the suspension, the late
+init that is not re-checked and the read-committed end; in `test_written_over.py` the filters of readers, the claim keys
+and what is not re-published. The producer that is kept after an indefinite error is seen in
+simulation (`tests/simulation/test_caught.py`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from tests.acceptance.load import Load
 from tests.cluster import Cluster, Node
 from tests.cluster.network import KAFKA, ZK
 from tests.cluster.node import state
 from tests.scenarios.stage import Ledger, expire, ledger, written_since
 from tests.simulation.copies import Leased
-from tests.waiting import in_time
+from tests.support.load import Load
+from tests.support.waiting import in_time
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(900)]
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from ledger import wiring
-from ledger.claims import read_claims
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Attempt, parse_key
-from ledger.waiting import read as read_waits
-from tests.acceptance.folder import Folder
+from ledger.app import wiring
+from ledger.app.waiting import read as read_waits
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Attempt, parse_key
+from ledger.reader.claims import read_claims
 from tests.foreign import install
 from tests.scenarios.keeping import keep
 from tests.scenarios.poison import FOREIGN, PLUGINS, POISONS, Hand
+from tests.support.folder import Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

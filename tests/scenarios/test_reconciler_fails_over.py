@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from tests import repetitions
 from tests.cluster import Cluster, Node
 from tests.cluster.network import KAFKA, ZK
 from tests.cluster.node import state
 from tests.scenarios.failover import ROLE, FailingOver, Jobs, failing_over
 from tests.scenarios.stage import expire, written_since
 from tests.simulation.copies import Leased
+from tests.support import repetitions
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(300)]
 

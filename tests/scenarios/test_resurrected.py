@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from ledger import wiring
-from ledger.claims import read_claims
-from ledger.core.recovery import JobState
-from ledger.core.registers import Attempt, parse_key
+from ledger.app import wiring
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Attempt, parse_key
 from ledger.ports import Event, Record
-from tests.acceptance.folder import TICKER, Folder
+from ledger.reader.claims import read_claims
 from tests.scenarios.keeping import keep
+from tests.support.folder import TICKER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -20,10 +20,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ledger.core.recovery import JobState, RecoveryEntry
-from tests.acceptance.folder import Folder
+from ledger.core.model.recovery import JobState, RecoveryEntry
 from tests.scenarios.keeping import keep
-from tests.waiting import in_time
+from tests.support.folder import Folder
+from tests.support.waiting import in_time
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

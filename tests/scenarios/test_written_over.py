@@ -13,19 +13,19 @@ import pytest
 from confluent_kafka import Producer
 
 from ledger.adapters import avro
-from ledger.core.facts import AttemptRunning
-from ledger.core.published import Published
-from ledger.core.recovery import RecoverySet
-from ledger.core.registers import Running, Spec
+from ledger.core.model.facts import AttemptRunning
+from ledger.core.model.published import Published
+from ledger.core.model.recovery import RecoverySet
+from ledger.core.model.registers import Running, Spec
 from ledger.ports import MemoryRecord
-from ledger.reading import published
-from ledger.recorder import Recorder
-from tests.acceptance.load import SPEC, Load
+from ledger.producer.recorder import Recorder
+from ledger.reader.reading import published
 from tests.cluster import Cluster
-from tests.mirror import Mirror
-from tests.mutants import _own_keys, mutated
 from tests.scenarios.stage import Ledger, ledger
 from tests.simulation import checkers, copies
+from tests.support.load import SPEC, Load
+from tests.support.mirror import Mirror
+from tests.support.mutants import _own_keys, mutated
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.log import KafkaLog
-from ledger.core.latest import highest_claimed, latest_effective
+from ledger.core.model.latest import highest_claimed, latest_effective
 from ledger.ports import BlobStore, Reader, Record, Runner, Task, TaskOutcome, TaskStatus
 from ledger.tasks import perform
 
@@ -98,7 +98,7 @@ def main() -> None:
 
     sys.argv = ["jobledger", *arguments]
     if name:
-        from tests.mutants import mutated
+        from tests.support.mutants import mutated
     with mutated(name) if name else nullcontext():
         jobledger()
 

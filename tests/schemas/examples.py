@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ledger.adapters.avro import KINDS
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     AttemptStarted,
@@ -43,7 +43,7 @@ from ledger.core.facts import (
     StallPolicy,
     Together,
 )  # fmt: skip
-from ledger.core.recovery import JobState, RecoveryEntry, WinningIntent
+from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _GRAPH = GraphRef(f"file:///var/lib/jobledger/blobs/graphs/orders-1/{_DIGEST}", _DIGEST, 20_480)

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ledger.adapters.cloudevents import Envelope, headers, parse, parse_rfc3339, rfc3339
-from ledger.core.published import EPOCH_HEADER, epoch_of
+from ledger.core.model.published import EPOCH_HEADER, epoch_of
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
 _TIME_S = st.floats(0, 4e9)

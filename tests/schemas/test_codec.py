@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ledger.adapters import avro as codec
 from ledger.adapters.avro import HEADER_BYTES, KINDS, VALUE_BYTES_MAX, Undecodable, decode, encode, read
 from ledger.adapters.schemas import by_fingerprint
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKind,
@@ -30,8 +30,8 @@ from ledger.core.facts import (
     RestorePoint,
     StallPolicy,
 )  # fmt: skip
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Admitted, Checkpoint, Ended, Running, Spec
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Admitted, Checkpoint, Ended, Running, Spec
 from ledger.errors import UsageError
 from tests.schemas.examples import FULL, anything, plain
 from tests.schemas.versions import ALL, snake

@@ -14,7 +14,7 @@ import pytest
 
 from ledger.adapters import avro as codec
 from ledger.adapters import schemas
-from ledger.core.facts import CheckpointCompleted, CheckpointKind, RestorePoint
+from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, RestorePoint
 from tests.schemas.versions import FOLDER
 
 NOW = json.loads((FOLDER / "checkpoint_completed" / "0001.avsc").read_text(encoding="utf-8"))

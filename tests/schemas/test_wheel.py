@@ -14,7 +14,7 @@ from tests.schemas.versions import EVERY, FOLDER, ROOT
 
 CODE = """
 from ledger.adapters import avro, schemas
-from ledger.core.facts import JobAdmitted
+from ledger.core.model.facts import JobAdmitted
 assert avro.decode(JobAdmitted, avro.encode(JobAdmitted("d"))) == JobAdmitted("d")
 print(schemas.schema_folder())
 """

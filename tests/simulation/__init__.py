@@ -2,7 +2,7 @@
 
 What incident 001 asks to be tested at the least, and where it is:
     job graph serialisation, and the records one expects
-        tests/schemas/test_codec.py, tests/client/test_submitting.py,
+        tests/schemas/test_codec.py, tests/operations/test_submitting.py,
         test_race.py::test_the_records_of_one_job_are_the_expected_ones
     submission while a leader exists, while none exists, during handover
         test_race.py::test_a_submission_is_started_once[leader | no leader | handover]

@@ -8,9 +8,9 @@ import sys
 import time
 from collections import Counter
 
-from tests.mutants import MUTANTS, mutated
 from tests.simulation.walk import STEPS, Walk
 from tests.simulation.world import quiet
+from tests.support.mutants import MUTANTS, mutated
 
 SHOWN = 12
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from ledger import rejects
 from ledger.adapters.cloudevents import EPOCH
-from ledger.core.facts import IntentDeclared, IntentKind
-from ledger.core.registers import Result, Spec, parse_key, partition_of
+from ledger.core.model.facts import IntentDeclared, IntentKind
+from ledger.core.model.registers import Result, Spec, parse_key, partition_of
 from ledger.ports import Event
+from ledger.reader import rejects
 from tests.simulation import codec
 from tests.simulation.copies import MAGIC, Copied, Told
 

@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import Any
 
 from ledger.adapters import cloudevents
-from ledger.core.facts import AttemptStarted, IntentDeclared, JobSubmitted
-from ledger.core.fold import fold
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import OUTCOMES, Admitted, Attempt, Ended, Intent, Result, Spec, parse_key
-from ledger.core.replacing import STOP, intent_id, is_stop
+from ledger.core.fold.fold import fold
+from ledger.core.model.facts import AttemptStarted, IntentDeclared, JobSubmitted
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import OUTCOMES, Admitted, Attempt, Ended, Intent, Result, Spec, parse_key
+from ledger.core.plan.replacing import STOP, intent_id, is_stop
 from tests.simulation import codec
 from tests.simulation.copies import (
     Copied,

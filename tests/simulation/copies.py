@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from ledger.adapters import cloudevents
-from ledger.core.fold import fold
-from ledger.core.recovery import RecoveryEntry
-from ledger.core.registers import parse_key
+from ledger.core.fold.fold import fold
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import parse_key
 from tests.simulation import codec
 
 MAGIC = b"\xc3\x01"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ledger.adapters.memory.log import NoAnswer
-from ledger.core.facts import IntentKind
-from ledger.core.registers import partition_of
-from ledger.outside import NO_GRAPH
+from ledger.core.model.facts import IntentKind
+from ledger.core.model.registers import partition_of
 from ledger.ports import Event
+from ledger.producer.outside import NO_GRAPH
 from tests.simulation.badinput import KEY, SPEC, rejects_complete
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.runner import MemoryAttempt, MemoryRunner
-from ledger.core.facts import CheckpointKind, GraphRef, RestorePoint
+from ledger.core.model.facts import CheckpointKind, GraphRef, RestorePoint
 from ledger.errors import PermanentError
 from ledger.ports import BlobStore, Clock, Event, StartAnswer, Verification
 from tests.simulation.copies import Copied, Leased, Ran, Taken, Told

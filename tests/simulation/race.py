@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ledger.core.facts import IntentKind
+from ledger.core.model.facts import IntentKind
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
 from tests.simulation.world import EVENTS, RECOVERY, TRANSACTION_S, Instance, World

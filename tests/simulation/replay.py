@@ -10,11 +10,11 @@ from ledger.adapters import cloudevents
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.leadership import MemoryElection, MemoryLeadership
 from ledger.adapters.memory.log import MemoryLog
-from ledger.core.published import Published
+from ledger.core.model.published import Published
 from ledger.ports import Event
-from ledger.rejects import RejectsTopic
-from ledger.roles.parts import Parts, ProjectorSettings, Topics
-from ledger.roles.projector import Projector
+from ledger.reader.rejects import RejectsTopic
+from ledger.roles.common.parts import Parts, ProjectorSettings, Topics
+from ledger.roles.projector.projector import Projector
 from tests.simulation import checkers, codec
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import Copied

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Any
 
-from ledger.core.facts import (
+from ledger.core.fold.fold import RESTORE_POINTS, fold
+from ledger.core.model.facts import (
     CheckpointCompleted,
     CheckpointKind,
     CheckpointRetention,
@@ -17,9 +18,8 @@ from ledger.core.facts import (
     JobResult,
     JobSubmitted,
 )
-from ledger.core.fold import RESTORE_POINTS, fold
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Attempt, Ended, Intent, Register, parse_key
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Attempt, Ended, Intent, Register, parse_key
 from tests.laws import oracle
 from tests.simulation import codec
 from tests.simulation.checkers import CLOCK_S, Findings

@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ledger import collecting
 from ledger.adapters import cloudevents
 from ledger.adapters.memory.blobs import MemoryBlobs
-from ledger.client import Client
-from ledger.core.facts import JobSubmitted
 from ledger.core.garbage import GRACE_MIN_S
-from ledger.core.registers import Result, Spec, parse_key
+from ledger.core.model.facts import JobSubmitted
+from ledger.core.model.registers import Result, Spec, parse_key
 from ledger.errors import LedgerError, OutcomeUnknown
+from ledger.operations import collecting
+from ledger.operations.client import Client
 from ledger.ports import Clock, Kept, StoredBlob
-from ledger.reading import Source
-from ledger.recorder import Recorded
-from ledger.roles.parts import Topics
+from ledger.producer.recorder import Recorded
+from ledger.reader.reading import Source
+from ledger.roles.common.parts import Topics
 from tests.simulation import codec
 from tests.simulation.baton import Actor, Stage
 from tests.simulation.checkers import Findings

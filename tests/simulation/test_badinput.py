@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import rejects
 from ledger.ports import MemoryRecord
+from ledger.reader import rejects
 from tests.simulation.badinput import KEY, at_home, rejected_once, rejects_complete, rejects_true
 from tests.simulation.copies import Copied, Told
 from tests.simulation.walk import Walk

@@ -1,4 +1,4 @@
-"""Every guard can be taken out (`tests/mutants.py`), and then the checkers see it: red with the mutation, green without."""
+"""Every guard can be taken out (`tests.support.mutants`), and then the checkers see it: red with it, green without."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests.adapters.zookeeper.fake_link import PATH, FakeLink, Servers, T
-from tests.mutants import MUTANTS, mutated
-from tests.repetitions import one_fast
 from tests.simulation.directed import SCHEDULES, perform
 from tests.simulation.walk import Walk
 from tests.simulation.world import quiet
+from tests.support.fake_link import PATH, FakeLink, Servers, T
+from tests.support.mutants import MUTANTS, mutated
+from tests.support.repetitions import one_fast
 
 #: Guard taken out -> the schedule where that shows, and what the checkers say.
 CAUGHT = {

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ledger.adapters import avro
-from ledger.core import job as view
-from ledger.core.facts import IntentDeclared, IntentKind
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Intent, parse_key
+from ledger.core.fold import job as view
+from ledger.core.model.facts import IntentDeclared, IntentKind
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Intent, parse_key
 from tests.simulation import checkers, copies
 from tests.simulation.copies import Copied, Leased, Ran, Taken, Told, says
 from tests.simulation.evidence import Evidence

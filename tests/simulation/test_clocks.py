@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ledger.roles.parts import Topics
+from ledger.roles.common.parts import Topics
 from tests.simulation import replay
 from tests.simulation.directed import Director
 from tests.simulation.ports import WrongClock

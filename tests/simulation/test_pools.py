@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from ledger.core.facts import JobSubmitted
-from ledger.core.registers import Spec
+from ledger.core.model.facts import JobSubmitted
+from ledger.core.model.registers import Spec
 from tests.simulation import codec
 from tests.simulation.walk import Walk
 from tests.simulation.world import World, quiet

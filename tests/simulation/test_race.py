@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from ledger.adapters import avro
-from ledger.core.registers import parse_key
-from tests import repetitions
-from tests.mutants import mutated
-from tests.repetitions import one_fast
+from ledger.core.model.registers import parse_key
 from tests.simulation.directed import Director
 from tests.simulation.race import Story, explore
 from tests.simulation.world import EVENTS, RECOVERY, quiet
+from tests.support import repetitions
+from tests.support.mutants import mutated
+from tests.support.repetitions import one_fast
 
 #: Each event of the job at every boundary; or one event of leadership at every boundary, those within steps included.
 #: The numbers are how many schedules there are: another number means that the roles do other things, or that the

@@ -7,9 +7,16 @@ from dataclasses import replace
 import pytest
 
 from ledger.adapters import avro
-from ledger.core.facts import CheckpointCompleted, CheckpointRetention, GraphRef, JobResult, JobSubmitted, RestorePoint
-from ledger.core.recovery import JobState, RecoveryEntry
-from ledger.core.registers import Attempt, Checkpoint, Ended, Result, Spec, key_of, parse_key
+from ledger.core.model.facts import (
+    CheckpointCompleted,
+    CheckpointRetention,
+    GraphRef,
+    JobResult,
+    JobSubmitted,
+    RestorePoint,
+)
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Result, Spec, key_of, parse_key
 from tests.simulation import checkers, codec, rules
 from tests.simulation.copies import Copied, claim_of, effective, folded, says
 from tests.simulation.evidence import Evidence
@@ -37,7 +44,7 @@ def test_i7_sees_an_entry_that_the_rules_do_not_say(
 
 def test_i7_sees_a_fold_that_is_wrong_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The projection is the fold of the log, and the fold is wrong: only who folds by rules of his own can see that."""
-    from ledger.core import restart
+    from ledger.core.fold import restart
 
     plain = restart.after_failure
     monkeypatch.setattr(restart, "after_failure", lambda *given: plain(*given)._replace(delay_s=0.0))

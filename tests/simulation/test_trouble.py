@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from ledger.core.facts import AttemptEnded, AttemptStarted, IntentDeclared, IntentKind
-from ledger.core.registers import Attempt, Ended, Intent, parse_key
+from ledger.core.model.facts import AttemptEnded, AttemptStarted, IntentDeclared, IntentKind
+from ledger.core.model.registers import Attempt, Ended, Intent, parse_key
 from tests.simulation import codec
 from tests.simulation.checkers import began_unverified, started_once
 from tests.simulation.copies import Copied, Ran

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import repetitions
-from tests.mutants import mutated
 from tests.simulation.walk import Walk
 from tests.simulation.world import EVENTS, RECOVERY, quiet
+from tests.support import repetitions
+from tests.support.mutants import mutated
 
 SEEDS = 40
 TOGETHER = 8

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledger.core.facts import IntentDeclared, IntentKind
-from ledger.core.registers import Intent
+from ledger.core.model.facts import IntentDeclared, IntentKind
+from ledger.core.model.registers import Intent
 from ledger.ports import Event
 from tests.simulation.copies import Ran
 from tests.simulation.world import World

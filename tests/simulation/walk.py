@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.adapters.memory.log import NoAnswer
-from ledger.core.facts import CheckpointKind, IntentKind
-from ledger.core.registers import Attempt, parse_key
-from ledger.outside import NO_GRAPH
+from ledger.core.model.facts import CheckpointKind, IntentKind
+from ledger.core.model.registers import Attempt, parse_key
 from ledger.ports import Event
+from ledger.producer.outside import NO_GRAPH
 from tests.simulation.baton import Actor
 from tests.simulation.checkers import Findings
 from tests.simulation.copies import claim_of, epoch_of

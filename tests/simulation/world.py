@@ -19,7 +19,7 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.leadership import MemoryElection
 from ledger.adapters.memory.log import MemoryLog
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     CheckpointRetention,
     GraphRef,
     IntentDeclared,
@@ -34,15 +34,15 @@ from ledger.core.facts import (
     SavepointPolicy,
     StallPolicy,
 )
-from ledger.core.pools import Pool, Pools
-from ledger.core.published import Published
-from ledger.core.recovery import JobState
-from ledger.core.registers import Disposed, Intent, Register, Spec, key_of, partition_of
+from ledger.core.model.published import Published
+from ledger.core.model.recovery import JobState
+from ledger.core.model.registers import Disposed, Intent, Register, Spec, key_of, partition_of
+from ledger.core.plan.pools import Pool, Pools
 from ledger.ports import Event, Task
-from ledger.rejects import RejectsTopic, list_rejects
-from ledger.roles.parts import Parts, ProjectorSettings, Topics
-from ledger.roles.projector import Projector
-from ledger.roles.reconciler import Reconciler, ReconcilerSettings
+from ledger.reader.rejects import RejectsTopic, list_rejects
+from ledger.roles.common.parts import Parts, ProjectorSettings, Topics
+from ledger.roles.projector.projector import Projector
+from ledger.roles.reconciler.reconciler import Reconciler, ReconcilerSettings
 from tests.simulation import badinput, checkers, codec, copies, replay, rules
 from tests.simulation.baton import Actor, Stage, on_one_core
 from tests.simulation.checkers import Findings

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.seeking import Seeker, Wish
 from ledger.adapters.kafka.signs import SignWatch
-from ledger.adapters.kafka.topics import LEADERS
+from ledger.config.topics import LEADERS
 from ledger.errors import Unreachable
 from ledger.ports import Candidate, Clock, Standing
 

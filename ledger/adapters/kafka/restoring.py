@@ -19,14 +19,14 @@ from ledger.adapters.kafka.errors import PASSING, error_of, made, told
 from ledger.adapters.kafka.topics import (
     RESTORING,
     Client,
-    TopicSettings,
     create_topics,
     is_restoring,
     require_topics,
     specs,
 )
 from ledger.adapters.kafka.writer import SENDING
-from ledger.core.published import headers_of
+from ledger.config.topics import TopicSettings
+from ledger.core.model.published import headers_of
 from ledger.errors import ConfigError, LedgerError, Unreachable
 from ledger.ports import MemoryRecord, TopicPartition
 

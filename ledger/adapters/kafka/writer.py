@@ -14,11 +14,11 @@ from typing import NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from ledger import failpoints
 from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, Verdict, classify, error_of, made, told
 from ledger.adapters.kafka.watchdog import Watchdog
 from ledger.errors import ConfigError, Fenced, LedgerError, RecordTooLarge, TemporaryError, Unreachable
 from ledger.ports import Clock, Event, Marks
+from ledger.util import failpoints
 
 log = logging.getLogger("ledger.kafka")
 TRANSACTION_TIMEOUT_MS = 10_000

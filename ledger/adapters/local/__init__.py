@@ -1,1 +1,1 @@
-"""Adapters of one host: file lock, blobs in a folder."""
+"""Adapters of one host: leadership by a file lock, blobs and archive objects in a folder or a zip."""

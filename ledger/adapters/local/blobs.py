@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
-from ledger.adapters.local.files import make_folder, spool, sync_folder
 from ledger.adapters.local.room import what_to_do
-from ledger.core.facts import GraphRef
-from ledger.core.registers import is_job_id
+from ledger.core.model.facts import GraphRef
+from ledger.core.model.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable, UsageError
 from ledger.ports import StoredBlob
+from ledger.util.files import make_folder, spool, sync_folder
 
 _TEMPORARY = ".put-"
 _TRIES = 5

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ledger.adapters.clock import SystemClock
-from ledger.adapters.embedded.processes import Identity, alive, identity, pid_namespace
 from ledger.adapters.local.private import OWNER_ALONE
 from ledger.ports import Clock, Standing
+from ledger.util.processes import Identity, alive, identity, pid_namespace
 
 
 class Holder(NamedTuple):

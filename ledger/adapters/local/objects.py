@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.adapters.local.files import make_folder, spool, sync_folder
 from ledger.adapters.local.room import what_to_do
-from ledger.archive.objects import Stat, Unfit, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import Stat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
+from ledger.util.files import make_folder, spool, sync_folder
 
 _TEMPORARY = ".create-"  # no name begins with a dot, so what a crash leaves is never taken for an object
 MARKER = ".ledger-archive"

@@ -10,7 +10,7 @@ import zlib
 from lzma import LZMAError
 from pathlib import Path
 
-from ledger.archive.objects import BYTES_MAX, Stat, Unfit, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import BYTES_MAX, Stat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import UsageError
 
 OBJECT_BYTES_MAX = 256 << 20  # of one that lies in a chain: a bundle joins no days

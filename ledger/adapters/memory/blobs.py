@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ledger.adapters.blobs import BlobName, check_job_id, checked, is_digest, name_of
-from ledger.adapters.local.files import write_atomic
-from ledger.core.facts import GraphRef
+from ledger.core.model.facts import GraphRef
 from ledger.errors import PermanentError, Unreachable, UsageError
 from ledger.ports import StoredBlob
+from ledger.util.files import write_atomic
 
 
 class MemoryBlobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ledger.archive.objects import Stat, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import Stat, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
 
 

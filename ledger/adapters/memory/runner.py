@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.runners.one_instance import OneInstance
-from ledger.core.facts import (
+from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
     CheckpointCompleted,
@@ -23,7 +23,7 @@ from ledger.core.facts import (
     GraphRef,
     RestorePoint,
 )
-from ledger.core.registers import (
+from ledger.core.model.registers import (
     NUMBER_MAX,
     Checkpoint,
     Ended,

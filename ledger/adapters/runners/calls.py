@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from ledger.adapters.runners import plain
 from ledger.adapters.runners.one_instance import require_instance
-from ledger.core.facts import FailureRule, GraphRef, RestorePoint
-from ledger.core.registers import is_writer
+from ledger.core.model.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.model.registers import is_writer
 from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable
 from ledger.ports import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
 

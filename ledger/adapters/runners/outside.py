@@ -1,4 +1,6 @@
-"""The runner of jobs that their producers run by themselves (`ledger.outside`): nothing to start, stop, fence or delete.
+"""The runner of jobs that their producers run by themselves (`ledger.producer.outside`).
+
+There is nothing to start, stop, fence or delete.
 
 What such a job does is in the log by its producer's own word, and `core.outside.decide` judges it by that alone. This
 runner answers for it where the ledger asks on the way to a job's end.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ledger.core.facts import FailureRule, GraphRef, RestorePoint
+from ledger.core.model.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError
 from ledger.ports import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
 

@@ -7,8 +7,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.core.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
-from ledger.core.registers import NUMBER_MAX, is_job_id
+from ledger.core.model.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
+from ledger.core.model.registers import NUMBER_MAX, is_job_id
 from ledger.ports import Kept, ObservedAttempt, RunnerEvent
 
 TEXT_MAX = 2_000  # characters of a name or reason; what is longer is cut

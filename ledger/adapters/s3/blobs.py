@@ -13,15 +13,15 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from ledger.adapters.blobs import CHUNK_BYTES, BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
-from ledger.adapters.local.files import spool, sync_folder
 from ledger.adapters.s3.client import BROKEN, Connection, age_s, code_of, gone, passing, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW, upload
-from ledger.core.facts import GraphRef
 from ledger.core.garbage import AGE_OFF_S
-from ledger.core.registers import is_job_id
+from ledger.core.model.facts import GraphRef
+from ledger.core.model.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable, UsageError
 from ledger.ports import StoredBlob
+from ledger.util.files import spool, sync_folder
 
 #: Beside `graphs/`, made by the first put: what says that this bucket and prefix are the store of a ledger. As a folder
 #: that is not mounted, a bucket without it has no word on any graph.

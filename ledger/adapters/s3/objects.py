@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from ledger.adapters.s3.client import BROKEN, Connection, age_s, gone, status_of, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW
-from ledger.archive.objects import Stat, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import Stat, check_name, check_prefix, check_size, is_name
 
 _TRIES = 3
 

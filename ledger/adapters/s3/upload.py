@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ledger.adapters.s3.client import code_of, gone, status_of
 from ledger.adapters.s3.settings import S3Settings
-from ledger.core.facts import GraphRef
+from ledger.core.model.facts import GraphRef
 from ledger.errors import UsageError
 
 log = logging.getLogger(__name__)

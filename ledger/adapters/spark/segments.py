@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ledger.archive.archive import Archive
-from ledger.archive.archiving import Beginning, Stored, store_all
-from ledger.archive.decoding import Decoded
-from ledger.archive.objects import ObjectStore
+from ledger.archive.format.decoding import Decoded
+from ledger.archive.format.objects import ObjectStore
+from ledger.archive.store.archive import Archive
+from ledger.archive.store.archiving import Beginning, Stored, store_all
 from ledger.errors import TemporaryError
 from ledger.ports import MemoryRecord, Record, TopicPartition
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ledger.adapters.embedded.class_archives import class_archive, sharing
-from ledger.adapters.embedded.jars import spark_connector, spark_jars
-from ledger.adapters.embedded.java import java_home
+from ledger.adapters.java.class_archives import class_archive, sharing
+from ledger.adapters.java.jars import spark_connector, spark_jars
+from ledger.adapters.java.java import java_home
 from ledger.adapters.spark.jvm_output import launch
 from ledger.adapters.spark.scratch import claim_scratch
 

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ledger.core.latest import highest_claimed, latest_effective
+from ledger.core.model.latest import highest_claimed, latest_effective
 from ledger.errors import TemporaryError
 from ledger.ports import MemoryRecord, Record
 

@@ -9,9 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests.adapters.zookeeper.world import T, World, until
-from tests.servers import READY_S
-from tests.zookeepers import Zookeepers
+from tests.adapters.zookeeper.world import T, World
+from tests.support.servers import READY_S
+from tests.support.waiting import seconds_until
+from tests.support.zookeepers import Zookeepers
 
 SERVING = ["follower", "follower", "leader"]
 
@@ -26,7 +27,7 @@ def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeepers]
 def settings(zookeepers: Zookeepers) -> ZooKeeperSettings:
     zookeepers.start()
     # One that was stopped in the test before still takes itself for what it was.
-    until(lambda: sorted(m.mode() or "" for m in zookeepers.members.values()) == SERVING, READY_S)
+    seconds_until(lambda: sorted(m.mode() or "" for m in zookeepers.members.values()) == SERVING, READY_S)
     return ZooKeeperSettings(hosts=zookeepers.hosts, chroot=f"/t{uuid.uuid4().hex[:8]}/x", session_timeout_s=T)
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from kazoo.exceptions import NoAuthError
 
-from ledger.adapters.embedded.ports import free_ports
 from ledger.adapters.zookeeper.leadership import candidates
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
+from ledger.embedded.ports import free_ports
 from ledger.errors import Unreachable
-from tests.adapters.zookeeper.world import LONG, World, leads_on, node_of, until
-from tests.zookeepers import Zookeepers
+from tests.adapters.zookeeper.world import LONG, World, leads_on, node_of
+from tests.support.waiting import seconds_until
+from tests.support.zookeepers import Zookeepers
 
 pytestmark = pytest.mark.kafka  # a JVM for each member
 
@@ -35,7 +36,7 @@ def test_with_a_user_nobody_else_reads_or_writes_what_we_make(
         )  # fmt: skip
         world = World(settings, stack)
         anna, bert = world.leader("anna"), world.standby("bert")
-        until(lambda: [one.who for one in candidates(settings, world.path)] == ["anna", "bert"], 30)
+        seconds_until(lambda: [one.who for one in candidates(settings, world.path)] == ["anna", "bert"], 30)
         stranger = world.client()
         for refused in (
             lambda: stranger.get_children(world.path),
@@ -50,10 +51,10 @@ def test_with_a_user_nobody_else_reads_or_writes_what_we_make(
             candidates(replace(settings, auth=""), world.path)
         wrong = World(replace(settings, password="falsch"), stack).candidate("carl")
         wrong.acquire()
-        until(lambda: wrong.standing().waits_for.startswith("zookeeper: "), 30)
+        seconds_until(lambda: wrong.standing().waits_for.startswith("zookeeper: "), 30)
         assert not wrong.valid()
         anna.release()
-        until(bert.valid, LONG / 2)
+        seconds_until(bert.valid, LONG / 2)
 
 
 @contextmanager
@@ -88,7 +89,7 @@ def test_by_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
         anna, bert = world.leader("anna"), world.standby("bert")
         leads_on(anna, 2)
         anna.release()
-        until(bert.valid, LONG / 2)
+        seconds_until(bert.valid, LONG / 2)
         for stranger in (
             replace(settings, tls_ca=None),  # does not trust the server
             replace(settings, tls_ca=tmp_path / "client.pem"),
@@ -99,7 +100,7 @@ def test_by_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
             with pytest.raises(Unreachable):
                 candidates(stranger, world.path, timeout_s=1)
         trusting = replace(settings, hosts=f"localhost:{secure}", tls_verify_hostname=False)
-        until(lambda: candidates(trusting, world.path), 30)
+        seconds_until(lambda: candidates(trusting, world.path), 30)
 
 
 def make_certificate(folder: Path, name: str) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters.embedded.hold import HELD
-from ledger.adapters.embedded.zookeeper import Member, Server, connect_string, digest, members_at
+from ledger.embedded.hold import HELD
+from ledger.embedded.zookeeper import Member, Server, connect_string, digest, members_at
 from ledger.errors import ConfigError, Unreachable
-from tests.servers import die_with_parent
-from tests.waiting import until
+from tests.support.servers import die_with_parent
+from tests.support.waiting import until
 
 
 def started(member: Member, stack: ExitStack) -> subprocess.Popen[bytes]:

@@ -10,8 +10,8 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.zookeeper.keeper import Keeper, Wish
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests.adapters.zookeeper.fake_link import PATH, FakeLink, Servers, T
-from tests.waiting import until
+from tests.support.fake_link import PATH, FakeLink, Servers, T
+from tests.support.waiting import until
 
 
 class One:

@@ -21,9 +21,9 @@ from kazoo.exceptions import ConnectionLoss
 from ledger.adapters.zookeeper.leadership import candidates
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from ledger.errors import Unreachable
-from tests.adapters.zookeeper.world import LEASE, LONG, T, World, always, leads_on, until
-from tests.waiting import in_time
-from tests.zookeepers import Zookeepers
+from tests.adapters.zookeeper.world import LEASE, LONG, T, World, always, leads_on
+from tests.support.waiting import in_time, seconds_until
+from tests.support.zookeepers import Zookeepers
 
 pytestmark = pytest.mark.kafka  # a JVM for each member
 
@@ -36,11 +36,11 @@ def test_a_release_is_followed_by_the_next_leader_at_once(lasting: World) -> Non
     assert "candidate anna (pid" in bert.standing().waits_for
     anna.release()
     assert not anna.valid()
-    until(bert.valid, LONG / 2)  # long before the session's end
+    seconds_until(bert.valid, LONG / 2)  # long before the session's end
     assert bert.standing().because.startswith("gone: candidate anna")
-    until(lambda: [one.who for one in candidates(lasting.settings, lasting.path)] == ["bert"], 20)
+    seconds_until(lambda: [one.who for one in candidates(lasting.settings, lasting.path)] == ["bert"], 20)
     anna.acquire()
-    until(lambda: anna.standing().leader == "bert", 20)
+    seconds_until(lambda: anna.standing().leader == "bert", 20)
     seen = candidates(lasting.settings, lasting.path)
     assert [(one.who, one.pid, one.leads) for one in seen] == [("bert", os.getpid(), True), ("anna", os.getpid(), False)]
     assert seen[0].lease_left_s is not None
@@ -55,10 +55,10 @@ def test_handovers_do_not_wait_for_the_next_look(settings: ZooKeeperSettings) ->
         took = 0.0
         for who in ("bert", "anna", "bert", "anna", "bert"):
             leader.release()
-            took += until(waiting.valid, LONG)
+            took += seconds_until(waiting.valid, LONG)
             leader, waiting = waiting, leader
             waiting.acquire()
-            until(lambda one=waiting, who=who: one.standing().leader == who, LONG)  # before, it names itself
+            seconds_until(lambda one=waiting, who=who: one.standing().leader == who, LONG)  # before, it names itself
         in_time(took < 2.5, "not within 2.5 s: five changes")
 
 
@@ -78,13 +78,13 @@ def test_a_closed_leader_leaves_at_once(lasting: World) -> None:
     anna.close()
     assert not anna.valid()
     assert not anna.acquire()
-    until(bert.valid, LONG / 2)
+    seconds_until(bert.valid, LONG / 2)
 
 
 _LEAD = """
 import sys, time
 from pathlib import Path
-from tests.zookeepers import candidate
+from tests.support.zookeepers import candidate
 one = candidate(sys.argv[1], sys.argv[2], float(sys.argv[3]), "child")
 while not one.acquire():
     time.sleep(0.01)
@@ -119,7 +119,7 @@ def test_a_leader_that_is_killed_or_stopped_is_replaced_after_its_session(zookee
         bert = other.standby("bert")
         began = time.monotonic()
         process.send_signal(signal.SIGSTOP)
-        until(bert.valid, 3 * T)
+        seconds_until(bert.valid, 3 * T)
         assert time.monotonic() - began > LEASE
         process.send_signal(signal.SIGCONT)
         assert process.stdout is not None
@@ -127,8 +127,8 @@ def test_a_leader_that_is_killed_or_stopped_is_replaced_after_its_session(zookee
         assert "False\n" in lines  # and from then on:
         for _ in range(20):
             assert next(lines) == "False\n"
-        until(bert.valid, T)
-        until(lambda: [one.who for one in candidates(settings, other.path)] == ["bert", "child"], 4 * T)
+        seconds_until(bert.valid, T)
+        seconds_until(lambda: [one.who for one in candidates(settings, other.path)] == ["bert", "child"], 4 * T)
 
 
 def test_a_keeper_that_hangs_does_not_block_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_a_keeper_that_hangs_does_not_block_the_others(world: World, monkeypatch
     anna, bert = world.leader("anna"), world.standby("bert")
     hanging = threading.Event()
     monkeypatch.setattr(anna._keeper, "step", lambda: float(hanging.wait(60)))
-    until(bert.valid, 3 * T)
+    seconds_until(bert.valid, 3 * T)
     assert not anna.valid()
     hanging.set()
 
@@ -171,9 +171,9 @@ def test_a_session_that_is_ended_from_outside_ends_the_lead_at_once(lasting: Wor
         thief.close()
 
     # Once more if its owner came back to it before the thief had ended it.
-    until(lambda: steal() or bert.valid(), LONG / 2)
-    until(lambda: not anna.valid(), 1)
-    until(lambda: [one.who for one in candidates(lasting.settings, lasting.path)] == ["bert", "anna"], 30)
+    seconds_until(lambda: steal() or bert.valid(), LONG / 2)
+    seconds_until(lambda: not anna.valid(), 1)
+    seconds_until(lambda: [one.who for one in candidates(lasting.settings, lasting.path)] == ["bert", "anna"], 30)
     assert "it lost the lead" in anna.standing().because
 
 
@@ -189,9 +189,9 @@ def all_deleted(client: KazooClient, path: str) -> bool:
 def test_all_nodes_deleted_by_hand_cost_one_change_of_leader(lasting: World) -> None:
     anna, bert = lasting.leader("anna"), lasting.standby("bert")
     client = lasting.client()
-    until(lambda: all_deleted(client, lasting.path), 30)
-    until(lambda: len(candidates(lasting.settings, lasting.path)) == 2, 30)
-    until(lambda: anna.valid() or bert.valid(), 20)
+    seconds_until(lambda: all_deleted(client, lasting.path), 30)
+    seconds_until(lambda: len(candidates(lasting.settings, lasting.path)) == 2, 30)
+    seconds_until(lambda: anna.valid() or bert.valid(), 20)
     always(lambda: anna.valid() != bert.valid(), 1)
 
 
@@ -215,11 +215,11 @@ def test_a_create_whose_answer_was_lost_leaves_no_orphan(lasting: World, monkeyp
         return link
 
     monkeypatch.setattr(keeper, "_open_link", open_link)
-    until(anna.acquire, 30)
-    until(lambda: len(candidates(lasting.settings, lasting.path)) == 1, 30)
+    seconds_until(anna.acquire, 30)
+    seconds_until(lambda: len(candidates(lasting.settings, lasting.path)) == 1, 30)
     bert = lasting.standby("bert")
     anna.release()
-    until(bert.valid, LONG / 2)
+    seconds_until(bert.valid, LONG / 2)
 
 
 def test_nothing_is_sent_late(zookeepers: Zookeepers, world: World) -> None:
@@ -229,12 +229,12 @@ def test_nothing_is_sent_late(zookeepers: Zookeepers, world: World) -> None:
     assert link is not None
     client = link._client
     with zookeepers.stopped(*zookeepers.members):
-        until(lambda: not link.is_connected, 2 * T)
-        until(lambda: client._state == "CONNECTING", 2 * T)
+        seconds_until(lambda: not link.is_connected, 2 * T)
+        seconds_until(lambda: client._state == "CONNECTING", 2 * T)
         late = client.create_async(f"{world.path}/late", b"")
         assert late.wait(1)
         assert late.exception is not None
-    until(anna.acquire, 6 * T)
+    seconds_until(anna.acquire, 6 * T)
     assert world.client().exists(f"{world.path}/late") is None
 
 
@@ -244,4 +244,5 @@ def test_who_is_not_there_is_named(world: World) -> None:
         candidates(settings, world.path, timeout_s=0.3)
     nobody = World(settings, world._stack).candidate("anna")
     assert not nobody.acquire()
-    until(lambda: nobody.standing().waits_for.startswith("zookeeper: no answer from 127.0.0.1:1,127.0.0.2:1 for "), 30)
+    silence = "zookeeper: no answer from 127.0.0.1:1,127.0.0.2:1 for "
+    seconds_until(lambda: nobody.standing().waits_for.startswith(silence), 30)

@@ -14,12 +14,13 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NewConfigNoQuorumError, ReconfigInProcessError, SessionExpiredError
 
-from ledger.adapters.embedded.zookeeper import members_at
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership, candidates
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests import waiting
-from tests.adapters.zookeeper.world import LONG, PATIENCE_S, T, World, always, leads_on, node_of, port_of, until
-from tests.zookeepers import Zookeepers
+from ledger.embedded.zookeeper import members_at
+from tests.adapters.zookeeper.world import LONG, PATIENCE_S, T, World, always, leads_on, node_of, port_of
+from tests.support import waiting
+from tests.support.waiting import seconds_until
+from tests.support.zookeepers import Zookeepers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # a JVM for each member
 
@@ -91,7 +92,7 @@ def test_members_that_take_connections_and_say_nothing_cost_little(
         hosts = [f"127.0.0.1:{one.getsockname()[1]}" for one in silent]
         lonely = World(replace(lasting.settings, hosts=",".join([*hosts, zookeepers.hosts.partition(",")[0]])), stack)
         anna = lonely.candidate("anna")
-        until(anna.acquire, LONG / 2)  # half of that to dial all of them
+        seconds_until(anna.acquire, LONG / 2)  # half of that to dial all of them
 
 
 def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookeepers: Zookeepers, world: World) -> None:
@@ -100,14 +101,14 @@ def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookee
     zookeepers.kill(first, second)
     held = anna._keeper.held
     assert held is not None
-    until(lambda: not anna.valid(), T)
+    seconds_until(lambda: not anna.valid(), T)
     assert time.monotonic() >= held.until  # not earlier than it must
-    until(lambda: re.search(r"no answer from 127\.0\.0\.1:.* for ", anna.standing().waits_for), T)
+    seconds_until(lambda: re.search(r"no answer from 127\.0\.0\.1:.* for ", anna.standing().waits_for), T)
     always(lambda: not anna.valid() and not bert.valid(), 1.5 * T)
     zookeepers.launch()
-    until(lambda: zookeepers.members[third].mode(), PATIENCE_S)
-    until(lambda: anna.valid() or bert.valid(), 2 * T)
-    until(lambda: len(candidates(world.settings, world.path)) == 2, PATIENCE_S)
+    seconds_until(lambda: zookeepers.members[third].mode(), PATIENCE_S)
+    seconds_until(lambda: anna.valid() or bert.valid(), 2 * T)
+    seconds_until(lambda: len(candidates(world.settings, world.path)) == 2, PATIENCE_S)
 
 
 def test_wiped_data_cost_one_change_of_leader(zookeepers: Zookeepers, lasting: World) -> None:
@@ -116,9 +117,10 @@ def test_wiped_data_cost_one_change_of_leader(zookeepers: Zookeepers, lasting: W
     zookeepers.kill()
     zookeepers.wipe()
     zookeepers.start()
-    until(lambda: anna.valid() or bert.valid(), 2 * LONG)
-    until(lambda: len(candidates(lasting.settings, lasting.path)) == 2, PATIENCE_S)
-    until(lambda: anna.valid() != bert.valid(), 2 * LONG)  # whoever led at first may have to ask the wiped ensemble anew
+    seconds_until(lambda: anna.valid() or bert.valid(), 2 * LONG)
+    seconds_until(lambda: len(candidates(lasting.settings, lasting.path)) == 2, PATIENCE_S)
+    # The candidate that led at first may have to ask the wiped ensemble anew.
+    seconds_until(lambda: anna.valid() != bert.valid(), 2 * LONG)
     always(lambda: anna.valid() != bert.valid(), 1)
 
 
@@ -146,7 +148,7 @@ def test_members_that_are_added_are_found_and_survive_those_that_were_configured
             leads_on(anna, 1)
         leads_on(anna, LONG)
         assert node_of(anna) == node
-        until(lambda: {port for _, port in anna._keeper._link.members} == set(zookeepers.members), T)  # type: ignore[union-attr]
+        seconds_until(lambda: {port for _, port in anna._keeper._link.members} == set(zookeepers.members), T)  # type: ignore[union-attr]
 
 
 def reconfigure(zookeepers: Zookeepers, password: str, joining: str | None = None, leaving: str | None = None) -> None:
@@ -165,4 +167,4 @@ def reconfigure(zookeepers: Zookeepers, password: str, joining: str | None = Non
             client.stop()
             client.close()
 
-    until(done, 60)
+    seconds_until(done, 60)

@@ -13,7 +13,7 @@ from ledger.adapters.zookeeper import recipe
 from ledger.adapters.zookeeper.names import Names
 from ledger.adapters.zookeeper.recipe import Told
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests.waiting import in_time
+from tests.support.waiting import in_time
 
 ANNA, BERT = "a" * 32, "b" * 32
 

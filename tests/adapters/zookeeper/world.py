@@ -11,20 +11,14 @@ from kazoo.client import KazooClient
 
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from tests import waiting
+from tests.support import waiting
+from tests.support.waiting import seconds_until
 
 T = 5.0
 LEASE = T * 2 / 3
 PATIENCE_S = 100.0
 LONG = 2 * T
 """The default of a session, and the most that is granted here: what is left of a lease is for a busy machine."""
-
-
-def until(condition: Callable[[], object], within: float) -> float:
-    """Seconds until it was so."""
-    began = time.monotonic()
-    waiting.until(condition, timeout_s=within, every_s=0.002)
-    return time.monotonic() - began
 
 
 def always(condition: Callable[[], object], for_s: float) -> None:
@@ -59,13 +53,13 @@ class World:
 
     def leader(self, who: str = "anna") -> ZooKeeperLeadership:
         made = self.candidate(who)
-        until(made.acquire, 30)
+        seconds_until(made.acquire, 30)
         return made
 
     def standby(self, who: str = "bert") -> ZooKeeperLeadership:
         made = self.candidate(who)
         made.acquire()
-        until(lambda: made.standing().leader, 30)
+        seconds_until(lambda: made.standing().leader, 30)
         return made
 
     def lasting(self) -> World:

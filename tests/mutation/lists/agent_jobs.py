@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-AGENTS = "tests/runners/test_agents.py::"
+AGENTS = "tests/adapters/runners/test_agents.py::"
 
 MUTANTS = (
     Mutant(

@@ -9,11 +9,11 @@ VERDICTS, PROCS = f"{RUNNER}/supervisor/verdicts.py", f"{RUNNER}/supervisor/proc
 FILES, LOGS = f"{RUNNER}/supervisor/files.py", f"{RUNNER}/supervisor/logs.py"
 RETENTION, HOLDS, PAST = f"{RUNNER}/retention.py", f"{RUNNER}/holds.py", f"{RUNNER}/past_logs.py"
 SENDER = f"{RUNNER}/sender.py"
-JUDGED, SIGNALLED = "tests/runners/test_verdicts.py::", "test_a_signal_is_128_and_its_number_as_shells_say"
-LIVING, WRITTEN = "tests/runners/test_processes.py::", "tests/runners/test_files.py::"
-SUBSUMED = "tests/runners/test_retention.py::test_which_checkpoints_are_subsumed"
-SENT, LAST = "tests/runners/test_sender.py::", "tests/runners/test_last_lines.py::"
-HELD = "tests/runners/test_holds.py::"
+JUDGED, SIGNALLED = "tests/adapters/runners/test_verdicts.py::", "test_a_signal_is_128_and_its_number_as_shells_say"
+LIVING, WRITTEN = "tests/adapters/runners/test_processes.py::", "tests/adapters/runners/test_files.py::"
+SUBSUMED = "tests/adapters/runners/test_retention.py::test_which_checkpoints_are_subsumed"
+SENT, LAST = "tests/adapters/runners/test_sender.py::", "tests/adapters/runners/test_last_lines.py::"
+HELD = "tests/adapters/runners/test_holds.py::"
 
 MUTANTS = (
     Mutant(
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "newest-past-logs-go-first", PAST, "path.stat().st_mtime)[", "-path.stat().st_mtime)[",
-        ("tests/runners/test_past_logs.py::test_the_logs_that_are_past_the_longest_go_first",),
+        ("tests/adapters/runners/test_past_logs.py::test_the_logs_that_are_past_the_longest_go_first",),
         "the logs of a job are deleted as soon as it is forgotten",
     ),
     Mutant(

@@ -7,7 +7,7 @@ from tests.mutation.mutant import Mutant
 RUNNER = "ledger/adapters/runners/subprocess"
 OWNER, WATCH, LOGS = f"{RUNNER}/owner.py", f"{RUNNER}/supervisor/watch.py", f"{RUNNER}/supervisor/logs.py"
 OWNED = "tests/adapters/test_agent_owner.py::"
-WATCHED, ROTATED = "tests/runners/test_checkpoint_watch.py::", "tests/runners/test_rotation.py::"
+WATCHED, ROTATED = "tests/adapters/runners/test_checkpoint_watch.py::", "tests/adapters/runners/test_rotation.py::"
 
 MUTANTS = (
     Mutant(

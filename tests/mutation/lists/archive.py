@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-LATENESS, HEADROOM, STATUS = "ledger/archive/lateness.py", "ledger/archive/headroom.py", "ledger/archive/status.py"
-ANCHORS, ANCHORING = "ledger/archive/anchors.py", "ledger/archive/anchoring.py"
-EXPIRING, SNAPSHOTS = "ledger/archive/expiring.py", "ledger/archive/snapshots.py"
-CARRYING = "ledger/archive/carrying.py"
-BEGUN, ROOM = "tests/archive/test_beginning.py::", "tests/archive/test_headroom.py::"
-ANCHORED, EXPIRED = "tests/archive/test_anchoring.py::", "tests/archive/test_expiring.py::"
-THINNED, CARRIED = "tests/archive/test_snapshots.py::", "tests/archive/test_carrying.py::"
+LATENESS, HEADROOM, STATUS = "ledger/archive/format/lateness.py", "ledger/archive/store/headroom.py", "ledger/archive/store/status.py"
+ANCHORS, ANCHORING = "ledger/archive/anchors/anchors.py", "ledger/archive/anchors/anchoring.py"
+EXPIRING, SNAPSHOTS = "ledger/archive/removal/expiring.py", "ledger/archive/snapshots/snapshots.py"
+CARRYING = "ledger/archive/proof/carrying.py"
+BEGUN, ROOM = "tests/archive/snapshots/test_beginning.py::", "tests/archive/store/test_headroom.py::"
+ANCHORED, EXPIRED = "tests/archive/anchors/test_anchoring.py::", "tests/archive/removal/test_expiring.py::"
+THINNED, CARRIED = "tests/archive/snapshots/test_snapshots.py::", "tests/archive/proof/test_carrying.py::"
 
 MUTANTS = (
     Mutant(
@@ -66,13 +66,13 @@ MUTANTS = (
     ),
     Mutant(
         "anchor-joins-the-line-before", ANCHORS, 'lines if file.read(1) == b"\\n" else b"\\n" + lines', "lines",
-        ("tests/archive/test_proving.py::test_an_anchor_is_never_appended_to_the_line_of_another",),
+        ("tests/archive/proof/test_proving.py::test_an_anchor_is_never_appended_to_the_line_of_another",),
         "two anchors are no anchor any more",
     ),
     Mutant(
         "line-that-is-no-anchor-is-passed-over", ANCHORS,
         '                raise UsageError(f"{where} is no anchor: {error}") from error', "                continue",
-        ("tests/archive/test_proving.py::test_a_line_that_is_no_anchor_is_told_and_not_left_out",),
+        ("tests/archive/proof/test_proving.py::test_a_line_that_is_no_anchor_is_told_and_not_left_out",),
         "who damages an anchor gets rid of it unseen",
     ),
     Mutant(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 ARCHIVE = "ledger/archive"
-PINS, HOLDS, REDACTING = f"{ARCHIVE}/pins.py", f"{ARCHIVE}/holds.py", f"{ARCHIVE}/redacting.py"
-QUERYING, THINNING = f"{ARCHIVE}/querying.py", f"{ARCHIVE}/thinning.py"
-PINNED, REDACTED = "tests/archive/test_pins.py::", "tests/archive/test_redacting.py::"
-ASKED, THINNED = "tests/archive/test_querying.py::", "tests/archive/test_snapshots_on_schedule.py::"
+PINS, HOLDS, REDACTING = f"{ARCHIVE}/removal/pins.py", f"{ARCHIVE}/removal/holds.py", f"{ARCHIVE}/removal/redacting.py"
+QUERYING, THINNING = f"{ARCHIVE}/query/querying.py", f"{ARCHIVE}/snapshots/thinning.py"
+PINNED, REDACTED = "tests/archive/removal/test_pins.py::", "tests/archive/removal/test_redacting.py::"
+ASKED, THINNED = "tests/archive/query/test_querying.py::", "tests/archive/snapshots/test_snapshots_on_schedule.py::"
 NEEDED = f"{REDACTED}test_what_a_fold_still_reads_is_refused_unless_it_must_be"
 REFUSED = f"{REDACTED}test_what_has_no_value_is_not_there_is_the_ledgers_own_or_is_held"
 MONTHS = f"{THINNED}test_how_many_stay_follows_the_months_and_not_their_number"

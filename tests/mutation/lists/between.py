@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-RECONCILER, STEPS = "ledger/roles/reconciler.py", "ledger/roles/flow_steps.py"
-STARTING, ENDING = "ledger/roles/starting.py", "ledger/roles/ending.py"
+RECONCILER, STEPS = "ledger/roles/reconciler/reconciler.py", "ledger/roles/reconciler/flow_steps.py"
+STARTING, ENDING = "ledger/roles/reconciler/starting.py", "ledger/roles/reconciler/ending.py"
 CLOSES = "\n            yield from self._write(entry, memory, self._end(n, outcome, entry.reason))"
 REGIONS = "tests/roles/test_regions.py::"
 BETWEEN = "tests/roles/test_between.py::"

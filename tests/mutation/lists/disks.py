@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-FILES, AGENTS = "ledger/adapters/local/files.py", "ledger/adapters/runners/subprocess/supervisor/files.py"
+FILES, AGENTS = "ledger/util/files.py", "ledger/adapters/runners/subprocess/supervisor/files.py"
 OBJECTS, BLOBS = "ledger/adapters/local/objects.py", "ledger/adapters/local/blobs.py"
 TESTS = ("tests/adapters/test_disks.py",)
 
@@ -89,18 +89,18 @@ MUTANTS = (
         TESTS, "after a power cut a record that was redacted is there again",
     ),
     Mutant(
-        "a-refused-event-is-removed-before-it-is-kept", "ledger/outbox.py",
+        "a-refused-event-is-removed-before-it-is-kept", "ledger/producer/outbox.py",
         '        write_atomic(self.folder / f"{event_id}{REFUSED}", _to_json(event))\n',
         '        (self.folder / f"{event_id}{REFUSED}").write_bytes(_to_json(event))\n',
         TESTS, "after a power cut a refused event is neither here nor there",
     ),
     Mutant(
-        "the-outbox-is-lost-with-its-folder", "ledger/outbox.py",
+        "the-outbox-is-lost-with-its-folder", "ledger/producer/outbox.py",
         "            make_folder(folder)\n", "            folder.mkdir(parents=True, exist_ok=True)\n",
         TESTS, "after a power cut all events that wait are gone",
     ),
     Mutant(
-        "a-new-file-of-anchors-is-lost", "ledger/archive/anchors.py",
+        "a-new-file-of-anchors-is-lost", "ledger/archive/anchors/anchors.py",
         "        if new:\n            sync_folder(path.absolute().parent)\n", "",
         TESTS, "after a power cut nothing proves what was anchored",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-RECONCILER, PROJECTOR, TERM = "ledger/roles/reconciler.py", "ledger/roles/projector.py", "ledger/roles/term.py"
+RECONCILER, PROJECTOR, TERM = "ledger/roles/reconciler/reconciler.py", "ledger/roles/projector/projector.py", "ledger/roles/projector/term.py"
 TAKE_OVERS = "tests/roles/test_take_overs.py::"
 
 MUTANTS = (
@@ -41,7 +41,7 @@ MUTANTS = (
         "a candidate that wakes up late writes beside the leader",
     ),
     Mutant(
-        "the-lease-is-not-looked-at-while-the-log-is-read", "ledger/roles/catching_up.py",
+        "the-lease-is-not-looked-at-while-the-log-is-read", "ledger/roles/common/catching_up.py",
         '        candidacy.must_hold("reading the log")\n', "",
         (f"{TAKE_OVERS}test_who_loses_the_lease_while_the_log_does_not_come_to_its_end_gives_up",),
         "a candidate without a lease waits for the end of the log instead of standing by",

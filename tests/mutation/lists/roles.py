@@ -6,7 +6,7 @@ from tests.mutation.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "any-epoch-may-be-claimed", "ledger/roles/reconciler.py",
+        "any-epoch-may-be-claimed", "ledger/roles/reconciler/reconciler.py",
         "            if claim[1] > self._highest:", "            if claim[1] < self._highest:",
         ("tests/roles/test_reconciler.py",),
         "two leaders write with one epoch",

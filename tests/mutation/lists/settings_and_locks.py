@@ -75,11 +75,11 @@ MUTANTS = (
     ),
     Mutant(
         "a-key-that-is-there-is-written-over", KEYS, "os.O_CREAT | os.O_EXCL, mode", "os.O_CREAT | os.O_TRUNC, mode",
-        ("tests/archive/test_anchoring.py::test_a_key_is_made_whole_or_not_at_all",), "nothing is signed by the key that all know",
+        ("tests/archive/anchors/test_anchoring.py::test_a_key_is_made_whole_or_not_at_all",), "nothing is signed by the key that all know",
     ),
     Mutant(
         "a-member-of-a-graph-takes-anothers-place", UNPACKING, "os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW", "os.O_CREAT | os.O_NOFOLLOW",
-        ("tests/runners/test_graphs.py::test_a_hostile_graph_is_refused_and_writes_nothing_outside",),
+        ("tests/adapters/runners/test_graphs.py::test_a_hostile_graph_is_refused_and_writes_nothing_outside",),
         "a graph runs another program than whoever looks into it sees",
     ),
     # -- producers
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         "idempotence-is-the-users", LOG, '    "enable.idempotence": "a resend must not become a second record",\n', "",
-        ("tests/test_config.py::test_the_kafka_adapter_refuses_the_same",),
+        ("tests/config/test_config.py::test_the_kafka_adapter_refuses_the_same",),
         "a setting that does nothing seems to be taken",
     ),
     # -- topics
@@ -164,7 +164,7 @@ MUTANTS = (
         "found == wanted", (JUDGED,), "roles do not start beside a broker that lists them otherwise",
     ),
     Mutant(
-        "more-replicas-are-waited-for-than-there-are", TOPICS, "if self.min_insync_replicas > self.replication_factor:",
+        "more-replicas-are-waited-for-than-there-are", "ledger/config/topics.py", "if self.min_insync_replicas > self.replication_factor:",
         "if self.min_insync_replicas > self.replication_factor + 1:",
         ("tests/adapters/test_topics.py::test_settings_that_can_not_be_are_refused",), "nothing can ever be written",
     ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 RETENTION = "ledger/adapters/runners/subprocess/retention.py"
-PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan.py", "ledger/core/passes.py", "ledger/core/fold.py", "ledger/core/chain.py"
+PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan/plan.py", "ledger/core/plan/passes.py", "ledger/core/fold/fold.py", "ledger/archive/format/chain.py"
 KEEPER, LEADERSHIP = "ledger/adapters/zookeeper/keeper.py", "ledger/adapters/zookeeper/leadership.py"
-TERM, RESTORING = "ledger/roles/term.py", "ledger/archive/restoring.py"
-RECONCILER = "ledger/roles/reconciler.py"
+TERM, RESTORING = "ledger/roles/projector/term.py", "ledger/archive/restore/restoring.py"
+RECONCILER = "ledger/roles/reconciler/reconciler.py"
 KEEPERS = "tests/adapters/zookeeper/test_keeper.py::"
 
 MUTANTS = (
@@ -16,13 +16,13 @@ MUTANTS = (
         "old-checkpoints-go-before-there-are-enough-new-ones", RETENTION,
         "    if len(kept) < keep:\n"
         "        return []  # there are not enough newer ones yet to take the place of any\n", "",
-        ("tests/runners/test_retention.py::test_which_checkpoints_are_subsumed",),
+        ("tests/adapters/runners/test_retention.py::test_which_checkpoints_are_subsumed",),
         "from scratch by mistake, and after one checkpoint nothing is left to go back to",
     ),
     Mutant(
         "a-stray-of-another-runner-holds-no-slot", PASSES,
         "        if job_id not in views or views[job_id].entry.runner != runner:", "        if job_id not in views:",
-        ("tests/core/test_pools.py::test_what_runs_with_another_runner_under_a_jobs_id_holds_a_slot_beside_the_job",),
+        ("tests/core/plan/test_pools.py::test_what_runs_with_another_runner_under_a_jobs_id_holds_a_slot_beside_the_job",),
         "more runs than the pool has slots",
     ),
     Mutant(
@@ -34,19 +34,19 @@ MUTANTS = (
     Mutant(
         "a-silent-runner-is-waited-for-though-the-job-was-given-up", PLAN,
         "        here = () if silent else disposable(entry, heard)", "        here = disposable(entry, heard)",
-        ("tests/core/test_disposed.py::test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything",),
+        ("tests/core/fold/test_disposed.py::test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything",),
         "a job that was canceled by force on a lost host never ends",
     ),
     Mutant(
         "a-silent-runner-is-asked-to-dispose", PASSES,
         "not (entry.terminal or entry.runner in observed.silent):", "not entry.terminal:",
-        ("tests/core/test_disposed.py::test_it_stays_while_its_runner_is_silent",),
+        ("tests/core/fold/test_disposed.py::test_it_stays_while_its_runner_is_silent",),
         "the job is busy for as long as a call may take, again and again",
     ),
     Mutant(
-        "a-reader-keeps-the-keys-of-retired-jobs", "ledger/core/published.py",
+        "a-reader-keeps-the-keys-of-retired-jobs", "ledger/core/model/published.py",
         "            del self.raw[partition][key]", "            pass",
-        ("tests/core/test_published.py::test_nothing_is_kept_of_what_the_leader_has_removed",),
+        ("tests/core/model/test_published.py::test_nothing_is_kept_of_what_the_leader_has_removed",),
         "every reader grows with each job that there ever was",
     ),
     Mutant(
@@ -54,14 +54,14 @@ MUTANTS = (
         "    if any(p.kind is CheckpointKind.UNKNOWN for p in points):",
         "    if any(p.kind is CheckpointKind.UNKNOWN for p in points[:1]):",
         (
-            "tests/core/test_entry.py::test_a_restore_point_of_unknown_kind_stops_a_start_wherever_it_stands_among_those_offered",
+            "tests/core/fold/test_entry.py::test_a_restore_point_of_unknown_kind_stops_a_start_wherever_it_stands_among_those_offered",
         ),
         "an older version begins from what it can't judge",
     ),
     Mutant(
-        "the-longest-names-are-foreign", "ledger/core/registers.py",
+        "the-longest-names-are-foreign", "ledger/core/model/registers.py",
         "_NAME_CHARS_MAX = 128", "_NAME_CHARS_MAX = 104",
-        ("tests/core/test_registers.py::test_a_legal_name_is_read_and_written_back_unchanged",),
+        ("tests/core/model/test_registers.py::test_a_legal_name_is_read_and_written_back_unchanged",),
         "a savepoint of a long attempt number can't be disposed of",
     ),
     Mutant(
@@ -70,7 +70,7 @@ MUTANTS = (
         "manifest.count + manifest.missing != manifest.next - manifest.first:\n"
         '        return "its numbers of records do not fit its offsets"\n', "",
         (
-            "tests/core/test_chain.py::test_numbers_that_do_not_fit_the_offsets_are_told_though_nobody_names_the_manifest",
+            "tests/archive/format/test_chain.py::test_numbers_that_do_not_fit_the_offsets_are_told_though_nobody_names_the_manifest",
         ),
         "the newest manifest may swear of fewer records than it covers",
     ),
@@ -78,24 +78,24 @@ MUTANTS = (
         "fewer-than-no-records-may-be-missing", CHAIN,
         "    if manifest.count < 0 or manifest.missing < 0 or manifest.count", "    if manifest.count",
         (
-            "tests/core/test_chain.py::test_numbers_that_do_not_fit_the_offsets_are_told_though_nobody_names_the_manifest",
+            "tests/archive/format/test_chain.py::test_numbers_that_do_not_fit_the_offsets_are_told_though_nobody_names_the_manifest",
         ),
         "the newest manifest may swear of more records than it covers",
     ),
     Mutant(
         "manifests-are-compared-by-their-length", CHAIN,
         "        if made.encode() != data:", "        if len(made.encode()) != len(data):",
-        ("tests/core/test_chain.py::test_other_bytes_are_refused",),
+        ("tests/archive/format/test_chain.py::test_other_bytes_are_refused",),
         "one manifest has two hashes: what is stored differs from what is sworn",
     ),
     Mutant(
-        "a-job-is-retired-under-the-one-that-took-over-from-it", "ledger/core/weaving.py",
+        "a-job-is-retired-under-the-one-that-took-over-from-it", "ledger/core/plan/weaving.py",
         "    taken = {point.location for pair in pairs for point in _taken(pair.new.entry, by_old)}", "    taken = set[str]()",
-        ("tests/core/test_replacing.py::test_what_another_took_over_is_kept",),
+        ("tests/core/plan/test_replacing.py::test_what_another_took_over_is_kept",),
         "the checkpoint that a job is to begin from is deleted",
     ),
     Mutant(
-        "what-a-job-that-is-over-has-taken-over-is-not-kept", "ledger/core/weaving.py",
+        "what-a-job-that-is-over-has-taken-over-is-not-kept", "ledger/core/plan/weaving.py",
         "    if new.terminal and not any(map(_why_kept, by_old.get(new.job_id, ()))):\n", "    if new.terminal:\n",
         ("tests/roles/test_replacing.py::test_a_chain_goes_link_by_link",),
         "the third of a chain is offered a checkpoint of the first that is deleted",
@@ -105,7 +105,7 @@ MUTANTS = (
         "    if not _settled(entry, known, given_up):\n"
         "        return (_settle(entry, known),)\n"
         "    if not entry.due", "    if not entry.due",
-        ("tests/core/test_plan.py::test_decide",),
+        ("tests/core/plan/test_plan.py::test_decide",),
         "an attempt begins from an older checkpoint than the newest",
     ),
     Mutant(
@@ -148,7 +148,7 @@ MUTANTS = (
         "a child process writes as the leader until the lease ends that nobody renews",
     ),
     Mutant(
-        "a-standby-is-always-at-the-end-of-the-log", "ledger/roles/projector.py",
+        "a-standby-is-always-at-the-end-of-the-log", "ledger/roles/projector/projector.py",
         "            if self._reached(self._reader.high_watermarks()):\n                self._at_end_at = now",
         "            self._at_end_at = now",
         ("tests/roles/test_projector.py::test_a_standby_that_never_comes_to_the_end_of_the_log_reads_everything_anew",),
@@ -170,20 +170,20 @@ MUTANTS = (
     Mutant(
         "who-else-writes-to-restored-topics-is-not-looked-for", RESTORING,
         "            if reader.high_watermarks()[place] != found.end:", "            if False:",
-        ("tests/archive/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
+        ("tests/archive/restore/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
         "a ledger is restored with records of nobody's behind it",
     ),
     Mutant(
         "a-restored-topic-may-be-longer-than-what-was-compared", RESTORING,
         "            if reader.high_watermarks()[place] != found.end:",
         "            if reader.high_watermarks()[place] < found.end:",
-        ("tests/archive/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
+        ("tests/archive/restore/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
         "a ledger is restored with records of nobody's behind it",
     ),
     Mutant(
         "restored-though-jobs-fold-otherwise", RESTORING,
         "        if not differences:\n", "        if True:\n",
-        ("tests/archive/test_restoring.py::test_what_folds_otherwise_than_its_archive_is_told_and_never_finished",),
+        ("tests/archive/restore/test_restoring.py::test_what_folds_otherwise_than_its_archive_is_told_and_never_finished",),
         "roles start on a ledger whose jobs are not those that were archived",
     ),
     Mutant(

@@ -10,33 +10,33 @@ WALKS = "tests/simulation/test_walk.py::test_walks_end_well"
 
 MUTANTS = (
     Mutant(
-        "a-spec-is-refused-once-for-ever", "ledger/roles/admission.py",
+        "a-spec-is-refused-once-for-ever", "ledger/roles/projector/admission.py",
         "        if (job.job_id, spec, held[1]) in self._refused:",
         "        if (job.job_id, spec) in {refused[:2] for refused in self._refused}:",
         (f"{SCHEDULES}[a_spec_that_was_refused_is_sent_again]",),
         "whoever sends a refused spec once more waits in vain for an answer",
     ),
     Mutant(
-        "rejects-are-lost-with-their-transaction", "ledger/roles/projector.py",
+        "rejects-are-lost-with-their-transaction", "ledger/roles/projector/projector.py",
         "            self._foreign = (foreign + self._foreign)[-FOREIGN_MAX:]\n            raise", "            raise",
         (f"{SCHEDULES}[a_leader_hears_no_answer_to_its_rejects_and_leads_again]",),
         "a record that could not be used is dropped in silence",
     ),
     Mutant(
-        "what-is-no-reject-hides-one", "ledger/rejects.py",
+        "what-is-no-reject-hides-one", "ledger/reader/rejects.py",
         "                try:\n                    reject = decode(value)",
         "                seen.add(record.key())\n                try:\n                    reject = decode(value)",
         (f"{SCHEDULES}[something_lies_where_a_reject_will_lie]",),
         "a reject is not listed",
     ),
     Mutant(
-        "a-fact-is-rejected-at-every-plan", "ledger/roles/term.py",
+        "a-fact-is-rejected-at-every-plan", "ledger/roles/projector/term.py",
         "                self._rejected.add((partition, held[1]))\n", "",
         (WALKS,),
         "the topic of rejects grows with every fact about a job that holds one bad value",
     ),
     Mutant(
-        "a-register-counts-in-any-partition", "ledger/core/table.py",
+        "a-register-counts-in-any-partition", "ledger/core/model/table.py",
         '        return "" if wanted == partition else f"{ELSEWHERE} {wanted}"', '        return ""',
         (WALKS,),
         "a job is written in two partitions, by halves",
@@ -54,45 +54,45 @@ MUTANTS = (
         "a job whose restore points are all damaged begins anew in silence",
     ),
     Mutant(
-        "a-start-takes-one-slot-whatever-its-job-takes", "ledger/core/pools.py",
+        "a-start-takes-one-slot-whatever-its-job-takes", "ledger/core/plan/pools.py",
         "                needs[pool] += entry.slots", "                needs[pool] += 1",
         (WALKS,),
         "a big job is started into a pool that has no room for it",
     ),
     Mutant(
-        "checkpoints-go-that-were-to-be-kept", "ledger/roles/ending.py",
+        "checkpoints-go-that-were-to-be-kept", "ledger/roles/reconciler/ending.py",
         "        dispose = entry.checkpoint_retention is CheckpointRetention.DELETE\n", "        dispose = True\n",
         (WALKS,),
         "the checkpoints of a job that is over are deleted although it asked to keep them",
     ),
     Mutant(
-        "checkpoints-stay-of-a-job-that-is-over", "ledger/roles/ending.py",
+        "checkpoints-stay-of-a-job-that-is-over", "ledger/roles/reconciler/ending.py",
         "        going = entry.checkpoints if dispose else ()\n", "        going = ()\n",
         (WALKS,),
         "the storage fills up with checkpoints that nothing begins from",
     ),
     Mutant(
-        "progress-is-told-once-a-minute", "ledger/roles/term.py",
+        "progress-is-told-once-a-minute", "ledger/roles/projector/term.py",
         "        self._next_progress = self._clock.monotonic() + self._settings.progress_interval_s\n",
         "        self._next_progress = self._clock.monotonic() + 60 * self._settings.progress_interval_s\n",
         (f"{WALKS}[17]",),
         "a reconciler waits for a minute until it knows that an entry has caught up with the log",
     ),
     Mutant(
-        "a-retry-counts-of-a-job-that-is-over", "ledger/core/fold.py",
+        "a-retry-counts-of-a-job-that-is-over", "ledger/core/fold/fold.py",
         "    pending = _pending_retry(job) if job.terminal_end is None else None",
         "    pending = _pending_retry(job)",
         ("tests/roles/test_checkpoint_retention.py::test_a_retry_of_what_is_over_already_passes_over_no_checkpoint",),
         "a retry that comes too late leaves checkpoints that nobody knows of, and a result that names an old one",
     ),
     Mutant(
-        "a-restart-waits-for-the-wall-clock", "ledger/roles/due.py",
+        "a-restart-waits-for-the-wall-clock", "ledger/roles/projector/due.py",
         "            or now >= waiting.first_seen + entry.restart_delay_s\n", "",
         (f"{CLOCKS}a_restart_is_due_whatever_the_wall_clock_says",),
         "a job stays down for as long as some clock was wrong",
     ),
     Mutant(
-        "a-tombstone-counts-by-its-time", "ledger/core/table.py",
+        "a-tombstone-counts-by-its-time", "ledger/core/model/table.py",
         "                    registers[name] = (value, record.offset())\n                    continue\n"
         "                foreign.append(Foreign(record, _framing(value)))\n",
         "                    registers[name] = (value, record.offset())\n"

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.one_instance import OneInstance
 from ledger.adapters.runners.subprocess import content, past_logs, restore
 from ledger.adapters.runners.subprocess.burial import lives
@@ -31,10 +30,11 @@ from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, numbered
 from ledger.adapters.runners.subprocess.tidying import delete_job
-from ledger.core.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
-from ledger.core.registers import NUMBER_MAX, is_writer, parse_key
+from ledger.core.model.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
+from ledger.core.model.registers import NUMBER_MAX, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
 from ledger.ports import BlobStore, Clock, Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.util.files import make_folder
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ledger.adapters.runners.subprocess import content
 from ledger.adapters.runners.subprocess.content import Identity, Manifest, Unsteady
 from ledger.adapters.runners.subprocess.restore import Judged
-from ledger.core.facts import RestorePoint
+from ledger.core.model.facts import RestorePoint
 from ledger.ports import Verification
 
 log = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.adapters import avro, cloudevents
-from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.plain import event_from_json, event_to_json
 from ledger.adapters.runners.subprocess.supervisor.files import numbered, read_json, to_json, write_durably
-from ledger.core.facts import CheckpointCompleted, Fact
-from ledger.core.registers import Ended, Register, key_of, parse_key, partition_of
+from ledger.core.model.facts import CheckpointCompleted, Fact
+from ledger.core.model.registers import Ended, Register, key_of, parse_key, partition_of
 from ledger.ports import Clock, RunnerEvent
+from ledger.util.files import make_folder
 
 
 @dataclass

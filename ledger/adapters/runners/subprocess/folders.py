@@ -22,7 +22,7 @@ from ledger.adapters.runners.subprocess.burial import supervisor_of
 from ledger.adapters.runners.subprocess.past_logs import log_folder
 from ledger.adapters.runners.subprocess.supervisor import checkpoints, procs
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, read_json, to_json, write_durably
-from ledger.core.facts import CheckpointKind, RestorePoint
+from ledger.core.model.facts import CheckpointKind, RestorePoint
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.subprocess import content
 from ledger.adapters.runners.subprocess.burial import kill_leftovers
 from ledger.adapters.runners.subprocess.digests import Digests
@@ -28,9 +27,10 @@ from ledger.adapters.runners.subprocess.supervisor.files import (
 from ledger.adapters.runners.subprocess.supervisor.logs import tail
 from ledger.adapters.runners.subprocess.supervisor.verdicts import ordered
 from ledger.adapters.runners.subprocess.tidying import DISPOSED, Past
-from ledger.core.facts import AttemptEnded, AttemptRunning, CheckpointCompleted, CheckpointKind
-from ledger.core.fold import HISTORY
-from ledger.core.registers import NUMBER_MAX, Checkpoint, Ended, Running
+from ledger.core.fold.fold import HISTORY
+from ledger.core.model.facts import AttemptEnded, AttemptRunning, CheckpointCompleted, CheckpointKind
+from ledger.core.model.registers import NUMBER_MAX, Checkpoint, Ended, Running
+from ledger.util.files import make_folder
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
-from ledger.core.facts import CheckpointKind, RestorePoint
-from ledger.core.registers import is_job_id
+from ledger.core.model.facts import CheckpointKind, RestorePoint
+from ledger.core.model.registers import is_job_id
 from ledger.ports import Kept
 
 

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ledger.adapters.local.files import make_folder
 from ledger.adapters.runners.plain import point_to_json, rule_to_json
 from ledger.adapters.runners.subprocess import graph as graphs
 from ledger.adapters.runners.subprocess import supervisor
@@ -18,9 +17,10 @@ from ledger.adapters.runners.subprocess.burial import MARK
 from ledger.adapters.runners.subprocess.folders import Attempt
 from ledger.adapters.runners.subprocess.restore import path_of
 from ledger.adapters.runners.subprocess.supervisor.files import to_json, write_durably
-from ledger.core.facts import FailureRule, GraphRef
+from ledger.core.model.facts import FailureRule, GraphRef
 from ledger.errors import PermanentError
 from ledger.ports import BlobStore
+from ledger.util.files import make_folder
 
 #: What a job inherits of the agent's environment; everything else comes with the job.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")

@@ -11,7 +11,7 @@ from pathlib import Path
 from ledger.adapters.runners.subprocess.digests import Digests
 from ledger.adapters.runners.subprocess.events import EventMaker
 from ledger.adapters.runners.subprocess.jobs import Job
-from ledger.core.registers import is_job_id
+from ledger.core.model.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable
 
 log = logging.getLogger(__name__)

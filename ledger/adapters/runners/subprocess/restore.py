@@ -14,7 +14,7 @@ from ledger.adapters.runners.subprocess import content
 from ledger.adapters.runners.subprocess.content import Manifest, Unsteady
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.checkpoints import size_of
-from ledger.core.facts import RestorePoint
+from ledger.core.model.facts import RestorePoint
 from ledger.ports import Verification
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ledger.core.facts import CheckpointKind
-from ledger.core.fold import RESTORE_POINTS
+from ledger.core.fold.fold import RESTORE_POINTS
+from ledger.core.model.facts import CheckpointKind
 
 KEEP = RESTORE_POINTS
 Place = tuple[int, int]  # attempt, checkpoint id

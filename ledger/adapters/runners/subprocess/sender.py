@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from ledger.core.registers import parse_key, partition_of
+from ledger.core.model.registers import parse_key, partition_of
 from ledger.ports import RunnerEvent
 
 log = logging.getLogger(__name__)

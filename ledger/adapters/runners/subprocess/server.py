@@ -17,8 +17,8 @@ from ledger.adapters.runners.subprocess.digests import Digests, Limits
 from ledger.adapters.runners.subprocess.holds import Holds
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.errors import LedgerError, Unreachable
-from ledger.ids import RANDOM_BYTES, uuid7
 from ledger.ports import BlobStore, Clock
+from ledger.util.ids import RANDOM_BYTES, uuid7
 
 log = logging.getLogger(__name__)
 

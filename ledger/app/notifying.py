@@ -1,0 +1,180 @@
+"""Tells people that jobs have come into a state in which they are needed, such as QUARANTINED.
+
+The leading projector offers each entry that it has published, and on taking over all that there are. Delivery is by a
+thread of its own, so that no hook, however slow or broken, holds up the role. At least once: what fails is tried again,
+and what a leader that died had not yet delivered its successor offers anew. Each notification has an id to drop
+duplicates by. Source: docs/decisions/0020.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.ports import Clock
+from ledger.util.files import write_atomic
+from ledger.util.loggers import Logger
+from ledger.util.plain import to_plain
+
+PENDING_MAX = 1_000
+DELIVERED_MAX = 10_000
+TRIES_MAX = 8
+RETRY_S, RETRY_MAX_S = 2.0, 300.0
+TEXT_CHARS_MAX = 300
+log = Logger("notify")
+
+#: Delivers one notification: (id, JSON body). Returns once it is taken. Raises: anything, if it is not.
+Deliver = Callable[[str, bytes], None]
+#: A hook's name, and the id of a notification.
+Place = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Pending:
+    body: bytes
+    tries: int = 0
+    due_at: float = 0.0
+
+
+def notification_id(entry: RecoveryEntry) -> str:
+    """Names the change for ever: a job comes into a state once in an attempt."""
+    return f"{entry.job_id}/{entry.attempt}/{entry.state}"
+
+
+def body_of(entry: RecoveryEntry) -> bytes:
+    """JSON: the entry with the fields of its schema, and before them `id` and a line for people, `text`."""
+    lines = entry.reason.split("\n")
+    why = f"{lines[0]} … {lines[-1]}" if len(lines) > 1 else lines[0]
+    text = f"{entry.namespace}/{entry.name} is {entry.state}: {why}"[:TEXT_CHARS_MAX]
+    plain: dict[str, Any] = {"id": notification_id(entry), "text": text, **to_plain(entry)}
+    return json.dumps(plain, ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
+class Notifier:
+    """Offered what is published, delivers what is in one of `states`. hooks: name -> where to; each gets every
+    notification, and whether one takes it is nothing to the others. memory: the file that holds what was delivered, so
+    that a successor on this host does not repeat it.
+
+    counters: delivered, failed (tries), given_up, dropped (the queue was full).
+    """
+
+    def __init__(self, states: Collection[str], hooks: Mapping[str, Deliver], memory: Path, clock: Clock) -> None:
+        self._states, self._hooks, self._memory, self._clock = frozenset(states), dict(hooks), memory, clock
+        self.counters: Counter[str] = Counter()
+        self._lock = threading.Lock()  # of the two below; never held while anything is delivered
+        self._pending: OrderedDict[Place, _Pending] = OrderedDict()
+        self._over_with: OrderedDict[Place, None] = OrderedDict()
+        self._woken = threading.Event()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """What is under way may finish, or be cut off with the process; the next leader offers the rest again."""
+        self._over = True
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def offer(self, entry: RecoveryEntry) -> None:
+        """Cheap, never waits and never raises: called by the role between two commits."""
+        if entry.state not in self._states:
+            return
+        try:
+            id_, body = notification_id(entry), body_of(entry)
+            for hook in self._hooks:
+                self._take((hook, id_), body)
+            self._woken.set()
+        except Exception:  # whatever an entry holds: a notification less is better than a leader less
+            log.exception("not_notified", job=entry.job_id)
+
+    def step(self) -> float:
+        """Delivers what is due; seconds until something is due again."""
+        now = self._clock.monotonic()
+        with self._lock:
+            due = [(place, one) for place, one in self._pending.items() if one.due_at <= now]
+        for place, one in due:
+            if self._over:
+                break
+            self._try(place, one)
+        with self._lock:
+            return max(0.0, min((one.due_at for one in self._pending.values()), default=now + 60) - now)
+
+    def _take(self, place: Place, body: bytes) -> None:
+        with self._lock:
+            if place in self._pending or place in self._over_with:
+                return
+            dropped = None
+            if len(self._pending) >= PENDING_MAX:
+                dropped, _ = self._pending.popitem(last=False)
+                self.counters["dropped"] += 1
+            self._pending[place] = _Pending(body)
+        if dropped is not None:
+            log.error("notification_dropped", hook=dropped[0], id=dropped[1], reason=f"{PENDING_MAX} wait already")
+
+    def _try(self, place: Place, one: _Pending) -> None:
+        hook, id_ = place
+        if [hook, id_] in self._remembered():
+            self._done(place)
+            return
+        try:
+            self._hooks[hook](id_, one.body)
+        except Exception as error:  # a hook is somebody's own program: it may fail in any way
+            self._failed(place, one, error)
+            return
+        self.counters["delivered"] += 1
+        log.info("notified", hook=hook, id=id_)
+        self._done(place)
+        self._remember(place)
+
+    def _failed(self, place: Place, one: _Pending, error: Exception) -> None:
+        one.tries += 1
+        self.counters["failed"] += 1
+        told = {"hook": place[0], "id": place[1], "tries": one.tries, "reason": str(error) or type(error).__name__}
+        if one.tries >= TRIES_MAX:
+            self.counters["given_up"] += 1
+            log.error("notification_given_up", **told)
+            self._done(place)
+            return
+        one.due_at = self._clock.monotonic() + min(RETRY_MAX_S, RETRY_S * 2 ** (one.tries - 1))
+        log.warning("notification_failed", **told)
+
+    def _done(self, place: Place) -> None:
+        with self._lock:
+            self._pending.pop(place, None)
+            self._over_with[place] = None
+            while len(self._over_with) > DELIVERED_MAX:
+                self._over_with.popitem(last=False)
+
+    def _remembered(self) -> list[Any]:
+        """[hook, id] of what any instance of this host has delivered."""
+        try:
+            places = json.loads(self._memory.read_bytes())
+        except (OSError, ValueError):
+            return []
+        return places if isinstance(places, list) else []
+
+    def _remember(self, place: Place) -> None:
+        try:
+            self._memory.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._memory, json.dumps([*self._remembered(), place][-DELIVERED_MAX:]).encode())
+        except OSError as error:  # it may be told twice, then
+            log.warning("notification_not_remembered", id=place[1], reason=str(error))
+
+    def _run(self) -> None:
+        while not self._over:
+            self._woken.clear()
+            try:
+                wait_s = self.step()
+            except Exception:  # a thread that died would be silent for ever
+                log.exception("notify_failed")
+                wait_s = RETRY_S
+            self._woken.wait(wait_s)

@@ -1,0 +1,173 @@
+"""What `jobledger serve` runs: a role made of the configured adapters, until it is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import uuid
+from contextlib import closing, nullcontext
+from functools import partial
+
+import structlog
+
+from ledger.adapters import avro, cloudevents
+from ledger.adapters.kafka.java_client import java_settings
+from ledger.adapters.kafka.topics import require_topics
+from ledger.app import waiting, wiring, wiring_anchors, wiring_archive, worker_daemon
+from ledger.app.reached_agents import AgentComparison
+from ledger.config.config import Config
+from ledger.reader.presence import Presence
+from ledger.reader.rejects import RejectsTopic
+from ledger.roles.common.candidacy import Candidacy
+from ledger.roles.common.leaderless import LeaderlessAlarm
+from ledger.roles.common.parts import Parts, ProjectorSettings, Topics, unheard
+from ledger.roles.projector.cold_start import from_the_log
+from ledger.util.identity import instance, whoami
+
+log = structlog.get_logger("ledger.roles")
+SLOTS = 4  # groups of actions that may be under way at once, beside one for each plug-in
+HEADER_BYTES_MAX = 16_384  # what keys, headers and the batch around a value may take
+
+
+def spare_the_collector() -> None:
+    """Registers and entries live as long as the process and hold no cycles: looking through them again and again costs a
+    fifth of the time that a projector takes to read itself up (benchmarks/fold_rate.py)."""
+    gc.set_threshold(200_000, 50, 100)
+
+
+def run_projector(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
+    """Raises: ConfigError if a topic is not as it must be; Unreachable if there is no broker."""
+    from ledger.roles.projector.projector import Projector
+
+    spare_the_collector()
+    require_topics(config.client(), config.topic_settings())
+    settings = ProjectorSettings(
+        restore_points=config.projector.restore_points,
+        history=config.projector.history,
+        commit_interval_s=config.projector.commit_interval_s,
+        forget_after_s=config.topics.delete_retention_s / 2,
+        collect_unadmitted_after_s=config.projector.collect_unadmitted_after_s,
+        result_retention_s=config.projector.result_retention_s,
+        record_bytes_max=config.topics.max_message_bytes - HEADER_BYTES_MAX,
+    )
+    parts = _parts(config, "projector", force_lead)
+    rejects = RejectsTopic(parts.topics.rejects, parts.topics.events)
+    notifier = wiring.notifier(config)
+    with closing(parts.leadership), closing(notifier) if notifier else nullcontext():
+        snapshots = config.projector.cold_start == "snapshot"
+        if snapshots:
+            wiring_archive.archive(config)  # what can't be is told now; what does not answer then is done without
+        cold_start = partial(wiring_archive.cold_start, config) if snapshots else from_the_log
+        projector = Projector(parts, rejects, settings, notifier.offer if notifier else unheard, cold_start)
+        if notifier:
+            notifier.start()
+        with _presence(config, "projector", parts, projector.candidacy):
+            projector.run(stop.is_set)
+
+
+def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
+    """Raises: ConfigError if a topic, a setting of Kafka or of the blob store is not as it must be; Unreachable if there is
+    no broker."""
+    from ledger.adapters.asking import SideBySide
+    from ledger.adapters.spark.executor import SparkExecutor
+    from ledger.adapters.spark.session import start_session
+    from ledger.adapters.spark.stream import SparkRecoveryStream
+    from ledger.app.collecting_on_schedule import Collections, command_of
+    from ledger.roles.reconciler.reconciler import Reconciler, ReconcilerSettings
+
+    kafka = java_settings(config.client())
+    require_topics(config.client(), config.topic_settings())
+    wiring.require_agent_folder(config)
+    wiring.blobs(config)  # executors make their own, much later: what can't be is told now
+    folder = config.dir / "spark"
+    foreign = frozenset(wiring.plugins())
+    spark = start_session(
+        folder, slots=SLOTS + len(foreign), daemon=worker_daemon.__name__, settings=config.spark_settings()
+    )
+    try:
+        stream = SparkRecoveryStream(
+            spark, config.topics.recovery, kafka, folder / "recovery",
+            config.reconciler.trigger_interval_s, config.reconciler.batch_offsets_max,
+        )  # fmt: skip
+        executor = SparkExecutor(
+            spark, partial(wiring.world, config), config.reconciler.action_timeout_s,
+            SLOTS, partial(wiring.preload, config), foreign,
+        )  # fmt: skip
+        settings = ReconcilerSettings(
+            observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max,
+            replaced_after_s=config.reconciler.replaced_after_s,
+            pools=config.limits(),
+        )
+        parts = _parts(config, "reconciler", force_lead)
+        tell = partial(waiting.tell, config.waits_file)
+        with closing(parts.leadership):
+            ask = SideBySide(config.reconciler.observe_timeout_s).observe
+            reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell, ask)
+            with (
+                _presence(config, "reconciler", parts, reconciler.candidacy),
+                AgentComparison(wiring.source(config), partial(_agent, config), parts.writer_name),
+                Collections(command_of(config), lambda: reconciler.epoch > 0, config.gc_interval_s),
+            ):
+                reconciler.run(stop.is_set)
+    finally:
+        spark.stop()
+
+
+def run_archiver(config: Config, *, stop: threading.Event) -> None:
+    """Raises: ConfigError if there is to be no archive, or a topic or a setting is not as it must be; Unreachable if there
+    is no broker; LedgerError if the topics are not those whose records lie in the archive."""
+    from ledger.adapters.spark.segments import SparkSegments
+    from ledger.adapters.spark.session import start_session
+    from ledger.archive.store.archiving import Archiver
+
+    kafka = java_settings(config.client())
+    require_topics(config.client(), config.topic_settings())
+    archive = wiring_archive.archive(config)
+    if (signer := wiring_anchors.signer(config)) is not None and signer.open_to_others:
+        log.warning("key_open_to_others", file=str(config.archive.anchor_key_file), mend="chmod 600")
+    folder = config.dir / "spark" / "archiver"
+    daemon = worker_daemon.__name__
+    spark = start_session(
+        folder, slots=2, name="jobledger-archiver", daemon=daemon, settings=config.spark_settings()
+    )
+    try:
+        stream = SparkSegments(
+            spark, kafka, folder / "checkpoints", partial(wiring_archive.archiving, config),
+            config.archive.interval_s,
+        )  # fmt: skip
+        shapes = partial(wiring_archive.archived_partitions, config)
+        with closing(wiring_anchors.anchoring(config, archive)) as anchoring:
+            chores = wiring_archive.chores(config, archive, anchoring)
+            archiver = Archiver(archive, stream, shapes, wiring.clock(), chores)
+            with wiring_anchors.watched(config, archive, archiver, anchoring):
+                archiver.run(stop.is_set)
+    finally:
+        spark.stop()
+
+
+def _parts(config: Config, role: str, force_lead: bool) -> Parts:
+    return Parts(
+        log=wiring.event_log(config),
+        leadership=wiring.leadership(config, role, force=force_lead),
+        clock=wiring.clock(),
+        codec=avro,
+        envelope=cloudevents,
+        new_id=lambda: str(uuid.uuid4()),
+        topics=Topics(config.topics.events, config.topics.recovery, config.topics.rejects),
+        writer_name=instance(role),
+        actor=whoami(),
+        forced=force_lead,
+    )
+
+
+def _presence(config: Config, role: str, parts: Parts, candidacy: Candidacy) -> Presence:
+    """Tells of this instance, and raises the alarm when nobody leads."""
+    after_s = config.leadership.leaderless_after_s or 1.5 * config.leadership.session_timeout_s
+    alarm = LeaderlessAlarm(role, parts.writer_name, candidacy, parts.leadership, parts.clock, after_s)
+    return Presence(config.candidates_folder / f"{parts.writer_name}.json", alarm.look, parts.clock)
+
+
+def _agent(config: Config) -> dict[str, str]:
+    """The agent that answers here. Raises: Unreachable."""
+    return {wiring.SUBPROCESS: wiring.runners(config)[wiring.SUBPROCESS].instance()}
+

@@ -1,0 +1,76 @@
+"""Blobs and runners that spare what a pin holds: put around the real ones where the reconciler deletes by itself.
+
+A retirement deletes the graph of its job, and its checkpoints; a savepoint that is given up goes too. Of a job that is held
+they stay, and nobody waits for that: what stays is garbage by the log's word, and `jobledger gc` deletes it once the pin is
+lifted. Where nobody can tell whether there is a pin, it stays as well. Source: docs/decisions/0036.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ledger.core.model.facts import GraphRef, RestorePoint
+from ledger.errors import LedgerError
+from ledger.ports import BlobStore, Runner, StoredBlob
+from ledger.util.loggers import Logger
+
+#: The pin that holds a job, "" = none does. Raises: LedgerError: nobody knows.
+HeldBy = Callable[[str], str]
+log = Logger("sparing")
+
+
+class SparingBlobs:
+    """Implements `ports.BlobStore`."""
+
+    def __init__(self, blobs: BlobStore, held_by: HeldBy) -> None:
+        self._blobs, self._held_by = blobs, held_by
+
+    def put(self, job_id: str, source: Path) -> GraphRef:
+        return self._blobs.put(job_id, source)
+
+    def fetch(self, ref: GraphRef, target: Path) -> None:
+        self._blobs.fetch(ref, target)
+
+    def exists(self, ref: GraphRef) -> bool:
+        return self._blobs.exists(ref)
+
+    def delete_all(self, job_id: str) -> int:
+        """0 also if the job is held."""
+        return 0 if _spared(job_id, "graphs", self._held_by) else self._blobs.delete_all(job_id)
+
+    def listing(self) -> list[StoredBlob]:
+        return self._blobs.listing()
+
+    def delete(self, blob: StoredBlob) -> bool:
+        return self._blobs.delete(blob)
+
+
+class SparingRunner:
+    """Implements `ports.Runner`: all but `dispose` is the runner's own, also what not every runner has."""
+
+    def __init__(self, runner: Runner, held_by: HeldBy) -> None:
+        self._runner, self._held_by = runner, held_by
+
+    def only(self, instance: str) -> Runner:
+        return SparingRunner(self._runner.only(instance), self._held_by)
+
+    def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
+        """Nothing if the job is held."""
+        if not _spared(job_id, "restore points", self._held_by):
+            self._runner.dispose(job_id, restore_points)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+
+def _spared(job_id: str, what: str, held_by: HeldBy) -> bool:
+    try:
+        pin = held_by(job_id)
+    except LedgerError as error:
+        log.warning("spared", job_id=job_id, what=what, reason=f"whether a pin holds it can't be known: {error}")
+        return True
+    if pin:
+        log.info("spared", job_id=job_id, what=what, pin=pin)
+    return bool(pin)

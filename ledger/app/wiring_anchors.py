@@ -1,0 +1,128 @@
+"""What the settings name of anchors (their topic, their keys, who writes them), and of what watches an archiver."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.app import wiring, wiring_archive
+from ledger.config.config import Config
+from ledger.errors import ConfigError
+from ledger.ports import TopicPartition
+from ledger.util.identity import instance, whoami
+
+if TYPE_CHECKING:
+    from ledger.adapters.ed25519 import PrivateKey, PublicKeys
+    from ledger.archive.anchors.anchor_topic import AnchorTopic
+    from ledger.archive.anchors.anchoring import Anchoring
+    from ledger.archive.format.anchor import Anchor
+    from ledger.archive.format.chain import Head
+    from ledger.archive.store.archive import Archive
+    from ledger.archive.store.archiving import Archiver
+    from ledger.archive.store.status import Progress
+    from ledger.util.metrics import Metric, Samples
+
+
+def signer(config: Config) -> PrivateKey | None:
+    """The key that signs anchors; None: they are not signed. Raises: ConfigError."""
+    if (path := config.archive.anchor_key_file) is None:
+        return None
+    with wiring.of_extra("sign"):
+        from ledger.adapters.ed25519 import PrivateKey
+    return PrivateKey(path)
+
+
+def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
+    """Whose anchors count, by that file or by the settings; None: all do. Raises: ConfigError."""
+    if (path := path or config.archive.anchor_public_key_file) is None:
+        return None
+    with wiring.of_extra("sign"):
+        from ledger.adapters.ed25519 import PublicKeys
+    return PublicKeys(path)
+
+
+def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str] | None:
+    """`why_not` of an archiver: which anchors count for it; None: all do, as for who does not sign, or whose own key is not
+    among the public ones. He would not know his own again. Raises: as `public_keys`."""
+    from ledger.archive.anchors.anchors import made
+    from ledger.archive.format.chain import Head
+
+    keys = None if sign is None else public_keys(config)
+    return None if keys is None or keys.why_not(made(Head("", 0), sign)) else keys.why_not
+
+
+def anchor_topic(config: Config, topic: str = "") -> AnchorTopic:
+    """The topic of anchors; topic: another than that of the settings. To be closed. Raises: as `event_log`."""
+    from ledger.adapters import cloudevents
+    from ledger.archive.anchors.anchor_topic import AnchorTopic
+
+    return AnchorTopic(
+        topic or config.topics.anchors, wiring.event_log(config), partial(wiring.sender, config), cloudevents,
+        wiring.clock(), actor=whoami(), writer=instance("archiver"), new_id=lambda: str(uuid.uuid4()),
+    )  # fmt: skip
+
+
+def anchoring(
+    config: Config, archive: Archive, places: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
+) -> Anchoring:
+    """Who anchors. places: as `Anchoring`; None: of the topics as they are. to: a file in place of the topic. To be closed.
+
+    Raises: as `signer`, `public_keys`, `event_log`."""
+    from ledger.archive.anchors.anchoring import Anchoring
+
+    places = places or partial(wiring_archive.archived_partitions, config)
+    from ledger.archive.anchors.anchor_file import AnchorFile
+
+    sign = signer(config)
+    if to is not None:
+        return Anchoring(archive, AnchorFile(to), places, sign)
+    return Anchoring(archive, anchor_topic(config), places, sign, counting(config, sign))
+
+
+def anchored_progress(config: Config) -> list[Progress]:
+    """As `wiring_archive.archive_progress`, with what was anchored last, as far as the topic of anchors says."""
+    from ledger.archive.anchors.anchor_topic import standing
+    from ledger.archive.store.status import with_anchors
+
+    found = wiring_archive.archive_progress(config)
+    try:
+        with closing(anchor_topic(config)) as topic:
+            return with_anchors(found, standing(topic.read()).kept, wiring.clock().time())
+    except ConfigError:  # `topics check` says that there is no such topic
+        return found
+
+
+@contextmanager
+def watched(config: Config, archive: Archive, archiver: Archiver, anchoring: Anchoring) -> Iterator[None]:
+    """Around an archiver that runs: its headroom, with an alarm, and its metrics where the settings want them.
+
+    Raises: ConfigError if these can't be served."""
+    from ledger.archive.store.headroom import Headroom
+    from ledger.archive.store.measuring import measured
+
+    given, clock = config.archive, wiring.clock()
+    known: dict[TopicPartition, Head] = {}
+
+    def ask() -> list[Progress]:
+        """Of the archiver, which knows without asking the store; until it does, of the store."""
+        known.update(archiver.heads)
+        return wiring_archive.archive_progress(config, archive, known)
+
+    def measure() -> Mapping[Metric, Samples]:
+        now = headroom.now()
+        passed_s = clock.monotonic() - now.at_s
+        own = archiver.records.copy(), archiver.newest_s.copy(), archiver.failing
+        return measured(now, clock.time(), passed_s, *own, anchoring.anchored())
+
+    with ExitStack() as opened:
+        headroom = Headroom(ask, given.headroom_min, given.headroom_interval_s, clock)
+        if given.metrics_port is not None:
+            from ledger.adapters.prometheus import Exporter
+
+            opened.enter_context(Exporter(given.metrics_address, given.metrics_port, measure))
+        opened.enter_context(headroom)
+        yield

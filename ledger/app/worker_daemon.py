@@ -1,0 +1,35 @@
+"""The process from which Spark forks its Python workers (`spark.python.daemon.module`), with all they need imported.
+
+Else each of them imports it for itself, and does more at every task: Spark puts its own jar and zips on Python's path,
+and a worker reads the names in them anew, which is most of what a task costs (decision 34).
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+ARCHIVES = (".jar", ".zip")
+
+
+def leave_archives(path: list[str], cache: dict[str, object]) -> None:
+    """Takes archives off Python's path: PySpark is installed, so nothing is imported from them."""
+    path[:] = [entry for entry in path if not entry.endswith(ARCHIVES)]
+    for entry in [entry for entry in cache if entry.endswith(ARCHIVES)]:
+        del cache[entry]
+
+
+def main() -> None:
+    leave_archives(sys.path, sys.path_importer_cache)  # type: ignore[arg-type]
+    from pyspark import daemon
+
+    import ledger.adapters.spark.executor
+    import ledger.app.wiring  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # a worker collects garbage after each task: what is here is none
+    daemon.manager()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Anchors in a file: heads of chains that are kept where nobody who can write to the archive can.
+
+One JSON object a line, so that a file grows by appending, and each line can be mailed, printed or signed by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from ledger.archive.format import anchor as anchors
+from ledger.archive.format.anchor import Anchor, Kept
+from ledger.archive.format.chain import Head
+from ledger.errors import ConfigError, UsageError
+from ledger.util.files import sync_folder
+
+
+class Signer(Protocol):
+    """A private key (adapters/ed25519)."""
+
+    @property
+    def key(self) -> str:
+        """The fingerprint of the public key that belongs to it, hex."""
+
+    def sign(self, data: bytes) -> bytes: ...
+
+
+def made(head: Head, signer: Signer | None = None) -> Anchor:
+    """The anchor of a head, signed if there is a key."""
+    return Anchor(head) if signer is None else Anchor(head, signer.key, signer.sign(anchors.signed_bytes(head)).hex())
+
+
+def append(path: Path, kept: Iterable[Anchor]) -> None:
+    """Durably, on lines of their own, whatever the file ended with. Raises: ConfigError if the file can't be written."""
+    lines = b"".join(anchors.encode(anchor) + b"\n" for anchor in kept)
+    try:
+        new = not path.exists()
+        with path.open("a+b") as file:
+            if lines and file.tell():
+                file.seek(-1, os.SEEK_END)
+                lines = lines if file.read(1) == b"\n" else b"\n" + lines
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            sync_folder(path.absolute().parent)
+    except OSError as error:
+        raise ConfigError(f"Can't write anchors to {path}: {error}") from error
+
+
+def read(path: Path) -> list[Kept]:
+    """Raises: UsageError if there is no such file, or a line of it is no anchor. None is left out: an anchor that was
+    damaged is one that proves nothing any more, and that must be known."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Can't read anchors from {path}: {error}") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                found.append(Kept(anchors.decode(line), where))
+            except ValueError as error:
+                raise UsageError(f"{where} is no anchor: {error}") from error
+    return found

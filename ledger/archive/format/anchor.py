@@ -1,0 +1,153 @@
+"""Anchors: heads of chains that are kept where who writes to an archive can't change them; signed, if there is a key.
+
+An anchor as text is one line of canonical JSON: the fields of its head, and of a signed one `key` (the fingerprint of the
+public key) and `signature` (hex), which is of the head alone. Source: docs/decisions/0037.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ledger.archive.format.chain import Head, Manifest
+
+DOMAIN = b"jobledger anchor 1\n"  # a signature of these bytes and the head can be taken for nothing else
+BYTES_MAX = 4096
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_HEX = re.compile(r"(?:[0-9a-f]{2}){1,256}\Z")
+_NUMBER_MAX = 2**53
+
+
+class Anchor(NamedTuple):
+    """key, signature: hex, both "" if it is not signed."""
+
+    head: Head
+    key: str = ""
+    signature: str = ""
+
+
+class Kept(NamedTuple):
+    """An anchor as it was found. where: for people, such as "ledger.anchors[0]@5". time_s: when it was kept, in seconds
+    since the epoch; 0 = unknown."""
+
+    anchor: Anchor
+    where: str
+    time_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """heads: of the anchors that count, each once. refused: those whose signature does not hold, and why. forks: what can't
+    be true at once: two hashes of one manifest."""
+
+    heads: tuple[Head, ...]
+    refused: tuple[str, ...] = ()
+    forks: tuple[str, ...] = ()
+
+
+def chain_of(head: Head) -> str:
+    """The name of a chain: `topic[partition]`."""
+    return f"{head.topic}[{head.partition}]"
+
+
+def signed_bytes(head: Head) -> bytes:
+    """What a signature is of."""
+    return DOMAIN + _canonical(head._asdict())
+
+
+def encode(anchor: Anchor) -> bytes:
+    signature = {"key": anchor.key, "signature": anchor.signature} if anchor.signature else {}
+    return _canonical({**anchor.head._asdict(), **signature})
+
+
+def decode(data: bytes | str) -> Anchor:
+    """Raises: ValueError if that is no anchor."""
+    if len(data) > BYTES_MAX:
+        raise ValueError(f"longer than {BYTES_MAX} bytes")
+    try:
+        plain = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if not isinstance(plain, dict):
+        raise ValueError("not a JSON object")
+    key, signature = plain.pop("key", ""), plain.pop("signature", "")
+    try:
+        head = Head(**plain)
+    except TypeError as error:
+        raise ValueError(f"not the fields of an anchor: {error}") from error
+    kinds = [type(value) for value in (*head, key, signature)]
+    if kinds != [str, int, int, str, int, str, str, str]:
+        raise ValueError("topic, partition, sequence, sha256, next, topic_id are not as they must be")
+    numbers = (head.partition, head.sequence, head.next)
+    sound = all(0 <= number <= _NUMBER_MAX for number in numbers) and _SHA256.match(head.sha256)
+    if not sound or not _TOPIC.match(head.topic):
+        raise ValueError("topic, partition, sequence, sha256, next, topic_id are not as they must be")
+    if bool(key) != bool(signature) or not all(_HEX.match(text) for text in (key, signature) if text):
+        raise ValueError("key and signature are not as they must be")
+    return Anchor(head, key, signature)
+
+
+def judge(found: Iterable[Kept], why_not: Callable[[Anchor], str] | None = None) -> Judged:
+    """Which anchors count. why_not: "" if the signature of an anchor holds, else why not; None: they count unsigned."""
+    heads: dict[Head, str] = {}
+    refused: list[str] = []
+    for kept in found:
+        why = "" if why_not is None else why_not(kept.anchor)
+        if why:
+            refused.append(f"{kept.where}, of {chain_of(kept.anchor.head)} number {kept.anchor.head.sequence}: {why}")
+        else:
+            heads.setdefault(kept.anchor.head, kept.where)
+    return Judged(tuple(heads), tuple(refused), tuple(_forks(heads)))
+
+
+def _forks(heads: dict[Head, str]) -> Iterable[str]:
+    first: dict[tuple[str, int, int], Head] = {}
+    for head, where in heads.items():
+        other = first.setdefault((head.topic, head.partition, head.sequence), head)
+        if other.sha256 != head.sha256:
+            yield (f"{chain_of(head)}, manifest {head.sequence}: {heads[other]} says {other.sha256}, and {where} says "
+                   f"{head.sha256}. There were two chains.")  # fmt: skip
+
+
+def going_back(found: Iterable[Kept], why_not: Callable[[Anchor], str] | None = None) -> list[str]:
+    """The anchors of a topic, in its order, that name a lower manifest of their chain than one before them. A slower
+    archiver writes such a one, or a person who wants the cleaner to remove the newer one. why_not: as of `judge`; an anchor
+    that does not count makes none of the others old."""
+    highest: dict[tuple[str, int], Kept] = {}
+    told = []
+    for kept in found:
+        head = kept.anchor.head
+        if why_not is not None and why_not(kept.anchor):
+            continue
+        before = highest.setdefault((head.topic, head.partition), kept)
+        if head.sequence < before.anchor.head.sequence:
+            told.append(f"{kept.where} names manifest {head.sequence} of {chain_of(head)}, and {before.where} named "
+                        f"{before.anchor.head.sequence} before")  # fmt: skip
+        elif head.sequence > before.anchor.head.sequence:
+            highest[head.topic, head.partition] = kept
+    return told
+
+
+def why_not_above(anchor: Head, manifests: Sequence[Manifest | None]) -> str:
+    """Why a chain is not the one that was anchored, grown or not; "" if it is. manifests: from the anchored one to the
+    last; None where one can't be read."""
+    if not manifests:
+        return f"number {anchor.sequence} was anchored, and the chain ends below it: it was cut off"
+    wanted = anchor.sha256
+    for number, manifest in enumerate(manifests, start=anchor.sequence):
+        if manifest is None:
+            return f"number {number} can't be read"
+        if number == anchor.sequence and manifest.sha256 != wanted:
+            return f"number {number} is not the one that was anchored"
+        if number > anchor.sequence and manifest.previous != wanted:
+            return f"number {number} does not go on from number {number - 1}"
+        wanted = manifest.sha256
+    return ""
+
+
+def _canonical(plain: dict[str, object]) -> bytes:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()

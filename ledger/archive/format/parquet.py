@@ -1,0 +1,214 @@
+"""Records as a Parquet file: the raw bytes of each, and what they say.
+
+Columns: offset, timestamp (append time), key, value, headers: the record itself. value_sha256: of a redacted record the
+hash of its value, which is gone; null of any other, and not there in files of older versions. The others are those of
+`decoding.Decoded`. Rows are in offset order. Any reader of Parquet reads it, without this library.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from functools import reduce
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger.archive.format.decoding import Decoded
+from ledger.archive.format.redacted import RedactedRecord
+from ledger.core.model.published import headers_of
+from ledger.core.model.redaction import stand_in
+from ledger.ports import MemoryRecord, Record
+
+_HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
+SCHEMA = pa.schema([
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+    ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(_HEADER)),
+    ("job_id", pa.string()), ("register", pa.string()), ("fact", pa.string()),
+    ("event_id", pa.string()), ("event_time", pa.timestamp("us", "UTC")), ("source", pa.string()),
+    ("actor", pa.string()), ("sequence", pa.int64()), ("epoch", pa.int64()), ("body", pa.string()),
+    ("unreadable", pa.string()), ("value_sha256", pa.binary()),
+])  # fmt: skip
+_RAW = ["offset", "timestamp", "key", "value", "headers"]
+_HASH = "value_sha256"
+#: What is not read out of the value. All other columns of a redacted record are emptied, `unreadable` says why.
+_BESIDE_VALUE = frozenset({
+    "offset", "timestamp", "key", "headers", "job_id", "register", "event_id", "event_time", "source", "actor", "sequence",
+    "epoch",
+})  # fmt: skip
+REDACTED = "the value is redacted"
+UNPACKED_MAX = 8 << 30  # bytes of all columns, by the word of the file: those that are read are some half of it
+ROW_GROUP = 50_000  # rows of a joined file that are read at once
+_TIME_MAX_S = 9e9  # the year 2255: what a producer's clock claims beyond is no time that a column could hold
+
+
+def encode(records: Sequence[Record], decoded: Callable[[Record], Decoded]) -> bytes:
+    """The same records and the same libraries give the same bytes."""
+    rows = [_row(record, decoded(record)) for record in records]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd", write_page_checksum=True)
+    return bytes(sink.getvalue())
+
+
+def read(data: bytes, topic: str, partition: int) -> list[MemoryRecord]:
+    """The records as they were; the decoded columns are not looked at.
+
+    Raises: ValueError if that is no such file."""
+    return Opened(data).records(topic, partition)
+
+
+class Opened:
+    """The raw records of a file, for asking for some of them. rows_max: so many there may be; a file of some kilobytes can
+    hold a billion rows that are all the same.
+
+    Raises: ValueError if that is no such file, or it has more rows: then none of them is read."""
+
+    def __init__(self, data: bytes, rows_max: int | None = None) -> None:
+        try:
+            file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+            _check_size(file.metadata, rows_max)
+            self._take(file.read(columns=_raw(file), use_threads=False))  # for so few rows threads cost more than they do
+        except (pa.ArrowException, OSError, TypeError) as error:
+            raise ValueError(f"not a Parquet file of the archive: {error}") from error
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Opened:
+        """Raises: ValueError; ArrowException."""
+        made = cls.__new__(cls)
+        made._take(table)
+        return made
+
+    def _take(self, table: pa.Table) -> None:
+        names = table.schema.names
+        if names not in (_RAW, [*_RAW, _HASH]) or any(table.schema.field(n).type != SCHEMA.field(n).type for n in names):
+            raise ValueError("other columns than those of an archive")
+        if table.column("offset").null_count or table.column("timestamp").null_count:
+            raise ValueError("a record without an offset or a time")
+        self._columns = [table.column(name) for name in names]
+        # Seen as what they are, numbers: `cast` would import pyarrow.compute, which takes as long as all the reading.
+        self._columns[1] = pa.chunked_array([chunk.view(pa.int64()) for chunk in self._columns[1].chunks], pa.int64())
+        self._offsets: list[int] = self._columns[0].to_pylist()
+
+    def records(self, topic: str, partition: int, first: int | None = None, end: int | None = None) -> list[MemoryRecord]:
+        """Those at offsets from `first` up to, not including, `end`. Raises: ValueError."""
+        begin = 0 if first is None else bisect_left(self._offsets, first)
+        count = len(self._offsets) - begin if end is None else max(0, bisect_left(self._offsets, end) - begin)
+        try:
+            columns = [column.slice(begin, count).to_pylist() for column in self._columns]
+            return [_record(topic, partition, *row) for row in zip(*columns, strict=True)]
+        except (pa.ArrowException, TypeError, UnicodeDecodeError) as error:
+            raise ValueError(f"not a Parquet file of the archive: {error}") from error
+
+
+def _check_size(about: Any, rows_max: int | None) -> None:
+    """about: the metadata of a file, which come before its rows. Raises: ValueError."""
+    if rows_max is not None and about.num_rows > rows_max:
+        raise ValueError(f"it has {about.num_rows} rows, and {rows_max} at most were sealed: they are not read")
+    # pyarrow's metadata of a column, its statistics too, abort the process where one bit of them is wrong: not asked for.
+    unpacked = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
+    if unpacked > UNPACKED_MAX:
+        raise ValueError(f"it has {unpacked} bytes when unpacked, and {UNPACKED_MAX} are read at most")
+
+
+def picked(
+    data: bytes, topic: str, partition: int, first: int, end: int, keys: Sequence[bytes], rows_max: int | None = None
+) -> list[MemoryRecord]:  # fmt: skip
+    """The records at offsets from `first` up to, not including, `end` whose key begins with one of `keys`. Where a row
+    group has none, only its offsets and keys are read. rows_max: as of `Opened`.
+
+    Raises: ValueError if that is no such file."""
+    import pyarrow.compute as pc  # builds 300 functions, and most reading needs none
+
+    found: list[MemoryRecord] = []
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        _check_size(file.metadata, rows_max)
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=["offset", "key"])
+            mask = pc.and_(pc.greater_equal(table["offset"], first), pc.less(table["offset"], end))
+            begins = [pc.starts_with(table["key"], key) for key in keys]
+            mask = pc.and_(mask, reduce(pc.or_, begins)).combine_chunks().fill_null(False)
+            if pc.any(mask).as_py():
+                opened = Opened.of(file.read_row_group(group, columns=_raw(file)).filter(mask))
+                found += opened.records(topic, partition)
+    except (pa.ArrowException, OSError, TypeError, KeyError) as error:
+        raise ValueError(f"not a Parquet file of the archive: {error}") from error
+    return found
+
+
+def _raw(file: pq.ParquetFile) -> list[str]:
+    """Files of older versions know of no redaction."""
+    return [*_RAW, _HASH] if _HASH in file.schema_arrow.names else _RAW
+
+
+def join(files: Sequence[bytes]) -> bytes:
+    """The rows of several files in one, all columns as they are. The same files give the same bytes."""
+    tables = [pq.read_table(pa.BufferReader(data)) for data in files]
+    sink = pa.BufferOutputStream()
+    whole = pa.concat_tables(tables, promote_options="default")
+    pq.write_table(whole, sink, compression="zstd", write_page_checksum=True, row_group_size=ROW_GROUP)
+    return bytes(sink.getvalue())
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two files have the same rows, in all columns."""
+    try:
+        return one == other or pq.read_table(pa.BufferReader(one)).equals(pq.read_table(pa.BufferReader(other)))
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def rewrite(data: bytes, gone: Collection[int], redacted: Collection[int]) -> bytes:
+    """The same rows without those at the offsets that are gone, and without the values of those that are redacted: nothing
+    that was read out of them is left, but for their hash. The same file and offsets give the same bytes."""
+    import pyarrow.compute as pc
+
+    table = pq.read_table(pa.BufferReader(data))
+    if _HASH not in table.schema.names:
+        table = table.append_column(SCHEMA.field(_HASH), pa.nulls(len(table), SCHEMA.field(_HASH).type))
+    offsets = table.column("offset").to_pylist()
+    hit = [offset in redacted for offset in offsets]
+    if any(hit):
+        values, hashes = table.column("value").to_pylist(), table.column(_HASH).to_pylist()
+        named = [sha256(v).digest() if at and v is not None else h for at, v, h in zip(hit, values, hashes, strict=True)]
+        put = {_HASH: pa.array(named, SCHEMA.field(_HASH).type)}
+        mask = pa.array(hit)
+        for name in set(table.schema.names) - _BESIDE_VALUE - {_HASH}:
+            kind = table.schema.field(name).type
+            new = pa.scalar(REDACTED if name == "unreadable" else None, kind)
+            put[name] = pc.if_else(mask, new, table.column(name))
+        for name, column in put.items():
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+    kept = table.filter(pa.array([offset not in gone for offset in offsets], pa.bool_()))
+    sink = pa.BufferOutputStream()
+    pq.write_table(kept, sink, compression="zstd", write_page_checksum=True, row_group_size=ROW_GROUP)
+    return bytes(sink.getvalue())
+
+
+def _record(
+    topic: str, partition: int, offset: int, at_ms: int, key: Any, value: Any, headers: Any, hashed: bytes | None = None
+) -> MemoryRecord:
+    pairs = tuple([(header["name"], header["value"]) for header in headers or ()])
+    if None in [name for name, _ in pairs]:
+        raise ValueError("a header without a name")
+    if hashed is not None and value is None:
+        return RedactedRecord(topic, partition, offset, key, stand_in(hashed), pairs, at_ms, hashed)
+    return MemoryRecord(topic, partition, offset, key, value, pairs, at_ms)
+
+
+def _row(record: Record, said: Decoded) -> dict[str, Any]:
+    time_s = said.event_time_s
+    hashed = record.value_sha256 if isinstance(record, RedactedRecord) else None
+    return {
+        "offset": record.offset(), "timestamp": record.timestamp()[1], "key": record.key(),
+        "value": None if hashed is not None else record.value(), _HASH: hashed,
+        "headers": [{"name": name, "value": value} for name, value in headers_of(record)],
+        "job_id": said.job_id, "register": said.register, "fact": said.fact, "event_id": said.event_id,
+        "event_time": int(time_s * 1e6) if time_s is not None and abs(time_s) < _TIME_MAX_S else None,
+        "source": said.source, "actor": said.actor, "sequence": said.sequence, "epoch": said.epoch,
+        "body": None if hashed is not None else said.body,
+        "unreadable": REDACTED if hashed is not None else said.unreadable,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Proofs that a record lies in an archive: `proving` for one record, `carrying` inside a bundle."""

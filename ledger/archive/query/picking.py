@@ -1,0 +1,35 @@
+"""The records of some keys, from an archive: every object that may hold one is read and checked as a whole, but only the
+records that are wanted are made of it. So the history of one job costs little where few objects speak of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ledger.archive.format import parquet
+from ledger.archive.store.archive import Archive, File
+from ledger.errors import LedgerError
+from ledger.ports import MemoryRecord
+
+
+def picked(
+    archive: Archive, topic: str, partition: int, first: int, end: int, keys: Sequence[bytes]
+) -> Iterator[MemoryRecord]:
+    """Those at offsets from `first` up to, not including, `end` whose key begins with one of `keys`, in order.
+
+    Raises: as `Archive.records`; TemporaryError if an object was joined with others meanwhile."""
+    chain, done = archive.chain(topic, partition), set[File]()
+    for sequence, manifest in enumerate(chain.manifests):
+        if manifest is None:
+            hint = "Run: jobledger audit verify"
+            raise LedgerError(f"Manifest {sequence} of {topic}[{partition}] is missing or can't be read.", hint=hint)
+        if manifest.is_note or manifest.next <= first or manifest.first >= end:
+            continue
+        file = File(topic, partition, *chain.object_of(manifest))
+        if file in done:
+            continue
+        done.add(file)
+        try:
+            rows_max = chain.rows_max(manifest)
+            yield from parquet.picked(archive.file(file), topic, partition, first, end, keys, rows_max)
+        except ValueError as error:
+            raise LedgerError(f"{file.name} can't be read: {error}.", hint="Run: jobledger audit verify") from error

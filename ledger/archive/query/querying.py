@@ -1,0 +1,300 @@
+"""Questions to an archive in SQL, by DuckDB: no JVM, no network, and no file but the archive's.
+
+The objects that manifests name are fetched through the archive's own store into a temporary folder, each checked against
+its manifest, and what lies beside them is never looked at. Then the database is shut: in memory, it can't read or write
+another file, load an extension, or be told to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledger.archive.format.chain import Manifest
+from ledger.archive.format.gone import expired_of
+from ledger.archive.format.parquet import SCHEMA
+from ledger.archive.query import views
+from ledger.archive.store import chains
+from ledger.archive.store.archive import Archive, File
+from ledger.errors import LedgerError, UsageError
+from ledger.reader.left_out import Expired, LeftOut
+from ledger.reader.reading import Topics
+
+VIEWS = (
+    "events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs, recovery_set_at(T), "
+    "entries_at(T), left_out_at(T)"
+)
+#: The manifests of a partition -> the oldest moment (seconds since the epoch) of which it is sure to be all there.
+Sure = Callable[[Sequence[Manifest]], float]
+#: Topic, partition -> what retention took of it.
+Gone = Callable[[str, int], Sequence[Expired]]
+_ROOM = "Set TMPDIR to a disk with more room."
+_FETCHERS = 8
+_BATCH_ROWS = 1000
+_TIME_MAX_S = 9e9  # the year 2255
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What an archive has of a partition. next: the first offset that it has not. until_s: the latest append time in it;
+    sure_from_s: the oldest moment of which it is sure to hold everything, as what compaction took may be lacking before
+    it, and what has expired is; both in seconds since the epoch."""
+
+    topic: str
+    partition: int
+    records: int
+    next: int
+    until_s: float
+    sure_from_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """columns: their names, each once. rows: by name, as plain values for JSON, as they come."""
+
+    columns: Sequence[str]
+    rows: Iterator[dict[str, Any]]
+
+
+class Queries:
+    """An archive as it was when it was opened, to be asked. sealed: what it has. expired: whether anything of it did.
+    foreign: folders that hold the chain of another partition, for people; none of their records is there."""
+
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, sealed: Sequence[Sealed], expired: bool = False,
+        foreign: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._database, self.sealed, self._expired, self.foreign = database, sealed, expired, foreign
+
+    def ask(self, sql: str) -> Answer:
+        """The rows of the last statement. Raises: UsageError, also while rows are read: DuckDB did not take the query, or
+        it failed. LedgerError: no room for what it takes."""
+        with _told():
+            relation = self._database.cursor().sql(sql)  # of its own: an answer may be read beside another
+            if relation is None:
+                raise UsageError("There is no query in that.", hint=f"There are {VIEWS}.")
+            names, kinds = _once(relation.columns), [str(kind) for kind in relation.types]
+            batches = relation.to_arrow_reader(_BATCH_ROWS)
+        return Answer(names, _rows(batches, names, kinds))
+
+
+    def left_out(self, sql: str) -> list[str]:
+        """Whom a query leaves out that asks what there was at a moment, a line for each namespace and moment; where the
+        moment is no value that can be had without the query, how to ask for them."""
+        told: dict[str, None] = {}
+        for moment in views.moments_in(sql) if self._expired else ():
+            try:
+                rows = self._database.cursor().sql(f"FROM left_out_at({moment})").fetchall()
+            except duckdb.Error:
+                told["jobs of which something has expired are left out: left_out_at(T) tells which"] = None
+                continue
+            names = {job_id: (namespace, name or "") for job_id, namespace, name, _ in rows}
+            until = dict(sorted((namespace, time.timestamp()) for _, namespace, _, time in rows))
+            told |= {f"at {moment.strip()}: {line}": None for line in LeftOut(until, names).told()}
+        return list(told)
+
+
+@contextmanager
+def opened(archive: Archive, topics: Topics, sure_from_s: Sure, expired: Gone | None = None) -> Iterator[Queries]:
+    """topics: those of them that the archive has are asked for. expired: what retention took of a place; None: what notes
+    of the archive say.
+
+    Raises: LedgerError: an object is not what its manifest says. As the store."""
+    gone: Gone = expired or (lambda topic, partition: expired_of(archive.expired(topic, partition)))
+    with TemporaryDirectory(prefix="jobledger-query-") as temporary:
+        folder, sealed, sure_s, foreign = Path(temporary), list[Sealed](), 0.0, list[str]()
+        taken: list[tuple[str, int, Expired]] = []
+        for name, topic in (("events", topics.events), ("recovery", topics.recovery)):
+            _empty(folder / name / "partition=0")
+            for place, partition in archive.places():
+                if place == topic:
+                    manifests = list(archive.manifests(topic, partition))
+                    if others := _others(manifests, topic, partition):
+                        foreign.append(f"manifests/{topic}/{partition} holds the chain of {others}: nothing of it counts")
+                        continue
+                    _fetch(archive, archive.files(topic, partition), folder / name / f"partition={partition}")
+                    sure, went = sure_from_s(manifests), gone(topic, partition)
+                    sealed.append(_sealed(manifests, max([sure, *(one.until_s for one in went)])))
+                    taken += [(topic, partition, one) for one in went]
+                    sure_s = max(sure_s, sure) if topic == topics.recovery else sure_s
+        with duckdb.connect(":memory:", config=_CLOSED) as database:
+            names = (topics.events, topics.recovery)
+            made = views.all_of(str(folder / "events"), str(folder / "recovery"), _utc(sure_s), names)
+            try:
+                for statement in (*_begun(folder), _SEALED, _EXPIRED, _EXPIRED_JOBS, *made):
+                    database.execute(statement)
+            except duckdb.Error as error:
+                raise LedgerError(f"DuckDB can't read what was archived: {error}", hint=chains.VERIFY) from error
+            for one in sealed:
+                told = [one.topic, one.partition, one.records, one.next, _utc(one.until_s), _utc(one.sure_from_s)]
+                database.execute("INSERT INTO sealed VALUES (?, ?, ?, ?, ?, ?)", told)
+            for each in taken:
+                _insert_expired(database, *each)
+            for statement in _SHUT:
+                database.execute(statement)
+            yield Queries(database, sealed, bool(taken), foreign)
+
+
+def _others(manifests: Sequence[Manifest], topic: str, partition: int) -> str:
+    """Whose chain it is, where a folder holds that of another partition; "": its own.
+
+    Raises: LedgerError: it holds manifests of several."""
+    found = {f"{one.topic}[{one.partition}]" for one in manifests}
+    own = f"{topic}[{partition}]"
+    if len(found) > 1:
+        mixed = f"manifests/{topic}/{partition} holds manifests of {', '.join(sorted(found))}."
+        raise LedgerError(mixed, hint=chains.VERIFY)
+    return "" if found <= {own} else found.pop()
+
+
+def _insert_expired(database: duckdb.DuckDBPyConnection, topic: str, partition: int, one: Expired) -> None:
+    until = _utc(one.until_s)
+    database.execute("INSERT INTO expired VALUES (?, ?, ?, ?, ?)", [topic, partition, one.namespace, one.records, until])
+    rows = (
+        [[topic, partition, one.namespace, None, 0, None, one.below, until]] if one.jobs is None
+        else [[topic, partition, one.namespace, job.job_id, job.first, _utc(job.since_ms / 1000), job.below, until]
+              for job in one.jobs]
+    )  # fmt: skip
+    if rows:
+        database.executemany("INSERT INTO expired_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _sealed(manifests: Sequence[Manifest], sure_from_s: float) -> Sealed:
+    last = manifests[-1]
+    until_s = max(one.greatest_timestamp_ms for one in manifests) / 1000
+    count = sum(one.count for one in manifests)
+    return Sealed(last.topic, last.partition, count, last.next, until_s, sure_from_s)
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+
+def _empty(folder: Path) -> None:
+    """So that there are columns where there are no records."""
+    folder.mkdir(parents=True)
+    pq.write_table(SCHEMA.empty_table(), folder / "none.parquet")
+
+
+def _fetch(archive: Archive, files: Sequence[File], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+
+    def fetch(number: int, file: File) -> None:
+        data = archive.file(file)
+        try:
+            (folder / f"{number}.parquet").write_bytes(data)
+        except OSError as error:
+            raise LedgerError(f"Can't keep {file.name} in {folder}: {error}", hint=_ROOM) from error
+
+    with ThreadPoolExecutor(_FETCHERS) as pool:
+        for _ in pool.map(fetch, range(len(files)), files):
+            pass
+
+
+# -- the database ------------------------------------------------------------------------------------------------------
+
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,  # else a name that is no table could be a variable of this program
+}
+
+
+_SEALED = """
+CREATE TABLE sealed (
+    topic VARCHAR, partition INTEGER, records BIGINT, next BIGINT, until TIMESTAMPTZ, sure_from TIMESTAMPTZ)"""
+#: Records that are gone by retention: what was superseded before `until`.
+_EXPIRED = """
+CREATE TABLE expired (
+    topic VARCHAR, partition INTEGER, namespace VARCHAR, records BIGINT, until TIMESTAMPTZ)"""
+#: Of which jobs they were. job_id null: nobody noted which, so it may be any of that namespace in that partition. "first":
+#: the offset of the first record that went; since: the latest append time up to it. below: the offset from which on nothing
+#: that counted is lacking.
+_EXPIRED_JOBS = """
+CREATE TABLE expired_jobs (
+    topic VARCHAR, partition INTEGER, namespace VARCHAR, job_id VARCHAR, "first" BIGINT, since TIMESTAMPTZ, below BIGINT,
+    until TIMESTAMPTZ)"""
+#: Once all is there that may be asked for.
+_SHUT = ("SET enable_external_access = false", "SET lock_configuration = true")
+
+
+def _begun(folder: Path) -> tuple[str, ...]:
+    """What is to be set first: times are told in UTC, and what is read after the door was shut are these two folders."""
+    return (
+        "SET GLOBAL TimeZone = 'UTC'",
+        f"SET temp_directory = {views.text(str(folder / 'spilled'))}",
+        f"SET allowed_directories = [{', '.join(views.text(str(folder / name)) for name in ('events', 'recovery'))}]",
+    )
+
+
+def _utc(time_s: float) -> str:
+    """RFC 3339; what no calendar holds is its end."""
+    return datetime.fromtimestamp(min(time_s, _TIME_MAX_S), UTC).isoformat()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What DuckDB raises, as errors of ours."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise LedgerError(f"DuckDB has no room for this query: {error}", hint=_ROOM) from error
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise UsageError(f"DuckDB does not take this query: {error}", hint=f"There are {VIEWS}.") from error
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+def _once(names: Sequence[str]) -> list[str]:
+    """Two columns of one name would be one in a row: the second is called name_2."""
+    found: list[str] = []
+    for name in names:
+        number = 1
+        while (told := name if number == 1 else f"{name}_{number}") in found:
+            number += 1
+        found.append(told)
+    return found
+
+
+def _rows(batches: pa.RecordBatchReader, names: Sequence[str], kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
+    plain = [_from_json if kind == "JSON" else _plain for kind in kinds]
+    with _told():
+        for batch in batches:
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield {name: of(value) for name, of, value in zip(names, plain, row, strict=True)}
+
+
+def _from_json(value: str | None) -> Any:
+    return None if value is None else json.loads(value)
+
+
+_TOLD: Sequence[tuple[type | tuple[type, ...], Callable[[Any], Any]]] = (
+    (datetime, lambda t: t.isoformat(timespec="microseconds").replace("+00:00", "Z")),
+    ((date, time), lambda t: t.isoformat()),
+    (Decimal, lambda d: int(d) if d == d.to_integral_value() else float(d)),
+    (float, lambda f: f if math.isfinite(f) else str(f)),
+    (bytes, lambda b: b.hex()),
+    (dict, lambda d: {str(key): _plain(inner) for key, inner in d.items()}),
+    ((list, tuple), lambda found: [_plain(inner) for inner in found]),
+)
+
+
+def _plain(value: Any) -> Any:
+    """Times as RFC 3339, bytes as hex, what JSON has no word for as text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    of = next((of for kind, of in _TOLD if isinstance(value, kind)), str)
+    return of(value)

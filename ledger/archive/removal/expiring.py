@@ -1,0 +1,234 @@
+"""Retention: what the jobs of a namespace have superseded for longer than it is to be kept goes out of the archive.
+
+It is compaction, later. A record goes if it was appended before a moment (`until`) and a later record of its key, itself
+before that moment, took its place; a key whose last one is a tombstone goes whole (but for the last record of
+a job that has any register left, as in snapshots). So every fold of that moment or of a
+later one is what it was, and so is what a restore makes. Of earlier moments nothing can be said of these jobs any more.
+What is no job's (claims, progress, no-ops), and jobs whose namespace nobody can read, never expire.
+Source: docs/decisions/0035.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from ledger.archive.format.gone import EXPIRED
+from ledger.archive.removal.retention import ALL
+from ledger.archive.removal.rewriting import Wanted, clear, rewrite
+from ledger.archive.snapshots.snapshots import Thin, thin_events, thin_recovery
+from ledger.archive.store.archive import Archive
+from ledger.core.model.facts import JobResult, JobSubmitted
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.redaction import is_redacted
+from ledger.core.model.registers import Result, Spec, is_job_id, parse_key
+from ledger.ports import Codec, Record, TopicPartition
+from ledger.reader.left_out import Taken
+from ledger.reader.reading import Topics
+
+#: For how long the superseded records of a namespace are kept, in seconds; ALL: of those that are not named. None: always.
+Retention = Mapping[str, float | None]
+#: Whether a record of a job, appended at that time (milliseconds since the epoch), must be kept whatever its age.
+Held = Callable[[str, int], bool]
+
+
+def nothing_held(_job_id: str, _time_ms: int) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What is to go of a namespace in one partition. bytes: of keys and values. until_ms, below, jobs: as `gone.Gone`."""
+
+    topic: str
+    partition: int
+    namespace: str
+    records: int
+    bytes: int
+    until_ms: int
+    below: int
+    offsets: frozenset[int]
+    jobs: tuple[Taken, ...]
+
+
+def expire(archive: Archive, due: Iterable[Expiry], by: str, at: str, told: Callable[[str], object] = len) -> int:
+    """Takes out what is due, and what an earlier run had begun; the number of records. by, at: as `rewriting.rewrite`.
+
+    Raises: LedgerError: something is not as it was sealed; what was taken out before stays out."""
+    wanted = defaultdict[TopicPartition, list[Wanted]](list)
+    for one in due:
+        said = Wanted(EXPIRED, one.offsets, one.namespace, one.until_ms, one.below, jobs=one.jobs)
+        wanted[one.topic, one.partition].append(said)
+    went = 0
+    for place in archive.places():
+        told(f"{place[0]}[{place[1]}]")
+        if place in wanted:
+            went += rewrite(archive, *place, wanted[place], by, at)
+        else:
+            clear(archive, *place)
+    return went
+
+
+def plan(
+    archive: Archive, topics: Topics, retention: Retention, now_s: float, codec: Codec, held: Held = nothing_held,
+    told: Callable[[str], object] = len,
+) -> list[Expiry]:  # fmt: skip
+    """What is due now, by partition and namespace. Reads the archive some times: twice, and once for each retention.
+
+    Raises: as `Archive.records`."""
+    if all(seconds is None for seconds in retention.values()):
+        return []
+    named = _Named(codec)
+    places = [place for place in archive.places() if place[0] in (topics.events, topics.recovery)]
+    for topic, partition in sorted(places, key=lambda place: place[0] != topics.events):
+        told(f"whose jobs: {topic}[{partition}]")
+        take = named.take_event if topic == topics.events else named.take_entry
+        for record in archive.records(topic, partition):
+            take(record)
+    terms = dict(named.terms(retention))
+    found: list[Expiry] = []
+    for topic, partition in places:
+        events = topic == topics.events
+        thin: Thin = thin_events if events else partial(thin_recovery, decode=codec.decode)
+        for seconds in sorted({term.seconds for term in terms.values()}):
+            told(f"{topic}[{partition}]")
+            mine = {job: term.namespace for job, term in terms.items() if term.seconds == seconds}
+            past = _Past(archive.records(topic, partition), int((now_s - seconds) * 1000), mine)
+            due = past.superseded(thin, held, named.saying[partition] if events else {})
+            found += _by_namespace(topic, partition, past, due, mine)
+    return found
+
+
+class _Term(NamedTuple):
+    namespace: str
+    seconds: float
+
+
+class _Named:
+    """Whose job is which: by its specs and its result in ledger.events; if those say nothing, by its entries."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._namespaces = defaultdict[str, set[str]](set)
+        self._unread = set[str]()
+        #: partition -> job -> offsets of the events that say so
+        self.saying = defaultdict[int, dict[str, list[int]]](dict)
+
+    def take_event(self, record: Record) -> None:
+        value, named = record.value(), parse_key(record.key())
+        if named is None or value is None or not isinstance(named[1], Spec | Result):
+            return
+        job_id, register = named
+        fact = self._codec.read(register, value)
+        if isinstance(fact, JobSubmitted | JobResult):
+            self._namespaces[job_id].add(fact.namespace)
+            self.saying[record.partition()].setdefault(job_id, []).append(record.offset())
+        elif not is_redacted(value):
+            self._unread.add(job_id)
+
+    def take_entry(self, record: Record) -> None:
+        job_id, value = job_of(record), record.value()
+        if job_id is None or value is None or job_id in self._namespaces or job_id in self._unread:
+            return
+        try:
+            entry = self._codec.decode(RecoveryEntry, value)
+        except ValueError:
+            return
+        if entry.job_id == job_id:
+            self._namespaces[job_id].add(entry.namespace)
+
+    def terms(self, retention: Retention) -> Iterator[tuple[str, _Term]]:
+        """Of every job that expires at all. One that was submitted to several namespaces is kept for the longest."""
+        for job_id, namespaces in self._namespaces.items():
+            kept = {one: retention.get(one, retention.get(ALL)) for one in namespaces}
+            terms = [_Term(one, seconds) for one, seconds in kept.items() if seconds is not None]
+            if len(terms) == len(kept) and job_id not in self._unread:
+                yield job_id, max(terms, key=lambda term: (term.seconds, term.namespace))
+
+
+def job_of(record: Record) -> str | None:
+    """The job whose record it is, in either topic."""
+    head = (record.key() or b"~").partition(b"/")[0].decode("ascii", "replace")
+    return head if is_job_id(head) else None
+
+
+class _Old(NamedTuple):
+    offset: int
+    job_id: str
+    time_ms: int
+    seen_ms: int
+    size: int
+    is_spec: bool
+
+
+@dataclass
+class _Past:
+    """The records of a partition in order, cut at the first that is not older than until_ms. jobs: those that matter."""
+
+    records: Iterator[Record]
+    until_ms: int
+    jobs: Mapping[str, str]
+    old: list[_Old] = field(default_factory=list)
+    below: int = 0
+    _later: set[str] = field(default_factory=set)
+    _last: dict[str, int] = field(default_factory=dict)
+
+    def superseded(self, thin: Thin, held: Held, saying: Mapping[str, Sequence[int]]) -> dict[str, list[_Old]]:
+        """job -> what is due. saying: job -> offsets of events that tell its namespace; {}: that need not stay known."""
+        kept = {record.offset() for record in thin(self._before())}
+        self._later.update(filter(None, map(job_of, self.records)))
+        by_job, due = defaultdict[str, list[_Old]](list), {}
+        for one in self.old:
+            by_job[one.job_id].append(one)
+        for job_id, own in by_job.items():
+            goes = [one for one in own if one.offset not in kept]
+            # Of a job that is held all of it stays: a tombstone that went would bring back what was kept below it.
+            if goes and not any(held(job_id, one.time_ms) for one in goes):
+                due[job_id] = self._known_still(job_id, own, goes, saying.get(job_id, ()))
+        return {job_id: goes for job_id, goes in due.items() if goes}
+
+    def _known_still(
+        self, job_id: str, own: Sequence[_Old], goes: Sequence[_Old], saying: Sequence[int]
+    ) -> list[_Old]:
+        """Without the specs, if they alone tell whose the rest of the job is: or the rest would never expire."""
+        offsets = {one.offset for one in goes}
+        rest = len(goes) < len(own) or job_id in self._later
+        if not rest or not saying or any(offset not in offsets for offset in saying):
+            return list(goes)
+        return [one for one in goes if not one.is_spec]
+
+    def taken(self, job_id: str, goes: Sequence[_Old]) -> Taken:
+        """Behind its last record of those times nothing is lacking: what took the place of what goes is one of them."""
+        return Taken(job_id, goes[0].offset, goes[0].seen_ms, self._last[job_id] + 1)
+
+    def _before(self) -> Iterator[Record]:
+        seen_ms = 0
+        for record in self.records:
+            if record.timestamp()[1] >= self.until_ms:
+                if (job_id := job_of(record)) is not None:
+                    self._later.add(job_id)
+                return
+            job_id, seen_ms = job_of(record), max(seen_ms, record.timestamp()[1])
+            if job_id is not None and job_id in self.jobs:
+                key, value = record.key() or b"", record.value() or b""
+                is_spec = key[len(job_id) :].startswith(b"/spec/")
+                size, self._last[job_id] = len(key) + len(value), record.offset()
+                self.old.append(_Old(record.offset(), job_id, record.timestamp()[1], seen_ms, size, is_spec))
+            self.below = record.offset() + 1
+            yield record
+
+
+def _by_namespace(
+    topic: str, partition: int, past: _Past, due: Mapping[str, Sequence[_Old]], namespaces: Mapping[str, str]
+) -> Iterator[Expiry]:
+    found, jobs = defaultdict[str, list[_Old]](list), defaultdict[str, list[Taken]](list)
+    for job_id, goes in due.items():
+        found[namespaces[job_id]] += goes
+        jobs[namespaces[job_id]].append(past.taken(job_id, goes))
+    for namespace, goes in sorted(found.items()):
+        offsets, size = frozenset(one.offset for one in goes), sum(one.size for one in goes)
+        taken = tuple(sorted(jobs[namespace]))
+        yield Expiry(topic, partition, namespace, len(goes), size, past.until_ms, past.below, offsets, taken)

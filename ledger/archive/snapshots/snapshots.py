@@ -1,0 +1,247 @@
+"""Snapshots: what is left of a partition up to an offset once everything that was superseded is left out.
+
+A snapshot is nothing that anybody must believe: it is made from the archive, compared with it when it is made, and can be
+made again at any time. With one, a set of the past costs what lies behind it and not the age of the ledger. It serves
+whoever folds; of a history only what holds now is in it.
+
+Objects: `snapshots/<topic>/<partition>/<next>-<head>.parquet`, where `next` is the first offset that is not in it and
+`head` the beginning of the hash of the manifest that seals up to there: one of another chain is not taken for one of this.
+One that was made from an earlier one, and compared with that and what was sealed since, is named `…-<steps>.parquet`: so
+many lie between it and one that was compared with a fold of the whole archive. Source: docs/decisions/0038.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+from ledger.archive.format import parquet
+from ledger.archive.format.decoding import Decoded
+from ledger.archive.store.archive import Archive
+from ledger.core.model.published import Decode, Published
+from ledger.core.model.registers import PROGRESS_KEY, parse_claim
+from ledger.core.model.table import RegisterTable
+from ledger.errors import LedgerError, TemporaryError, Unreachable
+from ledger.ports import MemoryRecord, Record
+from ledger.util.loggers import Logger
+
+log = Logger("ledger.archive")
+_PROGRESS = PROGRESS_KEY.encode()
+WHOLE_EVERY = 30  # each of so many is compared with a fold of the whole archive: one made daily, once a month
+_NAME = re.compile(r"([0-9]{1,19})-([0-9a-f]{16})(?:-([1-9][0-9]{0,3}))?\.parquet\Z")
+Thin = Callable[[Iterable[Record]], list[Record]]
+
+
+class Listed(NamedTuple):
+    """What the name of one says. head: of its manifest's hash the first 16 characters. steps: as above; 0: it was compared
+    with the whole."""
+
+    next: int
+    head: str
+    steps: int
+    name: str
+
+
+class Snapshot(NamedTuple):
+    """One that lies in a store. next: the first offset that is not in it. records: reads it, in offset order.
+    steps: as `Listed`."""
+
+    next: int
+    name: str
+    records: Callable[[], Iterator[Record]]
+    steps: int = 0
+
+
+def thin_events(records: Iterable[Record]) -> list[Record]:
+    """The last record of each key, if it is no tombstone: all that a fold reads. And of each job that has any its last
+    record, whatever it is: up to there the projector must have come before anybody says that it has."""
+    last: dict[bytes | None, Record] = {}
+    of_job: dict[bytes, Record] = {}
+    for record in records:
+        key = record.key()
+        of_job[_job_of(key)] = record
+        if record.value() is None:
+            last.pop(key, None)
+        else:
+            last[key] = record
+    kept = {record.offset(): record for record in last.values()}
+    for job in {_job_of(key) for key in last}:
+        kept.setdefault(of_job[job].offset(), of_job[job])
+    return [kept[offset] for offset in sorted(kept)]
+
+
+def _job_of(key: bytes | None) -> bytes:
+    return (key or b"").partition(b"/")[0]
+
+
+def thin_recovery(records: Iterable[Record], decode: Decode) -> list[Record]:
+    """Of each key the last record and the last that had an effect, which may be an older one: a stale leader's record
+    hides what counts. Of each claim the first and the last record: a copy that somebody appended later must not take the
+    place of the first one, which lies before the records of that epoch. One that can't be read has an effect as well: the
+    job's entry before it counts no more."""
+    view = Published(decode)
+    last: dict[bytes, Record] = {}
+    effective: dict[bytes, Record] = {}
+    claims: dict[bytes, Record] = {}
+    for record in records:
+        undecodable = view.dropped["undecodable"]
+        view.apply(record)
+        key = record.key()
+        if key is None:
+            continue
+        last[key] = record
+        if parse_claim(key) is not None and record.value() is not None:
+            claims.setdefault(key, record)
+        unread = view.dropped["undecodable"] > undecodable and key != _PROGRESS
+        if parse_claim(key) is None and (unread or view.last_is_effective(record.partition(), key)):
+            effective[key] = record
+            if record.value() is None:
+                del last[key], effective[key]
+    kept = {record.offset(): record for record in (*claims.values(), *last.values(), *effective.values())}
+    return [kept[offset] for offset in sorted(kept)]
+
+
+def make(
+    archive: Archive, topic: str, partition: int, thin: Thin, decoded: Callable[[Record], Decoded],
+    same: Callable[[Iterable[Record], Iterable[Record]], bool], whole: bool = True,
+) -> Snapshot | None:  # fmt: skip
+    """Of all that is sealed; None if that is nothing. One that is there, and right, is left as it is.
+
+    same: whether a fold of some records gives what a fold of others gives. whole: it is made of the whole archive and
+    compared with that; False: of the newest that there is and what was sealed since, and compared with these, but for one
+    of WHOLE_EVERY. With the whole the last one that was compared with it, and all since, are compared once more, and
+    dropped if they are not what the archive folds to.
+
+    Raises: LedgerError if it would not stand for what it was made of."""
+    head = archive.head(topic, partition)
+    if head.sequence < 0:
+        return None
+    found = latest(archive, topic, partition, head.next)
+    if found is not None and found.next == head.next and not whole:
+        return found
+    steps = 0 if whole or found is None or found.steps + 1 >= WHOLE_EVERY else found.steps + 1
+    records = partial(_since, archive, topic, partition, found if steps else None, head.next)
+    kept = thin(records())
+    if not same(kept, records()):
+        raise LedgerError(
+            f"A snapshot of {topic}[{partition}] up to {head.next} does not fold to what the archive folds to.",
+            hint="This is a defect of the ledger. Answers about the past go on without it.",
+        )
+    if not steps:
+        _drop_unfit(archive, topic, partition, head.next, same)
+    if kept:
+        name = _name(topic, partition, head.next, head.sha256, steps)
+        archive.store.create(name, parquet.encode(kept, decoded))
+    return latest(archive, topic, partition, head.next)
+
+
+def latest(archive: Archive, topic: str, partition: int, end: int) -> Snapshot | None:
+    """The newest one that holds nothing from `end` on, and was made of this chain. Of two up to the same offset the one
+    that was compared with more."""
+    found = _of_this_chain(archive, topic, partition, end)
+    return found[-1] if found else None
+
+
+def _of_this_chain(archive: Archive, topic: str, partition: int, end: int) -> list[Snapshot]:
+    """Those that hold nothing from `end` on, by offset; of two up to the same one the one later that was compared with
+    more."""
+    found = [one for one in listed(archive, topic, partition) if one.next <= end]
+    heads = {(one.next, one.sha256[:16]) for one in archive.manifests(topic, partition)} if found else set()
+    ours = sorted((one for one in found if one[:2] in heads), key=lambda one: (one.next, -one.steps, one.name))
+    return [Snapshot(one.next, one.name, partial(_read, archive, one, topic, partition), one.steps) for one in ours]
+
+
+def listed(archive: Archive, topic: str, partition: int) -> list[Listed]:
+    """All that lie there, of whatever chain, by offset."""
+    prefix = _prefix(topic, partition)
+    found = ((name, _NAME.match(name.removeprefix(prefix))) for name in archive.store.names(prefix))
+    return sorted(Listed(int(m[1]), m[2], int(m[3] or 0), name) for name, m in found if m is not None)
+
+
+def _since(archive: Archive, topic: str, partition: int, base: Snapshot | None, end: int) -> Iterator[Record]:
+    """All that is sealed below `end`; with a base what that keeps, then what was sealed since."""
+    if base is None:
+        return archive.records(topic, partition, end=end)
+    return chain(base.records(), archive.records(topic, partition, first=base.next, end=end))
+
+
+def _drop_unfit(
+    archive: Archive, topic: str, partition: int, end: int, same: Callable[[Iterable[Record], Iterable[Record]], bool]
+) -> None:
+    """Of those up to `end`, from the last on that was compared with the whole: that one if it does not stand for what is
+    sealed up to there, and each that does not follow from the one before it. Raises: as `Archive.records`."""
+    ours = _of_this_chain(archive, topic, partition, end)
+    begin = max((at for at, one in enumerate(ours) if not one.steps), default=0)
+    base: Snapshot | None = None
+    for one in ours[begin:]:
+        try:
+            kept = list(one.records())
+        except (TemporaryError, Unreachable):  # that says nothing about it
+            raise
+        except LedgerError as error:
+            why = str(error)
+        else:
+            if same(kept, _since(archive, topic, partition, base, one.next)):
+                base = one
+                continue
+            why = "it does not fold to what the archive folds to"
+        log.error("snapshot_dropped", snapshot=one.name, why=why)
+        archive.store.delete(one.name)
+
+
+def same_registers(one: Iterable[Record], other: Iterable[Record]) -> bool:
+    return _registers(one) == _registers(other)
+
+
+def same_entries(one: Iterable[Record], other: Iterable[Record], decode: Decode) -> bool:
+    """Also for a leader: which record of each key is the last, and whether readers took it."""
+    first, second = _published(one, decode), _published(other, decode)
+    names = ("entries", "unreadable", "claimed", "progress", "raw")
+    return all(getattr(first, name) == getattr(second, name) for name in names) and _hidden(first) == _hidden(second)
+
+
+def _hidden(view: Published) -> set[tuple[int, bytes]]:
+    return {(p, key) for p, keys in view.raw.items() for key in keys if not view.last_is_effective(p, key)}
+
+
+def _registers(records: Iterable[Record]) -> object:
+    table = RegisterTable(1)
+    table.apply([_of_one_partition(record) for record in records], tell_touched=False)
+    return table.jobs
+
+
+def _of_one_partition(record: Record) -> MemoryRecord:
+    return MemoryRecord(record.topic(), 0, record.offset(), record.key(), record.value(), (), record.timestamp()[1])
+
+
+def _published(records: Iterable[Record], decode: Decode) -> Published:
+    view = Published(decode)
+    for record in records:
+        view.apply(record)
+    return view
+
+
+def _read(archive: Archive, listed_: Listed, topic: str, partition: int) -> Iterator[MemoryRecord]:
+    data = archive.store.read(listed_.name)
+    if data is None:
+        raise TemporaryError(f"{listed_.name} was thinned out meanwhile.", hint="Ask again.")
+    try:
+        records = parquet.read(data, topic, partition)
+        offsets = [record.offset() for record in records]
+        if offsets != sorted(set(offsets)) or (offsets and not 0 <= offsets[0] <= offsets[-1] < listed_.next):
+            raise ValueError("its offsets are not those that its name tells")
+    except ValueError as error:
+        hint = "Remove it from the store: jobledger archive snapshot makes another."
+        raise LedgerError(f"{listed_.name} can't be read: {error}.", hint=hint) from error
+    yield from records
+
+
+def _prefix(topic: str, partition: int) -> str:
+    return f"snapshots/{topic}/{partition}/"
+
+
+def _name(topic: str, partition: int, next_: int, head: str, steps: int) -> str:
+    return f"{_prefix(topic, partition)}{next_:019}-{head[:16]}{f'-{steps}' if steps else ''}.parquet"

@@ -1,0 +1,56 @@
+"""How many snapshots stay: all of the last day, of each day of the last month the newest, of each month before that the
+newest. So their number follows the months that a ledger is old, and a moment of last night is as near to one as ever.
+
+One that is dropped can be made again; nobody's answer needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from ledger.archive.snapshots.snapshots import Listed, listed
+from ledger.archive.store.archive import Archive
+
+DAY_S = 86_400.0
+MONTH_S = 31 * DAY_S
+
+
+def thin_out(archive: Archive, topic: str, partition: int, now_s: float) -> int:
+    """Deletes those that are not to stay; their number. Of another chain, none: it may be this one that is damaged.
+
+    Raises: LedgerError if a manifest can't be read; as the store."""
+    times = _times(archive, topic, partition)
+    ours = {one: times[one.next, one.head] for one in listed(archive, topic, partition) if one[:2] in times}
+    kept = to_keep(ours.items(), now_s)
+    gone = [one for one in ours if one not in kept]
+    for one in gone:
+        archive.store.delete(one.name)
+    return len(gone)
+
+
+def to_keep(snapshots: Iterable[tuple[Listed, float]], now_s: float) -> set[Listed]:
+    """snapshots: each with the append time of the newest record in it, in seconds since the epoch. Of two up to the same
+    offset the one stays that was compared with more."""
+    newest: dict[object, tuple[float, int, int, Listed]] = {}
+    for one, time_s in snapshots:
+        kept_by, rank = _kept_by(one, time_s, now_s - time_s), (time_s, one.next, -one.steps, one)
+        newest[kept_by] = max(newest.get(kept_by, rank), rank)
+    return {one for *_, one in newest.values()}
+
+
+def _kept_by(one: Listed, time_s: float, age_s: float) -> object:
+    """Of those for which this is the same one stays."""
+    if age_s <= DAY_S:
+        return one
+    day = datetime.fromtimestamp(time_s, UTC).date()
+    return day if age_s <= MONTH_S else (day.year, day.month)
+
+
+def _times(archive: Archive, topic: str, partition: int) -> dict[tuple[int, str], float]:
+    """(next, head) of every manifest -> append time of the newest record up to there."""
+    found, newest_ms = {}, 0
+    for one in archive.manifests(topic, partition):
+        newest_ms = max(newest_ms, one.greatest_timestamp_ms)
+        found[one.next, one.sha256[:16]] = newest_ms / 1000
+    return found

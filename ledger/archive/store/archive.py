@@ -1,0 +1,212 @@
+"""An archive as a whole: the chains in a store, sealing what is stored, and reading it back.
+
+No election and no lock: a manifest is created under the number that follows its predecessor's, and a store lets only one
+create it. Of two archivers at work the slower one finds its number taken, and begins again from the new head (decision 25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+from ledger.archive.format import merkle, notes, parquet
+from ledger.archive.format.chain import NOTE, Head, Manifest, decode, head_of
+from ledger.archive.format.gone import EXPIRED, Gone
+from ledger.archive.format.objects import ObjectStore
+from ledger.archive.format.segments import Leaf, Segment, manifest_name, unpack
+from ledger.archive.store import chains
+from ledger.archive.store.chains import Chain, Missing, Named
+from ledger.errors import LedgerError, TemporaryError
+from ledger.ports import MemoryRecord
+
+
+class Overtaken(LedgerError):
+    """Another archiver has sealed this place: begin again from the head that is there now. Nothing is lost."""
+
+
+class File(NamedTuple):
+    """A Parquet file of one partition's records, and its SHA-256."""
+
+    topic: str
+    partition: int
+    name: str
+    sha256: str
+
+
+class Archive:
+    """The chains of manifests in a store. written_by, now: who seals, and the time (RFC 3339) that a manifest tells."""
+
+    def __init__(self, store: ObjectStore, written_by: str = "", now: Callable[[], str] = str) -> None:
+        self.store, self._written_by, self._now = store, written_by, now
+        self._chains: dict[tuple[str, int], Chain] = {}
+        self._opened: tuple[str, parquet.Opened] | None = None  # the joined object that was read last
+
+    def places(self) -> list[tuple[str, int]]:
+        """(topic, partition) of every chain, in order."""
+        parts = (name.split("/") for name in self.store.names("manifests/"))
+        return sorted({(part[1], int(part[2])) for part in parts if len(part) == 4 and part[2].isdecimal()})
+
+    def head(self, topic: str, partition: int) -> Head:
+        """Where sealing goes on. Raises: LedgerError if the last manifest can't be read, or belongs elsewhere."""
+        numbers = chains.numbers(self.store, topic, partition)
+        if not numbers:
+            return Head(topic, partition)
+        name = manifest_name(topic, partition, numbers[-1])
+        head = head_of(self._manifest(name))
+        if head[:3] != (topic, partition, numbers[-1]):
+            raise LedgerError(f"{name} holds the manifest number {head.sequence} of {head.topic}[{head.partition}].",
+                              hint="Run: jobledger audit verify")  # fmt: skip
+        return head
+
+    def manifests(self, topic: str, partition: int) -> Iterator[Manifest]:
+        """In sequence. Raises: LedgerError at one that can't be read."""
+        for sequence, manifest in enumerate(self.chain(topic, partition).manifests):
+            yield manifest or self._manifest(manifest_name(topic, partition, sequence))
+
+    def chain(self, topic: str, partition: int) -> Chain:
+        """As it lies there now."""
+        chain = self._chains[topic, partition] = chains.load(self.store, topic, partition)
+        return chain
+
+    def seal(self, head: Head, topic_id: str, segment: Segment) -> Head:
+        """Makes what was stored part of the archive; the new head. Sealing the same a second time changes nothing.
+
+        Raises: Overtaken. LedgerError if the topic is not the one whose records lie below."""
+        if head.topic_id and head.topic_id != topic_id:
+            raise LedgerError(
+                f"{head.topic} was made anew: the archive holds records of the topic with the id {head.topic_id}, and that "
+                f"of the topic there now is {topic_id}.", hint="Name another folder or prefix for its archive.",
+            )  # fmt: skip
+        manifest = Manifest(
+            topic=head.topic, topic_id=topic_id, partition=head.partition, sequence=head.sequence + 1,
+            previous=head.sha256, missing=segment.next - segment.first - segment.count,
+            written_by=self._written_by, written_at=self._now(), **asdict(segment),
+        )  # fmt: skip
+        while (found := self._seal(manifest)) is not None:
+            if {**asdict(found), **asdict(segment)} == asdict(found) and found.previous == manifest.previous:
+                return head_of(found)  # our own, whose answer was lost; or that of another who had stored the very same
+            beside = found.is_note and (found.topic_id, found.next) == (topic_id, manifest.first)
+            if not beside or found.previous != manifest.previous:
+                raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by "
+                                f"{found.written_by or 'another archiver'}.")  # fmt: skip
+            manifest = replace(manifest, sequence=found.sequence + 1, previous=found.sha256)
+        return head_of(manifest)
+
+    def note(self, head: Head, kind: str, body: Mapping[str, Any], *, topic_id: str = "", next_: int | None = None) -> Head:
+        """Seals a note (`notes`) behind `head`; the new head. topic_id, next_: if the chain goes on with another topic, and
+        at a later offset.
+
+        Raises: Overtaken."""
+        name, digest = notes.store_note(self.store, head.topic, head.partition, kind, body)
+        end = head.next if next_ is None else next_
+        manifest = Manifest(
+            topic=head.topic, topic_id=topic_id or head.topic_id, partition=head.partition, sequence=head.sequence + 1,
+            previous=head.sha256, first=head.next, next=end, count=0, missing=end - head.next, root=merkle.root([]).hex(),
+            least_timestamp_ms=0, greatest_timestamp_ms=0, records=name, records_sha256=digest, leaves="",
+            leaves_sha256="", written_by=self._written_by, written_at=self._now(), format=NOTE,
+        )  # fmt: skip
+        found = self._seal(manifest)
+        if found is not None and (not found.is_note or found.records_sha256 != digest or found.previous != head.sha256):
+            raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by {found.written_by or 'another'}.")
+        return head_of(found or manifest)
+
+    def _seal(self, manifest: Manifest) -> Manifest | None:
+        """None: it is sealed. Else what was sealed in its place."""
+        name = manifest_name(manifest.topic, manifest.partition, manifest.sequence)
+        return None if self.store.create(name, manifest.encode()) else self._manifest(name)
+
+    def records(self, topic: str, partition: int, first: int = 0, end: int | None = None) -> Iterator[MemoryRecord]:
+        """Those at offsets from `first` up to, not including, `end`, in order.
+
+        Raises: LedgerError if an object is not what its manifest says."""
+        for manifest in self.manifests(topic, partition):
+            if manifest.next <= first or (end is not None and manifest.first >= end):
+                continue
+            for record in self.segment(manifest):
+                if record.offset() >= first and (end is None or record.offset() < end):
+                    yield record
+
+    def segment(self, manifest: Manifest) -> list[MemoryRecord]:
+        """The records that one manifest seals. Raises: as `records`."""
+        if manifest.is_note:
+            return []
+        place = manifest.topic, manifest.partition
+        known = self._chains.get(place)
+        opened = self._open(known, manifest) if known is not None else None
+        if opened is None:  # it may have been joined or rewritten since the chain was read
+            chain = self.chain(*place)
+            opened = self._open(chain, manifest)
+            if opened is None:
+                raise LedgerError(f"{chain.object_of(manifest).name} is missing.", hint=chains.VERIFY)
+        try:
+            return opened.records(*place, manifest.first, manifest.next)
+        except ValueError as error:
+            raise _unreadable(self._chains[place].object_of(manifest).name, error) from error
+
+    def leaves(self, manifest: Manifest) -> list[Leaf]:
+        """What was sealed, record by record, also of what has expired since. Raises: as `records`."""
+        if manifest.is_note:
+            return []
+        place = manifest.topic, manifest.partition
+        named = (self._chains.get(place) or self.chain(*place)).leaves_of(manifest)
+        try:
+            data = chains.read_as(self.store, named)
+        except Missing:  # it may have been joined since the chain was read
+            named = self.chain(*place).leaves_of(manifest)
+            data = chains.read_as(self.store, named)
+        try:
+            leaves = unpack(data)
+        except ValueError as error:
+            raise _unreadable(named.name, error) from error
+        return [leaf for leaf in leaves if manifest.first <= leaf.offset < manifest.next]
+
+    def expired(self, topic: str, partition: int) -> list[Gone]:
+        """What notes say has expired, in their order, each by namespace."""
+        return [gone for note in self.chain(topic, partition).rewritten for gone in note.gone if gone.why == EXPIRED]
+
+    def files(self, topic: str, partition: int) -> list[File]:
+        """The Parquet files that hold the records of a partition, each once, in order of their offsets.
+
+        Raises: LedgerError at a manifest that can't be read."""
+        chain, found = self.chain(topic, partition), dict[File, None]()
+        for sequence, manifest in enumerate(chain.manifests):
+            one = manifest or self._manifest(manifest_name(topic, partition, sequence))
+            if not one.is_note:
+                found[File(topic, partition, *chain.object_of(one))] = None
+        return list(found)
+
+    def file(self, file: File) -> bytes:
+        """One of them, as it was sealed. Raises: LedgerError if it is not; TemporaryError if it was joined meanwhile."""
+        try:
+            return chains.read_as(self.store, Named(file.name, file.sha256))
+        except Missing as error:
+            if file in self.files(file.topic, file.partition):
+                raise
+            gone = f"{file.name} was joined with others meanwhile, or rewritten."
+            raise TemporaryError(gone, hint="Ask again.") from error
+
+    def _open(self, chain: Chain, manifest: Manifest) -> parquet.Opened | None:
+        """None: it is missing. Of what was joined those that follow are most likely asked for next."""
+        named = chain.object_of(manifest)
+        if self._opened is not None and self._opened[0] == named.sha256:
+            return self._opened[1]
+        try:
+            opened = parquet.Opened(chains.read_as(self.store, named), chain.rows_max(manifest))
+        except Missing:
+            return None
+        except ValueError as error:
+            raise _unreadable(named.name, error) from error
+        if chain.joined_of(manifest.sequence) is not None:
+            self._opened = named.sha256, opened
+        return opened
+
+    def _manifest(self, name: str) -> Manifest:
+        try:
+            return decode(self.store.read(name) or b"")
+        except ValueError as error:
+            raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: ValueError) -> LedgerError:
+    return LedgerError(f"{name} can't be read: {error}", hint=chains.VERIFY)

@@ -1,0 +1,110 @@
+"""How long until compaction may take what the archive has not got: reckoned again and again, with an alarm.
+
+Beside the archiver, on a thread of its own: the time is shortest when the archiver hangs in a call, or its store or Kafka
+does not answer. What was known last is then reckoned on, for it can only have become worse.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from ledger.archive.store.status import Progress
+from ledger.errors import LedgerError
+from ledger.ports import Clock
+from ledger.util.loggers import Logger
+
+AGAIN_S = 300.0
+LOOKS = 5  # that fail in a row until it is no more known that nothing waits
+FINE, SCARCE, OVER, UNKNOWN = "headroom_regained", "headroom_scarce", "headroom_over", "headroom_unknown"
+log = Logger("ledger.archive")
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoned:
+    """at_s: when (monotonic seconds) it was seen. state: FINE, SCARCE, OVER or UNKNOWN: what the log says of a change."""
+
+    found: tuple[Progress, ...] = ()
+    at_s: float = 0.0
+    state: str = UNKNOWN
+
+
+class Headroom:
+    """Within `with`, looks every `every_s`. ask: how far the archive is. least: as `archive.headroom_min`."""
+
+    def __init__(self, ask: Callable[[], Sequence[Progress]], least: float, every_s: float, clock: Clock) -> None:
+        self._ask, self._least, self._every_s, self._clock = ask, least, every_s, clock
+        self._seen = Reckoned()
+        self._told, self._again_at = FINE, 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headroom", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        """A look that hangs is left behind: the thread ends with the process."""
+        self._over.set()
+        self._thread.join(2.0)
+
+    def look(self) -> Reckoned:
+        """Asks, and tells in the log what has changed, again every AGAIN_S while all is not well."""
+        why = ""
+        try:
+            self._seen = Reckoned(tuple(self._ask()), self._clock.monotonic())
+        except LedgerError as error:
+            why = str(error)
+        now = self.now()
+        self._tell(now, why)
+        return now
+
+    def now(self) -> Reckoned:
+        """What is known, reckoned on to this moment. Asks nobody; from any thread."""
+        seen = self._seen
+        passed_s = self._clock.monotonic() - seen.at_s
+        found = tuple(_aged(one, passed_s) for one in seen.found)
+        if any(one.over for one in found):
+            return Reckoned(found, seen.at_s, OVER)
+        if any(one.scarce(self._least) for one in found):
+            return Reckoned(found, seen.at_s, SCARCE)
+        return Reckoned(found, seen.at_s, FINE if found and passed_s < LOOKS * self._every_s else UNKNOWN)
+
+    def _tell(self, now: Reckoned, why: str) -> None:
+        at, changed = self._clock.monotonic(), now.state != self._told
+        if not changed and (now.state == FINE or at < self._again_at):
+            return
+        self._told, self._again_at = now.state, at + AGAIN_S
+        if now.state == UNKNOWN:
+            log.warning(UNKNOWN, why=why)
+            return
+        if now.state == FINE:
+            if changed:
+                log.warning(FINE)
+            return
+        waiting = [one for one in now.found if one.headroom_s is not None and one.scarce(self._least)]
+        worst = min(waiting, key=lambda one: one.headroom_s or 0.0)
+        tell = log.error if now.state == OVER else log.warning
+        tell(
+            now.state, partition=f"{worst.topic}[{worst.partition}]", sealed=worst.sealed,
+            headroom_s=round(worst.headroom_s or 0.0, 1), oldest_s=round(worst.oldest_s or 0.0, 1),
+            partitions=len(waiting), **({"not_asked": why} if why else {}),
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self.look()
+            except Exception:  # whatever it is: the next look may go well, and an alarm that died is never heard
+                logging.getLogger("ledger.archive").exception("the headroom could not be reckoned")
+            self._over.wait(self._every_s)
+
+
+def _aged(one: Progress, passed_s: float) -> Progress:
+    if one.headroom_s is None or one.oldest_s is None:
+        return one
+    return replace(one, headroom_s=one.headroom_s - passed_s, oldest_s=one.oldest_s + passed_s)

@@ -1,0 +1,5 @@
+"""Settings as data.
+
+`settings` are the sections, `config` the whole, `layers` the order of flag, environment and file. `topics` are the
+settings of the topics, `broker_ports` the address of the embedded broker.
+"""

@@ -1,0 +1,37 @@
+"""Jobs that a producer runs by itself: the ledger shows and audits them, and brings each to its end, but starts none.
+
+Such a job names the runner `outside`, which no agent answers for. Its producer is its runner side: it writes
+`running/1`, `checkpoint/1/<id>` and `ended/1/<outcome>/agent-<id>` itself. It has one attempt; another run is another job.
+`decide` takes the place of `plan.decide` for it: nothing to observe, start, stop or fence.
+"""
+
+from __future__ import annotations
+
+from ledger.core.model.facts import OnExhausted, RestartKind, RestartPolicy
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.plan.plan import Action, Close, GiveUp, Retire, Wait
+
+#: The runner's name in the spec.
+OUTSIDE = "outside"
+#: The only attempt.
+ATTEMPT = 1
+#: A failure is the job's end: FAILED, not a restart that nobody could perform.
+RESTART_POLICY = RestartPolicy(RestartKind.NONE, on_exhausted=OnExhausted.FAIL)
+
+
+def decide(entry: RecoveryEntry) -> tuple[Action, ...]:
+    """What to do about an outside job now. A cancel closes it once its producer has reported the end; `--force` closes
+    it without, for a producer that died without a word."""
+    job_id, top = entry.job_id, entry.attempt
+    if entry.retiring:
+        return ()
+    if entry.terminal:
+        return (Retire(job_id),)
+    if entry.state not in (JobState.CANCELLING, JobState.FAILING):
+        return ()
+    if top and not entry.outcome:
+        if entry.intent is not None and entry.intent.force and top <= entry.intent.attempt:
+            return (GiveUp(job_id, top),)
+        return (Wait(job_id, "its producer has not reported the end; if that died, cancel --force closes the job"),)
+    outcome = "canceled" if entry.state is JobState.CANCELLING else "abandoned"
+    return (Close(job_id, top + 1, outcome),)

@@ -1,0 +1,199 @@
+"""Pools and slots: who may start now. `admit` is the last word on every start of a pass.
+
+A pool has so many slots, a job takes so many of one pool while an attempt of it is alive. Which pool a job belongs to is a
+matter of settings (docs/decisions/0018), so it can be changed under jobs that run; jobs of no pool are not limited.
+
+The rule: within a pool strict order, nobody overtakes. The first that does not fit waits, and all behind it in its pool
+wait with it, so that a big job gets its slots in the end; other pools don't notice. Two kinds of jobs hold up nobody:
+those that want more than their pool has at all, and those whose start was just tried and put off. Jobs of a region that
+start together are like one big job, of all pools that they belong to: all of them start, or none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.plan.outside import OUTSIDE
+from ledger.core.plan.plan import Action, Start, StartAgain, Wait
+from ledger.core.plan.regions import Region, starts_with_region
+
+
+class Pool(NamedTuple):
+    """slots: how many there are in all. namespaces, runners: of the jobs that belong to it; empty = any."""
+
+    name: str
+    slots: int
+    namespaces: frozenset[str] = frozenset()
+    runners: frozenset[str] = frozenset()
+
+    def takes(self, namespace: str, runner: str) -> bool:
+        return (not self.namespaces or namespace in self.namespaces) and self.may_take(runner)
+
+    def may_take(self, runner: str) -> bool:
+        """Whether jobs of this runner can belong to it, whatever their namespace."""
+        return not self.runners or runner in self.runners
+
+    @property
+    def precision(self) -> tuple[bool, bool]:
+        """What it names; of several pools that take a job, the highest counts."""
+        return bool(self.namespaces), bool(self.runners)
+
+
+class Pools:
+    """All pools. Raises: ValueError if a job could belong to two."""
+
+    def __init__(self, pools: Iterable[Pool] = ()) -> None:
+        self._pools = sorted(pools, key=lambda pool: (pool.precision, pool.name), reverse=True)
+        for a, b in combinations(self._pools, 2):
+            if a.precision == b.precision and _meet(a.namespaces, b.namespaces) and _meet(a.runners, b.runners):
+                raise ValueError(f"the pools {b.name} and {a.name} take the same jobs: neither says so more precisely")
+        self._found: dict[tuple[str, str], Pool | None] = {}
+
+    def __iter__(self) -> Iterator[Pool]:
+        """By name."""
+        return iter(sorted(self._pools, key=lambda pool: pool.name))
+
+    def __bool__(self) -> bool:
+        return bool(self._pools)
+
+    def of(self, entry: RecoveryEntry) -> Pool | None:
+        """The pool of a job; None: it is not limited. One that takes no slot belongs to none."""
+        if not self._pools or entry.slots <= 0 or entry.runner == OUTSIDE:
+            return None
+        key = entry.namespace, entry.runner
+        if key not in self._found:
+            self._found[key] = next((pool for pool in self._pools if pool.takes(*key)), None)
+        return self._found[key]
+
+    def of_runner(self, runner: str) -> list[Pool]:
+        """Every pool that jobs of the runner can belong to."""
+        return [pool for pool in self._pools if pool.may_take(runner)]
+
+
+NO_POOLS = Pools()
+
+
+def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
+    return bool(a & b) or (not a and not b)
+
+
+def holding(
+    entry: RecoveryEntry, alive: frozenset[int] | None, before: frozenset[int] = frozenset(), starting: int = 0
+) -> frozenset[int]:
+    """The attempts of a job that hold its slots: each of them as many as the job takes.
+
+    What is alive by the runner's word, whether it should be or not: its slots are free when it is gone, not when it is
+    told to stop. What was recorded and the runner has not taken yet, for it may begin at any moment. Of a runner that is
+    silent (alive None) what it said to be alive `before`, and what was started and has no end. An attempt that an operator
+    gave up by force holds nothing. starting: the attempt whose start is under way and not in the entry yet, 0 = none.
+    """
+    top = entry.attempt
+    held = {starting} if starting else set()
+    if entry.state is JobState.RUNNING and not entry.known:
+        held.add(top)
+    if alive is not None:
+        held |= alive
+    elif entry.outcome:
+        held |= before - {top}
+    else:
+        held |= before | {top}
+    covered = entry.intent.attempt if entry.intent and entry.intent.force else 0
+    return frozenset(n for n in held if n > covered)
+
+
+def urgency(entry: RecoveryEntry) -> tuple[int, bool, tuple[int, int], str]:
+    """Starts go by priority, then newest restore point first (the more there is to lose), then id, which for the default
+    ids is the order of submission (docs/decisions/0002)."""
+    points = entry.restore_points
+    attempt, id_ = points[0].order if points else (0, 0)
+    return -entry.priority, not points, (-attempt, -id_), entry.job_id
+
+
+def admit(
+    actions: Iterable[Action],
+    entries: Mapping[str, RecoveryEntry],
+    held: Mapping[str, int],
+    pools: Pools,
+    starts_max: int,
+    put_off: Collection[str] = (),
+    unread: str = "",
+) -> list[Action]:
+    """The actions to perform in this pass, stops and the like first: all but those starts that wait, with their reasons.
+
+    held: pool -> slots held. starts_max: starts in one pass. put_off: jobs whose start was just tried and could not be
+    made: they go last, and hold up nobody. unread: why it is not known yet what holds slots, "" = it is; until then
+    nothing starts in a pool. What is started again has its slots already: they are among those held.
+    """
+    starts: list[Start | StartAgain] = []
+    rest: list[Action] = []
+    for action in actions:
+        if isinstance(action, Start | StartAgain):
+            starts.append(action)
+        else:
+            rest.append(action)
+    free = {pool.name: pool.slots - held.get(pool.name, 0) for pool in pools}
+    queues: Counter[str] = Counter()
+    admitted: list[Action] = []
+    late: list[Action] = []
+    for group in _in_order(starts, entries, put_off):
+        needs: Counter[Pool] = Counter()
+        for action in group:
+            entry = entries[action.job_id]
+            if isinstance(action, Start) and (pool := pools.of(entry)) is not None:
+                needs[pool] += entry.slots
+        if reason := _why_not(needs, free, queues, unread):
+            region = starts_with_region(group[0], entries[group[0].job_id]) if group[1:] else None
+            told = f"region {region[1]} starts together: {reason}" if region else reason
+            late += [Wait(action.job_id, told) for action in group]
+            if all(need <= pool.slots for pool, need in needs.items()) and not any(a.job_id in put_off for a in group):
+                queues.update({pool.name: len(group) for pool in needs})
+            continue
+        for pool, need in needs.items():
+            free[pool.name] -= need
+        if len(admitted) < starts_max:  # together, or not at all: a group may go beyond it
+            admitted += group
+        else:
+            late += [Wait(action.job_id, "start rate") for action in group]
+    return rest + admitted + late
+
+
+def _in_order(
+    starts: Iterable[Start | StartAgain], entries: Mapping[str, RecoveryEntry], put_off: Collection[str]
+) -> list[list[Start | StartAgain]]:
+    """Those of a region that start together as one, in the place of its most urgent."""
+    groups: dict[str | Region, list[Start | StartAgain]] = {}
+    for action in starts:
+        groups.setdefault(starts_with_region(action, entries[action.job_id]) or action.job_id, []).append(action)
+    for group in groups.values():
+        group.sort(key=lambda action: urgency(entries[action.job_id]))
+
+    def place(group: list[Start | StartAgain]) -> tuple[bool, tuple[int, bool, tuple[int, int], str]]:
+        return any(action.job_id in put_off for action in group), urgency(entries[group[0].job_id])
+
+    return sorted(groups.values(), key=place)
+
+
+def _why_not(needs: Mapping[Pool, int], free: Mapping[str, int], queues: Mapping[str, int], unread: str) -> str:
+    """What is too big for its pool is told so before all else."""
+    by_size = sorted(needs.items(), key=lambda item: (item[1] <= item[0].slots, item[0].name))
+    reasons = (_wait(need, pool, free[pool.name], queues[pool.name], unread) for pool, need in by_size)
+    return next((reason for reason in reasons if reason), "")
+
+
+def _wait(needs: int, pool: Pool, free: int, behind: int, unread: str) -> str:
+    """Why a job that needs so many slots does not start, "" = it may."""
+    if needs > pool.slots:
+        return (
+            f"waiting for slots: needs {needs}, and pool {pool.name} has {pool.slots} in all; "
+            f"raise pools.{pool.name}.slots, or cancel it and submit it anew with fewer"
+        )
+    if unread:
+        return unread
+    if not behind and needs <= free:
+        return ""
+    others = f", behind {behind} other{'s' if behind > 1 else ''}" if behind else ""
+    return f"waiting for slots: needs {needs}, {max(free, 0)} of {pool.slots} free in pool {pool.name}{others}"

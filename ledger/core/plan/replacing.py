@@ -1,0 +1,205 @@
+"""A job that replaces another: what comes next between the two, in every pass, from their entries alone.
+
+The old one is stopped, with a savepoint where one is wanted; the new one begins from what the old one left; once it has
+proved itself the old one is canceled. If it is given up first, the old one is resumed. Each of these is an intent on the
+old job whose register follows from the new one's id, so that a leader who comes in between says the same again, or nothing.
+
+What people say goes before it: an intent on the old job that came after the replacement is never overruled. Then the two
+wait for each other, never run both, and say so. Source: docs/decisions/0021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from typing import NamedTuple
+
+from ledger.core.model.facts import CheckpointKind, IntentDeclared, IntentKind, RestorePoint
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.plan.plan import NOTHING, Declare, Inherited, Knowledge, at_rest
+
+STOP, RESUME, CANCEL = "stop", "resume", "cancel"
+STARTING = frozenset({JobState.CREATED, JobState.RESTARTING})
+_GIVEN_UP = frozenset({JobState.QUARANTINED, JobState.FAILED, JobState.CANCELED})
+#: No attempt of a job in these states begins without an operator's doing.
+_HELD = frozenset(
+    {JobState.SUSPENDED, JobState.CANCELLING, JobState.FAILING, JobState.FINISHED, JobState.CANCELED, JobState.FAILED}
+)
+
+
+class Side(NamedTuple):
+    """One of the two jobs. alive, why: as in `plan.Heard`. elsewhere: those of its restore points that another instance of
+    its runner made than the one that answers. idle: nothing on it is under way, and its entry is new enough to
+    plan from. starting: the attempt whose start is under way, 0 = none. steady: its attempt has run for long enough to
+    count as one that runs."""
+
+    entry: RecoveryEntry
+    alive: frozenset[int] | None
+    known: Knowledge = NOTHING
+    idle: bool = True
+    starting: int = 0
+    steady: bool = False
+    why: str = ""
+    elsewhere: tuple[RestorePoint, ...] = ()
+
+    @property
+    def at_rest(self) -> bool:
+        return not self.starting and at_rest(self.entry, self.alive, self.known)
+
+    @property
+    def proven(self) -> bool:
+        """It runs, not just begins: for a while, or it has made a checkpoint of its own; or it is done."""
+        if self.entry.state is JobState.FINISHED:
+            return True
+        own = any(point.attempt for point in self.entry.restore_points)
+        return self.entry.state is JobState.RUNNING and self.entry.known and (own or self.steady)
+
+
+class Step(NamedTuple):
+    """What follows for the two. declare: an intent on the old one. refuse: why the new one can't start, ever. wait: why it
+    does not start now. settle: the job whose runner is to be asked for all that it knows. inherited: what the new one
+    starts from, None = its own. unfinished: the new one must not be retired before more has happened to the old one."""
+
+    declare: Declare | None = None
+    refuse: str = ""
+    wait: str = ""
+    settle: str = ""
+    inherited: Inherited | None = None
+    unfinished: bool = False
+
+
+def intent_id(new: str, step: str) -> str:
+    """Of the intent that a step of a replacement puts on the old job. new: id of the job that replaces it."""
+    return f"replace-{step}-{sha256(new.encode()).hexdigest()[:32]}"
+
+
+def is_stop(intent_id_: str) -> bool:
+    """Whether an intent holds a job because another one replaces it."""
+    return intent_id_.startswith(f"replace-{STOP}-")
+
+
+def step(new: Side, old: Side | None, rival: str = "", before: str = "") -> Step:
+    """What comes next. old: None = there is no such job, or it is retired.
+
+    rival: another job that replaces the same one and goes first. before: the job that the old one itself is still taking
+    over from. For both: "" = none."""
+    if new.entry.state in STARTING:
+        return _begin(new, old, rival, before)
+    if old is None:
+        return Step()
+    if new.proven:
+        return _take_over(new, old)
+    return _roll_back(new, old) if new.entry.state in _GIVEN_UP else Step()
+
+
+def _begin(new: Side, old: Side | None, rival: str, before: str) -> Step:
+    n = new.entry
+    if old is None:
+        lost = not n.begun and (n.inherits or not n.attempt)
+        return Step(refuse=f"{n.replaces}, which it replaces, is retired or was never there" if lost else "")
+    o = old.entry
+    if o.job_id == n.job_id:
+        return Step(refuse="a job can't replace itself")
+    if rival:
+        return Step(refuse=f"{o.job_id} is being replaced by {rival}")
+    if o.state is JobState.FINISHED and (n.inherits or not n.begun) and not _retried(n):
+        return Step(refuse=f"{o.job_id} finished before it could be stopped; retry it if there is something left to do")
+    unbegun = o.replaces is not None and not o.begun
+    if o.terminal and unbegun and n.inherits:
+        return Step(refuse=f"{o.job_id} was over before it began, so there is nothing to begin from; replace {o.replaces}")
+    if before or (unbegun and not o.terminal):
+        return Step(wait=f"waits for {o.job_id} to take over from {before or o.replaces} first")
+    if not old.idle:
+        return Step(wait=f"waits for {o.job_id} to come to rest")
+    if o.state in _HELD:
+        return _once_at_rest(new, old)
+    if (wanted := _wanted_again(n, o)) is not None:
+        return Step(wait=f"waits: {o.job_id} was {wanted}; to go on, suspend it; to leave it at that, cancel this one")
+    return Step(declare=_stop(n, o), wait=_stopping(n, o))
+
+
+def _retried(n: RecoveryEntry) -> bool:
+    """Whether people ask for the very start that is due."""
+    return n.intent is not None and n.intent.kind == IntentKind.RETRY and n.intent.attempt == n.attempt
+
+
+def _once_at_rest(new: Side, old: Side) -> Step:
+    n, o = new.entry, old.entry
+    if old.at_rest:
+        if not n.inherits or (n.begun and not o.restore_points):
+            return Step()
+        points, elsewhere = _from_outside(o.restore_points), _from_outside(old.elsewhere)
+        return Step(inherited=Inherited(points, o.restore_from_named or bool(points), elsewhere))
+    if old.alive is None:
+        return Step(wait=f"waits for {o.job_id}: {old.why or f'the {o.runner} runner does not answer'}")
+    unsettled = o.state is JobState.SUSPENDED and not old.alive and not old.starting
+    return Step(wait=_stopping(n, o), settle=o.job_id if unsettled else "")
+
+
+def _from_outside(points: tuple[RestorePoint, ...]) -> tuple[RestorePoint, ...]:
+    """As the new job sees them: they have no place among its own attempts."""
+    return tuple(replace(point, attempt=0, id=0) for point in points)
+
+
+def _take_over(new: Side, old: Side) -> Step:
+    n, o = new.entry, old.entry
+    if o.terminal or o.state is JobState.CANCELLING or _wanted_again(n, o) is not None:
+        return Step()
+    if not old.idle:
+        return Step(unfinished=True)
+    rev = max(n.replacement.after_rev, o.intent.rev if o.intent else 0) + 1
+    why = f"replaced by {n.job_id}, {began_from(n, o)}"
+    return Step(declare=_declare(n, o, CANCEL, IntentKind.CANCEL, rev, why), unfinished=True)
+
+
+def _roll_back(new: Side, old: Side) -> Step:
+    n, o = new.entry, old.entry
+    if o.state is not JobState.SUSPENDED or o.intent is None or o.intent.id != intent_id(n.job_id, STOP):
+        return Step()
+    if not old.idle or not new.idle or new.starting:
+        return Step(unfinished=True)
+    if not new.at_rest:
+        return Step(settle="" if new.alive or new.alive is None or n.terminal else n.job_id, unfinished=True)
+    why = f"{n.job_id}, which was to replace it, is {n.state}"
+    return Step(declare=_declare(n, o, RESUME, IntentKind.RUN, o.intent.rev + 1, why), unfinished=True)
+
+
+def _stop(n: RecoveryEntry, o: RecoveryEntry) -> Declare:
+    return _declare(n, o, STOP, IntentKind.SUSPEND, n.replacement.after_rev + 1, f"{n.job_id} is to replace it")
+
+
+def _declare(n: RecoveryEntry, o: RecoveryEntry, name: str, kind: IntentKind, rev: int, why: str) -> Declare:
+    reason = f"{why}: {n.replacement.reason}" if n.replacement.reason else why
+    savepoint = kind is IntentKind.SUSPEND and n.inherits
+    fact = IntentDeclared(kind, reason=reason, actor=f"job {n.job_id}", savepoint=savepoint)
+    return Declare(o.job_id, rev, intent_id(n.job_id, name), fact)
+
+
+def _stopping(n: RecoveryEntry, o: RecoveryEntry) -> str:
+    return f"waits for {o.job_id} to stop" + " with a savepoint" * n.inherits
+
+
+def _wanted_again(n: RecoveryEntry, o: RecoveryEntry) -> str | None:
+    """How the old one came to be wanted again since it was to be replaced; None: nobody wants it."""
+    i = o.intent
+    if i is None or i.rev <= n.replacement.after_rev or i.kind in (IntentKind.SUSPEND, IntentKind.CANCEL):
+        return None
+    if i.id == intent_id(n.job_id, RESUME):
+        return "resumed when this one could not start"
+    return f"brought back by {i.actor or 'an operator'} ({i.kind}, {i.reason or 'without a reason'})"
+
+
+def began_from(n: RecoveryEntry, o: RecoveryEntry) -> str:
+    """For people: what the new job took of the old one. An older base than the newest attempt's is not known here."""
+    if n.base is None:
+        return "which began from scratch"
+    own = next((point for point in o.restore_points if point.location == n.base.location), None)
+    if own is None:
+        return f"which began from {n.base}"
+    if own.kind is CheckpointKind.SAVEPOINT:
+        return f"which began from its savepoint {own}"
+    if n.replacement.from_ not in ("", "latest"):
+        return f"which began from its checkpoint {own}"
+    saved = next((point for point in o.restore_points if point.kind is CheckpointKind.SAVEPOINT), None)
+    why = "since it made no savepoint" if saved is None else f"newer than its savepoint {saved}"
+    return f"which began from its checkpoint {own}, {why}"

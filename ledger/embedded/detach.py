@@ -1,0 +1,72 @@
+"""Starts `up` in the background and tells what it tells until all is up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from ledger.config.config import Config
+from ledger.embedded.broker import Broker
+from ledger.embedded.folder import BROKER, up_runs
+from ledger.embedded.keeper import Say
+from ledger.errors import ConfigError
+from ledger.util.processes import LOG_BYTES_MAX, texts_of
+
+READY = "ready:"
+TIMEOUT_S = 600.0  # the first time, Java and jars are downloaded
+_POLL_S = 0.05
+
+
+def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say) -> int:
+    """The exit code: 0 once the ledger is ready, otherwise that of `up`, whose reason and log's path are told.
+
+    Where an `up` runs already, that one is meant. Raises: ConfigError: the folder or log can't be made.
+    """
+    if (who := up_runs(config.dir)) is not None:
+        say(f"{READY} broker {Broker.at(config.dir / BROKER).bootstrap} dir {config.dir} (up runs already, pid {who.pid})")
+        return 0
+    log = config.dir / "log" / "up.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+            log.replace(log.with_name(f"{log.name}.1"))
+        written = log.open("ab")
+    except OSError as error:
+        raise ConfigError(f"{log} can't be written: {error}.", hint="Choose another folder: --dir DIR") from error
+    # A variable that stands for --detach would make the child detach in its turn.
+    environment = {**os.environ, **config.environment()}
+    form = "table" if config.log.format == "console" else "jsonl"  # a log is a file, where auto is JSON
+    paths = ["--config", str(config.config_file.absolute())] if config.config_file else []
+    with written, log.open("rb") as told:
+        told.seek(0, os.SEEK_END)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "ledger", "up", "--dir", str(config.dir), "-o", form, *paths, *arguments],
+            stdin=subprocess.DEVNULL, stdout=written, stderr=written, env=environment, start_new_session=True,
+            cwd=config.dir,
+        )  # fmt: skip
+        code = _relay(child, told, say, complain)
+    if code:
+        complain(f"log: {log}")
+    return code
+
+
+def _relay(child: subprocess.Popen[bytes], told: BinaryIO, say: Say, complain: Say) -> int:
+    """Passes lines on until the one that says ready, or the end."""
+    deadline = time.monotonic() + TIMEOUT_S
+    rest = b""
+    while time.monotonic() < deadline:
+        code = child.poll()  # asked before reading, so that its last words are read
+        *lines, rest = (rest + told.read()).split(b"\n")
+        for text in (text for line in lines for text in texts_of(line.decode(errors="replace"))):
+            (complain if text.startswith(("error:", "hint:", "Traceback", " ")) else say)(text)
+            if text.startswith(READY):
+                return 0
+        if code is not None:
+            return code or 1
+        time.sleep(_POLL_S)
+    complain(f"error: not ready within {TIMEOUT_S:g} s; up runs on, pid {child.pid}")
+    return 3

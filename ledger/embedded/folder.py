@@ -1,0 +1,131 @@
+"""The folder of an embedded ledger: who may work in it, and which processes belong to it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from ledger.adapters.local.private import private_folder
+from ledger.embedded.broker import Broker
+from ledger.errors import ConfigError
+from ledger.util.processes import Identity, Process, identity, note_identity, read_identity
+
+BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER = "broker", "agent", "projector", "reconciler", "archiver"
+#: In the order of starting. They are stopped in the reverse order: nothing acts on jobs while what it needs goes away.
+ORDER = (BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER)
+_POLL_S = 0.05
+
+
+def kind_of(name: str) -> str:
+    """projector-2 -> projector"""
+    return name.rpartition("-")[0] or name
+
+
+def program(
+    folder: Path, name: str, environment: Mapping[str, str] | None = None, extra: Sequence[str] = (),
+) -> Process:  # fmt: skip
+    """The process of this name in the ledger of this folder. extra: arguments of a role."""
+    if name == BROKER:
+        broker = Broker.at(folder / BROKER)
+
+        def command() -> list[str]:
+            broker.prepare()
+            return broker.command()
+
+        return Process(name, command, folder, marks=[f"-Dledger.broker.log={broker.log}"], environment=environment)
+    role = ["serve", kind_of(name), "--dir", str(folder), "--name", name]
+    return Process(
+        name, lambda: [sys.executable, "-m", "ledger", *role, *extra], folder, marks=role, environment=environment
+    )
+
+
+def noted(folder: Path) -> list[str]:
+    """Names of the processes that were ever started here and not stopped, the last to start first."""
+    names = [path.stem for path in (folder / "run").glob("*.pid") if kind_of(path.stem) in ORDER]
+    return sorted(names, key=lambda name: (-ORDER.index(kind_of(name)), name))
+
+
+def up_runs(folder: Path) -> Identity | None:
+    """The `up` that looks after this folder now."""
+    return read_identity(folder / "run" / "up.pid")
+
+
+@contextmanager
+def only_one(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
+    """Holds the folder: of all `up` and `down` on it one works at a time. The kernel lets go when the holder ends.
+
+    Raises: ConfigError if another has it, or the folder can't be made.
+    """
+    lock = folder / "run" / "up.lock"
+    try:
+        private_folder(folder)
+        private_folder(lock.parent)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{folder} can't be the folder of a ledger: {error}.", hint="Choose one: --dir DIR") from error
+    try:
+        deadline = time.monotonic() + wait_s
+        while not _locked(handle):
+            if time.monotonic() >= deadline:
+                raise _taken(folder)
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def noted_as_up(folder: Path) -> Iterator[None]:
+    """For as long as this process is the one that keeps the ledger running."""
+    path = folder / "run" / "up.pid"
+    who = identity(os.getpid())
+    assert who is not None  # we run
+    note_identity(path, who)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def users_of(folder: Path) -> list[int]:
+    """Pids of supervisors and jobs in this folder, whoever knows them or not: their working directory or an argument
+    lies in a folder of the agent's."""
+    inside = str(folder.resolve() / AGENT) + os.sep
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(word.startswith(inside) for word in [*process.cmdline(), process.cwd() + os.sep]):
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return sorted(set(found) - {os.getpid()})
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _taken(folder: Path) -> ConfigError:
+    who = up_runs(folder)
+    by = f"`jobledger up`, pid {who.pid}" if who else "another `jobledger up` or `down`"
+    return ConfigError(f"{folder} is looked after by {by}.", hint="Stop it first; what it started runs on.")

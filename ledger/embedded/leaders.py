@@ -1,0 +1,43 @@
+"""Whether the roles on this host are led: by a process that holds the lock *and* has claimed its epoch in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ledger.adapters.local.leadership import holder
+from ledger.config.config import Config
+from ledger.reader.claims import ClaimFollower
+from ledger.reader.presence import present
+from ledger.reader.reading import Source
+from ledger.util.identity import instance
+
+
+class Leaders:
+    """leader: role -> the pid of whoever holds the lock, on this host; None if nobody does.
+    fresh: whether a pid belongs to a process that was started after this was made: a claim that is older than that is of
+    another process, which had the same pid."""
+
+    def __init__(self, source: Source, leader: Callable[[str], int | None], fresh: Callable[[int], bool]) -> None:
+        self._leader, self._fresh = leader, fresh
+        self._claims = ClaimFollower(source)
+
+    def led(self, role: str) -> bool:
+        """Raises: what a `ports.Reader` raises."""
+        pid, claimed = self._leader(role), self._claims.newest(role)
+        if pid is None or claimed is None:
+            return False
+        claim, is_new = claimed
+        return claim.writer == instance(role, pid) and (is_new or not self._fresh(pid))
+
+    def close(self) -> None:
+        self._claims.close()
+
+
+def leader_on_host(config: Config, role: str) -> int | None:
+    """The pid of the instance on this host that leads, by its own word: its take-over is done. Where a lock on a file
+    elects, it must hold that too."""
+    leads = next((int(said["pid"]) for said in present(config.candidates_folder, role) if said["leads"]), None)
+    if config.leadership.adapter == "file":
+        held = holder(config.leader_lock(role))
+        return leads if held is not None and held.pid == leads else None
+    return leads

@@ -1,0 +1,163 @@
+"""What a bundle says of itself, in `bundle.json`: who made it and why, what it holds, and of which moments it is sure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ledger.archive.format.gone import taken_of
+from ledger.core.plan.pools import Pool, Pools
+from ledger.errors import UsageError
+from ledger.history.moment import parse
+from ledger.ports import TopicPartition
+from ledger.reader.left_out import Expired
+
+ABOUT = "bundle.json"
+FORMAT = 1
+TIME_MAX_S = 9e9  # the year 2255
+_COUNT_MAX = 100_000  # partitions of a topic: readers make room for each
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a bundle says of itself. made_at: RFC 3339. jobs: ids, empty = all. cut: as --as-of takes it. partitions: of
+    either topic. sure_from_s: `topic[partition]` -> the oldest moment (seconds since the epoch) of which it holds all, but
+    for what had expired: expired: `topic[partition]` -> that, as `plain` has it; where nothing had, and in older bundles,
+    it is not in the file. as_of_s: the moment that was asked for, seconds since the epoch; None: that of its making.
+    config: the settings, without secrets. versions: name -> version, of what made it. format: of this file."""
+
+    made_at: str
+    made_by: str
+    reason: str
+    jobs: tuple[str, ...]
+    events: str
+    recovery: str
+    rejects: str
+    partitions: Mapping[str, int]
+    keep: int
+    cut: str
+    sure_from_s: Mapping[str, float]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    expired: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    as_of_s: float | None = None
+    format: int = FORMAT
+
+    @property
+    def as_of(self) -> str:
+        """Up to when it knows the ledger, RFC 3339."""
+        return self.made_at if self.as_of_s is None else utc(self.as_of_s)
+
+    @property
+    def known_s(self) -> float:
+        """The same, in seconds since the epoch: `15m` of a bundle is that long before. Raises: ValueError."""
+        return self.made_at_s if self.as_of_s is None else self.as_of_s
+
+    @property
+    def made_at_s(self) -> float:
+        """Seconds since the epoch. Raises: ValueError."""
+        return datetime.fromisoformat(self.made_at).timestamp()
+
+    def reaching(self) -> dict[TopicPartition, int]:
+        """The offset of the last record in each partition of which the file must hold some. Raises: ValueError."""
+        topics = {"events": self.events, "recovery": self.recovery}
+        cut = (parse(self.cut, self.made_at_s).last or {}) if not self.jobs else {}
+        return {
+            (topics[short], partition): last for (short, partition), last in cut.items()
+            if last >= 0 and f"{short}[{partition}]" not in self.expired
+        }  # fmt: skip
+
+    def limits(self) -> Pools | None:
+        """The pools of the settings that it holds; None: it tells of none. Raises: UsageError if they can't be read."""
+        try:
+            given = self.config.get("pools")
+            return None if given is None else Pools(
+                Pool(name, pool["slots"], frozenset(pool["namespaces"]), frozenset(pool["runners"]))
+                for name, pool in given.items()
+            )  # fmt: skip
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"The pools in this bundle can't be read: {error!r}.") from error
+
+    @property
+    def starts_max(self) -> int | None:
+        """Of the settings that it holds: how many starts a pass may have; None: it does not tell."""
+        section = self.config.get("reconciler")
+        found = section.get("starts_max") if isinstance(section, Mapping) else None
+        return found if isinstance(found, int) else None
+
+    def encode(self) -> bytes:
+        plain = asdict(self)
+        for name in ("expired", "as_of_s"):
+            if not plain[name]:
+                del plain[name]  # so that older programs go on reading it
+        return json.dumps(plain, indent=1, sort_keys=True).encode()
+
+
+def decode(data: bytes | None) -> About:
+    """Raises: UsageError."""
+    if data is None:
+        raise UsageError(f"This is no bundle: there is no {ABOUT} in it.", hint="Made by: jobledger audit bundle")
+    try:
+        values = json.loads(data)
+        if (number := values.get("format")) != FORMAT:
+            raise UsageError(f"This bundle has the format {number!r}; this version reads {FORMAT}.",
+                             hint="Use the version that made it: bundle.json tells which.")  # fmt: skip
+        if not isinstance(values["jobs"], list):
+            raise TypeError("jobs are a list")
+        about = About(**{**values, "jobs": tuple(values["jobs"])})
+        _check(about)
+        return about
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise UsageError(f"{ABOUT} of this bundle can't be read: {error}.") from error
+
+
+def _check(about: About) -> None:
+    """What readers rely on. Raises: as `expired_of`; OverflowError."""
+    texts = about.made_at, about.made_by, about.reason, about.events, about.recovery, about.rejects, about.cut
+    if not all(isinstance(text, str) for text in (*texts, *about.jobs)):
+        raise TypeError("what should be text is none")
+    by_name = about.partitions, about.sure_from_s, about.config, about.versions, about.expired
+    if not all(isinstance(found, Mapping) for found in by_name):
+        raise TypeError("what should be told by name is not")
+    if any(type(number) is not int or not 1 <= number <= _COUNT_MAX for number in (about.keep, *about.partitions.values())):
+        raise ValueError("there are no such numbers of partitions, or of restore points to keep")
+    if not all(type(time_s) in (int, float) for time_s in about.sure_from_s.values()):
+        raise TypeError("from when on it holds all is no time")
+    if set(about.partitions) != {"events", "recovery"}:
+        raise ValueError("partitions of events and recovery are missing")
+    if type(about.as_of_s) not in (int, float, type(None)) or not abs(about.known_s) <= TIME_MAX_S:
+        raise TypeError("as of when it is, is no time")
+    if (last := parse(about.cut, about.made_at_s).last) is None:
+        raise ValueError("how far it goes is told by no offsets")
+    for short, partition in last:
+        if partition >= about.partitions[short]:
+            raise ValueError(f"there is no {short}[{partition}]")
+    for found in about.expired.values():
+        for one in map(expired_of, found):
+            if not abs(one.until_s) <= TIME_MAX_S:
+                raise ValueError("until when something had expired is no time")
+
+
+def plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:
+    """Fields as those of Expired; of its jobs those that are asked for (none named: all), id -> [first, since_ms, below].
+    None: it is of none of them."""
+    plain = expired._asdict()
+    if expired.jobs is not None:
+        taken = {job_id: numbers for job_id, *numbers in expired.jobs if not jobs or job_id in jobs}
+        if not taken:
+            return None
+        plain["jobs"] = taken
+    return plain
+
+
+def expired_of(plain: Mapping[str, Any]) -> Expired:
+    """`plain` backwards. Raises: AttributeError, KeyError, TypeError, ValueError if it is nothing of that kind."""
+    jobs = None if plain["jobs"] is None else taken_of(plain["jobs"])
+    return Expired(str(plain["namespace"]), float(plain["until_s"]), int(plain["below"]), jobs, int(plain["records"]))
+
+
+def utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,274 @@
+"""A bundle: the ledger up to a moment in one file, whole or of some jobs, that every reading verb opens without servers.
+
+It is a zip that holds an archive (the same objects, with a chain of its own) and `bundle.json`, which says what it is.
+Decision 32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ledger.archive.format.decoding import Decoded
+from ledger.archive.format.gone import redacted_before
+from ledger.archive.format.notes import REWRITTEN
+from ledger.archive.format.objects import ObjectStore
+from ledger.archive.format.segments import Leaf, leaves_of, runs, store_segment
+from ledger.archive.store.archive import Archive
+from ledger.errors import LedgerError, UsageError
+from ledger.history.bundle_about import ABOUT, TIME_MAX_S, About, decode, expired_of, plain, utc
+from ledger.history.moment import Moment, Places, parse, vector
+from ledger.history.moments import as_of
+from ledger.history.past import Archived, PastLog, Sealed, left_out_between
+from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
+from ledger.reader.left_out import Expired, LeftOut, Taken
+from ledger.reader.reading import Source, Tail
+
+if TYPE_CHECKING:
+    from ledger.archive.proof.carrying import Carried
+
+TOPIC_ID = "bundle"
+#: Asks what proves records of a place, of which these are the leaves; None: nothing does.
+Carrying = Callable[[TopicPartition, Sequence[Leaf]], "Carried | None"]
+_NEVER_MS = 10**15
+RESERVED = b"~"  # keys of the ledger's own; no job id begins so
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What is not in the log: fields as those of About."""
+
+    made_at: str
+    made_by: str
+    reason: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def write(
+    store: ObjectStore, then: Source, cut: Places, jobs: Collection[str], why: Why, decoded: Callable[[Record], Decoded],
+    archived: Archived, lag_s: Mapping[str, float], now_s: float, carried: Carrying = lambda _place, _leaves: None,
+) -> int:  # fmt: skip
+    """Puts the ledger as it was (`moments.as_of` gives `then` and `cut`) into an empty store; the number of records.
+    archived, lag_s: as `moments.as_of` takes them. now_s: seconds since the epoch. carried: what proves records by the
+    chain of the ledger's archive. `seal` comes after it, once all is in.
+
+    Raises: as reading; LedgerError."""
+    from ledger.archive.proof.carrying import name_of  # who reads a bundle needs none of it
+
+    archive = Archive(store, why.made_by, lambda: why.made_at)
+    topics = {"events": then.topics.events, "recovery": then.topics.recovery}
+    written, sure, expired = 0, {}, {}
+    hidden, holes = _hidden(then, cut), getattr(then.log, "holes", ())
+    for (short, partition), _ in sorted(cut.items()):
+        place = topics[short], partition
+        seen = _Seen(archived.get(place), now_s - lag_s[place[0]], place in holes)
+        head, leaves = archive.head(*place), list[Leaf]()
+        for run in runs(_wanted(seen.of(_records(then, *place)), set(jobs))):
+            segment = store_segment(store, head.next, run, decoded)
+            head = archive.seal(head, TOPIC_ID, segment)
+            if (said := redacted_before(segment, run, why.made_by, why.made_at)) is not None:
+                head = archive.note(head, REWRITTEN, said)
+            written += len(run)
+            leaves += leaves_of(run)
+        if (proofs := carried(place, leaves)) is not None:
+            store.create(name_of(*place), proofs.encode())
+        name = f"{short}[{partition}]"
+        sure[name] = seen.sure_from_s
+        known = [*(archived[place].expired if place in archived else ()), *hidden.get(place, ())]
+        if of_place := [told for one in known if (told := plain(one, set(jobs)))]:
+            expired[name] = of_place
+    about = About(
+        why.made_at, why.made_by, why.reason, tuple(jobs), topics["events"], topics["recovery"], then.topics.rejects,
+        keep=then.keep,
+        partitions={short: then.log.partitions(topic) for short, topic in topics.items()}, cut=vector(cut),
+        sure_from_s=sure, config=why.config, versions=why.versions, expired=expired,
+        as_of_s=as_of_s if (as_of_s := then.clock.time()) < now_s else None,
+    )  # fmt: skip
+    store.create(ABOUT, about.encode())
+    return written
+
+
+def seal(store: ObjectStore) -> None:
+    """Ends the chains of a bundle that `write` wrote with a note that names all other objects by their hashes.
+
+    Raises: as `sealing.seal`."""
+    from ledger.archive.store import sealing
+
+    about = decode(store.read(ABOUT))
+    archive = Archive(store, about.made_by, lambda: about.made_at)
+    sealing.seal(archive, (about.events, 0), TOPIC_ID)
+
+
+@dataclass
+class _Seen:
+    """The oldest moment of which a partition is known to be whole, once all its records went by. Of what compaction may
+    have removed beyond the archive nobody knows. hole: something is known to be lacking there."""
+
+    sealed: Sealed | None
+    by_topic_s: float
+    hole: bool = False
+    sure_from_s: float = 0.0
+
+    def of(self, records: Iterator[Record]) -> Iterator[Record]:
+        begin = self.sealed.next if self.sealed else 0
+        self.sure_from_s = self.sealed.sure_from_s if self.sealed else self.by_topic_s
+        if self.hole:
+            self.sure_from_s = max(self.sure_from_s, self.by_topic_s)
+        for record in records:
+            if record.offset() >= begin and record.timestamp()[1] / 1000 < self.by_topic_s:
+                self.sure_from_s = max(self.sure_from_s, self.by_topic_s)
+            yield record
+
+
+def _hidden(then: Source, cut: Places) -> dict[TopicPartition, list[Expired]]:
+    """Who is left out of the moment that a bundle is made of: nothing of theirs is in it, so it can't tell of them at any
+    moment."""
+    found: dict[TopicPartition, list[Expired]] = {}
+    left_out = getattr(then.log, "left_out", LeftOut())
+    for job_id, (namespace, _) in left_out.jobs.items():
+        partition = then.partition_of(job_id)
+        end = cut.get(("events", partition), 0) + 1
+        taken = [Taken(job_id, -1, _NEVER_MS, end)]
+        one = Expired(namespace, left_out.namespaces[namespace], end, taken)
+        found.setdefault((then.topics.events, partition), []).append(one)
+    return found
+
+
+def _records(source: Source, topic: str, partition: int) -> Iterator[Record]:
+    with Tail(source, [topic], partition) as tail:
+        for records in tail.to_end():
+            yield from (record for record in records if record.partition() == partition)
+
+
+def _wanted(records: Iterator[Record], jobs: Collection[str]) -> Iterator[Record]:
+    """Those of the jobs (none named: of all), and the ledger's own (claims, progress), without which no entry counts."""
+    for record in records:
+        key = record.key() or b""
+        job_id = key.partition(b"/")[0].decode("utf-8", "replace")
+        if not jobs or job_id in jobs or key.startswith(RESERVED):
+            yield record
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An open one. source: the ledger as the bundle has it."""
+
+    about: About
+    archive: Archive
+    source: Source
+    archived: Archived
+
+    def must_hold_all(self) -> None:
+        """Raises: LedgerError: a partition of which it says that it holds something is not in it. No question about the
+        jobs there can be answered."""
+        there = set(self.archive.places())
+        for place, last in sorted(self.about.reaching().items()):
+            if place not in there:
+                raise LedgerError(
+                    f"This bundle says that it holds {place[0]}[{place[1]}] up to offset {last}, and holds nothing.",
+                    hint="What is left of it: jobledger audit verify --bundle FILE",
+                )
+
+    def as_of(self, moment: Moment) -> tuple[Source, Places]:
+        """Raises: as `moments.as_of`; LedgerError: nobody can tell by this bundle when that was."""
+        self._must_tell_when(moment)
+        nothing_s = {self.about.events: 0.0, self.about.recovery: 0.0}
+        return as_of(self.source, moment, self.archived, nothing_s, refusal=_refusal)
+
+    def _must_tell_when(self, moment: Moment) -> None:
+        """By the time of the record at a named offset the partitions that are not named are cut: of some jobs only, it may
+        not be in here."""
+        topics = {"events": self.about.events, "recovery": self.about.recovery}
+        named = {(topics[short], partition): last for (short, partition), last in (moment.last or {}).items()}
+        if not self.about.jobs or self.archived.keys() <= named.keys():
+            return
+        for place, last in sorted(named.items()):
+            there = place in self.archived and last < self.archived[place].next
+            if there and last >= 0 and not any(self.archive.records(*place, last, last + 1)):
+                raise LedgerError(
+                    f"This bundle is of some jobs, and {place[0]}[{place[1]}]@{last} is no record of them: nobody can tell "
+                    f"by it when that was, and so how far the other partitions went.",
+                    hint="Ask by a time; or name every partition, as the answer about a moment does: as of events[0]@….",
+                )
+
+
+def _refusal(place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerError:
+    name = f"{place[0]}[{place[1]}]"
+    if sealed is None or sealed.next < end:
+        ends = 0 if sealed is None else sealed.next
+        return LedgerError(f"This bundle holds {name} up to offset {ends}, and not what came later.",
+                           hint="Ask for an earlier moment.")  # fmt: skip
+    sure = f"only from {utc(sealed.sure_from_s)} on" if sealed.sure_from_s < TIME_MAX_S else "at no moment"
+    return LedgerError(
+        f"This bundle is sure to hold all of {name} {sure}: when it was made, some of what was there before may have been "
+        f"compacted away already.", hint="Ask for a later moment.",
+    )  # fmt: skip
+
+
+def must_be_as_sealed(store: ObjectStore) -> None:
+    """What says what a bundle answers must be what was sealed. One without a seal passes.
+
+    Raises: LedgerError."""
+    from ledger.archive.store import sealing
+
+    sealing.must_be_as_sealed(Archive(store), ABOUT)
+
+
+def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bundle:
+    """source: makes what reads a log with the topics of a bundle. Raises: UsageError if it is no bundle of ours."""
+    about = decode(store.read(ABOUT))
+    archive = Archive(store)
+    cut = parse(about.cut, 0.0).last or {}
+    topics = {"events": about.events, "recovery": about.recovery}
+    archived, ends = {}, {}
+    for (short, partition), last in cut.items():
+        place = topics[short], partition
+        sure_from_s = about.sure_from_s.get(f"{short}[{partition}]", float("inf"))
+        gone = [expired_of(one) for one in about.expired.get(f"{short}[{partition}]", ())]
+        archived[place] = Sealed(last + 1, sure_from_s, partial(archive.records, *place), expired=gone)
+        ends[place] = last + 1
+    counts = {topics[short]: number for short, number in about.partitions.items()}
+    log = PastLog(Ended(ends, counts), {}, archived)
+    made = source(log, about)
+    left_out = left_out_between(made, ends, ends, archived)
+    return Bundle(about, archive, replace(made, log=log.leaving_out(left_out)), archived)
+
+
+class Ended:
+    """An EventLog in which nothing is left to come. ends: place -> its end. counts: topic -> partitions."""
+
+    def __init__(self, ends: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> None:
+        self._ends, self._counts = ends, counts
+
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> Reader:  # noqa: ARG002
+        if unknown := [topic for topic in topics if topic not in self._counts]:
+            raise UsageError(f"A bundle holds no {unknown[0]}.")
+        return _EndedReader({p: e for p, e in self._ends.items() if p[0] in topics and partition in (None, p[1])})
+
+    def writer(self, transactional_id: str) -> Writer:  # noqa: ARG002
+        raise UsageError("A bundle can't be written.")
+
+    def partitions(self, topic: str) -> int:
+        return self._counts[topic]
+
+
+class _EndedReader:
+    def __init__(self, ends: Marks) -> None:
+        self._ends = dict(ends)
+
+    def poll(self, records_max: int, timeout_s: float) -> Sequence[Record]:  # noqa: ARG002
+        return []
+
+    def position(self) -> Marks:
+        return dict(self._ends)
+
+    def high_watermarks(self) -> Marks:
+        return dict(self._ends)
+
+    def close(self) -> None: ...

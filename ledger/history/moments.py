@@ -1,0 +1,240 @@
+"""Where a moment cuts the log, and whether all that was there then is still to be had.
+
+What compaction may have removed since is not made up: where neither archive nor topic is sure to hold all of it, the
+question is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from ledger.core.model.published import headers_of
+from ledger.errors import LedgerError, NotFound, Unreachable
+from ledger.history.moment import FORMS, Moment, Places
+from ledger.history.past import Archived, PastLog, Sealed, Want, left_out_between
+from ledger.history.recorded import ThenClock
+from ledger.ports import NOWHERE, EventLog, Marks, Record, TopicPartition
+from ledger.reader.left_out import reaching
+from ledger.reader.reading import POLL_S, RECORDS_MAX, STANDING_HINT, Source
+
+
+def must_be_of(archived: Archived, topic_ids: Mapping[str, str]) -> None:
+    """An archive of one topic says nothing of another one of that name, whose offsets are others. topic_ids: topic -> id.
+
+    Raises: LedgerError."""
+    for (topic, _), sealed in sorted(archived.items(), key=lambda one: one[0]):
+        now = topic_ids.get(topic, "")
+        if sealed.topic_id and now and sealed.topic_id != now:
+            raise LedgerError(
+                f"{topic} was made anew: the archive holds the records of another topic of that name (id "
+                f"{sealed.topic_id}, now {now}).",
+                hint="What is archived can be asked: jobledger archive query. Was the new one restored from it: jobledger "
+                "archive restore --adopt. Otherwise name another folder, or prefix, for the archive of the new one.",
+            )
+
+
+#: Why a moment is refused of a partition: its name, what the archive has of it, where the moment cuts it.
+Refusal = Callable[[TopicPartition, Sealed | None, int], LedgerError]
+
+
+def as_of(
+    source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str, float], thin: bool = False,
+    refusal: Refusal | None = None,
+) -> tuple[Source, Places]:  # fmt: skip
+    """The ledger as it was at a moment, and the cut that this means: (which topic, partition) -> the first offset that does
+    not count. lag_s: topic -> min.compaction.lag, for which a topic is complete. thin: as `Want`.
+    refusal: None: as a ledger says it.
+
+    Raises: NotFound: no such event or record. LedgerError: compaction may have removed what was there at that moment;
+    or what would tell when it was has expired."""
+    names = {"events": source.topics.events, "recovery": source.topics.recovery}
+    log = source.log
+    time_s, named = moment.time_s, _named(source, moment, names, archived)
+    if moment.last is not None or moment.event_id:
+        time_s = max((one.time_s for one in named.values()), default=0.0)
+    assert time_s is not None
+    by_time, behind = _cut_at(log, archived, list(names.values()), time_s, source.patience_s)
+    if nowhere := sorted(set(named) - set(by_time)):
+        raise NotFound(f"There is no partition {nowhere[0][0]}[{nowhere[0][1]}].")
+    cut = by_time | {place: one.end for place, one in named.items()}
+    now_s, holes = source.clock.time(), set[TopicPartition]()
+    for place, end in sorted(cut.items()):
+        # An offset that lies elsewhere than the moment does is as old as its own record, however young the others are.
+        own_s, until_s = named[place][1:] if place in named else (time_s, time_s)
+        sealed, whole_s = archived.get(place), now_s - lag_s[place[0]]
+        if hole := _hole(sealed, behind[place], whole_s):
+            holes.add(place)
+        if (time_s if end == by_time[place] else until_s) >= whole_s:
+            continue
+        if (place in named or not hole) and _has_all(sealed, end, own_s if end < by_time[place] else time_s):
+            continue
+        raise (refusal or partial(_may_be_gone, lag_s))(place, sealed, end)
+    short = {topic: name for name, topic in names.items()}
+    told = {(short[topic], partition): end for (topic, partition), end in cut.items()}
+    then = PastLog(log, cut, archived, Want(thin=thin), left_out_between(source, cut, cut, archived), holes)
+    return replace(source, log=then, clock=ThenClock(source.clock, time_s)), told
+
+
+class _Named(NamedTuple):
+    """end: the first offset that does not count. time_s: append time of the last record that does. until_s: up to when that
+    was all that lay there, as far as what is left of the topic tells."""
+
+    end: int
+    time_s: float
+    until_s: float
+
+
+def _named(
+    source: Source, moment: Moment, names: Mapping[str, str], archived: Archived
+) -> dict[TopicPartition, _Named]:
+    """Where one is named. An event is looked for from the beginning on; an offset where it lies."""
+    topics = list(names.values())
+    if moment.event_id:
+        for record in _all(PastLog(source.log, {}, archived), topics, source.patience_s):
+            if source.envelope.parse(headers_of(record)).id == moment.event_id:
+                place, at_s = (record.topic(), record.partition()), record.timestamp()[1] / 1000
+                return {place: _Named(record.offset() + 1, at_s, at_s)}
+        hint = f"If no event was meant: it takes {FORMS}."
+        raise NotFound(f"There is no record of the event {moment.event_id!r}, in the log or in the archive.", hint=hint)
+    wanted = {(names[topic], partition): last for (topic, partition), last in (moment.last or {}).items()}
+    sealed = {place: one.next for place, one in archived.items()}
+    ends = _ends(source.log, topics) if wanted else {}
+    for place, last in wanted.items():
+        if place in ends and last >= (end := max(ends[place], sealed.get(place, 0))):
+            raise NotFound(f"{place[0]}[{place[1]}] ends at {end}: there is no offset {last} yet.")
+    found = {
+        place: archived[place].last_before(last + 1) if place in archived else (-1, 0.0) for place, last in wanted.items()
+    }
+    beyond = {place for place, last in wanted.items() if last >= sealed.get(place, 0)}
+    behind: dict[TopicPartition, Record] = {}
+    # Of a place that an archive does not go up to, also what lies right behind it.
+    for record in _all(source.log, topics, source.patience_s, sealed) if beyond or wanted.keys() - sealed.keys() else ():
+        place = record.topic(), record.partition()
+        if place not in wanted:
+            continue
+        if record.offset() > wanted[place]:
+            behind.setdefault(place, record)
+        elif place in beyond:
+            found[place] = record.offset(), record.timestamp()[1] / 1000
+    if ends.keys() - wanted.keys():
+        _must_tell_when(wanted, found, archived)
+    times = {place: time_s for place, (_, time_s) in found.items()}
+    return {place: _Named(last + 1, times[place], max(times[place], _until_s(last + 1, behind.get(place))))
+            for place, last in wanted.items()}  # fmt: skip
+
+
+def _must_tell_when(wanted: Marks, found: Mapping[TopicPartition, tuple[int, float]], archived: Archived) -> None:
+    """By the time of what lay there last the partitions that are not named are cut: refused where that record has expired.
+    wanted: place -> its offset; found: place -> offset and time of the last that is left. Raises: LedgerError."""
+    for place, last in sorted(wanted.items()):
+        left, expired = found[place][0], archived[place].expired if place in archived else ()
+        if left < last and any(one.between(left + 1, last + 1) is not None for one in expired):
+            raise LedgerError(
+                f"What lay at or right below {place[0]}[{place[1]}]@{last} has expired: nobody can tell any more when that "
+                f"was, and so how far the other partitions went.",
+                hint="Ask by a time; or name every partition: an answer about a moment ends with them, as of events[0]@….",
+            )
+
+
+def _until_s(end: int, behind: Record | None) -> float:
+    """One that does not follow at once follows upon what is gone; one offset may be the end of a transaction."""
+    return behind.timestamp()[1] / 1000 if behind is not None and behind.offset() <= end + 1 else 0.0
+
+
+def _ends(log: EventLog, topics: Sequence[str]) -> Marks:
+    reader = log.reader(topics)
+    try:
+        return reader.high_watermarks()
+    finally:
+        reader.close()
+
+
+def _cut_at(
+    log: EventLog, archived: Archived, topics: Sequence[str], time_s: float, patience_s: float
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Behind the last record of each partition before the first that was appended after that time. Not its end: an archive
+    knows nothing of what no record is in; but it does of what has expired. Topics are read only where the archive does not
+    go on beyond that time: of these also the first offset that is left behind what is archived (where no record is, the
+    partition's end), 0 of the others."""
+    ends = _ends(log, topics)
+    cut, behind = dict.fromkeys(ends, 0), dict.fromkeys(ends, 0)
+    left: dict[TopicPartition, int] = {}
+    over: set[TopicPartition] = set()
+    for place in cut.keys() & archived.keys():
+        found, beyond = _cut_in(archived[place], time_s)
+        cut[place] = max(found, min(reaching(archived[place].expired, time_s), archived[place].next))
+        if beyond:
+            over.add(place)
+    in_archive = frozenset(over)
+    sealed = {place: one.next for place, one in archived.items()}
+    for record in _all(log, topics, patience_s, sealed) if over != cut.keys() else ():
+        place = record.topic(), record.partition()
+        if place in over:
+            continue
+        left.setdefault(place, record.offset())
+        if record.timestamp()[1] / 1000 > time_s:
+            over.add(place)
+        else:
+            cut[place] = record.offset() + 1
+    return cut, behind | {place: left.get(place, ends[place]) for place in ends.keys() - in_archive}
+
+
+def _cut_in(sealed: Sealed, time_s: float) -> tuple[int, bool]:
+    """As `_cut_at`, of what an archive has of one partition; whether it goes on beyond that time."""
+    cut = 0
+    for span in sealed.spans:
+        if span.greatest_s > time_s:
+            break
+        cut = span.next
+    for record in sealed.records(cut, sealed.next):
+        if record.timestamp()[1] / 1000 > time_s:
+            return cut, True
+        cut = record.offset() + 1
+    return cut, False
+
+
+def _all(log: EventLog, topics: Sequence[str], patience_s: float, begin: Marks = NOWHERE) -> Iterator[Record]:
+    """Raises: Unreachable."""
+    reader = log.reader(topics, None, begin)
+    try:
+        end, idle_s = reader.high_watermarks(), 0.0
+        while any(reader.position().get(place, 0) < mark for place, mark in end.items()):
+            before = reader.position()
+            yield from reader.poll(RECORDS_MAX, POLL_S)
+            idle_s = 0.0 if reader.position() != before else idle_s + POLL_S
+            if idle_s > patience_s:
+                raise Unreachable(f"Reading {' and '.join(topics)} stands still.", hint=STANDING_HINT)
+    finally:
+        reader.close()
+
+
+def _has_all(sealed: Sealed | None, end: int, time_s: float) -> bool:
+    """Whether an archive does. A topic keeps every record for its lag, so it is complete at moments that are no longer ago;
+    an archive is up to where it is sealed, from the moment on at which it was not behind compaction."""
+    return sealed is not None and sealed.next >= end and time_s >= sealed.sure_from_s
+
+
+def _hole(sealed: Sealed | None, behind: int, whole_s: float) -> bool:
+    """Whether something may have lain behind the last record of an archive that is gone from the topic since: what an
+    archiver that is away has missed. behind: as `_cut_at`. One offset without a record is the end of a transaction; and
+    since whole_s nothing was taken."""
+    if sealed is None or behind <= sealed.next + 1:
+        return False
+    return max((span.greatest_s for span in sealed.spans), default=0.0) < whole_s
+
+
+def _may_be_gone(lag_s: Mapping[str, float], place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerError:
+    if sealed is None:
+        has = "there is no archive"
+    elif sealed.next <= end:
+        has = f"the archive ends at {sealed.next}"
+    else:
+        has = "the archive was begun, or had caught up, only later"
+    return LedgerError(
+        f"What was in {place[0]}[{place[1]}] at that moment may not be all there any more: compaction spares what is "
+        f"younger than {lag_s[place[0]]:g} s, and {has}.",
+        hint="See: jobledger archive status",
+    )

@@ -1,0 +1,218 @@
+"""The log as it was: everything up to a cut, from the archive where there is one, and from the topics.
+
+`PastLog` is an EventLog, so that whatever reads the ledger reads its past in the same way; `moments` makes one of a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import NamedTuple
+
+from ledger.errors import UsageError
+from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
+from ledger.reader.left_out import Expired, LeftOut, left_out
+from ledger.reader.reading import Source
+
+
+class Span(NamedTuple):
+    """A run of records that an archive holds: the offset beyond it, and its latest append time, seconds since the epoch."""
+
+    next: int
+    greatest_s: float
+
+
+class Want(NamedTuple):
+    """What of the past is wanted. thin: what is superseded may be missing, as after compaction: for whoever folds. keys:
+    only records whose key begins with one of these; none: all. begin: place -> the first offset; others from 0."""
+
+    thin: bool = False
+    keys: tuple[bytes, ...] = ()
+    begin: Marks = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What an archive holds of one partition: all below `next`. records: reads it, from an offset up to another.
+    sure_from_s: the oldest moment (seconds since the epoch) of which it is sure to hold everything. spans: one after the
+    other from offset 0 on, as many as are known; a moment is looked for only where one ends later. snapshot: end -> the
+    newest of its snapshots that goes no further, as (next, reads it). picked: as records, those alone whose key begins with
+    one of these bytes, without looking at the others; None: it can't be asked so. expired: what retention has taken
+    out of it. topic_id: of the topic that it goes on with, "" = unknown."""
+
+    next: int
+    sure_from_s: float
+    records: Callable[[int, int], Iterator[Record]]
+    spans: Sequence[Span] = ()
+    snapshot: Callable[[int], tuple[int, Callable[[], Iterator[Record]]] | None] = lambda _end: None
+    picked: Callable[[int, int, Sequence[bytes]], Iterator[Record]] | None = None
+    expired: Sequence[Expired] = ()
+    topic_id: str = ""
+
+    def between(self, begin: int, end: int, want: Want) -> Iterator[Record]:
+        """Those at offsets from `begin` up to, not including, `end`. thin: a snapshot spares reading what lies below."""
+        if want.keys and self.picked is not None:
+            return self.picked(begin, end, want.keys)
+        found = self.snapshot(end) if want.thin else None
+        if found is None or found[0] <= begin:
+            return self.records(begin, end)
+        return chain((one for one in found[1]() if one.offset() >= begin), self.records(found[0], end))
+
+    def last_before(self, end: int) -> tuple[int, float]:
+        """The last record below `end`: offset, and append time in seconds since the epoch; (-1, 0) if there is none."""
+        ends = [span.next for span in self.spans if span.next < end]
+        for begin in [*reversed(ends), 0]:
+            if found := list(self.records(begin, end)):
+                return found[-1].offset(), found[-1].timestamp()[1] / 1000
+            end = begin
+        return -1, 0.0
+
+
+Archived = Mapping[TopicPartition, Sealed]
+EVERYTHING = Want()
+
+
+class PastLog:
+    """An EventLog that ends at `cut`: partition -> the first offset that does not count any more. It can't be written.
+    left_out: whom it can't tell of. holes: partitions of which something may be gone that lay behind what is archived."""
+
+    def __init__(
+        self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
+        left_out: LeftOut | None = None, holes: Collection[TopicPartition] = (),
+    ) -> None:  # fmt: skip
+        self._log, self.cut, self._archived, self._want = log, cut, archived, want
+        self.left_out, self.holes = left_out or LeftOut(), holes
+
+    def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> PastReader:
+        """The topics are read only from where the archive ends."""
+        sealed = {place: one.next for place, one in self._archived.items()}
+        live = self._log.reader(topics, partition, {**sealed, **{p: max(at, sealed.get(p, 0)) for p, at in begin.items()}})
+        cut = {place: min(end, self.cut.get(place, end)) for place, end in live.high_watermarks().items()}
+        archived = {place: self._archived[place] for place in cut if place in self._archived}
+        want = self._want._replace(begin={**self._want.begin, **begin})
+        return PastReader(live, cut, archived, want, self.left_out)
+
+    def ending(self, cut: Marks) -> PastLog:
+        """The same past up to there, for whoever folds."""
+        return PastLog(self._log, {**self.cut, **cut}, self._archived, Want(thin=True), self.left_out)
+
+    def wanting(self, want: Want) -> PastLog:
+        """The same past, and this of it."""
+        return PastLog(self._log, self.cut, self._archived, want, self.left_out)
+
+    def leaving_out(self, left_out: LeftOut) -> PastLog:
+        """The same past, and nothing of these jobs."""
+        return PastLog(self._log, self.cut, self._archived, self._want, left_out)
+
+    def left_out_since(self, source: Source, begin: Marks) -> LeftOut:
+        """Whom it can't tell of at some moment from `begin` up to its own cut. source: one that reads it."""
+        return left_out_between(source, begin, self.cut, self._archived)
+
+    def writer(self, transactional_id: str) -> Writer:  # noqa: ARG002
+        raise UsageError("The past can't be written.")
+
+    def partitions(self, topic: str) -> int:
+        return self._log.partitions(topic)
+
+
+class PastReader:
+    """A Reader that ends: first what the archive has, then what the topic has beyond that."""
+
+    def __init__(
+        self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
+        left_out: LeftOut | None = None,
+    ) -> None:  # fmt: skip
+        self._live, self._cut, self._keys = live, dict(cut), want.keys
+        self._left_out = left_out or LeftOut()
+        self._position = {place: min(want.begin.get(place, 0), end) for place, end in cut.items()}
+        sealed = {place: min(archived[place].next, end) if place in archived else 0 for place, end in cut.items()}
+        self._begin = {place: max(sealed[place], at) for place, at in self._position.items()}
+        self._old = [
+            (place, archived[place].between(at, sealed[place], want))
+            for place, at in self._position.items() if sealed[place] > at
+        ]  # fmt: skip
+
+    def poll(self, records_max: int, timeout_s: float) -> Sequence[Record]:
+        if self._old:
+            place, records = self._old[0]
+            if found := list(islice(records, records_max)):
+                self._position[place] = found[-1].offset() + 1
+            else:
+                self._old.pop(0)
+                self._position[place] = self._begin[place]
+            return [record for record in found if self._is_wanted(record)]
+        if self._position == self._cut:
+            return []
+        found = [record for record in self._live.poll(records_max, timeout_s) if self._counts(record)]
+        for place, position in self._live.position().items():
+            self._position[place] = min(self._cut[place], max(self._begin[place], position))
+        return found
+
+    def position(self) -> Marks:
+        return dict(self._position)
+
+    def high_watermarks(self) -> Marks:
+        return dict(self._cut)
+
+    def close(self) -> None:
+        self._live.close()
+
+    def _counts(self, record: Record) -> bool:
+        place = record.topic(), record.partition()
+        return self._begin[place] <= record.offset() < self._cut[place] and self._is_wanted(record)
+
+    def _is_wanted(self, record: Record) -> bool:
+        """An archive may give others too: not each can be asked by key."""
+        if self._keys and not (record.key() or b"").startswith(self._keys):
+            return False
+        return not self._left_out.hides(record)
+
+
+def picked(source: Source, keys: tuple[bytes, ...]) -> Source:
+    """Of a source of the past only the records whose key begins with one of these, wherever they lie; any other source as
+    it is."""
+    log = source.log
+    return replace(source, log=log.wanting(Want(keys=keys))) if isinstance(log, PastLog) else source
+
+
+def until(source: Source, cut: Marks) -> Source:
+    """Of a source of the past only what a fold needs of what lies below these offsets; any other source as it is."""
+    log = source.log
+    return replace(source, log=log.ending(cut)) if isinstance(log, PastLog) else source
+
+
+def since(source: Source, cut: Marks) -> Source:
+    """Of a source of the past only what lies at or beyond these offsets; any other source as it is."""
+    log = source.log
+    return replace(source, log=log.wanting(Want(begin=cut))) if isinstance(log, PastLog) else source
+
+
+def together(before: Source, after: Source, between: bool = False) -> tuple[Source, Source]:
+    """Two moments of a ledger, both without the jobs that either can't tell of; any other sources as they are. between: nor
+    any moment from the one to the other."""
+    one, other = before.log, after.log
+    if not (isinstance(one, PastLog) and isinstance(other, PastLog)):
+        return before, after
+    hidden = one.left_out | other.left_out
+    if between:
+        hidden |= other.left_out_since(after, one.cut)
+    return replace(before, log=one.leaving_out(hidden)), replace(after, log=other.leaving_out(hidden))
+
+
+def left_out_between(source: Source, begin: Marks, end: Marks, archived: Archived) -> LeftOut:
+    """The jobs of which something is gone that lay below some cut from the one to the other, and was not superseded below
+    it."""
+    expired: dict[int, list[Expired]] = {}
+    for place, sealed in archived.items():
+        if place in end:
+            found = (one.between(begin.get(place, 0), end[place]) for one in sealed.expired)
+            expired.setdefault(place[1], []).extend(one for one in found if one is not None)
+    topics = source.topics.events, source.topics.recovery
+
+    def kept(partition: int) -> Iterator[Record]:
+        for topic in topics:
+            if (sealed := archived.get((topic, partition))) is not None:
+                yield from sealed.records(0, sealed.next)
+
+    return left_out(source.codec, expired, kept)

@@ -1,0 +1,73 @@
+"""What happened between two moments, record by record: what each one made of its job.
+
+`differing` tells what is different at the end; this tells the way there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
+from itertools import accumulate
+
+from ledger.core.fold.job import Job
+from ledger.core.model.registers import parse_key, partition_of
+from ledger.core.model.table import RegisterTable
+from ledger.history.differing import Known, known_of
+from ledger.history.past import since, until
+from ledger.ports import Record
+from ledger.reader.reading import HistoryRecord, Source, Tail, history_record
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A record, and what the log says of its job before and after it; None: nothing."""
+
+    job_id: str
+    before: Known | None
+    after: Known | None
+    record: HistoryRecord
+
+
+def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> Iterator[Step]:
+    """Of each record of ledger.events from the cut on (partition -> offset), by append time, each partition in offset
+    order. job_id: of this job only.
+
+    A record that lies where its key does not belong, or names no register, is none."""
+    partitions = source.log.partitions(source.topics.events)
+    table = RegisterTable(partitions)
+    for record in _by_time(_read(source, cut, table, job_id)):
+        named = parse_key(record.key())
+        if named is None or partition_of(named[0], partitions) != record.partition() or job_id not in (None, named[0]):
+            continue
+        before = _known(source, table, named[0], record.partition())
+        table.apply([record], tell_touched=False)
+        yield Step(named[0], before, _known(source, table, named[0], record.partition()), history_record(source, record))
+
+
+def _read(source: Source, cut: Mapping[int, int], table: RegisterTable, job_id: str | None) -> list[list[Record]]:
+    """Those from the cut on, by partition; what lies below goes to the table, from a snapshot if there is one."""
+    later: list[list[Record]] = [[] for _ in range(table.partitions)]
+    only = None if job_id is None else source.partition_of(job_id)
+    topic = source.topics.events
+    places = {(topic, partition): at for partition, at in cut.items()}
+    with Tail(until(source, places), [topic], only) as below:
+        for records in below.to_end():
+            table.apply([one for one in records if one.offset() < cut.get(one.partition(), 0)], tell_touched=False)
+    with Tail(since(source, places), [topic], only) as tail:
+        for records in tail.to_end():
+            for record in records:
+                if record.offset() >= cut.get(record.partition(), 0):
+                    later[record.partition()].append(record)
+    return later
+
+
+def _by_time(partitions: list[list[Record]]) -> Iterator[Record]:
+    """A clock that was set back never turns records of one partition around: there the greatest time so far counts."""
+    timed = [zip(accumulate((r.timestamp()[1] for r in records), max), records, strict=True) for records in partitions]
+    return (record for _, record in merge(*timed, key=lambda pair: pair[0]))
+
+
+def _known(source: Source, table: RegisterTable, job_id: str, partition: int) -> Known | None:
+    registers = table.registers(job_id.encode(), partition)
+    return known_of(source, Job(job_id, registers, lambda r, held: source.codec.read(r, held[0])))

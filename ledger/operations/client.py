@@ -1,0 +1,366 @@
+"""What operators do with a ledger, as a library: submit, wait, declare what is wanted of a job.
+
+The command line is a thin skin over this. Changing calls return once the ledger itself shows their effect, or say that it
+refused (`Refused`), or that nobody knows yet (`OutcomeUnknown`); to repeat any of them is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from hashlib import file_digest
+from pathlib import Path
+from typing import Protocol
+
+from ledger.core.garbage import GRACE_MIN_S
+from ledger.core.model.facts import (
+    Fact,
+    GraphRef,
+    IntentDeclared,
+    IntentKind,
+    JobSubmitted,
+    RestoreBy,
+    RestorePoint,
+    SavepointAsked,
+    SavepointDisposed,
+)
+from ledger.core.model.recovery import JobState, RecoveryEntry, RecoverySet
+from ledger.core.model.registers import Ask, Disposed, Intent, Register, Spec
+from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused, UsageError
+from ledger.operations import declaring, disposing, replacing, savepoints
+from ledger.operations.disposing import Savepoint
+from ledger.operations.replacing import LATEST, Replaced
+from ledger.ports import BlobStore, Runner
+from ledger.producer.recorder import Recorded
+from ledger.reader.finding import SEE_ALL, resolve
+from ledger.reader.reading import POLL_S, JobLog, RetiredJob, Source, recovery_set, registers_of, result_of
+from ledger.reader.watching import Watch
+from ledger.util import failpoints
+
+ANSWER_S = 30.0
+SAVEPOINT_S = 120.0
+
+
+class Records(Protocol):
+    """The part of a `Recorder` that is needed here."""
+
+    def record(self, job_id: str, register: Register, fact: Fact) -> Recorded: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What `wait` saw: a terminal state, QUARANTINED, or "" if the time ran out first. reason: as far as it is known."""
+
+    job_id: str
+    state: str
+    reason: str
+
+    @property
+    def finished(self) -> bool:
+        return self.state == JobState.FINISHED
+
+
+class Client:
+    """recorder: makes a recorder that is open within `with`; called only where something is written.
+    digest: of a spec. actor: who asks, for audit. new_id: ids of jobs and intents. held_by: asks which pin
+    holds a job, "" = none.
+    """
+
+    def __init__(
+        self, source: Source, recorder: Callable[[], AbstractContextManager[Records]], blobs: BlobStore, *,
+        digest: Callable[[JobSubmitted], str], new_id: Callable[[], str], actor: str,
+        held_by: Callable[[str], str] = lambda _: "",
+    ) -> None:  # fmt: skip
+        self._held_by = held_by
+        self.source, self._recorder, self._blobs = source, recorder, blobs
+        self._digest, self._new_id, self._actor = digest, new_id, actor
+
+    def recovery_set(self) -> RecoverySet:
+        """job id -> entry of every job that is not retired; `.live()` of it are those to be brought back."""
+        return recovery_set(self.source)
+
+    def resolve(self, ref: str, retired: bool = False, taking_over: bool = True) -> str:
+        """The id of the job that `ref` names; see `finding.resolve`."""
+        return resolve(self.source, ref, retired, taking_over)
+
+    def submit(
+        self, spec: JobSubmitted, graph: Path, *, job_id: str | None = None, unique: bool = False,
+        timeout_s: float = ANSWER_S, named: Callable[[str], None] | None = None,
+    ) -> str:  # fmt: skip
+        """Puts the graph, records the spec, and waits until it is admitted; the job id.
+
+        graph: the packed job graph; the spec's own `graph` is filled in from it. named: called with the id before anything
+        is written, so that the caller can ask for the job whatever happens then.
+        Idempotent: the same spec again under the same id is success, also when the job is over and retired by then.
+        Raises: Refused: another spec stands under this id, or (unique) a job of this name is not over. UsageError: a spec
+        that says two things of where to begin.
+        OutcomeUnknown: recorded, but nobody admitted it in time. Unreachable: see `Recorder.record`.
+        """
+        if spec.restore is RestoreBy.EXTERNAL and spec.restore_from is not None:
+            raise UsageError("A job that restores by itself (restore: external) can't begin --from a restore point.")
+        given, job_id = job_id is not None, job_id or self._new_id()
+        self.source.partition_of(job_id)  # says so if it is no id
+        if unique:
+            self._check_unique(spec, job_id)
+        if named is not None:
+            named(job_id)
+        with Watch(self.source, job_id, reject=True) as watch:
+            if given and self._is_over(watch, spec, graph):
+                return job_id
+            failpoints.hit("submit.unstored")
+            put_at = self._moment()
+            spec = replace(spec, graph=self._blobs.put(job_id, graph))
+            failpoints.hit("submit.stored")
+            register = Spec(self._digest(spec))
+            watch.read()
+            if _stands_already(watch, register.digest):
+                return job_id
+            offset = watch.offset_of(register) if register in watch.job().names else None
+            if offset is None:
+                with self._recorder() as recorder:
+                    offset = recorder.record(job_id, register, spec).offset
+            self._recheck(job_id, spec, graph, put_at)
+            if not watch.until(lambda: _admitted(watch, register, offset), timeout_s):
+                raise OutcomeUnknown(
+                    f"The spec of {job_id} is recorded, but was not admitted within {timeout_s:g} s.",
+                    hint=f"Does a projector run? To ask again: submit the same with --id {job_id}.",
+                )
+        return job_id
+
+    def _is_over(self, watch: Watch, spec: JobSubmitted, graph: Path) -> bool:
+        """Whether this very spec was the job's and the job is retired: then its graph is not stored, for nobody would ever
+        delete it. Raises: Refused: the job is retired and had another spec."""
+        watch.read()
+        job = watch.job()
+        if job.result is None:
+            return False
+        with graph.open("rb") as content:
+            sha256 = file_digest(content, "sha256").hexdigest()
+        stored = GraphRef(f"graphs/{job.job_id}/{sha256}", sha256, graph.stat().st_size)  # as every BlobStore names it
+        return _stands_already(watch, self._digest(replace(spec, graph=stored)))
+
+    def spec(self, job_id: str) -> JobSubmitted:
+        """What a job was submitted as. Raises: NotFound; Refused: it is retired, and nothing of that is left."""
+        log = registers_of(self.source, job_id)
+        if (retired := result_of(log.job())) is not None:
+            raise Refused(f"{job_id} is {retired.state} and retired.")
+        if (spec := log.job().spec) is None:
+            raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+        return spec
+
+    def to_replace(self, old_id: str, new_id: str | None) -> tuple[str, JobSubmitted]:
+        """Which job is to be replaced by the one of this id, and the spec that the new one has what is not said of it from:
+        the old one's, or its own where it is there already, so that the same replacement can be asked for once more
+        whatever became of the old job. Raises: as `spec`."""
+        if new_id is not None:
+            there = registers_of(self.source, new_id).job().spec
+            if there is not None and there.replaces is not None and old_id in (there.replaces, new_id):
+                return there.replaces, there
+        return old_id, self.spec(old_id)
+
+    def fetch_graph(self, spec: JobSubmitted, path: Path) -> None:
+        """Writes the graph of a job to `path`, checked. Raises: PermanentError if it is not there; Unreachable."""
+        self._blobs.fetch(spec.graph, path)
+
+    def replace(
+        self, old_id: str, spec: JobSubmitted, graph: Path, *, from_: str = LATEST, reason: str = "",
+        job_id: str | None = None, unique: bool = False, timeout_s: float = ANSWER_S,
+        named: Callable[[str], None] | None = None,
+    ) -> str:  # fmt: skip
+        """Submits a job that replaces another, as `submit` does; its id. The reconciler does the rest: stops the old one,
+        starts the new one from what it left, cancels the old one once the new one runs, or resumes it.
+
+        from_: "latest", "scratch", a restore point of the old job as "<attempt>/<id>", or a location. unique: the old job
+        does not count. Idempotent: the same replacement again is the one that is there.
+        Raises: as `submit`; Refused also if the old job is over or is being replaced; UsageError: no such restore point, or
+        a job that the ledger can't stop; NotFound."""
+        jobs = replacing.Jobs(self.source)
+        for taker, its in jobs.takers(old_id):
+            if job_id in (None, taker) and replacing.says_the_same(its, spec, old_id, from_, reason, graph):
+                return self.submit(its, graph, job_id=taker, timeout_s=timeout_s, named=named)
+        old = jobs.to_replace(old_id)
+        jobs.check_free(old_id, job_id)
+        spec = replacing.spec_of(old, spec, from_, reason)
+        return self.submit(spec, graph, job_id=job_id, unique=unique, timeout_s=timeout_s, named=named)
+
+    def await_replacement(self, job_id: str, old_id: str, timeout_s: float | None = None) -> Replaced:
+        """Waits until a job runs in the place of the one that it replaces, or is given up."""
+        clock = self.source.clock
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+        with Watch(self.source, job_id) as new, Watch(self.source, old_id) as old:
+            new.read()
+            old.read()
+            while deadline is None or clock.monotonic() < deadline:
+                for watch in (new, old):
+                    if (found := watch.until(lambda: replacing.outcome(new, old), POLL_S)) is not None:
+                        return found
+        return Replaced(job_id, old_id, False, "", "the time ran out")
+
+    def declare(
+        self, job_id: str, kind: IntentKind, *, reason: str, from_: str = "latest", force: bool = False,
+        savepoint: bool = False, timeout_s: float = ANSWER_S,
+    ) -> RecoveryEntry | RetiredJob:  # fmt: skip
+        """Declares what is wanted of a job and waits until its entry shows it; that entry, or the result of a job that is
+        canceled and retired. savepoint: with SUSPEND, what runs is asked for one before it is stopped.
+
+        Idempotent: what is wanted already is not declared again, and a job that is CANCELED can be canceled once more.
+        Raises: Refused: the job is over, is being canceled, is in no state for this, or another intent overtook this one;
+        UsageError: no such restore point; OutcomeUnknown: declared, but not published in time.
+        """
+        with Watch(self.source, job_id, recovery=True) as watch:
+            watch.read()
+            if (canceled := declaring.canceled_already(watch, kind)) is not None:
+                return canceled
+            entry = declaring.entry_to_change(watch, kind)
+            intent = declaring.standing(entry, kind, force)
+            offset = None
+            if intent is None:
+                declaring.check_possible(watch.job(), entry, kind, from_, force)
+                rev = 1 + max((i.rev for i in watch.job().intents), default=0)
+                intent = Intent(rev, self._new_id())
+                fact = IntentDeclared(kind, entry.attempt, from_, force, reason, self._actor, savepoint)
+                with self._recorder() as recorder:
+                    offset = recorder.record(job_id, intent, fact).offset
+            return declaring.outcome(watch, intent, kind, offset, timeout_s)
+
+    def savepoint(self, job_id: str, *, reason: str, timeout_s: float | None = SAVEPOINT_S) -> RestorePoint:
+        """Asks for a savepoint of what runs of the job, and waits for it.
+
+        Raises: Refused: nothing of it is to run, so nobody could make one, or it is over, or was over before the savepoint
+        was there; UsageError: its own producer runs it; OutcomeUnknown: asked, but not there in time (the ask stands)."""
+        with Watch(self.source, job_id) as watch:
+            watch.read()
+            savepoints.check_possible(watch)
+            ask = Ask(self._new_id())
+            with self._recorder() as recorder:
+                recorder.record(job_id, ask, SavepointAsked(reason, self._actor))
+            point = watch.until(lambda: savepoints.answer(watch, ask), timeout_s)
+        if point is None:
+            raise OutcomeUnknown(
+                f"Savepoint {ask.uuid} of {job_id} is asked for, but not there within {timeout_s:g} s.",
+                hint="A job makes one when it gets SIGUSR1, if it knows how. jobledger show tells when it is there.",
+            )
+        return point
+
+    def savepoints(self, job_id: str, runners: Callable[[], Mapping[str, Runner]]) -> list[Savepoint]:
+        """The savepoints of a job, oldest first. runners: called if it is retired, when its runner alone knows.
+
+        Raises: NotFound; Unreachable: that runner does not answer."""
+        log = registers_of(self.source, job_id)
+        if not log.known:
+            raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+        asked = runners() if log.job().result is not None else {}
+        return disposing.listed(log, self.recovery_set(), asked, self.source.keep)
+
+    def dispose(
+        self, job_id: str, which: str, runners: Callable[[], Mapping[str, Runner]], *, reason: str,
+        timeout_s: float = ANSWER_S,
+    ) -> RestorePoint | None:  # fmt: skip
+        """Gives up a savepoint (ATTEMPT/ID, or its location), so that nothing begins from it any more, and waits until its
+        files are deleted. It; None if it was gone already.
+
+        That it is given up is recorded first. Then the reconciler deletes; of a job that is retired this call itself, and
+        if it can't, `jobledger gc`. Idempotent.
+        Raises: UsageError: there is no such savepoint; Refused: something that is not over needs it, or a pin holds it;
+        NotFound; OutcomeUnknown: given up, but not deleted in time; Unreachable."""
+        with Watch(self.source, job_id) as watch:
+            watch.read()
+            if not watch.log.known:
+                raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+            job, entries = watch.job(), self.recovery_set()
+            asked = runners() if job.result is not None else {}
+            one = disposing.find(job, disposing.listed(watch.log, entries, asked, self.source.keep), which)
+            if one is None:
+                return None
+            if pin := self._held_by(job_id):
+                raise Refused(f"The pin {pin} holds {job_id} and its savepoints.", hint="See: jobledger audit pins")
+            point = one.point
+            if job.disposal(*point.order) is None:
+                disposing.check_unneeded(job, one, entries, self.source.keep)
+                fact = SavepointDisposed(point.location, one.base, one.ask, reason, self._actor)
+                failpoints.hit("dispose.unrecorded")
+                with self._recorder() as recorder:
+                    recorder.record(job_id, Disposed(*point.order, self._new_id()), fact)
+            failpoints.hit("dispose.recorded")
+            done = watch.until(lambda: disposing.outcome(watch, point), timeout_s)
+            retired = result_of(watch.job())
+        if done is None:
+            raise OutcomeUnknown(
+                f"Savepoint {point} of {job_id} is given up, but not deleted within {timeout_s:g} s.",
+                hint="The reconciler deletes it once its runner answers and nothing needs it. jobledger explain tells.",
+            )
+        if retired is not None:
+            disposing.delete(runners(), retired.result.runner, job_id, point)
+        return point
+
+    def wait(self, job_id: str, timeout_s: float | None = None) -> Ended:
+        """Waits until the job is over or quarantined, and says which. A late fact may still turn FAILED into CANCELED, or
+        either into FINISHED. Raises: NotFound if the log holds nothing of this job."""
+        with Watch(self.source, job_id) as watch:
+            watch.read()
+            if not watch.log.known:
+                raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
+            ended = watch.until(lambda: _ended(watch.log), timeout_s)
+        return ended or Ended(job_id, "", "the time ran out")
+
+    def _moment(self) -> tuple[float, float]:
+        """By both clocks: one stands still while the machine sleeps, the other can be set back."""
+        return self.source.clock.monotonic(), self.source.clock.time()
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _check_unique(self, spec: JobSubmitted, job_id: str) -> None:
+        for entry in recovery_set(self.source).values():
+            same = (entry.namespace, entry.name) == (spec.namespace, spec.name)
+            if same and entry.job_id not in (job_id, spec.replaces) and not entry.terminal:
+                raise Refused(
+                    f"{entry.namespace}/{entry.name} is {entry.state} as {entry.job_id}.",
+                    hint="Cancel it first, or submit without --unique.",
+                )
+
+    def _recheck(self, job_id: str, spec: JobSubmitted, graph: Path, put_at: tuple[float, float]) -> None:
+        """A collector of garbage may have taken the blob before the reference was there. Now that it is, none will: it
+        reads the log again before it deletes, and what was put lately is too young for it. So a put that was long ago
+        (this process was stopped, the machine slept) is made anew. Source: docs/decisions/0019."""
+        long_ago = max(now - then for now, then in zip(self._moment(), put_at, strict=True)) > GRACE_MIN_S / 2
+        if (long_ago or not self._blobs.exists(spec.graph)) and self._blobs.put(job_id, graph) != spec.graph:
+            raise PermanentError(f"{graph} changed while it was submitted.", hint="Submit it again, under a new id.")
+
+
+def _stands_already(watch: Watch, digest: str) -> bool:
+    """Whether this very spec is the job's, or was: its result tells. Raises: Refused if another is, or was."""
+    job = watch.job()
+    if (retired := result_of(job)) is not None and retired.result.digest != digest:
+        raise Refused(
+            f"{job.job_id} is {retired.state} and retired, and had another spec: {retired.result.digest[:12]}….",
+            hint="An id is used once: take a new one.",
+        )
+    if job.admitted is not None and job.admitted.digest != digest:
+        raise Refused(
+            f"Another spec is admitted as {job.job_id}: {job.admitted.digest[:12]}…, not {digest[:12]}….",
+            hint="An id is used once: take a new one.",
+        )
+    return retired is not None or job.admitted is not None
+
+
+def _admitted(watch: Watch, spec: Spec, offset: int | None) -> bool | None:
+    """True once our spec is (or was: the job may be over already) the job's; None while nobody has decided.
+
+    offset: of the spec's record. Raises: Refused."""
+    if spec.digest in watch.admitted or _stands_already(watch, spec.digest):
+        return True
+    at = offset if offset is not None else watch.offset_of(spec)
+    place = f"{watch.log.source.topics.events}/{watch.log.partition}/{at}"
+    if place in watch.rejected:
+        raise Refused(f"The spec of {watch.log.job_id} was refused: {watch.rejected[place]}.")
+    return None
+
+
+def _ended(log: JobLog) -> Ended | None:
+    job, entry = log.job(), log.entry()
+    if (retired := result_of(job)) is not None:
+        return Ended(log.job_id, retired.state, retired.result.reason)
+    if entry is not None and (entry.terminal or entry.state is JobState.QUARANTINED):
+        return Ended(log.job_id, str(entry.state), entry.reason)
+    return None

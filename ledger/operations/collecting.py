@@ -1,0 +1,255 @@
+"""Collects garbage: lists what lies in the blob store and with runners, reads the log, deletes what nobody refers to.
+
+Order: first what lies there, then the log to its high watermark, so that nothing in the list is newer than what was read.
+Before anything is deleted, the log is read a second time and each orphan is judged anew; and a blob goes only if nobody
+has put it since it was listed. What is garbage says `core.garbage`; why nothing that a job needs can go:
+docs/decisions/0019-garbage-is-what-no-fold-refers-to.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ledger.core import garbage
+from ledger.core.fold.job import Job
+from ledger.core.garbage import GRACE_MIN_S, Claims, Kind, Lying, Orphan, Spared
+from ledger.core.model.published import Published
+from ledger.core.model.registers import NUMBER_MAX, parse_claim, partition_of
+from ledger.core.model.table import RegisterTable
+from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable, UsageError
+from ledger.ports import BlobStore, Kept, Runner, StoredBlob
+from ledger.reader.reading import Source, Tail, jobs_in
+from ledger.util.files import sync_folder
+from ledger.util.plain import to_plain
+
+#: Asks which jobs are held, and by which pin. Raises: LedgerError if nobody knows.
+Held = Callable[[], Mapping[str, str]]
+BLOBS = "blobs"
+GRACE_S = 86_400.0
+
+
+class Left(NamedTuple):
+    """An orphan that was to be deleted and is still there."""
+
+    orphan: Orphan
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """orphans: by job. spared: what can't be judged, or is pinned. young: how many are too young. silent: runner -> why it
+    gave no list. as_of: topic -> partition -> offset; everything below it was read. deleted, left: of the orphans; both
+    empty where nothing was to be deleted."""
+
+    orphans: tuple[Orphan, ...]
+    spared: tuple[Spared, ...]
+    young: int
+    silent: Mapping[str, str]
+    as_of: Mapping[str, Mapping[int, int]]
+    deleted: tuple[Orphan, ...] = ()
+    left: tuple[Left, ...] = ()
+
+
+class Evidence:
+    """A file that only grows: a line of JSON for each thing that is about to be deleted, durable before it is, and one more
+    if it was not deleted after all. Nothing is ever read back from it."""
+
+    def __init__(self, path: Path, actor: str, time: Callable[[], float]) -> None:
+        self._path, self._actor, self._time = path, actor, time
+
+    def tell(self, does: str, orphan: Orphan, as_of: Mapping[str, Mapping[int, int]], why: str = "") -> None:
+        """does: delete or left. Raises: Unreachable if it can't be written; then nothing may be deleted."""
+        told = {"at": self._time(), "actor": self._actor, "does": does, **row_of(orphan), "as_of": as_of, "why": why}
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            new = not self._path.exists()
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(handle, json.dumps(told).encode() + b"\n")
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if new:
+                sync_folder(self._path.parent)
+        except OSError as error:
+            raise Unreachable(f"What is to be deleted can't be put on record, so it stays: {error}") from error
+
+
+def look(
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float = GRACE_S, held: Held = dict
+) -> Found:
+    """What is garbage now. Changes nothing. held: asked for the jobs that pins hold, each with its pin.
+
+    Raises: UsageError: a grace below the least; Unreachable: Kafka or the blob store does not answer; as `held`. A runner
+    that does not answer is told in the answer."""
+    return _look(source, runners, blobs, grace_s, held)[0]
+
+
+def collect(
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: Evidence, grace_s: float = GRACE_S,
+    held: Held = dict,
+) -> Found:  # fmt: skip
+    """Deletes what is garbage, each thing put on record before. May be repeated, and be done by several at once.
+
+    Raises: as `look`; Unreachable also if a runner does not answer. Then nothing is deleted. If somebody falls silent in
+    the middle, what was deleted until then is on record."""
+    found, things = _look(source, runners, blobs, grace_s, held)
+    if found.silent:
+        runner, why = next(iter(found.silent.items()))
+        raise Unreachable(f"The {runner} runner does not answer, so nothing was deleted: {why}")
+    if not found.orphans:
+        return found
+    read = _Read(source)
+    again = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s, held())
+    still = {orphan.lying: orphan for orphan in again.orphans}
+    spared = {one.lying: one.why for one in again.spared}
+    deleted: list[Orphan] = []
+    left: list[Left] = []
+    for one in found.orphans:
+        orphan = still.get(one.lying)
+        if orphan is None:
+            left.append(Left(one, spared.get(one.lying, "a job refers to it now")))
+            continue
+        evidence.tell("delete", orphan, read.as_of)
+        if why := _delete(things[orphan.lying], orphan, runners, blobs):
+            left.append(Left(orphan, why))
+            evidence.tell("left", orphan, read.as_of, why)
+        else:
+            deleted.append(orphan)
+    return Found(found.orphans, again.spared, again.young, {}, read.as_of, tuple(deleted), tuple(left))
+
+
+def row_of(orphan: Orphan) -> dict[str, Any]:
+    """As plain values, for JSON and tables."""
+    lying = orphan.lying
+    return {
+        "kind": lying.kind.value, "job_id": lying.job_id, "name": orphan.name, "namespace": orphan.namespace,
+        "holder": lying.holder, "where": lying.where, "size": lying.size, "age_s": round(lying.age_s, 1),
+        "evidence": orphan.evidence,
+    }  # fmt: skip
+
+
+def to_row(found: Found) -> dict[str, Any]:
+    """All of it as plain values."""
+    return {
+        "orphans": [row_of(orphan) for orphan in found.orphans],
+        "spared": [{**row_of(Orphan(one.lying, "")), "evidence": one.why} for one in found.spared],
+        "young": found.young,
+        "deleted": [row_of(orphan) for orphan in found.deleted],
+        "left": [{**row_of(one.orphan), "why": one.why} for one in found.left],
+        "silent": to_plain(found.silent),
+        "as_of": to_plain(found.as_of),
+    }
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+Things = dict[Lying, StoredBlob | Kept]
+
+
+def _look(
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float, held: Held
+) -> tuple[Found, Things]:
+    if grace_s < GRACE_MIN_S:
+        raise UsageError(
+            f"A grace of {grace_s:g} s is too short.",
+            hint=f"What is being submitted is not in the log yet: {GRACE_MIN_S:g} s is the least.",
+        )
+    things, silent = _listed(runners, blobs)
+    read = _Read(source)
+    judged = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s, held())
+    return Found(judged.orphans, judged.spared, judged.young, silent, read.as_of), things
+
+
+def _listed(runners: Mapping[str, Runner], blobs: BlobStore) -> tuple[Things, dict[str, str]]:
+    things: Things = {}
+    silent: dict[str, str] = {}
+    for blob in blobs.listing():
+        kind = Kind.UNFINISHED if blob.unfinished else Kind.BLOB
+        things[Lying(kind, BLOBS, blob.job_id, blob.uri, blob.size, blob.age_s)] = blob
+    for name, runner in runners.items():
+        try:
+            # A plug-in that is older than this call keeps nothing, as far as anybody knows.
+            listed = runner.kept() if hasattr(runner, "kept") else []
+        except LedgerError as error:  # also an agent of an older version, which knows no such call
+            silent[name] = str(error)
+            continue
+        for kept in listed:
+            if kept.rest:
+                lying = Lying(Kind.RUN_FOLDER, name, kept.job_id, kept.where, kept.rest_size, kept.age_s, kept.alive)
+                things[lying] = kept
+            if kept.checkpoints:
+                locations = tuple(point.location for point in kept.checkpoints)
+                size = kept.checkpoint_size
+                lying = Lying(Kind.CHECKPOINTS, name, kept.job_id, kept.where, size, kept.age_s, kept.alive, locations)
+                things[lying] = kept
+            for point in kept.savepoints:
+                at = (point.location,)
+                lying = Lying(
+                    Kind.SAVEPOINT, name, kept.job_id, point.location, point.size, kept.age_s, kept.alive, at
+                )  # fmt: skip
+                things[lying] = kept
+    return things, silent
+
+
+class _Read:
+    """What the log says, read to the high watermarks. claims: by job. log_age_s: since the first leader claimed anything,
+    0 if none ever did: what is older than that may be known to a log that was here before."""
+
+    def __init__(self, source: Source) -> None:
+        topics, self._partitions = source.topics, source.log.partitions(source.topics.events)
+        self._topic = topics.events
+        published, table = Published(source.codec.decode), RegisterTable(self._partitions)
+        first_claim: float | None = None
+        self.as_of: dict[str, dict[int, int]] = {}
+        with Tail(source, [topics.recovery]) as recovery, Tail(source, [topics.events]) as events:
+            for tail in (recovery, events):
+                for (topic, partition), end in sorted(tail.high_watermarks().items()):
+                    self.as_of.setdefault(topic, {})[partition] = end
+            for records in recovery.to_end():
+                for record in records:
+                    published.apply(record)
+                    if parse_claim(record.key()) is not None:
+                        at = record.timestamp()[1] / 1000
+                        first_claim = at if first_claim is None else min(first_claim, at)
+            for records in events.to_end():
+                table.apply(records, tell_touched=False)
+        self.log_age_s = 0.0 if first_claim is None else max(0.0, source.clock.time() - first_claim)
+        self.claims: dict[str, Claims] = {}
+        for job, _ in jobs_in(source, table):
+            self.claims[job.job_id] = garbage.claims_of(job, published.entries.get(job.job_id), source.keep)
+        for job_id, entry in published.entries.items():
+            if job_id not in self.claims:
+                self.claims[job_id] = garbage.claims_of(Job(job_id, {}, lambda *_: None), entry, source.keep)
+        self.claims.update(dict.fromkeys(published.unreadable, garbage.ENTRY_UNREAD))
+
+    def read_to(self, job_id: str) -> str:
+        partition = partition_of(job_id, self._partitions)
+        return f"{self._topic}[{partition}]@{self.as_of[self._topic][partition]}"
+
+
+def _delete(
+    thing: StoredBlob | Kept, orphan: Orphan, runners: Mapping[str, Runner], blobs: BlobStore
+) -> str:
+    """Why it was not deleted; "" = it was. Raises: LedgerError if somebody does not answer."""
+    if isinstance(thing, StoredBlob):
+        return "" if blobs.delete(thing) else "somebody has put it again meanwhile"
+    runner, lying = runners[orphan.lying.holder], orphan.lying
+    with suppress(TemporaryError, PermanentError):
+        whole = lying.kind is Kind.CHECKPOINTS
+        saved = [point for point in thing.savepoints if lying.kind is Kind.SAVEPOINT and point.location == lying.where]
+        if runner.fence(lying.job_id, NUMBER_MAX if whole else 0):
+            return "its runner has facts of it that are not in the log yet"
+        if whole:
+            runner.dispose(lying.job_id, thing.checkpoints)
+        if saved:
+            runner.dispose(lying.job_id, saved)
+        runner.forget(lying.job_id)
+        return ""
+    return "its runner does not let it go now"

@@ -1,0 +1,55 @@
+"""The cut from which a region would start together, for `jobledger plan`: what the reconciler asks runners pass by pass is
+asked here at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+from ledger.core.model.facts import RestorePoint
+from ledger.core.plan.heard import lying_elsewhere
+from ledger.core.plan.passes import Observed, View
+from ledger.core.plan.plan import Action, Verify
+from ledger.errors import LedgerError
+from ledger.ports import Runner, Task, Verification
+from ledger.tasks import verified
+
+#: Each round asks for at least one label more; an entry offers a handful.
+_ROUNDS_MAX = 10
+
+
+def with_cuts(
+    views: MutableMapping[str, View], runners: Mapping[str, Runner], observed: Observed,
+    actions_of: Callable[[], list[Action]],
+) -> list[Action]:  # fmt: skip
+    """The actions of a pass over `views`, once all has been verified that a region needs to choose by; a Verify that is
+    left could not be answered."""
+    actions = actions_of()
+    for _ in range(_ROUNDS_MAX):
+        asked = [a for a in actions if isinstance(a, Verify) and not _silent(views[a.job_id], a)]
+        if not asked:
+            break
+        for action in asked:
+            view = views[action.job_id]
+            said = {**dict(view.known.verified), **_verified(action, view, runners.get(view.entry.runner), observed)}
+            views[action.job_id] = view._replace(known=view.known._replace(verified=tuple(said.items())))
+        actions = actions_of()
+    return actions
+
+
+def _silent(view: View, action: Verify) -> bool:
+    said = dict(view.known.verified)
+    return all(said.get(point) == Verification.UNKNOWN for point in action.points)
+
+
+def _verified(action: Verify, view: View, runner: Runner | None, observed: Observed) -> dict[RestorePoint, str]:
+    entry, heard = view.entry, observed.of(view.entry)
+    task = Task(
+        "verify", entry.runner, entry.job_id, action.n, restore_points=action.points, instance=heard.instance,
+        elsewhere=lying_elsewhere(action.points, entry, heard),
+    )  # fmt: skip
+    unknown: Sequence[Verification] = [Verification.UNKNOWN] * len(action.points)
+    try:
+        answers = verified(task, runner.only(heard.instance)) if runner else unknown
+    except LedgerError:
+        answers = unknown
+    return {point: str(answer) for point, answer in zip(action.points, answers, strict=True)}

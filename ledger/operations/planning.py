@@ -1,0 +1,364 @@
+"""What a leader elected now would do, and why. Reads, asks and reckons; writes nothing anywhere.
+
+The runners are asked first, then both topics are read to the high watermark and everything is folded, then the same pure
+pass that a reconciler performs (`core.passes`) says what comes first. So what looks wrong is known to be wrong: nothing in
+the log is younger than the answers. Restore points are verified by the very task that precedes a start.
+
+What a plan can't know: the answer to a fence (it would have to fence), what a running reconciler has under way in memory,
+and what happens from now on. Where something else comes first, `then` says what follows if all goes well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ledger.core.fold.fold import fold_job
+from ledger.core.model.facts import CheckpointRetention, IntentKind, RefusedRestorePoint, RestoreBy, RestorePoint
+from ledger.core.model.published import Published
+from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.table import RegisterTable
+from ledger.core.plan.heard import lying_elsewhere
+from ledger.core.plan.passes import Observed, View, actions_of, judge, slots_held
+from ledger.core.plan.plan import (
+    RESTART_DELAY,
+    Action,
+    AskSavepoint,
+    Close,
+    Confirm,
+    Declare,
+    Dispose,
+    GiveUp,
+    Inherited,
+    Knowledge,
+    Lose,
+    Refuse,
+    Retire,
+    Settle,
+    Start,
+    StartAgain,
+    Stop,
+    StopStalled,
+    Verify,
+    Wait,
+    WantSavepoint,
+)
+from ledger.core.plan.pools import Pools
+from ledger.core.plan.regions import points_from, region_of
+from ledger.history.recorded import RecordedBlobs, recorded_runners
+from ledger.operations.cuts import with_cuts
+from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
+from ledger.reader.reading import Source, Tail, jobs_in
+from ledger.roles.projector.due import DueTimes
+from ledger.roles.projector.savepoint_times import SavepointTimes
+from ledger.roles.projector.stalls import StallTimes
+from ledger.tasks import Prepared, observe, observed_from, perform
+
+_STEPS_MAX = 4
+_STARTABLE = frozenset({"CREATED", "RESTARTING", "RUNNING"})
+_NAMES: Mapping[type[Action], str] = {
+    Wait: "wait", Confirm: "wait", Verify: "wait", Stop: "stop", Settle: "settle", Start: "start",
+    StartAgain: "start-again", StopStalled: "stop", AskSavepoint: "savepoint", Lose: "lose", GiveUp: "give-up",
+    Close: "close", Retire: "retire", Declare: "declare", Refuse: "quarantine", WantSavepoint: "savepoint",
+    Dispose: "dispose",
+}  # fmt: skip
+#: What a replacement puts on the job that is replaced, in the words of the verbs.
+_INTENTS = {IntentKind.SUSPEND: "suspend", IntentKind.RUN: "resume", IntentKind.CANCEL: "cancel"}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is done first about one job.
+
+    state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose,
+    give-up, close, dispose, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the
+    one that it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started.
+    refused: those that were offered and do not verify. then: what follows if it goes well. deletes: what is deleted for
+    good. pool: "" = not limited. external: the job restores by itself, so it is never started from anything.
+    """
+
+    job_id: str
+    name: str
+    namespace: str
+    runner: str
+    state: str
+    action: str
+    attempt: int
+    why: str
+    restore_point: RestorePoint | None = None
+    refused: tuple[RefusedRestorePoint, ...] = ()
+    then: str = ""
+    deletes: tuple[str, ...] = ()
+    pool: str = ""
+    slots: int = 0
+    external: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """held: slots taken now, also by what is to be stopped. starting: slots that this plan gives away. waiting: jobs."""
+
+    name: str
+    slots: int
+    held: int
+    starting: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """jobs: in the order of a pass (stops before starts), one that wants two things is there twice. silent: runner -> why
+    it gave no answer. as_of: topic -> partition -> offset; everything below it was read."""
+
+    jobs: tuple[Planned, ...]
+    pools: tuple[PoolUse, ...]
+    silent: Mapping[str, str]
+    as_of: Mapping[str, Mapping[int, int]]
+
+
+def plan_then(source: Source, pools: Pools, starts_max: int) -> Plan:
+    """As `plan`, of a ledger as it was: by the word of its log alone (`ledger.history.recorded`). Raises: Unreachable."""
+    return plan(source, recorded_runners(_Read(source).entries), RecordedBlobs, pools, starts_max)
+
+
+def plan(
+    source: Source, runners: Mapping[str, Runner], blobs: Callable[[], BlobStore], pools: Pools, starts_max: int
+) -> Plan:
+    """blobs: called if there is a start whose graph must be looked for. Raises: Unreachable if Kafka does not answer."""
+    silent: dict[str, str] = {}
+    answers = observe(runners, lambda runner, error: silent.update({runner: str(error)}))
+    observed = observed_from(answers, why=silent)
+    read = _Read(source)
+    views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
+    judged = partial(actions_of, views, observed, pools, starts_max, unreadable=read.unreadable)
+    actions = with_cuts(views, runners, observed, judged)
+    begun = _begun_meanwhile(actions, runners)
+    actions = [action for action in actions if action.job_id not in begun]
+    started = [a for a in actions if isinstance(a, Start | StartAgain)]
+    check = partial(perform, runners=runners, blobs=blobs()) if started else None
+    planner = _Planner(views, observed, pools, check, source.clock.time())
+    rows = [planner.row(action) for action in actions]
+    wanted = {action.job_id for action in actions}
+    rows += [planner.idle(view.entry) for job_id, view in views.items() if job_id not in wanted]
+    rows += [Planned(job_id, "", "", "", "", "wait", 0, "the projector has not admitted its spec") for job_id in read.new]
+    strays = _strays(observed, {*views, *read.new, *read.unreadable})
+    return Plan((*strays, *rows), tuple(_uses(views, observed, pools, rows)), silent, read.as_of)
+
+
+def _begun_meanwhile(actions: list[Action], runners: Mapping[str, Runner]) -> set[str]:
+    """Jobs whose attempt was recorded after the runners were asked, and runs by now: they are to be started again by no
+    leader. The runners are asked once more only where a plan would say so."""
+    doubted = [action for action in actions if isinstance(action, StartAgain)]
+    if not doubted:
+        return set()
+    later = observed_from(observe(runners, lambda *_: None))
+    return {action.job_id for action in doubted if (action.job_id, action.n) in later.engine_ids}
+
+
+class _Read:
+    """entries: what a projector elected now would publish. new: jobs with a spec that nobody admitted yet. unreadable: jobs
+    whose published entry can't be read: nobody touches them."""
+
+    def __init__(self, source: Source) -> None:
+        topics, partitions = source.topics, source.log.partitions(source.topics.events)
+        published, table = Published(source.codec.decode), RegisterTable(partitions)
+        with Tail(source, [topics.recovery]) as recovery, Tail(source, [topics.events]) as events:
+            self.as_of: dict[str, dict[int, int]] = {}
+            for tail in (recovery, events):
+                for (topic, partition), end in sorted(tail.high_watermarks().items()):
+                    self.as_of.setdefault(topic, {})[partition] = end
+            for records in recovery.to_end():
+                for record in records:
+                    published.apply(record)
+            for records in events.to_end():
+                table.apply(records, tell_touched=False)
+        self.entries: list[RecoveryEntry] = []
+        self.new: list[str] = []
+        self.unreadable = published.unreadable
+        # Those of a leader that sees every job now for the first time.
+        clocks = DueTimes(), StallTimes(), SavepointTimes()
+        now = source.clock.time(), source.clock.monotonic()
+        for job, partition in jobs_in(source, table):
+            if job.job_id in self.unreadable:
+                continue
+            if (entry := fold_job(job, source.keep)) is not None:
+                before = published.entries.get(job.job_id)
+                entry = replace(entry, partition=partition)
+                for times in clocks:
+                    entry = times.stamp(entry, before, *now)
+                self.entries.append(entry)
+            elif job.specs and job.result is None:
+                self.new.append(job.job_id)
+        self.entries.sort(key=lambda entry: entry.job_id)
+
+
+class _Planner:
+    """Puts actions into words. check: performs the task that precedes a start."""
+
+    def __init__(
+        self, views: Mapping[str, View], observed: Observed, pools: Pools, check: Callable[[Task], TaskOutcome] | None,
+        now: float,
+    ) -> None:  # fmt: skip
+        self._views, self._observed, self._pools, self._check, self._now = views, observed, pools, check, now
+
+    def row(self, action: Action) -> Planned:
+        entry = self._views[action.job_id].entry
+        row = self._row(entry, _NAMES[type(action)], getattr(action, "n", 0), self._why(action, entry))
+        match action:
+            case Start(inherited=inherited) if inherited is not None:
+                return self._checked(row, entry, inherited)
+            case Start(together=together):
+                points, newer = points_from(entry, together.consistency if together else "")
+                return self._checked(row, entry, self._own(entry, points + newer, entry.restore_from_named))
+            case Stop(_, n) if n == entry.attempt and entry.state is JobState.RUNNING and region_of(entry):
+                return replace(row, then=f"start attempt {n + 1} together with region {entry.region}")
+            case StartAgain():
+                base = (entry.base,) if entry.base else ()
+                return self._checked(row, entry, self._own(entry, base, entry.base is not None))
+            case Retire(_, forced):
+                return replace(row, deletes=tuple(_deletes(entry, forced)))
+            case Dispose(_, points):
+                deletes = tuple(f"savepoint {point} at {point.location}" for point in points)
+                return replace(row, then=self._then(entry), deletes=deletes)
+            case Declare(_, _, _, fact):
+                return replace(row, action=_INTENTS[fact.kind])
+            case Refuse() | WantSavepoint():
+                return row
+        return replace(row, then=self._then(entry))
+
+    def idle(self, entry: RecoveryEntry) -> Planned:
+        """About a job of which nothing is wanted now."""
+        if entry.retiring:
+            why = "it is over; the projector removes what is left of it"
+        elif entry.state is JobState.RUNNING:
+            why = f"attempt {entry.attempt} runs"
+            if entry.savepoint_at is not None and not entry.savepoint_due:
+                why += f"; the next periodic savepoint is due in {max(0.0, entry.savepoint_at - self._now):.0f} s"
+        else:
+            why = entry.reason or f"it is {entry.state}"
+        return self._row(entry, "nothing", entry.attempt, why)
+
+    def _row(self, entry: RecoveryEntry, action: str, attempt: int, why: str) -> Planned:
+        pool = self._pools.of(entry)
+        return Planned(
+            entry.job_id, entry.name, entry.namespace, entry.runner, str(entry.state), action, attempt, why,
+            pool=pool.name if pool else "", slots=entry.slots, external=entry.restore is RestoreBy.EXTERNAL,
+        )  # fmt: skip
+
+    def _own(self, entry: RecoveryEntry, points: tuple[RestorePoint, ...], named: bool) -> Inherited:
+        """What is offered of the job's own, put as what it could inherit."""
+        return Inherited(points, named, lying_elsewhere(points, entry, self._observed.of(entry)))
+
+    def _checked(self, row: Planned, entry: RecoveryEntry, offered: Inherited) -> Planned:
+        """What a start comes to, once graph and restore points are looked at."""
+        assert self._check is not None
+        task = Task(
+            "prepare", entry.runner, entry.job_id, row.attempt, graph=entry.graph, restore_points=offered.points,
+            restore_from_named=offered.named, elsewhere=offered.elsewhere, instance=self._observed.of(entry).instance,
+        )  # fmt: skip
+        outcome = self._check(task)
+        if outcome.status is TaskStatus.REFUSED and row.action == "start-again":
+            return replace(row, action="settle", why=f"it can't be started again: {outcome.reason}")
+        if outcome.status is TaskStatus.REFUSED:
+            return replace(row, action="quarantine", why=outcome.reason)
+        if outcome.status is not TaskStatus.DONE or not isinstance(prepared := outcome.answer, Prepared):
+            return replace(row, action="wait", why=f"its start could not be prepared: {outcome.reason}")
+        row = replace(row, refused=prepared.refused)
+        if prepared.unknown:
+            return replace(row, action="wait", why=prepared.unknown)
+        return replace(row, restore_point=prepared.base)
+
+    def _why(self, action: Action, entry: RecoveryEntry) -> str:
+        match action:
+            case Wait(_, reason) if reason == RESTART_DELAY and entry.due_at is not None:
+                return f"{reason}: due in {max(0.0, entry.due_at - self._now):.0f} s"
+            case Wait(_, reason) | Confirm(_, reason) | Stop(_, _, _, reason):
+                return reason
+            case StopStalled(_, n):
+                return f"attempt {n} runs without progress"
+            case AskSavepoint(_, n, asks):
+                return f"a savepoint is wanted, and attempt {n} was not asked since this leader leads: {', '.join(asks)}"
+            case WantSavepoint(_, n, _, how_often):
+                return f"attempt {n} is to make a savepoint {how_often}"
+            case Dispose():
+                return "given up: by a person, or for newer ones, as many as its policy keeps"
+            case Settle(_, n):
+                return f"all that the runner knows of attempt {n} must be in the log before the next one begins"
+            case Verify():
+                return f"region {entry.region} restarts together: its restore point can't be verified at the moment"
+            case Start(together=together):
+                return (together.reason if together else "") or _why_start(entry)
+            case StartAgain(_, n):
+                return f"attempt {n} is recorded, and its runner does not list it: the start is repeated, which is harmless"
+            case Lose(_, _, _, cause) | Refuse(_, _, cause):
+                return cause
+            case Declare(_, _, _, fact):
+                return fact.reason
+            case GiveUp() | Close() | Retire():
+                return entry.reason or f"it is {entry.state}"
+
+    def _then(self, entry: RecoveryEntry) -> str:
+        """What follows what comes first, if what is stopped ends and a fence brings nothing new."""
+        heard, known = self._observed.of(entry), self._views[entry.job_id].known
+        for step in range(_STEPS_MAX):
+            match next(iter(judge(entry, heard, known)), None):
+                case Stop(_, n) if heard.alive is not None:
+                    heard = heard._replace(alive=heard.alive - {n})
+                case StopStalled():
+                    return "go on by its restart policy: that is a failure"
+                case Settle(_, n):
+                    known = known._replace(settled=known.settled | {n})
+                case Start(_, n):
+                    nothing = "what it keeps by itself" if entry.restore is RestoreBy.EXTERNAL else "scratch"
+                    newest = f"restore point {entry.restore_points[0]}" if entry.restore_points else nothing
+                    return f"start attempt {n} from {newest}" if step else ""
+                case Close(_, n, outcome):
+                    return f"close attempt {n} as {outcome}, retire the job" if step else "retire the job"
+                case Lose(_, n) | GiveUp(_, n):
+                    return f"give up attempt {n}, go on by its restart policy" if step else "go on by its restart policy"
+                case Dispose():
+                    return "retire the job" if entry.terminal else ""
+                case Retire():
+                    return "retire the job" if step else ""
+                case _:
+                    break
+        return ""
+
+
+def _why_start(entry: RecoveryEntry) -> str:
+    if not entry.attempt:
+        return "it was never started"
+    return entry.reason or f"attempt {entry.attempt} ended: {entry.outcome or 'nobody knows how'}"
+
+
+def _deletes(entry: RecoveryEntry, forced: bool) -> Iterator[str]:
+    yield f"every blob under graphs/{entry.job_id}/"
+    if entry.checkpoint_retention is CheckpointRetention.DELETE and not forced:
+        yield from (f"checkpoint {point} at {point.location}" for point in entry.checkpoints)
+        yield "what the runner keeps of the job beside"
+    yield f"{len(entry.registers)} registers"
+
+
+def _strays(observed: Observed, known: set[str]) -> Iterator[Planned]:
+    for runner, job_id in sorted(observed.listed):
+        if job_id in known:
+            continue
+        alive = sorted(observed.alive(runner, job_id) or ())
+        for n in alive:
+            why = "a stray: it runs, and the ledger has no such job"
+            yield Planned(job_id, "", "", runner, "", "stop", n, why, then="record that, forget the job")
+        if not alive:
+            yield Planned(job_id, "", "", runner, "", "forget", 0, "the ledger has no such job, or it is retired")
+
+
+def _uses(
+    views: Mapping[str, View], observed: Observed, pools: Pools, rows: list[Planned]
+) -> Iterator[PoolUse]:
+    held = slots_held(views, observed, pools)
+    for pool in pools:
+        own = [row for row in rows if row.pool == pool.name]
+        starting = sum(row.slots for row in own if row.action == "start")
+        waiting = sum(row.action == "wait" and row.state in _STARTABLE for row in own)
+        yield PoolUse(pool.name, pool.slots, held[pool.name], starting, waiting)
+

@@ -1,0 +1,36 @@
+"""What stands behind `savepoint`: whether one can be had, and what became of it."""
+
+from __future__ import annotations
+
+from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, IntentKind, RestorePoint
+from ledger.core.model.recovery import RECOVERY_SET, JobState
+from ledger.core.model.registers import Ask
+from ledger.core.plan.outside import OUTSIDE
+from ledger.errors import Refused, UsageError
+from ledger.operations.declaring import entry_to_change
+from ledger.reader.watching import Watch
+
+#: States in which an attempt runs, or will without an operator's doing.
+_RUNNING = RECOVERY_SET - {JobState.CANCELLING, JobState.FAILING}
+
+
+def check_possible(watch: Watch) -> None:
+    """Raises: Refused if the job is over or about to be, or nothing of it is to run; UsageError: nobody can ask it."""
+    entry = entry_to_change(watch, IntentKind.RUN)
+    if entry.runner == OUTSIDE:
+        raise UsageError(f"{entry.job_id} is run by its own producer: the ledger can ask nothing of it.")
+    if entry.state not in _RUNNING:
+        hint = "jobledger resume brings it back." if entry.state is JobState.SUSPENDED else ""
+        raise Refused(f"{entry.job_id} is {entry.state}: nothing of it runs that could make a savepoint.", hint=hint)
+
+
+def answer(watch: Watch, ask: Ask) -> RestorePoint | None:
+    """The savepoint that names the ask; None if it is not there yet. Raises: Refused if none can come any more."""
+    job = watch.job()
+    for register in (c for checkpoints in job.checkpoints.values() for c in checkpoints):
+        fact = job.fact(register, CheckpointCompleted)
+        if fact is not None and fact.kind is CheckpointKind.SAVEPOINT and fact.ask == ask.uuid:
+            return job.restore_point(register)
+    if job.result is not None or job.terminal_end is not None:
+        raise Refused(f"{job.job_id} was over before it made a savepoint.")
+    return None

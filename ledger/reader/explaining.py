@@ -1,0 +1,143 @@
+"""An explanation with its evidence: what `core.explain` says of a job, and the records of the log that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from ledger.core.explain import Explanation, Origin, explain
+from ledger.core.fold.failures import Failure
+from ledger.core.fold.savepoints import parse
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.reader.beside import differs
+from ledger.reader.reading import HistoryRecord, Source, result_of
+from ledger.reader.watching import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A register and the record that holds it: where it lies, who wrote it, when. offset None: not in the log any more.
+    time_s: append time; ce_time_s, skew: as of a HistoryRecord."""
+
+    register: str
+    offset: int | None
+    time_s: float | None
+    actor: str
+    source: str
+    epoch: int | None
+    text: str = ""
+    without_effect: bool = False
+    ordinary: bool = True
+    ce_time_s: float | None = None
+    skew: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """published_state: what the recovery set says, "" = the job is not in it. as_of: below this offset of the partition all
+    is published. end: offset after the job's last record; where as_of is smaller, the projector is behind. failures: what
+    last went wrong, newest first. periodic: how it comes to savepoints by itself, "" = it does not. instance: of the
+    runner, which holds the newest attempt, "" = not known. differs: in which fields what is published differs from what
+    the log says."""
+
+    job_id: str
+    state: str
+    in_recovery_set: bool
+    rule: int
+    rule_text: str
+    reason: str
+    because: tuple[Evidence, ...]
+    waits_for: str
+    restore_points: tuple[Origin, ...]
+    remarks: tuple[Evidence, ...]
+    partition: int
+    published_state: str
+    as_of: int
+    end: int
+    failures: tuple[Failure, ...]
+    periodic: str = ""
+    instance: str = ""
+    differs: tuple[str, ...] = ()
+    namespace: str = ""
+    name: str = ""
+
+
+def explained(source: Source, job_id: str) -> Explained:
+    with Watch(source, job_id, recovery=True) as watch:
+        watch.read()
+    job, published = watch.job(), watch.published_entry()
+    due_at, due = _due(watch.log.entry(), published)
+    told: Explanation = explain(job, source.keep, due_at, due, _stalled_since(watch.log.entry(), published))
+    holds = {record.register: record for record in watch.log.history() if not record.tombstone}
+    return Explained(
+        job_id, told.state, told.in_recovery_set, told.rule, told.rule_text, told.reason,
+        tuple(_evidence(name, holds) for name in told.because), told.waits_for, told.restore_points,
+        tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in told.remarks),
+        watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
+        _end(watch.log.history()), told.failures, _periodic(watch.log.entry(), published),
+        _instance(watch.log.entry()),
+        differs(published, _at_home(watch.log.entry(), watch.log.partition)), *_names(watch),
+    )  # fmt: skip
+
+
+def _names(watch: Watch) -> tuple[str, str]:
+    """Namespace and name, as far as the log tells."""
+    retired = result_of(watch.job())
+    known = watch.log.entry() or (retired.result if retired else None)
+    return ("", "") if known is None else (known.namespace, known.name)
+
+
+def _at_home(folded: RecoveryEntry | None, partition: int) -> RecoveryEntry | None:
+    return None if folded is None else replace(folded, partition=partition)
+
+
+def _due(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> tuple[str, bool]:
+    """The leader's stamps, if they are for the start that the fold has in mind."""
+    if folded is None or published is None or published.start_key != folded.start_key or published.due_at is None:
+        return "", False
+    return _utc(published.due_at), published.due
+
+
+def _stalled_since(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> str:
+    if folded is None or published is None or published.progress_key != folded.progress_key or not published.stalled:
+        return ""
+    return _utc(published.stalls_at or 0.0)
+
+
+def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> str:
+    """In words: by which policy, what stands, and when the next ask comes."""
+    if folded is None or folded.savepoint_policy is None:
+        return ""
+    policy = folded.savepoint_policy
+    kept = f"the newest {policy.keep_max} are kept" if policy.keep_max else "all are kept"
+    told = f"every {policy.interval_s:g} s, {kept}"
+    if any(parse(ask) is not None for ask in folded.asks):
+        told += "; one is asked for and not there yet"
+    if published is None or published.savepoint_key != folded.savepoint_key or published.savepoint_at is None:
+        return told
+    return f"{told}; the next ask {'is due' if published.savepoint_due else f'at {_utc(published.savepoint_at)}'}"
+
+
+def _instance(folded: RecoveryEntry | None) -> str:
+    return "" if folded is None or folded.retiring else folded.instance
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _evidence(
+    register: str, holds: dict[str, HistoryRecord], text: str = "", without_effect: bool = False, ordinary: bool = True
+) -> Evidence:  # fmt: skip
+    record = holds.get(register)
+    if record is None:
+        return Evidence(register, None, None, "", "", None, text, without_effect, ordinary)
+    return Evidence(
+        register, record.offset, record.time_s, record.actor, record.source, record.epoch, text, without_effect, ordinary,
+        record.ce_time_s, record.skew,
+    )  # fmt: skip
+
+
+def _end(records: Iterable[HistoryRecord]) -> int:
+    return max((record.offset + 1 for record in records), default=0)

@@ -1,0 +1,65 @@
+"""Which job does somebody mean? People name jobs by `namespace/name`, which need not be unique; ids are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ledger.core.model.registers import is_job_id
+from ledger.errors import NotFound, UsageError
+from ledger.reader.left_out import LeftOut
+from ledger.reader.reading import Source, all_registers, recovery_set, registers_of, results
+
+PREFIX_CHARS_MIN = 4
+SEE_ALL = "jobledger list --all shows all of them."
+
+#: (id, namespace, name)
+Named = tuple[str, str, str]
+
+
+def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool = True) -> str:
+    """The id of the job that `ref` names: an id, `namespace/name`, a name, or the beginning of an id (4 characters or
+    more). Jobs that are not over go before those that are, and those before retired ones.
+
+    retired: look among retired (and not yet admitted) jobs too. taking_over: False: of two of which one is to replace the
+    other, that other is meant. Raises: UsageError if several are meant; NotFound; LedgerError: nobody can tell any more.
+    """
+    entries = recovery_set(source)
+    if ref in entries:
+        return ref
+    hidden = getattr(source.log, "left_out", None) or LeftOut()
+    if ref in hidden.jobs:  # before others whose ids begin so
+        raise hidden.refuse(ref)
+    if not taking_over:
+        there = {job_id for job_id, e in entries.items() if not e.terminal}
+        found = one(ref, ((j, entries[j].namespace, entries[j].name) for j in there if entries[j].replaces not in there))
+        if found is not None:
+            return found
+    for over in (False, True):
+        found = one(ref, ((e.job_id, e.namespace, e.name) for e in entries.values() if e.terminal is over))
+        if found is not None:
+            return found
+    if retired:
+        if is_job_id(ref) and registers_of(source, ref).known:
+            return ref
+        gone = results(source, all_registers(source)).values()
+        found = one(ref, ((r.job_id, r.result.namespace, r.result.name) for r in gone))
+        if found is not None:
+            return found
+    if (found := one(ref, ((job_id, *named) for job_id, named in hidden.jobs.items()))) is not None:
+        raise hidden.refuse(found)
+    raise NotFound(f"There is no job {ref}.", hint=SEE_ALL)
+
+
+def one(ref: str, jobs: Iterable[Named]) -> str | None:
+    """The id of the one that `ref` means; None if none. Raises: UsageError if it means several."""
+    found = {
+        job_id: f"{namespace}/{name}"
+        for job_id, namespace, name in jobs
+        if ref in (job_id, name, f"{namespace}/{name}") or (len(ref) >= PREFIX_CHARS_MIN and job_id.startswith(ref))
+    }
+    if ref in found:
+        return ref
+    if len(found) > 1:
+        listed = "\n".join(f"  {job_id}  {name}" for job_id, name in sorted(found.items()))
+        raise UsageError(f"{ref} names {len(found)} jobs:\n{listed}", hint="Say which by its id.")
+    return next(iter(found), None)

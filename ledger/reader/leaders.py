@@ -1,0 +1,153 @@
+"""Who leads each role, from three sides: the log (the law), the election (advice), and what instances say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.ports import Candidate
+from ledger.reader.claims import Claim
+from ledger.util.identity import instance
+
+ROLES = ("projector", "reconciler")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidacy:
+    """One who wants to lead. who: the name of its process, as in its claims, as far as it can be told. holds: it has the
+    lock, by the election's word. epoch: that it leads, by its own word; None if it leads none, or does not say. since: when
+    it became a candidate (or began to lead, or ceased to), in seconds since the epoch; None if unknown. lease_left_s: None
+    where the lease is the life of the process, or unknown."""
+
+    who: str
+    pid: int | None
+    holds: bool
+    epoch: int | None
+    since: float | None
+    lease_left_s: float | None
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """One role. led: the newest claim is that of who holds the lock; None if the election could not be asked (not_asked
+    says why). why_not: if it is not led, what that waits for. lock, pid, lease_left_s: of who holds the lock.
+    epoch, writer, since, reason, reaches: the newest claim; led_s: how long ago it was. others: runner -> instance that its
+    predecessor reached, where that is another one."""
+
+    role: str
+    led: bool | None
+    epoch: int | None
+    writer: str | None
+    since: float | None
+    reason: str
+    led_s: float | None
+    lock: str | None
+    pid: int | None
+    lease_left_s: float | None
+    why_not: str
+    not_asked: str
+    candidates: tuple[Candidacy, ...]
+    reaches: Mapping[str, str]
+    others: Mapping[str, str]
+
+
+def led(
+    role: str, claims: Sequence[Claim], elected: Sequence[Candidate] | str, said: Sequence[Mapping[str, Any]],
+    host: str, now: float,
+) -> Led:  # fmt: skip
+    """claims: of the role, the newest first. elected: who stands in the election, or why it could not be asked. said: what
+    instances on `host` say of themselves. now: seconds since the epoch."""
+    claim = next(iter(claims), None)
+    candidates = _candidates(role, [] if isinstance(elected, str) else elected, said, host, now)
+    holder = next((one for one in candidates if one.holds), None)
+    leads = None if isinstance(elected, str) else _leads(claim, holder)
+    return Led(
+        role, leads,
+        **_of_claim(claim, now),
+        lock=holder.who or "held" if holder else None,
+        pid=holder.pid if holder else None,
+        lease_left_s=holder.lease_left_s if holder else None,
+        why_not=_why_not(holder, candidates) if leads is False else "",
+        not_asked=elected if isinstance(elected, str) else "",
+        candidates=tuple(candidates),
+        others=_others(claims),
+    )  # fmt: skip
+
+
+def timeline(claims: Iterable[Claim], now: float) -> list[tuple[Claim, float]]:
+    """Each claim of one role, the newest first, and for how long it stood, in seconds; the newest stands until now."""
+    out, until = [], now
+    for claim in claims:
+        out.append((claim, max(0.0, until - claim.since)))
+        until = claim.since
+    return out
+
+
+def _of_claim(claim: Claim | None, now: float) -> dict[str, Any]:
+    if claim is None:
+        nobody = dict.fromkeys(("epoch", "writer", "since", "led_s"))
+        return nobody | {"reason": "nobody has led yet", "reaches": {}}
+    return {name: getattr(claim, name) for name in ("epoch", "writer", "since", "reason", "reaches")} | {
+        "led_s": max(0.0, now - claim.since)
+    }
+
+
+def _others(claims: Sequence[Claim]) -> dict[str, str]:
+    """What waits for a leader like the one before: its instances that the newest one does not reach."""
+    if len(claims) < 2:
+        return {}
+    now, before = claims[0].reaches, claims[1].reaches
+    return {runner: instance for runner, instance in before.items() if now.get(runner, instance) != instance}
+
+
+def _candidates(
+    role: str, elected: Sequence[Candidate], said: Sequence[Mapping[str, Any]], host: str, now: float
+) -> list[Candidacy]:
+    """Those of the election, with what they say of themselves where they run here or share the folder; then those that it
+    does not tell of. A process number alone names nobody: containers begin theirs at 1."""
+    by_name = {str(one["who"]): one for one in said}
+    found = []
+    for one in elected:
+        older = one.pid and not one.who.startswith(f"{role}-")  # an older version signs with user@host
+        name = instance(role, one.pid, _host(one.who) or host) if older else one.who
+        own = by_name.pop(name, {})
+        found.append(Candidacy(
+            name, one.pid or None, one.leads, own.get("epoch"), one.since or None,
+            _lease(own, now) if one.leads and one.lease_left_s is None else one.lease_left_s,
+            "" if own.get("leads") and one.leads else own.get("waits_for") or one.waits_for,
+        ))  # fmt: skip
+    for name, own in sorted(by_name.items()):
+        found.append(Candidacy(
+            name, int(own["pid"]), False, own.get("epoch"), own.get("since"), None, own.get("waits_for", "")
+        ))  # fmt: skip
+    return found
+
+
+def _lease(own: Mapping[str, Any], now: float) -> float | None:
+    left = own.get("lease_left_s")
+    return None if left is None else max(0.0, float(left) - max(0.0, now - float(own["at"])))
+
+
+def _leads(claim: Claim | None, holder: Candidacy | None) -> bool:
+    if claim is None or holder is None:
+        return False
+    return holder.pid is None or claim.writer == holder.who  # None: somebody who can't be named
+
+
+def _host(who: str) -> str:
+    return who.rpartition("@")[2] if "@" in who else ""
+
+
+def _why_not(holder: Candidacy | None, candidates: Sequence[Candidacy]) -> str:
+    if holder is not None:
+        waits = f", which waits for {holder.waits_for}" if holder.waits_for else ""
+        return f"{_named(holder)} holds the lock and takes over{waits}"
+    waiting = [f"{_named(one)} waits for {one.waits_for or 'its next try'}" for one in candidates if one.who]
+    waiting = waiting or [f"everybody waits for {one.waits_for}" for one in candidates]
+    return "; ".join(waiting) or "there is no candidate"
+
+
+def _named(one: Candidacy) -> str:
+    return f"{one.who} (pid {one.pid})" if one.pid and not one.who.endswith(f"-{one.pid}") else one.who or "somebody"

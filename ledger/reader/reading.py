@@ -1,0 +1,291 @@
+"""Reads the ledger: the recovery set, the registers and history of jobs. Nothing here writes.
+
+Every answer is read up to the high watermark, asked for when reading begins: it holds every record acknowledged before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ledger.core.fold.fold import RESTORE_POINTS, fold_job
+from ledger.core.fold.job import Job
+from ledger.core.model.clocks import skew
+from ledger.core.model.facts import Fact, JobResult
+from ledger.core.model.published import Published, headers_of
+from ledger.core.model.recovery import RecoveryEntry, RecoverySet
+from ledger.core.model.redaction import is_redacted
+from ledger.core.model.registers import Register, is_job_id, parse_key, parse_register, partition_of, register_name
+from ledger.core.model.table import Held, RegisterTable
+from ledger.errors import Unreachable, UsageError
+from ledger.ports import Clock, Codec, Envelope, EventLog, Marks, Reader, Record
+
+RECORDS_MAX = 10_000
+POLL_S = 0.2
+#: What only a leader can end: decision 14.
+STANDING_HINT = (
+    "Try again in a moment. If it lasts: does each role have a leader? It ends what its own transactions left open."
+)
+
+
+class Topics(Protocol):
+    """Full names of the ledger's topics."""
+
+    @property
+    def events(self) -> str: ...
+    @property
+    def recovery(self) -> str: ...
+    @property
+    def rejects(self) -> str: ...
+
+
+#: (what is read, records read so far, records there are): called now and then while something long is read.
+Progressed = Callable[[str, int, int], None]
+
+
+def _unseen(_what: str, _read: int, _total: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A ledger to read. patience_s: how long reading may stand still before it is Unreachable. keep: restore points an
+    entry offers (the projector's setting: it decides how many the fold names)."""
+
+    log: EventLog
+    topics: Topics
+    codec: Codec
+    envelope: Envelope
+    clock: Clock
+    patience_s: float = 30.0
+    keep: int = RESTORE_POINTS
+    progressed: Progressed = _unseen
+
+    def partition_of(self, job_id: str) -> int:
+        if not is_job_id(job_id):
+            raise UsageError(f"{job_id!r} is no job id: those match [A-Za-z0-9._-]{{1,128}}.")
+        return partition_of(job_id, self.log.partitions(self.topics.events))
+
+
+class Tail:
+    """Reads topics from their beginning on. partition: only that one of every topic that has several."""
+
+    def __init__(self, source: Source, topics: Sequence[str], partition: int | None = None) -> None:
+        self._source, self._topics = source, topics
+        self._reader: Reader = source.log.reader(topics, partition)
+
+    def to_end(self) -> Iterator[Sequence[Record]]:
+        """What lies below the ends as they are now; then stops (and may be called again).
+
+        Raises: Unreachable if nothing moves for patience_s: an open transaction, or a broker that went away."""
+        marks = self._reader.high_watermarks()
+        clock, source = self._source.clock, self._source
+        moved_at, before = clock.monotonic(), -1
+        while True:
+            position = self._reader.position()
+            behind = {place: position.get(place, 0) for place, end in marks.items() if position.get(place, 0) < end}
+            read = sum(min(position.get(place, 0), end) for place, end in marks.items())
+            source.progressed(" and ".join(self._topics), read, sum(marks.values()))
+            if not behind:
+                return
+            if read != before:
+                moved_at, before = clock.monotonic(), read
+            elif clock.monotonic() - moved_at > source.patience_s:
+                raise Unreachable(_standing(behind, marks, source.patience_s), hint=STANDING_HINT)
+            yield self.more(POLL_S)
+
+    def more(self, timeout_s: float) -> Sequence[Record]:
+        """What has come since, [] if nothing did."""
+        return self._reader.poll(RECORDS_MAX, timeout_s)
+
+    def high_watermarks(self) -> Marks:
+        return self._reader.high_watermarks()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> Tail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _standing(behind: Mapping[tuple[str, int], int], marks: Marks, patience_s: float) -> str:
+    (topic, partition), at = next(iter(behind.items()))
+    return (
+        f"Reading {topic}[{partition}] stands still at offset {at} of {marks[topic, partition]} for {patience_s:g} s: "
+        f"a transaction is open, or a broker is away."
+    )
+
+
+# -- all jobs ----------------------------------------------------------------------------------------------------------
+
+
+def published(source: Source) -> Published:
+    """Everything that `ledger.recovery` says."""
+    view = Published(source.codec.decode)
+    with Tail(source, [source.topics.recovery]) as tail:
+        for records in tail.to_end():
+            for record in records:
+                view.apply(record)
+    return view
+
+
+def recovery_set(source: Source) -> RecoverySet:
+    """job id -> entry of every job that is not retired; `.live()` of it are those to be brought back."""
+    return published(source).entries
+
+
+def all_registers(source: Source) -> RegisterTable:
+    """The last value of every register of every job."""
+    table = RegisterTable(source.log.partitions(source.topics.events))
+    with Tail(source, [source.topics.events]) as tail:
+        for records in tail.to_end():
+            table.apply(records, tell_touched=False)
+    return table
+
+
+def jobs_in(source: Source, table: RegisterTable) -> Iterator[tuple[Job, int]]:
+    """Every job of a table, with its partition."""
+    for partition, jobs in enumerate(table.jobs):
+        for job_id, registers in jobs.items():
+            yield Job(job_id.decode(), registers, lambda r, held: source.codec.read(r, held[0])), partition
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredJob:
+    """What remains of a job that is over: its result."""
+
+    job_id: str
+    state: str
+    result: JobResult
+
+
+def results(source: Source, table: RegisterTable) -> dict[str, RetiredJob]:
+    """job id -> result of every job that is retired, or being so."""
+    found = {}
+    for job, _ in jobs_in(source, table):
+        if (retired := result_of(job)) is not None:
+            found[job.job_id] = retired
+    return found
+
+
+def result_of(job: Job) -> RetiredJob | None:
+    """What remains of the job, if it is over and being cleared away, or is so already."""
+    if job.result is None:
+        return None
+    fact = job.fact(job.result, JobResult)
+    assert fact is not None  # the result that counts is a readable one
+    return RetiredJob(job.job_id, job.result.state, fact)
+
+
+# -- one job -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRecord:
+    """One record of a job as it lies in the log. time_s: append time; ce_time_s: when it happened by the producer's clock;
+    skew: whether the two are implausible (`core.clocks.skew`).
+
+    register "" = a key that names none. fact None: a tombstone, or (readable False) a value that can't be read,
+    or that is gone (redacted)."""
+
+    partition: int
+    offset: int
+    time_s: float
+    key: str
+    register: str
+    tombstone: bool
+    readable: bool
+    fact: Fact | None
+    event_id: str
+    source: str
+    type: str
+    ce_time_s: float | None
+    actor: str
+    sequence: int | None
+    epoch: int | None
+    skew: str = ""
+    redacted: bool = False
+
+
+class JobLog:
+    """What was read of one job: its records in offset order, and what they amount to. Feed it its partition only."""
+
+    def __init__(self, source: Source, job_id: str) -> None:
+        self.source, self.job_id = source, job_id
+        self.partition = source.partition_of(job_id)
+        self.records: list[Record] = []
+        self.registers: dict[bytes, Held] = {}
+        self._prefix = f"{job_id}/".encode()
+
+    def take(self, records: Sequence[Record]) -> list[Record]:
+        """Keeps those that are the job's, and returns them."""
+        own = []
+        for record in records:
+            key = record.key()
+            if record.topic() != self.source.topics.events or key is None or not key.startswith(self._prefix):
+                continue
+            own.append(record)
+            name, value = key[len(self._prefix) :], record.value()
+            if value is None:
+                self.registers.pop(name, None)
+            elif parse_register(name) is not None:
+                self.registers[name] = (value, record.offset())
+        self.records += own
+        return own
+
+    @property
+    def known(self) -> bool:
+        """Whether the log holds anything of this job."""
+        return bool(self.registers)
+
+    def job(self) -> Job:
+        return Job(self.job_id, self.registers, lambda register, held: self.source.codec.read(register, held[0]))
+
+    def entry(self) -> RecoveryEntry | None:
+        """What the fold says of the job, without the leader's stamps."""
+        return fold_job(self.job(), self.source.keep)
+
+    def history(self) -> list[HistoryRecord]:
+        return [history_record(self.source, record) for record in self.records]
+
+    def offset_of(self, register: Register) -> int:
+        """Of the record that holds the register now. Raises: KeyError if there is none."""
+        return self.registers[register_name(register).encode()][1]
+
+
+def registers_of(source: Source, job_id: str) -> JobLog:
+    """The registers of one job; only its partition is read."""
+    log = JobLog(source, job_id)
+    with Tail(source, [source.topics.events], log.partition) as tail:
+        for records in tail.to_end():
+            log.take(records)
+    return log
+
+
+def history(source: Source, job_id: str, follow: bool = False) -> Iterator[HistoryRecord]:
+    """Every record of the job that is still in the log, in offset order; with `follow` for ever."""
+    log = JobLog(source, job_id)
+    with Tail(source, [source.topics.events], log.partition) as tail:
+        for records in tail.to_end():
+            for record in log.take(records):
+                yield history_record(source, record)
+        while follow:
+            for record in log.take(tail.more(POLL_S)):
+                yield history_record(source, record)
+
+
+def history_record(source: Source, record: Record) -> HistoryRecord:
+    key, value = record.key() or b"", record.value()
+    parsed = parse_key(key)
+    fact = source.codec.read(parsed[1], value) if parsed is not None and value is not None else None
+    said = source.envelope.parse(headers_of(record))
+    time_s = record.timestamp()[1] / 1000
+    return HistoryRecord(
+        record.partition(), record.offset(), time_s, key.decode("utf-8", "replace"),
+        register_name(parsed[1]) if parsed else "", value is None, value is None or fact is not None, fact,
+        said.id, said.source, said.type, said.time_s, said.actor, said.sequence, said.epoch,
+        skew(time_s, said.time_s), is_redacted(value),
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Notices, while leading, that the log can't be read on: a transaction that was left open and will never end, or no answer
+from the broker.
+
+A leader's own take-over ends what an earlier transaction of its transactional id left open (`events.noops`). So it asks
+for the true ends now and then, and takes over from itself where one stays out of reach. A leader that is cut off from the
+broker, but not from its election, would lead for ever if it has nothing to write: so it stands back, and whoever reaches
+the broker can lead.
+"""
+
+from __future__ import annotations
+
+from ledger.errors import Fenced, Unreachable
+from ledger.ports import Clock, Reader
+from ledger.roles.common.catching_up import CatchUp
+
+ASK_S = 5.0
+PATIENCE_S = 20.0  # twice the time after which a broker aborts a transaction that nobody ends
+
+
+class Standstill:
+    """Of one term's reader."""
+
+    def __init__(self, reader: Reader, clock: Clock) -> None:
+        self._reader, self._clock = reader, clock
+        self._catch_up: CatchUp | None = None
+        self._at_end_at = self._asked_at = self._heard_at = clock.monotonic()
+        self._next = self._asked_at + ASK_S
+
+    def check(self) -> float:
+        """Call it again and again. When everything there was had been read last, in monotonic seconds.
+
+        Raises: Fenced after PATIENCE_S of standing still; Unreachable after PATIENCE_S without an answer."""
+        now = self._clock.monotonic()
+        if now < self._next:
+            return self._at_end_at
+        self._next = now + ASK_S
+        behind = self._catch_up.behind(self._reader.position()) if self._catch_up else []
+        if behind and behind[0].still_s >= PATIENCE_S:
+            raise Fenced(f"the log can't be read on: {behind[0]}")
+        if not behind:
+            if self._catch_up:
+                self._at_end_at = self._asked_at
+            self._ask(now)
+        return self._at_end_at
+
+    def _ask(self, now: float) -> None:
+        self._asked_at = now
+        try:
+            self._catch_up = CatchUp(self._reader.high_watermarks(), self._clock)
+        except Unreachable:
+            self._catch_up = None
+            if self._clock.monotonic() - self._heard_at >= PATIENCE_S:
+                raise
+        else:
+            self._heard_at = now
+            self._catch_up.behind(self._reader.position())

@@ -1,0 +1,55 @@
+"""The leader as clock: when a restart is due. Nobody downstream needs timers, and the fold needs none at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ledger.core.model.recovery import RecoveryEntry
+from ledger.roles.projector.alarms import Alarms
+
+
+class _Waiting(NamedTuple):
+    start_key: tuple[int, float]
+    first_seen: float  # monotonic
+
+
+class DueTimes:
+    """Stamps `due_at` and `due` on entries. `due_at` is stamped once per (next_attempt, restart_delay_s), and taken over
+    by the next leader; `due` is set when it passes, or restart_delay_s after this leader first saw it, whichever is
+    first (so that a clock that is wrong can't stall a job), and is never unset for that pair."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        self._alarms = Alarms()
+
+    def stamp(self, entry: RecoveryEntry, before: RecoveryEntry | None, time_s: float, now: float) -> RecoveryEntry:
+        """time_s: seconds since the epoch. now: monotonic seconds. before: the last effective entry of the job."""
+        if entry.next_attempt == 0:
+            self._waiting.pop(entry.job_id, None)
+            return entry
+        taken_over = before is not None and before.start_key == entry.start_key and before.due_at is not None
+        due_at = before.due_at if taken_over and before is not None else round(time_s + entry.restart_delay_s, 3)
+        assert due_at is not None
+        waiting = self._waiting.get(entry.job_id)
+        if waiting is None or waiting.start_key != entry.start_key:
+            waiting = _Waiting(entry.start_key, now)
+        due = (
+            (taken_over and before is not None and before.due)
+            or time_s >= due_at
+            or now >= waiting.first_seen + entry.restart_delay_s
+        )
+        if due:
+            self._waiting.pop(entry.job_id, None)
+        else:
+            self._waiting[entry.job_id] = waiting
+            wake = min(waiting.first_seen + entry.restart_delay_s, now + due_at - time_s)
+            self._alarms.set(wake, entry.job_id)
+        return replace(entry, due_at=due_at, due=bool(due))
+
+    def forget(self, job_id: str) -> None:
+        self._waiting.pop(job_id, None)
+
+    def passed(self, now: float) -> list[str]:
+        """Jobs to look at again, because their time may have come."""
+        return self._alarms.passed(now, self._waiting)

@@ -1,0 +1,42 @@
+"""Which instance of each runner a reconciler reaches, and whether its predecessor reached another.
+
+Reconcilers of one ledger may reach different agents. While one of them leads, nothing is done about what the agents of
+the others hold; operators are told, since they may not have meant it. Source: docs/decisions/0040.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from ledger.core.model.facts import LeaderClaimed
+
+#: What a first leader takes over from.
+NO_CLAIM = LeaderClaimed("reconciler", 0, "")
+log = structlog.get_logger("reconciler")
+
+
+class Instances:
+    """Of one term. reached: runner -> the instance that answered last, of runners that have instances."""
+
+    def __init__(self, predecessor: LeaderClaimed) -> None:
+        self._predecessor = predecessor
+        self.reached: dict[str, str] = {}
+
+    def see(self, answered: Mapping[str, str]) -> None:
+        """answered: runner -> the instance that just answered, "" = it has none."""
+        for runner, instance in answered.items():
+            known = self.reached.get(runner)
+            if not instance or instance == known:
+                continue
+            before = self._predecessor.reaches.get(runner, instance)
+            if known is not None:
+                log.warning("instance_changed", runner=runner, before=known, now=instance)
+            elif before != instance:
+                log.warning(
+                    "reaches_other_instance", runner=runner, before=before, now=instance,
+                    predecessor=self._predecessor.writer,
+                    effect=f"what {before} holds waits until a reconciler leads that reaches it",
+                )  # fmt: skip
+            self.reached[runner] = instance

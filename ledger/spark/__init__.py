@@ -1,0 +1,70 @@
+"""The archive as Spark DataFrames, for whoever analyses it with Spark.
+
+    from ledger import load_config
+    from ledger.spark import events
+    events(spark, load_config()).where("fact = 'AttemptEnded'").groupBy("job_id").count()
+
+The same records as the views `events` and `recovery_records` of `jobledger archive query`. Each task fetches objects
+through the archive's own store, those alone that a manifest names, and checks them; so Spark needs no connector for S3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from ledger.app import wiring_archive
+from ledger.archive.format.parquet import SCHEMA
+from ledger.archive.store.archive import Archive, File
+from ledger.config.config import Config
+
+SHAPE = (
+    "partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<name: STRING, value: BINARY>>, job_id STRING, register STRING, fact STRING, event_id STRING, "
+    "event_time TIMESTAMP, source STRING, actor STRING, sequence BIGINT, epoch BIGINT, body STRING, unreadable STRING, "
+    "value_sha256 BINARY"
+)
+
+
+def events(spark: SparkSession, config: Config) -> DataFrame:
+    """Every archived record of ledger.events, in no order.
+
+    Shape: partition, then the columns of `ledger.archive.format.parquet`. A record that was sent twice is there twice.
+    Raises: ConfigError: there is no archive. LedgerError: a chain can't be read; in a task, an object is not as sealed."""
+    return _records(spark, config, config.topics.events)
+
+
+def recovery(spark: SparkSession, config: Config) -> DataFrame:
+    """Every archived record of ledger.recovery, those that readers drop included. Shape, Raises: as `events`."""
+    return _records(spark, config, config.topics.recovery)
+
+
+def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
+    archive = wiring_archive.archive(config)
+    files = [
+        tuple(file)
+        for place, partition in archive.places() if place == topic
+        for file in archive.files(topic, partition)
+    ]  # fmt: skip
+    slices = max(1, min(len(files), spark.sparkContext.defaultParallelism * 4))
+    rows = spark.sparkContext.parallelize(files, slices).mapPartitions(
+        partial(_read, partial(wiring_archive.archive, config))
+    )
+    return spark.createDataFrame(rows, SHAPE, verifySchema=False)
+
+
+def _read(opened: Callable[[], Archive], files: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[Any, ...]]:
+    """One task: files to the records in them. As plain rows: batches of Arrow would ask for pandas."""
+    archive = opened()
+    for file in (File(*file) for file in files):
+        table = pq.read_table(pa.BufferReader(archive.file(file)))
+        columns = [
+            table.column(name).to_pylist() if name in table.schema.names else [None] * len(table)
+            for name in SCHEMA.names
+        ]
+        yield from ((file.partition, *row) for row in zip(*columns, strict=True))

@@ -1,0 +1,39 @@
+"""The rooms: the page shows them as they are, the root of `ledger` stays small, and the tests mirror them."""
+
+from __future__ import annotations
+
+from tests.docs.rooms import END, PAGE, layers, packages, with_rooms
+from tests.support.pages import ROOT
+
+#: Kinds of tests, and what the tests share: all other folders mirror a package of `ledger`.
+KINDS = {
+    "acceptance", "cluster", "consumers", "containers", "contract", "docs", "foreign", "fuzz", "laws", "mutation",
+    "protocol", "scenarios", "schemas", "simulation", "support",
+}  # fmt: skip
+
+
+def test_the_page_shows_the_rooms_as_they_are() -> None:
+    text = PAGE.read_text()
+    assert END in text
+    assert with_rooms(text) == text, "write it anew: python -m tests.docs.rooms"
+
+
+def test_the_root_of_the_package_has_five_modules() -> None:
+    modules = {path.name for path in (ROOT / "ledger").glob("*.py")}
+    assert modules == {"__init__.py", "__main__.py", "_version.py", "errors.py", "tasks.py"}
+
+
+def test_every_package_is_in_the_contract_of_the_layers() -> None:
+    named = {name for layer in layers("ledger") for name in layer}
+    there = {path.name for path in packages() if path.parent == ROOT / "ledger"}
+    assert there == named - {"errors", "tasks"}
+
+
+def test_tests_mirror_the_rooms() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    strangers = sorted(
+        folder.as_posix() for folder in folders
+        if folder.parts and folder.parts[0] not in KINDS and not (ROOT / "ledger" / folder).is_dir()
+    )  # fmt: skip
+    assert strangers == []
+    assert {path.name for path in (ROOT / "tests").glob("*.py")} == {"__init__.py", "conftest.py"}

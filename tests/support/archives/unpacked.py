@@ -1,0 +1,29 @@
+"""Each file of an archive is unpacked once, however often tests read it: what is in it depends on its bytes and its bounds
+alone. Tests that ask one archive thousands of questions else do little but unpack."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ledger.archive.format import parquet
+
+FILES_MAX = 2000  # of some kilobytes each
+
+_unpack = parquet.Opened.__init__
+
+
+@lru_cache(FILES_MAX)
+def _unpacked(data: bytes, rows_max: int | None, bytes_max: int) -> dict[str, Any]:
+    made = parquet.Opened.__new__(parquet.Opened)
+    _unpack(made, data, rows_max)
+    return vars(made)
+
+
+def _once(self: parquet.Opened, data: bytes, rows_max: int | None = None) -> None:
+    vars(self).update(_unpacked(bytes(data), rows_max, parquet.UNPACKED_MAX))
+
+
+def unpack_once() -> None:
+    """For the rest of the process."""
+    parquet.Opened.__init__ = _once  # type: ignore[method-assign]

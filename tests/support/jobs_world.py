@@ -1,0 +1,108 @@
+"""The command on a ledger in memory, whose projector works whenever the command waits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
+from typer.testing import Result as Told
+
+from ledger.adapters import avro, cloudevents
+from ledger.app import wiring_archive
+from ledger.archive.format.decoding import decoded
+from ledger.archive.store.archiving import Archiver, PartitionShape, ReaderSegments
+from ledger.cli import app
+from ledger.config.config import load_config
+from ledger.core.model.facts import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointKind,
+    RefusedRestorePoint,
+    RestorePoint,
+)  # fmt: skip
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running
+from tests.support.operated import EVENTS, RECOVERY, Operated
+
+D = "d" * 64
+
+
+class Shell(Operated):
+    def __init__(self, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder)
+        monkeypatch.setattr("ledger.app.wiring.event_log", lambda config: self.log)
+        monkeypatch.setattr("ledger.app.wiring.clock", lambda: self.clock)
+        monkeypatch.setattr("ledger.app.wiring.blobs", lambda config: self.blobs)
+        monkeypatch.setattr("ledger.producer.recorder._kafka_sender", lambda *_: self.sender)
+        self._environment = {
+            "LEDGER_DIR": str(folder), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "memory:1", "COLUMNS": "300",
+        }  # fmt: skip
+
+    def run(self, *arguments: str, **environment: str) -> Told:
+        """What is answered must lie on stdout, what went wrong on stderr."""
+        with capture_logs():  # what the projector says is not the command's answer
+            told = CliRunner().invoke(app, list(arguments), env=self._environment | environment, prog_name="jobledger")
+        assert told.exit_code != 70, told.stderr
+        if told.exit_code in (2, 3, 5):
+            assert told.stdout == "" and "rror" in told.stderr
+        return told
+
+    def good(self, *arguments: str) -> str:
+        told = self.run(*arguments)
+        assert told.exit_code == 0, told.output
+        return told.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.good(*arguments, "-o", "json"))
+
+    def submit(self, name: str = "etl", *arguments: str) -> str:
+        told = self.good("submit", "--name", name, *arguments, "-o", "name", "--", "true")
+        return told.strip()
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """A table as printed where there is no terminal."""
+    head, *lines = [line.split() for line in text.splitlines()]
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def seal(shell: Shell) -> None:
+    """Archives all that there is."""
+    archive = wiring_archive.archive(load_config(shell.folder))
+    stream = ReaderSegments(shell.log, archive, lambda record: decoded(record, avro, cloudevents))
+
+    def shapes() -> dict[tuple[str, int], PartitionShape]:
+        ends = shell.log.reader([EVENTS, RECOVERY]).high_watermarks()
+        return {place: PartitionShape("id", 0, end) for place, end in ends.items()}
+
+    archiver = Archiver(archive, stream, shapes, shell.clock)
+    archiver.begin()
+    while archiver.step():
+        pass
+
+
+def running(shell: Shell, *options: str) -> str:
+    """Submits a job that runs and has a checkpoint and two savepoints; its id."""
+    job_id = shell.submit("etl", *options)
+    shell.record(job_id, Attempt(1, 1), AttemptStarted("d" * 64))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    for id_, kind in ((1, CheckpointKind.CHECKPOINT), (2, CheckpointKind.SAVEPOINT), (3, CheckpointKind.SAVEPOINT)):
+        fact = CheckpointCompleted(f"/x/{id_}", 10 * id_, kind=kind, ask="periodic-0-0-0" if id_ == 2 else "of-ann")
+        shell.record(job_id, Checkpoint(1, id_), fact)
+    return job_id
+
+def busy(shell: Any, name: str = "etl") -> str:
+    """A job with a bit of everything."""
+    job_id = shell.submit(name, "--restart", "fixed-delay:3:10s", "--from", "/outside/chk")
+    base = RestorePoint(0, 0, "/outside/chk")
+    shell.record(job_id, Attempt(1, 1), AttemptStarted(D, base, (RefusedRestorePoint(base, "gone"),), 0, (1.5,)))
+    shell.record(job_id, Running(1), AttemptRunning("17"))
+    shell.record(job_id, Checkpoint(1, 4), CheckpointCompleted("/chk-4", 10, "", base))
+    shell.record(job_id, Checkpoint(1, 5), CheckpointCompleted("/chk-5", 10, "", base))
+    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1", 5, 2.5))
+    shell.now(job_id)
+    return job_id

@@ -1,0 +1,124 @@
+"""A copy of topics as they lie in Kafka, aborted records included. Compaction destroys evidence: copy before it comes by.
+
+librdkafka does not say which records of a read-uncommitted fetch were committed, so each partition is read twice: all
+records, and the committed ones. What lies between the two below where the committed reading stands was aborted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
+
+from tests.simulation.checkers import Copied
+from tests.support.waiting import in_time, until
+
+Place = tuple[str, int]
+
+
+class Mirror:
+    """Copies from offset 0 on. `take` reads on, `to_end` up to the high watermark; within `with` a thread reads on.
+
+    client: librdkafka settings, with bootstrap.servers.
+    """
+
+    def __init__(self, client: Mapping[str, str], topics: Sequence[str]) -> None:
+        self._admin = AdminClient(dict(client))
+        described = until(lambda: self._described(topics), "the broker knows the topics")
+        self.places: list[Place] = [(topic, p) for topic in topics for p in sorted(described[topic].partitions)]
+        self._all = _Reading(client, self.places, "read_uncommitted")
+        self._committed = _Reading(client, self.places, "read_committed")
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="mirror", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._all.close()
+        self._committed.close()
+
+    def take(self, timeout_s: float = 0.1) -> None:
+        with self._lock:
+            self._all.take(timeout_s)
+            self._committed.take(0)
+
+    def to_end(self, timeout_s: float = 30.0) -> Self:
+        """Reads both up to the ends as they are now. Raises: AssertionError if an open transaction keeps it from that."""
+        asked = self._admin.list_offsets({TopicPartition(*place): OffsetSpec.latest() for place in self.places})
+        ends = {(at.topic, at.partition): future.result(10).offset for at, future in asked.items()}
+        deadline = time.monotonic() + timeout_s
+        while behind := [(r.isolation, place) for r in (self._all, self._committed) for place in self.places
+                         if r.position[place] < ends[place]]:  # fmt: skip
+            in_time(time.monotonic() < deadline, f"not within {timeout_s} s read to the end: {behind}")
+            self.take()
+        return self
+
+    def raw(self, topic: str) -> list[Copied]:
+        """All records, each partition in offset order."""
+        return self._all.of(topic)
+
+    def committed(self, topic: str) -> list[Copied]:
+        return self._committed.of(topic)
+
+    def aborted(self, topic: str) -> list[Copied]:
+        """What no reader of committed records will ever see, as far as both have read."""
+        stands = dict(self._committed.position)  # first: what is read meanwhile is seen, and counts for nothing else
+        seen = {(record.partition, record.offset) for record in self.committed(topic)}
+        return [
+            record
+            for record in self.raw(topic)
+            if (record.partition, record.offset) not in seen and record.offset < stands[topic, record.partition]
+        ]
+
+    def _described(self, topics: Sequence[str]) -> Mapping[str, TopicMetadata] | None:
+        """None as long as the broker has not heard of them all: its controller makes them, and tells it afterwards."""
+        found = self._admin.list_topics(timeout=30).topics
+        return found if all(topic in found and found[topic].partitions for topic in topics) else None
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            self.take()
+
+
+class _Reading:
+    """position: the offset below which everything was read, markers of transactions included."""
+
+    def __init__(self, client: Mapping[str, str], places: Sequence[Place], isolation: str) -> None:
+        self.isolation = isolation
+        self.position = dict.fromkeys(places, 0)
+        self._found: dict[Place, list[Copied]] = {place: [] for place in places}
+        self._consumer = Consumer({
+            **client, "group.id": "mirror", "isolation.level": isolation, "enable.partition.eof": True,
+            "enable.auto.commit": False, "auto.offset.reset": "error", "fetch.wait.max.ms": 50, "log_level": 0,
+        })  # fmt: skip
+        self._consumer.assign([TopicPartition(*place, 0) for place in places])
+
+    def take(self, timeout_s: float) -> None:
+        for message in self._consumer.consume(1, timeout_s) + self._consumer.consume(1000, 0):
+            error, place = message.error(), (message.topic(), message.partition())
+            if error is None:
+                self._found[place].append(Copied.of(message))
+                self.position[place] = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.position[place] = max(self.position[place], message.offset())
+            else:
+                assert error.retriable() or error.code() < 0, f"{place}: {error}"
+
+    def of(self, topic: str) -> list[Copied]:
+        return [record for place, found in self._found.items() if place[0] == topic for record in found]
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,192 @@
+"""S3 for tests: moto in this process, versitygw as a real server over a folder.
+
+versitygw is built once by Go, of the module and version below, and kept in the user's cache beside the broker's jars.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ledger.adapters.java.jars import cache_folder
+from ledger.adapters.s3.settings import S3Settings
+from ledger.embedded.ports import free_ports
+from tests.support.servers import die_with_parent
+from tests.support.waiting import NotInTime
+
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+BUILD_S = 600.0
+READY_S = 60.0
+PART_BYTES = 5 << 20  # a real server takes no smaller part, but the last
+MOTO_PART_BYTES = 64 << 10  # moto is told to take these
+USER, PASSWORD = "test-user", "test-password"
+#: For a process that is to talk with a server of these tests, and with nobody else.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": USER, "AWS_SECRET_ACCESS_KEY": PASSWORD, "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}  # fmt: skip
+NOT_SET = (
+    "AWS_CA_BUNDLE", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN",
+)  # fmt: skip
+
+
+def use_credentials(patch: pytest.MonkeyPatch) -> None:
+    for name in NOT_SET:
+        patch.delenv(name, raising=False)
+    for name, value in CREDENTIALS.items():
+        patch.setenv(name, value)
+
+
+def settings(endpoint_url: str, bucket: str = "graphs-of-tests", part_bytes: int = PART_BYTES) -> S3Settings:
+    """path_style, because there is no name for a bucket on 127.0.0.1; small parts, so that tests need small files."""
+    return S3Settings(bucket, "", endpoint_url, "us-east-1", path_style=True, part_bytes=part_bytes)
+
+
+def make_bucket(given: S3Settings) -> S3Settings:
+    from ledger.adapters.s3.client import connect  # not above: every test run reads this file, few need boto3
+
+    with pytest.MonkeyPatch.context() as patch:
+        use_credentials(patch)
+        connect(given).create_bucket(Bucket=given.bucket)
+    return given
+
+
+def of_its_own(given: S3Settings) -> S3Settings:
+    """The same bucket under a prefix that nobody else has."""
+    return replace(given, prefix=f"ledger/{uuid.uuid4().hex[:10]}/")
+
+
+# -- moto ----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """The endpoint of a server in this process."""
+    import logging
+
+    from moto.s3 import models
+    from moto.server import ThreadedMotoServer
+    from werkzeug.serving import WSGIRequestHandler
+
+    models.S3_UPLOAD_PART_MIN_SIZE = MOTO_PART_BYTES
+    WSGIRequestHandler.disable_nagle_algorithm = True  # as in tests.support.s3_proxy
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        yield "http://{}:{}".format(*server.get_host_and_port())
+    finally:
+        server.stop()
+
+
+# -- versitygw -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def versitygw() -> str:
+    """The program, built at the first call on this machine (a minute or two); skips where there is no Go."""
+    program = _program()
+    if program.exists():
+        return str(program)
+    if (go := shutil.which("go")) is None:
+        pytest.skip("no Go here to build versitygw with")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with program.with_name("lock").open("w") as lock, tempfile.TemporaryDirectory(dir=program.parent) as built:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker of a test run builds, the others wait for it
+        if not program.exists():
+            done = subprocess.run(
+                [go, "install", VERSITYGW], env={**os.environ, "GOBIN": built, "GOWORK": "off"}, cwd=built,
+                capture_output=True, text=True, check=False, timeout=BUILD_S,
+            )  # fmt: skip
+            if done.returncode != 0:
+                pytest.fail(f"go install {VERSITYGW}: {done.stderr.strip()[-2000:]}")
+            Path(built, "versitygw").replace(program)
+    return str(program)
+
+
+def _can_build() -> bool:
+    return _program().exists() or shutil.which("go") is not None
+
+
+def _program() -> Path:
+    return cache_folder() / "versitygw" / VERSITYGW.rpartition("@")[2] / "versitygw"
+
+
+#: The name of a fixture, for suites of which a bucket is one case.
+BUCKET = pytest.param(
+    "versitygw" if _can_build() else "moto", marks=[pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)], id="bucket"
+)
+
+
+class RealS3:
+    """A real server. Its buckets are folders in `folder`/buckets; what it was asked is in `folder`/log. `kill` and `start`
+    in turn is a crash; the address stays the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.buckets = folder, folder / "buckets"
+        (self._port,) = free_ports(1)  # none that a connection of anybody could get while the server is down
+        self.endpoint = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        attributes = self.folder / "attributes"  # beside the files: not every file system has attributes of its own
+        for path in (self.buckets, attributes):
+            path.mkdir(parents=True, exist_ok=True)
+        address = f"127.0.0.1:{self._port}"
+        command = [versitygw(), "--port", address, "posix", "--sidecar", str(attributes), str(self.buckets)]
+        root = {"ROOT_ACCESS_KEY": USER, "ROOT_SECRET_KEY": PASSWORD, "HOME": str(self.folder), "PATH": os.environ["PATH"]}
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=root, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder,
+                preexec_fn=die_with_parent,
+            )  # fmt: skip
+        deadline = time.monotonic() + READY_S
+        while not _answers(self._port):
+            ended, said = self._process.poll() is not None, (self.folder / "log").read_text()[-2000:]
+            if ended or time.monotonic() > deadline:
+                self.kill()
+                assert not ended, f"versitygw has ended: {said}"
+                raise NotInTime(f"not within {READY_S:g} s: versitygw is up: {said}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def real_s3(folder: Path) -> Iterator[RealS3]:
+    """Skips where there is no Go to build it with."""
+    server = RealS3(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status in (200, 403)
+    except OSError:
+        return False
+    finally:
+        connection.close()
