@@ -75,8 +75,8 @@ def test_spark_and_duckdb_see_the_same(
 
 
 def test_the_columns_are_those_of_the_files() -> None:
-    from ledger.spark import SHAPE
     from ledger.archive.format.parquet import SCHEMA
+    from ledger.spark import SHAPE
 
     names = [part.split()[0] for part in SHAPE.replace("<name: STRING, value: BINARY>", "").split(", ")]
     assert names == ["partition", *SCHEMA.names]
