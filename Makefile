@@ -43,6 +43,7 @@ demo: setup ## Start a ledger, run jobs, kill one, see it come back
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports --no-cache
 
 types: $(INSTALLED) ## Check the types

@@ -133,9 +133,7 @@ def observation_of(runner: Runner) -> Observation:
     return Observation(instance, runner.only(instance).observe())
 
 
-def observe(
-    runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]
-) -> dict[str, Observation | None]:
+def observe(runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]) -> dict[str, Observation | None]:
     """No task: what the reconciler asks every runner itself, before each pass (docs/decisions/0006). None: no answer; then
     `unheard` hears why. This one asks one after the other; `adapters.asking` asks all at once."""
     answers: dict[str, Observation | None] = {}
@@ -162,9 +160,7 @@ def acknowledge(task: Task, runner: Runner, _: BlobStore) -> None:
 
 
 #: `observe`, or what stands in for it.
-Ask = Callable[
-    [Mapping[str, Runner], Callable[[str, LedgerError], None]], Mapping[str, Observation | None]
-]
+Ask = Callable[[Mapping[str, Runner], Callable[[str, LedgerError], None]], Mapping[str, Observation | None]]
 
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
     "prepare": prepare, "verify": verify, "start": start, "fence": fence, "stop": stop,

@@ -14,7 +14,7 @@ from ledger.tasks import observation_of
 Answer = Observation | LedgerError
 
 
-class SideBySide:
+class ParallelObserver:
     """As `tasks.observe`, each runner on a thread of its own that stays.
 
     An answer counts only in the pass that asked for it: one that comes later may be older than what is read from the log

@@ -25,7 +25,7 @@ _DECIMAL = re.compile(r"[1-9][0-9]{0,18}\Z")
 _HEADER_CHARS_MAX = 4096
 
 
-class Envelope(NamedTuple):
+class ParsedHeaders(NamedTuple):
     """What the headers say; "" or None where they do not. time_s: seconds since the epoch. Nothing here is proved: a
     producer can write what it likes."""
 
@@ -68,11 +68,11 @@ def headers(
     return (*((name, text.encode()) for name, text in attributes if text), *extra)
 
 
-def parse(headers: Sequence[tuple[str, Any]] | None) -> Envelope:
+def parse(headers: Sequence[tuple[str, Any]] | None) -> ParsedHeaders:
     """What the headers of a record say. Total: what is missing or malformed is "" or None. No header should be there
     twice; if one is, the first counts, as for the epoch in `core.published`."""
     texts = {name: _text(value) for name, value in reversed(headers or ())}
-    return Envelope(
+    return ParsedHeaders(
         id=texts.get("ce_id", ""),
         source=texts.get("ce_source", ""),
         type=texts.get("ce_type", ""),

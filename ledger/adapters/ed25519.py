@@ -73,7 +73,7 @@ class PublicKeys:
         }
 
     def why_not(self, anchor: Anchor) -> str:
-        """"" if the signature of an anchor holds, else why it does not."""
+        """ "" if the signature of an anchor holds, else why it does not."""
         if not anchor.signature:
             return "it is not signed"
         if (key := self._keys.get(anchor.key)) is None:

@@ -14,13 +14,13 @@ from typing import Any, TextIO
 import structlog
 
 from ledger.config.config import mask
-from ledger.config.settings import Log
+from ledger.config.settings import LogSection
 
 #: Loggers that say too much for what they know.
 _QUIET = ("py4j", "urllib3")
 
 
-def configure(settings: Log, stream: TextIO | None = None, **fields: str) -> None:
+def configure(settings: LogSection, stream: TextIO | None = None, **fields: str) -> None:
     """Sets up the logging of this process. fields: put into every line, such as `process="projector-1"`."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
@@ -75,12 +75,12 @@ def _masked(name: str, value: Any) -> Any:
     return mask(name, value) if isinstance(value, str) else value
 
 
-def is_json(settings: Log, stream: TextIO) -> bool:
+def is_json(settings: LogSection, stream: TextIO) -> bool:
     """Whether lines are objects, rather than made for people."""
     return settings.format == "json" or (settings.format == "auto" and not stream.isatty())
 
 
-def _ending(settings: Log, stream: TextIO) -> list[structlog.types.Processor]:
+def _ending(settings: LogSection, stream: TextIO) -> list[structlog.types.Processor]:
     if not is_json(settings, stream):
         return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str, ensure_ascii=False)]

@@ -20,7 +20,7 @@ from ledger.reader.presence import Presence
 from ledger.reader.rejects import RejectsTopic
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.leaderless import LeaderlessAlarm
-from ledger.roles.common.parts import Parts, ProjectorSettings, Topics, unheard
+from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics, unheard
 from ledger.roles.projector.cold_start import from_the_log
 from ledger.util.identity import instance, whoami
 
@@ -68,7 +68,7 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
 def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
     """Raises: ConfigError if a topic, a setting of Kafka or of the blob store is not as it must be; Unreachable if there is
     no broker."""
-    from ledger.adapters.asking import SideBySide
+    from ledger.adapters.asking import ParallelObserver
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
     from ledger.adapters.spark.stream import SparkRecoveryStream
@@ -94,14 +94,15 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
             SLOTS, partial(wiring.preload, config), foreign,
         )  # fmt: skip
         settings = ReconcilerSettings(
-            observe_interval_s=config.reconciler.observe_interval_s, starts_max=config.reconciler.starts_max,
+            observe_interval_s=config.reconciler.observe_interval_s,
+            starts_max=config.reconciler.starts_max,
             replaced_after_s=config.reconciler.replaced_after_s,
             pools=config.limits(),
         )
         parts = _parts(config, "reconciler", force_lead)
         tell = partial(waiting.tell, config.waits_file)
         with closing(parts.leadership):
-            ask = SideBySide(config.reconciler.observe_timeout_s).observe
+            ask = ParallelObserver(config.reconciler.observe_timeout_s).observe
             reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell, ask)
             with (
                 _presence(config, "reconciler", parts, reconciler.candidacy),
@@ -127,9 +128,7 @@ def run_archiver(config: Config, *, stop: threading.Event) -> None:
         log.warning("key_open_to_others", file=str(config.archive.anchor_key_file), mend="chmod 600")
     folder = config.dir / "spark" / "archiver"
     daemon = worker_daemon.__name__
-    spark = start_session(
-        folder, slots=2, name="jobledger-archiver", daemon=daemon, settings=config.spark_settings()
-    )
+    spark = start_session(folder, slots=2, name="jobledger-archiver", daemon=daemon, settings=config.spark_settings())
     try:
         stream = SparkSegments(
             spark, kafka, folder / "checkpoints", partial(wiring_archive.archiving, config),
@@ -153,7 +152,7 @@ def _parts(config: Config, role: str, force_lead: bool) -> Parts:
         codec=avro,
         envelope=cloudevents,
         new_id=lambda: str(uuid.uuid4()),
-        topics=Topics(config.topics.events, config.topics.recovery, config.topics.rejects),
+        topics=RoleTopics(config.topics.events, config.topics.recovery, config.topics.rejects),
         writer_name=instance(role),
         actor=whoami(),
         forced=force_lead,
@@ -170,4 +169,3 @@ def _presence(config: Config, role: str, parts: Parts, candidacy: Candidacy) -> 
 def _agent(config: Config) -> dict[str, str]:
     """The agent that answers here. Raises: Unreachable."""
     return {wiring.SUBPROCESS: wiring.runners(config)[wiring.SUBPROCESS].instance()}
-

@@ -21,7 +21,7 @@ HeldBy = Callable[[str], str]
 log = Logger("sparing")
 
 
-class SparingBlobs:
+class PinGuardedBlobStore:
     """Implements `ports.BlobStore`."""
 
     def __init__(self, blobs: BlobStore, held_by: HeldBy) -> None:

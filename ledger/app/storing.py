@@ -5,11 +5,11 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from ledger.adapters.s3.settings import S3Settings
-from ledger.config.settings import Bucket
+from ledger.config.settings import BucketSection
 from ledger.errors import ConfigError
 
 
-def s3_settings(given: Bucket, section: str) -> S3Settings:
+def s3_settings(given: BucketSection, section: str) -> S3Settings:
     """section: what its settings are called by. Raises: ConfigError if a setting is missing or can't be."""
     if not given.bucket:
         hint = f"Set LEDGER_{section.upper()}__BUCKET=NAME"

@@ -114,9 +114,9 @@ def _leadership(config: Config, role: str) -> Leadership:
             from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
         return ZooKeeperLeadership(zookeeper, path, who=instance(role), clock=clock())
     if config.leadership.adapter == "kafka":
-        from ledger.adapters.kafka.leadership import KafkaLeadership, Names
+        from ledger.adapters.kafka.leadership import ElectionNames, KafkaLeadership
 
-        names, session_timeout_s = Names.of(config.topics.prefix, role), config.leadership.session_timeout_s
+        names, session_timeout_s = ElectionNames.of(config.topics.prefix, role), config.leadership.session_timeout_s
         return KafkaLeadership(
             config.client(), names, who=instance(role), session_timeout_s=session_timeout_s, clock=clock()
         )
@@ -136,10 +136,10 @@ def candidates(config: Config, role: str) -> list[Candidate]:
             from ledger.adapters.zookeeper.leadership import candidates as in_zookeeper
         return in_zookeeper(zookeeper, path, clock=clock())
     if config.leadership.adapter == "kafka":
-        from ledger.adapters.kafka.leadership import Names
+        from ledger.adapters.kafka.leadership import ElectionNames
         from ledger.adapters.kafka.leadership import candidates as in_kafka
 
-        names = Names.of(config.topics.prefix, role)
+        names = ElectionNames.of(config.topics.prefix, role)
         return in_kafka(config.client(), names, session_timeout_s=config.leadership.session_timeout_s, clock=clock())
     from ledger.adapters.local.leadership import holder, outsider
 
@@ -261,4 +261,4 @@ def world(config: Config) -> tuple[dict[str, Runner], BlobStore]:
     held_by = wiring_pins.held_by(config)
     # It is a runner: what it does not say itself, the one within says.
     spared: dict[str, Any] = {name: sparing.SparingRunner(one, held_by) for name, one in runners(config).items()}
-    return spared, sparing.SparingBlobs(blobs(config), held_by)
+    return spared, sparing.PinGuardedBlobStore(blobs(config), held_by)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ledger.archive.format.chain import Head
     from ledger.archive.store.archive import Archive
     from ledger.archive.store.archiving import Archiver
-    from ledger.archive.store.status import Progress
+    from ledger.archive.store.status import ArchiveProgress
     from ledger.util.metrics import Metric, Samples
 
 
@@ -83,7 +83,7 @@ def anchoring(
     return Anchoring(archive, anchor_topic(config), places, sign, counting(config, sign))
 
 
-def anchored_progress(config: Config) -> list[Progress]:
+def anchored_progress(config: Config) -> list[ArchiveProgress]:
     """As `wiring_archive.archive_progress`, with what was anchored last, as far as the topic of anchors says."""
     from ledger.archive.anchors.anchor_topic import standing
     from ledger.archive.store.status import with_anchors
@@ -107,7 +107,7 @@ def watched(config: Config, archive: Archive, archiver: Archiver, anchoring: Anc
     given, clock = config.archive, wiring.clock()
     known: dict[TopicPartition, Head] = {}
 
-    def ask() -> list[Progress]:
+    def ask() -> list[ArchiveProgress]:
         """Of the archiver, which knows without asking the store; until it does, of the store."""
         known.update(archiver.heads)
         return wiring_archive.archive_progress(config, archive, known)

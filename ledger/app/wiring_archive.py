@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from ledger.archive.snapshots.snapshots import Thin
     from ledger.archive.store.archive import Archive
     from ledger.archive.store.archiving import Chore, PartitionShape
-    from ledger.archive.store.status import Progress
+    from ledger.archive.store.status import ArchiveProgress
     from ledger.config.config import Config
     from ledger.history.bundle_about import About
     from ledger.history.bundling import Bundle
     from ledger.history.moment import Moment, Places
     from ledger.history.past import Archived
     from ledger.reader.reading import Progressed, Source
-    from ledger.roles.projector.cold_start import Kept
+    from ledger.roles.projector.cold_start import StartSnapshot
 
 
 def objects(config: Config) -> ObjectStore:
@@ -113,7 +113,7 @@ def archived_partitions(config: Config) -> dict[TopicPartition, PartitionShape]:
 
 def archive_progress(
     config: Config, kept: Archive | None = None, known: Mapping[TopicPartition, Head] | None = None
-) -> list[Progress]:
+) -> list[ArchiveProgress]:
     """kept: the archive, if it was made already. known: heads for which it need not be asked.
 
     Raises: as `archive` and `archived_partitions`."""
@@ -203,9 +203,9 @@ def past(config: Config, source: Source, moment: Moment, thin: bool = False) -> 
 
 def _archived(config: Config) -> Archived:
     """What the archive has, nothing if there is to be none. Raises: as `archive`."""
-    from ledger.history.past import Sealed, Span
+    from ledger.history.past import SealedRecords, Span
 
-    archived: dict[TopicPartition, Sealed] = {}
+    archived: dict[TopicPartition, SealedRecords] = {}
     if config.archive.adapter:
         from ledger.archive.format.gone import expired_of
         from ledger.archive.format.lateness import sure_from_s
@@ -219,16 +219,14 @@ def _archived(config: Config) -> Archived:
                 read = partial(kept.records, topic, partition)
                 snapshot = partial(_snapshot, kept, topic, partition)
                 gone = expired_of(kept.expired(topic, partition))
-                archived[topic, partition] = Sealed(
+                archived[topic, partition] = SealedRecords(
                     manifests[-1].next, sure, read, spans, snapshot, partial(picked, kept, topic, partition), gone,
                     manifests[-1].topic_id,
                 )  # fmt: skip
     return archived
 
 
-def _snapshot(
-    archive: Archive, topic: str, partition: int, end: int
-) -> tuple[int, Callable[[], Iterator[Record]]] | None:
+def _snapshot(archive: Archive, topic: str, partition: int, end: int) -> tuple[int, Callable[[], Iterator[Record]]] | None:
     from ledger.archive.snapshots.snapshots import latest
 
     found = latest(archive, topic, partition, end)
@@ -258,13 +256,15 @@ def keep_snapshots(config: Config, archive: Archive) -> None:
         thin_out(archive, topic, partition, wiring.clock().time())
 
 
-def cold_start(config: Config) -> Mapping[TopicPartition, Kept]:
+def cold_start(config: Config) -> Mapping[TopicPartition, StartSnapshot]:
     """What a projector may begin from. Raises: as `archive` and `archived_partitions`."""
     from ledger.archive.snapshots.beginning import usable
-    from ledger.roles.projector.cold_start import Kept
+    from ledger.roles.projector.cold_start import StartSnapshot
 
     found = usable(archive(config), archived_partitions(config), config.topics.delete_retention_s / 2)
-    return {(one.topic, one.partition): Kept(one.snapshot.next, one.newest_s, one.snapshot.records) for one in found}
+    return {
+        (one.topic, one.partition): StartSnapshot(one.snapshot.next, one.newest_s, one.snapshot.records) for one in found
+    }
 
 
 def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, jobs: Sequence[str], reason: str) -> int:

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from ledger.reader.reading import Source
 
 
-def pin(
-    config: Config, source: Source, jobs: Sequence[str], from_ms: int | None, to_ms: int | None, reason: str
-) -> Pin:
+def pin(config: Config, source: Source, jobs: Sequence[str], from_ms: int | None, to_ms: int | None, reason: str) -> Pin:
     """Makes a pin, in the name of whoever asks. Raises: as `archive` and `pins.pin`."""
     kept = wiring_archive.archive(config)
     from ledger.adapters.cloudevents import rfc3339

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.cli import given
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column
 from ledger.errors import ConfigError, LedgerError, NotFound, Unreachable, UsageError
 
 if TYPE_CHECKING:
-    from ledger.archive.format.anchor import Judged, Kept
+    from ledger.archive.format.anchor import AnchorRecord, JudgedAnchors
 
 _SHOWN = 10
 HEAD = [
@@ -51,7 +51,7 @@ New = Annotated[Path, typer.Option("--new", metavar="FILE", help="The file to ma
 
 
 @verb
-def anchor(world: World, to: To = None, anew: Anew = None) -> None:
+def anchor(world: Context, to: To = None, anew: Anew = None) -> None:
     """Keep the head of every chain, in the topic of anchors: what `audit verify` proves against. Archivers do it too.
 
     Signed, if there is a key (archive.anchor_key_file). Exit 1 if a chain is not what was anchored before, there or in
@@ -72,7 +72,7 @@ def anchor(world: World, to: To = None, anew: Anew = None) -> None:
 
 
 @verb
-def key(world: World, new: New) -> None:
+def key(world: Context, new: New) -> None:
     """Make a key to sign anchors with (Ed25519): set archive.anchor_key_file to it where archivers run.
 
     Keep FILE.pub where who can write to the archive can't change it: it is what `audit verify --public-key` takes.
@@ -87,8 +87,8 @@ def key(world: World, new: New) -> None:
 
 
 def judged(
-    world: World, files: Sequence[Path], public_key: Path | None, topic: str, of: Collection[str] | None = None
-) -> tuple[Judged, bool]:
+    world: Context, files: Sequence[Path], public_key: Path | None, topic: str, of: Collection[str] | None = None
+) -> tuple[JudgedAnchors, bool]:
     """The anchors to prove against, from files and the topic ("": none is read), and whether something is wrong with any;
     what is stands on stderr. of: the topics whose anchors count, None = all.
 
@@ -112,7 +112,7 @@ def judged(
     return result, bool(unreadable or result.refused or result.forks)
 
 
-def _from_file(file: Path) -> Sequence[Kept]:
+def _from_file(file: Path) -> Sequence[AnchorRecord]:
     """Who names a file to be proved against must not be told that all is well by one that was emptied."""
     from ledger.archive.anchors import anchors
 
@@ -121,7 +121,7 @@ def _from_file(file: Path) -> Sequence[Kept]:
     return kept
 
 
-def _from_topic(world: World, topic: str) -> tuple[Sequence[Kept], Sequence[str]]:
+def _from_topic(world: Context, topic: str) -> tuple[Sequence[AnchorRecord], Sequence[str]]:
     from ledger.app import wiring_anchors
     from ledger.archive.anchors.anchor_topic import standing
 
@@ -135,7 +135,7 @@ def _from_topic(world: World, topic: str) -> tuple[Sequence[Kept], Sequence[str]
     return found.kept, found.unreadable
 
 
-def _warn_of_the_key(world: World) -> None:
+def _warn_of_the_key(world: Context) -> None:
     from ledger.app import wiring_anchors
 
     if (signer := wiring_anchors.signer(world.config)) is not None and signer.open_to_others:
@@ -143,14 +143,14 @@ def _warn_of_the_key(world: World) -> None:
         world.printer.note(f"WARNING: others than its owner can read or change {path}: chmod 600 {path}")
 
 
-def _tell(world: World, what: str, told: Sequence[str]) -> None:
+def _tell(world: Context, what: str, told: Sequence[str]) -> None:
     for one in told[:_SHOWN]:
         world.printer.note(f"{what}: {one}")
     if len(told) > _SHOWN:
         world.printer.note(f"{what}: and {len(told) - _SHOWN} more")
 
 
-def must_be_sound(found: Judged) -> None:
+def must_be_sound(found: JudgedAnchors) -> None:
     """Raises: LedgerError if two anchors can't both be true."""
     if found.forks:
         raise LedgerError(f"Two anchors can't both be true: {found.forks[0]} Nothing was restored.",

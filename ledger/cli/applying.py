@@ -15,7 +15,7 @@ import typer
 
 from ledger.cli import job_files, opening, showing
 from ledger.cli.interruption import unwinding
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column
 from ledger.cli.specs import RUNNER, blob_of
 from ledger.errors import LedgerError, Refused, Unreachable
@@ -47,7 +47,7 @@ Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why somethin
 
 
 @verb
-def apply(world: World, file: Files, replace: Replace = False, again: Again = False, reason: Why = "") -> None:
+def apply(world: Context, file: Files, replace: Replace = False, again: Again = False, reason: Why = "") -> None:
     """Submit the jobs of files: what is there and the same stays as it is; what differs is told.
 
     A job is known by namespace and name. Exit code 0: all are as their files say; 1: some differ, failed, or are over

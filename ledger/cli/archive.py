@@ -9,14 +9,14 @@ import typer
 
 from ledger.cli import anchoring, expiring, querying
 from ledger.cli.anchoring import Files, NoTopic
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, age, utc
 from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
     from ledger.archive.restore.restoring import Restored
-    from ledger.archive.store.status import Progress
-    from ledger.archive.store.verifying import Verdict
+    from ledger.archive.store.status import ArchiveProgress
+    from ledger.archive.store.verifying import PartitionVerdict
 
 archive = typer.Typer(help="What is kept when compaction has removed it from its topic.", no_args_is_help=True)
 
@@ -74,7 +74,7 @@ Adopt = Annotated[
 
 @archive.command()
 @verb
-def status(world: World) -> None:
+def status(world: Context) -> None:
     """How far the archive is, and how long until compaction may take what it has not got. Exit 1 if that time is over.
 
     SEALED UP TO may stay below END by what no record is in: the ends of transactions. ANCHORED is the number of the last
@@ -92,7 +92,7 @@ def status(world: World) -> None:
 
 @archive.command()
 @verb
-def snapshot(world: World) -> None:
+def snapshot(world: Context) -> None:
     """Keep what a fold of the archive needs, as it is now: so that --as-of reads from there and not from the beginning.
 
     Each is compared with a fold of the whole archive when it is made. For cron; or let the archiver do it
@@ -108,7 +108,7 @@ def snapshot(world: World) -> None:
 
 @archive.command()
 @verb
-def compact(world: World) -> None:
+def compact(world: Context) -> None:
     """Join the small objects of every day (UTC) that is over.
 
     Three for each partition and day in place of three for each batch. All that was sealed stays as it was sealed: anchors,
@@ -128,7 +128,7 @@ def compact(world: World) -> None:
 @archive.command()
 @verb
 def restore(
-    world: World, anchors: Files = None, no_topic: NoTopic = False, unverified: Unverified = False,
+    world: Context, anchors: Files = None, no_topic: NoTopic = False, unverified: Unverified = False,
     archived_prefix: ArchivedPrefix = None, archived_partitions: ArchivedPartitions = None, adopt: Adopt = False,
 ) -> None:  # fmt: skip
     """Make both topics anew from the archive, on a cluster that has none or empty ones.
@@ -141,14 +141,14 @@ def restore(
     Before, the archive is verified as by `audit verify`, with the topic of anchors if there still is one.
     """
     from ledger.app import wiring, wiring_archive
-    from ledger.archive.restore.layout import Names
+    from ledger.archive.restore.layout import TopicPair
     from ledger.archive.store.verifying import verify
     from ledger.util.plain import to_plain
 
     config = world.config
     topics, prefix = config.topics, config.topics.prefix if archived_prefix is None else archived_prefix
-    names = Names(topics.events, topics.recovery)
-    archived = Names(*(prefix + name.removeprefix(topics.prefix) for name in names))
+    names = TopicPair(topics.events, topics.recovery)
+    archived = TopicPair(*(prefix + name.removeprefix(topics.prefix) for name in names))
     old_anchors = "" if no_topic or unverified else prefix + topics.anchors.removeprefix(topics.prefix)
     found, _ = anchoring.judged(world, anchors or (), None, old_anchors, archived)
     with world.printer.progress("restoring") as tell:
@@ -175,12 +175,12 @@ def restore(
         raise typer.Exit(1)
 
 
-def _begin_of(bad: Verdict) -> int:
+def _begin_of(bad: PartitionVerdict) -> int:
     """The lowest offset that may not be as it was sealed."""
     return min(bad.broken[0].offset, bad.broken[0].offset if bad.bad_from is None else bad.bad_from)
 
 
-def _tell_restored(world: World, done: Restored) -> None:
+def _tell_restored(world: Context, done: Restored) -> None:
     for one in done.differences[:10]:
         world.printer.note(f"{one.job_id} folds to something else than in the archive: the restore is not finished")
     if not done.differences:
@@ -192,7 +192,7 @@ def _tell_restored(world: World, done: Restored) -> None:
                            f"and {done.left_out.get('foreign', 0)} that are of no job")  # fmt: skip
 
 
-def say_headroom(world: World, found: Sequence[Progress]) -> None:
+def say_headroom(world: Context, found: Sequence[ArchiveProgress]) -> None:
     """Where there is little, on stderr. Raises: typer.Exit where there is none."""
     for one in found:
         if one.scarce(world.config.archive.headroom_min):

@@ -10,11 +10,11 @@ import typer
 
 from ledger.cli import anchoring, bundling, opening, pinning
 from ledger.cli.anchoring import Files, NoTopic, PublicKey
-from ledger.cli.options import World, bundle_verb
+from ledger.cli.options import Context, bundle_verb
 from ledger.cli.output import Column, Format, counted
 
 if TYPE_CHECKING:
-    from ledger.archive.store.verifying import Verdict
+    from ledger.archive.store.verifying import PartitionVerdict
 
 audit = typer.Typer(help="Prove that nothing in the archive was altered, left out or put in.", no_args_is_help=True)
 
@@ -43,9 +43,7 @@ VERDICT = [
 
 @audit.command()
 @bundle_verb
-def verify(
-    world: World, anchors: Files = None, no_topic: NoTopic = False, public_key: PublicKey = None
-) -> None:
+def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, public_key: PublicKey = None) -> None:
     """Read the whole archive and compare it with its chain, and that with the anchors in the topic and in files. Exit 1 if
     anything is not as sealed, or an anchor is none, contradicts another or is not signed as it must be.
 
@@ -79,9 +77,12 @@ def verify(
 
 @audit.command()
 @bundle_verb
-def prove(world: World, event_id: Annotated[
-    str, typer.Argument(metavar="EVENT_ID", help="ce_id of the record; or its place, as events[P]@OFFSET.")
-]) -> None:
+def prove(
+    world: Context,
+    event_id: Annotated[
+        str, typer.Argument(metavar="EVENT_ID", help="ce_id of the record; or its place, as events[P]@OFFSET.")
+    ],
+) -> None:
     """Print a proof, as JSON, that the record of an event lies in the archive. docs/check_proof.py checks it.
 
     Reads the archive from its beginning until it finds the record. Of a bundle: that it lies in the archive of the ledger
@@ -123,7 +124,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(audit, name="audit", rich_help_panel="Audit")
 
 
-def _bad(verdict: Verdict) -> dict[str, Any]:
+def _bad(verdict: PartitionVerdict) -> dict[str, Any]:
     """first_bad: where it shows; bad: between which offsets the first bad record lies."""
     if not verdict.broken:
         return {"first_bad": None, "bad": None}
@@ -135,7 +136,7 @@ def _bad(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _explain(world: World, verdict: Verdict, *, anchored: bool, bundled: bool) -> None:
+def _explain(world: Context, verdict: PartitionVerdict, *, anchored: bool, bundled: bool) -> None:
     where = f"{verdict.topic}[{verdict.partition}]"
     if verdict.bad_from is not None and verdict.bad_to is not None and verdict.bad_from < verdict.bad_to:
         begin = f"offset {verdict.bad_from} (where the last anchor that holds ends)" if verdict.bad_from else "offset 0"

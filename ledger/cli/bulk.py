@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ledger.cli import opening, showing
-from ledger.cli.options import World
+from ledger.cli.options import Context
 from ledger.cli.output import Column, counted
 from ledger.cli.selection import Selection
 from ledger.errors import LedgerError, Unreachable, UsageError
@@ -45,7 +45,7 @@ def check_one_or_many(job: str | None, selected: Selection) -> None:
 
 
 def declare(
-    world: World, kind: str, selected: Selection, reason: str, *, from_: str = "latest", force: bool = False,
+    world: Context, kind: str, selected: Selection, reason: str, *, from_: str = "latest", force: bool = False,
     yes: bool = False,
 ) -> None:  # fmt: skip
     """Of a job that is in no state for it nothing is asked. Exit code 1: it failed for some, or nobody said yes."""
@@ -74,9 +74,7 @@ def declare(
         raise typer.Exit(1)
 
 
-def _declared(
-    client: Client, entry: RecoveryEntry, kind: Any, reason: str, from_: str, force: bool
-) -> dict[str, Any]:
+def _declared(client: Client, entry: RecoveryEntry, kind: Any, reason: str, from_: str, force: bool) -> dict[str, Any]:
     try:
         known = client.declare(entry.job_id, kind, reason=reason, from_=from_, force=force)
     except LedgerError as error:
@@ -88,7 +86,7 @@ def _row(entry: RecoveryEntry) -> dict[str, Any]:
     return {"job_id": entry.job_id, "name": entry.name, "namespace": entry.namespace, "state": str(entry.state)}
 
 
-def _ask(world: World, verb: str, concerned: list[RecoveryEntry], yes: bool) -> None:
+def _ask(world: Context, verb: str, concerned: list[RecoveryEntry], yes: bool) -> None:
     """Raises: UsageError where there is nobody to be asked; Exit if the answer is no."""
     if yes:
         return

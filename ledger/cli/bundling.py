@@ -15,16 +15,16 @@ import typer
 from ledger.archive.format.chain import Broken
 from ledger.cli import given, opening
 from ledger.cli.opening import AsOf
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, counted
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.format.chain import Head
     from ledger.archive.format.objects import ObjectStore
-    from ledger.archive.removal.redacting import Place
-    from ledger.archive.store.sealing import Checked
-    from ledger.archive.store.verifying import Verdict
+    from ledger.archive.removal.redacting import RecordPosition
+    from ledger.archive.store.sealing import SealCheck
+    from ledger.archive.store.verifying import PartitionVerdict
     from ledger.ports import Record, TopicPartition
     from ledger.reader.reading import Source
 
@@ -51,7 +51,7 @@ MADE = [
 
 
 @verb
-def bundle(world: World, to: To, reason: Reason, job: Jobs = None, as_of: AsOf = None, logs: Logs = False) -> None:
+def bundle(world: Context, to: To, reason: Reason, job: Jobs = None, as_of: AsOf = None, logs: Logs = False) -> None:
     """Put the ledger up to a moment into one file, with what the archive still has, for whoever looks into it elsewhere.
 
     Every reading verb opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed.
@@ -100,7 +100,7 @@ def _few(then: Source) -> list[str]:
     return found if len(found) <= PICTURES else []
 
 
-def _printed(world: World, store: ObjectStore, job_id: str) -> int:
+def _printed(world: Context, store: ObjectStore, job_id: str) -> int:
     """Puts the logs of a job that lie on this host into a bundle; of how many attempts there were some."""
     from ledger.adapters.runners.subprocess.past_logs import attempts_with_logs
     from ledger.adapters.runners.subprocess.printed import read
@@ -118,7 +118,7 @@ def _printed(world: World, store: ObjectStore, job_id: str) -> int:
     return found
 
 
-def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[str]]]:
+def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdict, list[str]]]:
     """What is found of each partition of a bundle, and what is to be said of it: whether the file is whole by its own
     chain and its seal, and what the ledger's chain, as far as the bundle carries it, proves by the anchors of the ledger.
 
@@ -185,7 +185,7 @@ def verify(world: World, anchors: Sequence[Head]) -> list[tuple[Verdict, list[st
     return found
 
 
-def _reaching(store: ObjectStore, seal: Checked) -> dict[TopicPartition, int]:
+def _reaching(store: ObjectStore, seal: SealCheck) -> dict[TopicPartition, int]:
     """How far the bundle says that it goes. Raises: UsageError if it does not say that, and its seal is no reason why."""
     from ledger.errors import LedgerError
     from ledger.history.bundle_about import ABOUT, decode
@@ -198,7 +198,7 @@ def _reaching(store: ObjectStore, seal: Checked) -> dict[TopicPartition, int]:
         raise
 
 
-def _said_of(seal: Checked, file: Path) -> str:
+def _said_of(seal: SealCheck, file: Path) -> str:
     compare = f"Compare the SHA-256 of the file with what its maker told you: {_digest(file)}"
     if not seal.sealed:
         return (f"the bundle is unsealed: nothing shows that bundle.json, or anything else beside the records, is as it "
@@ -208,7 +208,7 @@ def _said_of(seal: Checked, file: Path) -> str:
     return f"bundle.json and {counted(seal.objects - 1, 'other object')} are as sealed, which no key signs. {compare}"
 
 
-def prove(world: World, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:
+def prove(world: Context, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
     """A proof by the chain of the ledger that a bundle was made of; by the bundle's own where it carries none.
     Raises: as `carrying.prove` and `proving.prove`."""
     from ledger.archive.proof import carrying

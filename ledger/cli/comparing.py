@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ledger.cli.options import World
+from ledger.cli.options import Context
 from ledger.cli.output import Column, cell, counted
 from ledger.errors import OutcomeUnknown
 from ledger.util.plain import to_plain
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ledger.reader.replaying import Replay
 
 
-def say_replay(world: World, found: Replay, vector: str, past: bool) -> None:
+def say_replay(world: Context, found: Replay, vector: str, past: bool) -> None:
     """past: it is not of now, so that nobody need be waited for.
 
     Raises: typer.Exit: they differ; OutcomeUnknown: not all could be compared."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format
 from ledger.errors import ConfigError
 
@@ -21,7 +21,7 @@ SETTING, VALUE, SOURCE = Column("SETTING", "setting"), Column("VALUE", "value"),
 
 @config.command()
 @verb
-def show(world: World, sources: Sources = False) -> None:
+def show(world: Context, sources: Sources = False) -> None:
     """The settings in force, secrets masked, and the address of the broker."""
     settings = world.config.shown() | {"bootstrap": _bootstrap(world)}
     rows = [
@@ -37,7 +37,7 @@ def show(world: World, sources: Sources = False) -> None:
 @config.command()
 @verb
 def describe(
-    world: World,
+    world: Context,
     name: Annotated[str, typer.Argument(help="A section, or one setting such as log.level. Nothing: all.")] = "",
 ) -> None:
     """What each setting means, its default, and its name in the environment."""
@@ -51,7 +51,7 @@ def describe(
 
 @config.command()
 @verb
-def check(world: World) -> None:
+def check(world: Context) -> None:
     """Whether the settings can be used: known names, readable secrets, what clients of Kafka (Spark's too) and S3 take."""
     from confluent_kafka.admin import AdminClient
 
@@ -95,7 +95,7 @@ def flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
             yield f"{before}{name}", value
 
 
-def _bootstrap(world: World) -> str | None:
+def _bootstrap(world: Context) -> str | None:
     """None: no ledger runs there yet, which is no reason not to show the rest."""
     try:
         return world.config.bootstrap

@@ -12,14 +12,17 @@ import typer
 Input = Annotated[
     list[Path] | None,
     typer.Option(
-        "--input", exists=True, metavar="PATH",
+        "--input",
+        exists=True,
+        metavar="PATH",
         help="Count the words of these instead of Python's own sources.",
     ),
 ]
 Dir = Annotated[
     Path | None,
     typer.Option(
-        "--dir", metavar="DIR",
+        "--dir",
+        metavar="DIR",
         help="Keep the ledger here afterwards. Default: a folder that is deleted.",
     ),
 ]

@@ -10,7 +10,7 @@ import typer
 from ledger.cli import checkpoint_runs, opening
 from ledger.cli.checkpoint_runs import AllRecords
 from ledger.cli.comparing import differing_fields, entry_text
-from ledger.cli.options import World, bundle_verb
+from ledger.cli.options import Context, bundle_verb
 from ledger.cli.output import Column, Format, Printer, brief, short_digests, utc
 from ledger.cli.reading import PANEL
 from ledger.cli.showing import ID
@@ -53,9 +53,7 @@ CHANGES = [
 
 
 @bundle_verb
-def diff(
-    world: World, from_: From, to: To = "0s", job: Only = None, all_records: AllRecords = False
-) -> None:
+def diff(world: Context, from_: From, to: To = "0s", job: Only = None, all_records: AllRecords = False) -> None:
     """What changed between two moments by the word of the log: which jobs, from what to what, and why.
 
     -o wide lists the records instead: who wrote what, and when, with a run of checkpoints as one line; --all-records shows

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ledger.adapters.local.room import is_full
-from ledger.cli.options import World, Yes, verb
+from ledger.cli.options import Context, Yes, verb
 from ledger.cli.output import Format
 
 PANEL = "An embedded ledger"
@@ -34,7 +34,7 @@ Purge = Annotated[
 
 @verb
 def up(
-    world: World, projectors: Projectors = 2, reconcilers: Reconcilers = 1, detach: Detach = False,
+    world: Context, projectors: Projectors = 2, reconcilers: Reconcilers = 1, detach: Detach = False,
     broker_only: BrokerOnly = False,
 ) -> None:  # fmt: skip
     """Start a ledger in --dir: a Kafka broker, projectors, a reconciler, a runner agent; and keep it running.
@@ -67,7 +67,7 @@ def up(
 
 
 @verb
-def down(world: World, jobs: Jobs = False, purge: Purge = False, yes: Yes = False) -> None:
+def down(world: Context, jobs: Jobs = False, purge: Purge = False, yes: Yes = False) -> None:
     """Stop the ledger in --dir. Its jobs run on, unless --jobs."""
     from ledger.app import wiring
     from ledger.embedded.down import down
@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
     app.command("down", rich_help_panel=PANEL)(down)
 
 
-def _detach(world: World, arguments: list[str]) -> None:
+def _detach(world: Context, arguments: list[str]) -> None:
     from ledger.embedded.detach import detach
 
     if world.debug:
@@ -93,7 +93,7 @@ def _detach(world: World, arguments: list[str]) -> None:
         raise typer.Exit(code)
 
 
-def _saying(world: World) -> Callable[[str], None]:
+def _saying(world: Context) -> Callable[[str], None]:
     """Says a line: as text, or in JSON as a line of the log."""
     if world.printer.for_people or world.output is Format.name:
         return _say

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ledger.cli import given
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, utc
 from ledger.errors import ConfigError, UsageError
 
@@ -38,7 +38,7 @@ Force = Annotated[
 
 
 @verb
-def expire(world: World, dry_run: DryRun = False) -> None:
+def expire(world: Context, dry_run: DryRun = False) -> None:
     """Take out of the archive what is superseded for longer than its namespace keeps it (archive.retention).
 
     What the ledger is now, and what a restore makes, stays as it is; the past before UNTIL can't be told any more for those
@@ -68,7 +68,7 @@ def expire(world: World, dry_run: DryRun = False) -> None:
 
 
 @verb
-def redact(world: World, records: Records, reason: Reason, force: Force = False) -> None:
+def redact(world: Context, records: Records, reason: Reason, force: Force = False) -> None:
     """Take the value of single records out of the archive. Its hash stays in its place, and every proof holds.
 
     Not reached: the live topic until compaction (what is superseded there goes after topics.min_compaction_lag_s), other

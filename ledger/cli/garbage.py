@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.cli import given, opening
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, Printer, age
 from ledger.cli.showing import ID
 
@@ -41,7 +41,7 @@ ORPHANS = [
 
 @verb
 def gc(
-    world: World,
+    world: Context,
     apply: Annotated[bool, typer.Option("--apply", help="Delete what is listed, and put it on record.")] = False,
     grace: Annotated[
         str | None,
@@ -64,7 +64,7 @@ def gc(
         runners, blobs = wiring.runners(config), wiring.blobs(config)
         held = partial(wiring_pins.held_jobs, config)
         if apply:
-            evidence = collecting.Evidence(config.collected_file, whoami(), source.clock.time)
+            evidence = collecting.DeletionLog(config.collected_file, whoami(), source.clock.time)
             found = collecting.collect(source, runners, blobs, evidence, grace_s, held)
         else:
             found = collecting.look(source, runners, blobs, grace_s, held)

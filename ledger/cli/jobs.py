@@ -12,14 +12,14 @@ import typer
 
 from ledger.cli import bulk, given, opening, showing
 from ledger.cli.interruption import unwinding
-from ledger.cli.options import InNamespace, WithLabel, World, Yes, verb
+from ledger.cli.options import Context, InNamespace, WithLabel, Yes, verb
 from ledger.cli.output import Column
 from ledger.cli.selection import selection
 from ledger.cli.specs import RUNNER, JobOptions, blob_of, spec_of
 
 if TYPE_CHECKING:
     from ledger.core.model.facts import IntentKind, JobSubmitted
-    from ledger.operations.client import Ended
+    from ledger.operations.client import JobOutcome
 
 PANEL = "Jobs"
 _DOUBLE = re.compile(r"[^=]*==")
@@ -47,9 +47,7 @@ Id = Annotated[
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name for people; default: the program's.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Whose job it is.")]
-Unique = Annotated[
-    bool, typer.Option("--unique", help="Refuse if a job of this name is not over.", show_default=False)
-]
+Unique = Annotated[bool, typer.Option("--unique", help="Refuse if a job of this name is not over.", show_default=False)]
 Restart = Annotated[
     str | None,
     typer.Option("--restart", metavar="POLICY", help=f"{given.RESTART_FORMS}. Default: exponential-delay."),
@@ -142,7 +140,10 @@ def _with_one_sign(labels: list[str] | None) -> list[str] | None:
 Label = Annotated[
     list[str] | None,
     typer.Option(
-        "--label", "-l", metavar="NAME=VALUE", help="A label to select jobs by; may be given again.",
+        "--label",
+        "-l",
+        metavar="NAME=VALUE",
+        help="A label to select jobs by; may be given again.",
         callback=_with_one_sign,
     ),
 ]
@@ -174,22 +175,18 @@ From = Annotated[
 ]
 RetryFrom = Annotated[
     str,
-    typer.Option(
-        "--from", metavar="RESTORE_POINT", help="latest, scratch, or ATTEMPT/ID as in show."
-    ),
+    typer.Option("--from", metavar="RESTORE_POINT", help="latest, scratch, or ATTEMPT/ID as in show."),
 ]
 WithSavepoint = Annotated[
     bool,
-    typer.Option(
-        "--savepoint", help="Ask the job for a savepoint, and stop it once that is there.", show_default=False
-    ),
+    typer.Option("--savepoint", help="Ask the job for a savepoint, and stop it once that is there.", show_default=False),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over or quarantined.", show_default=False)]
 
 
 @verb
 def submit(
-    world: World, command: Command = None, id_: Id = None, name: Name = None, namespace: Namespace = "default",
+    world: Context, command: Command = None, id_: Id = None, name: Name = None, namespace: Namespace = "default",
     unique: Unique = False, restart: Restart = None, priority: Priority = 0, slots: Slots = 1, label: Label = None,
     graph: Graph = None, env: Env = None, memory: Memory = None, stop_grace: StopGrace = None,
     runner: RunnerName = RUNNER, from_: From = None, permanent_exit_code: PermanentExitCode = None,
@@ -223,7 +220,7 @@ def submit(
 
 
 @verb
-def wait(world: World, job: Job) -> None:
+def wait(world: Context, job: Job) -> None:
     """Wait until a job is over or quarantined. Exit code 0: it is FINISHED; 1: anything else."""
     with opening.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
@@ -234,7 +231,7 @@ def wait(world: World, job: Job) -> None:
 
 @verb
 def cancel(
-    world: World, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
+    world: Context, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
     force: Force = False, yes: Yes = False,
 ) -> None:  # fmt: skip
     """Cancel a job. That is never undone. Of a job that is CANCELED already nothing more is asked.
@@ -251,7 +248,7 @@ def cancel(
 
 
 @verb
-def suspend(world: World, job: Job, reason: Reason, savepoint: WithSavepoint = False) -> None:
+def suspend(world: Context, job: Job, reason: Reason, savepoint: WithSavepoint = False) -> None:
     """Stop a job for now. It keeps its graph and restore points; `resume` brings it back."""
     from ledger.core.model.facts import IntentKind
 
@@ -259,7 +256,7 @@ def suspend(world: World, job: Job, reason: Reason, savepoint: WithSavepoint = F
 
 
 @verb
-def resume(world: World, job: Job, reason: Reason) -> None:
+def resume(world: Context, job: Job, reason: Reason) -> None:
     """Bring back a suspended job, from its newest restore point."""
     from ledger.core.model.facts import IntentKind
 
@@ -268,7 +265,7 @@ def resume(world: World, job: Job, reason: Reason) -> None:
 
 @verb
 def retry(
-    world: World, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
+    world: Context, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
     from_: RetryFrom = "latest", force: Force = False, yes: Yes = False,
 ) -> None:  # fmt: skip
     """Try again a job whose last attempt ended: a quarantined one, or one that waits for its restart.
@@ -295,7 +292,7 @@ def register(app: typer.Typer) -> None:
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def _answer_submit(world: World, job_id: str, spec: JobSubmitted, ended: Ended | None) -> None:
+def _answer_submit(world: Context, job_id: str, spec: JobSubmitted, ended: JobOutcome | None) -> None:
     """The id stands in the last line, whatever else is told. A script that captures stdout gets the id alone."""
     row = {"job_id": job_id} | ({"state": ended.state, "reason": ended.reason} if ended and ended.state else {})
     if not world.printer.for_people:
@@ -308,7 +305,7 @@ def _answer_submit(world: World, job_id: str, spec: JobSubmitted, ended: Ended |
 
 
 def _declare(
-    world: World, job: str, kind: IntentKind, reason: str, from_: str = "latest", force: bool = False,
+    world: Context, job: str, kind: IntentKind, reason: str, from_: str = "latest", force: bool = False,
     savepoint: bool = False,
 ) -> None:  # fmt: skip
     why = given.reason(reason)
@@ -319,7 +316,7 @@ def _declare(
     showing.one_job(world.printer, showing.known_row(entry))
 
 
-def _say_ended(world: World, ended: Ended) -> None:
+def _say_ended(world: Context, ended: JobOutcome) -> None:
     world.printer.one(
         {"job_id": ended.job_id, "state": ended.state, "reason": ended.reason},
         [showing.ID, Column("STATE", "state"), Column("REASON", "reason")],

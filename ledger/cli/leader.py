@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.cli import opening
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, age
 
 if TYPE_CHECKING:
@@ -59,9 +59,7 @@ Which = Annotated[Role | None, typer.Argument(metavar="ROLE", help="projector or
 All = Annotated[
     bool, typer.Option("--all", "--timeline", help="All claims in the log, the newest first.", show_default=False)
 ]
-Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until each role has a leader, then answer.", show_default=False)
-]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until each role has a leader, then answer.", show_default=False)]
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long --wait waits. After that: exit code 4.")
 ]
@@ -69,9 +67,7 @@ LOOK_S = 1.0
 
 
 @verb
-def leader(
-    world: World, role: Which = None, all_: All = False, wait: Wait = False, timeout: Timeout = 300.0
-) -> None:
+def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = False, timeout: Timeout = 300.0) -> None:
     """Who leads: by the newest claim in the log (the law), and by the election (advice), with all who want to.
 
     Exit code 1 if a role has no leader, 3 if the log can't be read. An election that does not answer is told on stderr.
@@ -116,7 +112,7 @@ def leader(
         raise typer.Exit(1)
 
 
-def _wait_for(world: World, roles: Sequence[str], timeout_s: float) -> None:
+def _wait_for(world: Context, roles: Sequence[str], timeout_s: float) -> None:
     """Raises: OutcomeUnknown, with what is waited for, once the time is up."""
     from ledger.app import wiring
     from ledger.errors import OutcomeUnknown, Unreachable
@@ -152,7 +148,7 @@ def register(app: typer.Typer) -> None:
     app.command("leader", rich_help_panel="Operate the ledger")(leader)
 
 
-def _elected(world: World, role: str) -> Sequence[Candidate] | str:
+def _elected(world: Context, role: str) -> Sequence[Candidate] | str:
     from ledger.app import wiring
     from ledger.errors import Unreachable
 
@@ -162,7 +158,7 @@ def _elected(world: World, role: str) -> Sequence[Candidate] | str:
         return str(error)
 
 
-def _tell(found: Sequence[Led], world: World) -> None:
+def _tell(found: Sequence[Led], world: Context) -> None:
     """On stderr: what could not be asked, and which role nobody leads, with what each candidate waits for. And whose jobs
     wait, because the leader reaches another agent than its predecessor."""
     for one in found:

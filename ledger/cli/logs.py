@@ -9,22 +9,20 @@ import typer
 
 from ledger.cli import opening
 from ledger.cli.jobs import Job as Name
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.core.model.facts import JobResult
 
 if TYPE_CHECKING:
     from ledger.core.fold.job import Job
 
-Attempt = Annotated[
-    int | None, typer.Option("--attempt", min=1, metavar="N", help="Which attempt; default: the last one.")
-]
+Attempt = Annotated[int | None, typer.Option("--attempt", min=1, metavar="N", help="Which attempt; default: the last one.")]
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Print on as it comes, until the attempt is over.", show_default=False)
 ]
 
 
 @verb
-def logs(world: World, job: Name, follow: Follow = False, attempt: Attempt = None) -> None:
+def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = None) -> None:
     """What an attempt of a job printed: its stdout on stdout, its stderr on stderr."""
     from ledger.adapters.runners.subprocess import printed
     from ledger.app import wiring

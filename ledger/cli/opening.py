@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli.options import World
+from ledger.cli.options import Context
 from ledger.cli.output import utc
 from ledger.errors import NotFound, UsageError
 
@@ -31,7 +31,7 @@ AsOf = Annotated[
 
 
 @contextmanager
-def source(world: World, what: str = READING, as_of: str | None = None, thin: bool = False) -> Iterator[Source]:
+def source(world: Context, what: str = READING, as_of: str | None = None, thin: bool = False) -> Iterator[Source]:
     """The ledger, or the bundle, as it is; with as_of as it was, and which offsets that means is noted on stderr. thin: it
     is only folded, so the past may come from a snapshot."""
     with world.printer.progress(what) as tell, _opened(world, telling(tell), thin) as (now, asked):
@@ -47,7 +47,7 @@ def source(world: World, what: str = READING, as_of: str | None = None, thin: bo
 
 @contextmanager
 def moments(
-    world: World, what: str = READING, thin: bool = False
+    world: Context, what: str = READING, thin: bool = False
 ) -> Iterator[Callable[[str, str | None], tuple[Source, Places]]]:
     """What makes of a flag and its text the ledger as it was then, and where that cuts it; None: all that there is. Who is
     left out is for the caller to say. thin: as in `source`.
@@ -57,22 +57,22 @@ def moments(
         yield lambda flag, text: asked(_moment(world, now, flag, text))
 
 
-def say_left_out(world: World, then: Source) -> None:
+def say_left_out(world: Context, then: Source) -> None:
     """Whom an answer about the past knows nothing of: once for an answer."""
-    from ledger.reader.left_out import LeftOut
+    from ledger.reader.left_out import ExpiryGaps
 
-    for line in getattr(then.log, "left_out", LeftOut()).told():
+    for line in getattr(then.log, "left_out", ExpiryGaps()).told():
         world.printer.note(line)
 
 
-def archive(world: World) -> Archive:
+def archive(world: Context) -> Archive:
     """That of the ledger, or what a bundle holds. Raises: as `wiring_archive.archive`; UsageError."""
     from ledger.app import wiring_archive
 
     return wiring_archive.archive(world.config) if world.bundle is None else wiring_archive.bundle(world.bundle).archive
 
 
-def where(world: World) -> str:
+def where(world: Context) -> str:
     """Which archive is meant, for people."""
     from ledger.app import wiring_archive
 
@@ -81,7 +81,7 @@ def where(world: World) -> str:
 
 @contextmanager
 def _opened(
-    world: World, progressed: Progressed, thin: bool = False
+    world: Context, progressed: Progressed, thin: bool = False
 ) -> Iterator[tuple[Source, Callable[[Moment], tuple[Source, Places]]]]:
     """The source, and what gives its past. What a bundle of some jobs does not hold may be in the ledger: NotFound says
     so."""
@@ -105,7 +105,7 @@ def _opened(
         raise NotFound(str(error), hint=f"{only} Ask its maker for another one.") from error
 
 
-def _moment(world: World, now: Source, flag: str, text: str | None) -> Moment:
+def _moment(world: Context, now: Source, flag: str, text: str | None) -> Moment:
     """Raises: UsageError, also of a moment that nobody knows anything of yet."""
     from ledger.history import moment
 
@@ -126,10 +126,10 @@ def _moment(world: World, now: Source, flag: str, text: str | None) -> Moment:
 
 def vector_of(source: Source) -> str:
     """Of the past that was opened: what the note on stderr says, for an answer in JSON. "": it is the present."""
-    from ledger.history.past import PastLog
+    from ledger.history.past import HistoricalLog
 
     log, names = source.log, {source.topics.events: "events", source.topics.recovery: "recovery"}
-    return vector({(names[topic], p): end for (topic, p), end in log.cut.items()}) if isinstance(log, PastLog) else ""
+    return vector({(names[topic], p): end for (topic, p), end in log.cut.items()}) if isinstance(log, HistoricalLog) else ""
 
 
 def vector(cut: Places) -> str:
@@ -140,7 +140,7 @@ def vector(cut: Places) -> str:
 
 
 @contextmanager
-def client(world: World, what: str = READING) -> Iterator[tuple[Client, Callable[[str], None]]]:
+def client(world: Context, what: str = READING) -> Iterator[tuple[Client, Callable[[str], None]]]:
     """The client, and what to call with a word on what is being done."""
     from ledger.app.connecting import connect
 

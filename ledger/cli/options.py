@@ -93,7 +93,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_defau
 
 
 @dataclass
-class World:
+class Context:
     """Where a verb works. The settings are read when first asked for."""
 
     dir: Path | None = None
@@ -191,7 +191,7 @@ def _arm_failpoints() -> None:
         raise ConfigError(f"{failpoints.VARIABLE}: {error}.") from None
 
 
-def _world(ctx: typer.Context, given: dict[str, Any]) -> World:
+def _world(ctx: typer.Context, given: dict[str, Any]) -> Context:
     def flag(name: str) -> Any:
         """Only what stands on the command line, behind the verb or before it: the rest `load_config` finds by itself, and
         says so in --sources."""
@@ -210,7 +210,7 @@ def _world(ctx: typer.Context, given: dict[str, Any]) -> World:
     sections: dict[str, Any] = {"kafka": kafka} if kafka else {}
     if given["debug"]:
         sections["log"] = {"level": "debug"}
-    return World(path("dir_"), path("config_file"), sections, given["output"], given["color"], given["debug"])
+    return Context(path("dir_"), path("config_file"), sections, given["output"], given["color"], given["debug"])
 
 
 def _typed(ctx: Any, name: str) -> bool:

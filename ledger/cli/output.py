@@ -94,9 +94,7 @@ class Printer:
         """Whether the answer goes to a terminal, not to a pipe or a file."""
         return is_terminal(self._out)
 
-    def rows(
-        self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "", known: Iterable[str] = ()
-    ) -> None:
+    def rows(self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "", known: Iterable[str] = ()) -> None:
         """A list. json: one array; jsonl: one object a line, as they come; name: the first column.
         empty: what is told on stderr, for people, if there is none. known: ids of jobs that are not among the rows, which
         a short id must not mean."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.cli import given, opening
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, utc
 from ledger.errors import ConfigError, NotFound, UsageError
 
@@ -40,7 +40,7 @@ PINS = [
 
 
 @verb
-def pin(world: World, job: Jobs, reason: Reason, from_: From = None, to: To = None) -> None:
+def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = None) -> None:
     """Keep what there is of jobs in a window, whatever retention says, until `audit unpin`. Says so in the archive's chain.
 
     Held are their records appended up to --to (older ones too: what a job was at --from is folded from them), and their
@@ -63,7 +63,7 @@ def pin(world: World, job: Jobs, reason: Reason, from_: From = None, to: To = No
 
 
 @verb
-def pins(world: World) -> None:
+def pins(world: Context) -> None:
     """The pins that there are, by the chains of the archive. Exit 1 if what agents are told of them is not the same."""
     from ledger.app import wiring_archive
     from ledger.archive.removal import pins as in_archive
@@ -86,7 +86,7 @@ def pins(world: World) -> None:
 
 @verb
 def unpin(
-    world: World, pin: Annotated[str, typer.Argument(metavar="PIN", help="As audit pins shows it.")], reason: Reason
+    world: Context, pin: Annotated[str, typer.Argument(metavar="PIN", help="As audit pins shows it.")], reason: Reason
 ) -> None:
     """Lift a pin: what it held goes as it would without it. Says so in the archive's chain.
 
@@ -110,7 +110,7 @@ def register(audit: typer.Typer) -> None:
     audit.command()(unpin)
 
 
-def _resolve(world: World, source: Source, ref: str) -> str:
+def _resolve(world: Context, source: Source, ref: str) -> str:
     """As `finding.resolve`; also the id of a job that the archive alone knows any more: of such a one retention takes all
     in time."""
     from ledger.app import wiring_pins
@@ -124,7 +124,7 @@ def _resolve(world: World, source: Source, ref: str) -> str:
         raise
 
 
-def _show(world: World, found: list[Pin]) -> None:
+def _show(world: Context, found: list[Pin]) -> None:
     rows: list[dict[str, Any]] = [
         {"pin": one.id, "jobs": list(one.jobs), "from_ms": one.from_ms, "to_ms": one.to_ms, "reason": one.reason,
          "by": one.by, "at": one.at}
@@ -134,7 +134,7 @@ def _show(world: World, found: list[Pin]) -> None:
     world.printer.rows(rows, columns, empty="nothing is pinned")
 
 
-def _needs_archive(world: World) -> None:
+def _needs_archive(world: Context) -> None:
     if not world.config.archive.adapter:
         raise ConfigError("This ledger has no archive, and so nothing to pin in.",
                           hint="Set LEDGER_ARCHIVE__ADAPTER=file (or s3)")  # fmt: skip

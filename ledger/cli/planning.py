@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli import opening
 from ledger.cli.opening import AsOf
-from ledger.cli.options import World, bundle_verb
+from ledger.cli.options import Context, bundle_verb
 from ledger.cli.output import Column, Format, Printer, cell
 from ledger.cli.showing import ID, restore_text
 from ledger.util.plain import to_plain
@@ -35,7 +35,7 @@ PLAN = [
 
 
 @bundle_verb
-def plan(world: World, as_of: AsOf = None) -> None:
+def plan(world: Context, as_of: AsOf = None) -> None:
     """What a leader elected now would do first, and why. It changes nothing.
 
     Reads the log to its end, asks the runners, verifies restore points, and prints per job what would be started and from
@@ -67,7 +67,7 @@ def plan(world: World, as_of: AsOf = None) -> None:
     show(world.printer, found)
 
 
-def _limits_then(world: World) -> tuple[Pools, int]:
+def _limits_then(world: Context) -> tuple[Pools, int]:
     """Pools, and how many starts a pass may have: those that the bundle was made with, whatever the settings are here."""
     from ledger.app import wiring_archive
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli.options import World, bundle_verb
+from ledger.cli.options import Context, bundle_verb
 from ledger.cli.output import Column, Format, Printer, cell, to_json, utc
 
 if TYPE_CHECKING:
-    from ledger.archive.query.querying import Sealed
+    from ledger.archive.query.querying import SealedPartition
 
 
 class Form(StrEnum):
@@ -29,7 +29,7 @@ Output = Annotated[Form, typer.Option("--output", "-o", help="How the answer is 
 
 
 @bundle_verb
-def query(world: World, sql: Sql, output: Output = Form.table) -> None:
+def query(world: Context, sql: Sql, output: Output = Form.table) -> None:
     """Ask the archive in SQL: what was written, and what the leader had published at any moment.
 
     Views: events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs. Macros:
@@ -71,7 +71,7 @@ def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
         writer.writerow([to_json(value) if isinstance(value, dict | list | bool) else value for value in row.values()])
 
 
-def _reach(sealed: Sequence[Sealed]) -> str:
+def _reach(sealed: Sequence[SealedPartition]) -> str:
     """How far the archive goes: an answer knows of nothing later."""
     if not sealed:
         return "nothing is archived yet"

@@ -11,14 +11,14 @@ from ledger.cli import checkpoint_runs, comparing, explaining, given, opening, s
 from ledger.cli.checkpoint_runs import AllRecords
 from ledger.cli.jobs import Job
 from ledger.cli.opening import AsOf
-from ledger.cli.options import InNamespace, WithLabel, World, bundle_verb, verb
+from ledger.cli.options import Context, InNamespace, WithLabel, bundle_verb, verb
 from ledger.cli.output import Column, utc
 from ledger.cli.selection import Selection, selection
 from ledger.errors import NotFound, UsageError
 from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.reader.beside import Stamps
+    from ledger.reader.beside import EntryProvenance
     from ledger.reader.rejects import Reject
 
 PANEL = "Look"
@@ -54,9 +54,11 @@ REJECTS = [
     Column("REASON", "reason"),
     Column("SHA256", "sha256", wide=True),
 ]
+
+
 @bundle_verb
 def list_(
-    world: World, all_: All = False, watch: Watch = False, state: State = None, namespace: InNamespace = None,
+    world: Context, all_: All = False, watch: Watch = False, state: State = None, namespace: InNamespace = None,
     label: WithLabel = None, sort: Sort = None, as_of: AsOf = None,
 ) -> None:  # fmt: skip
     """The jobs that the ledger has: those to be brought back, and those suspended, quarantined or just over.
@@ -88,12 +90,12 @@ def list_(
 
 
 @bundle_verb
-def show(world: World, job: Job, as_of: AsOf = None) -> None:
+def show(world: Context, job: Job, as_of: AsOf = None) -> None:
     """One job as it is published: its entry, or what remains of it.
 
     With --as-of also what the log said then: whether what the leader had published differs, and how far it was behind.
     """
-    from ledger.reader.beside import log_said, published_with_stamps
+    from ledger.reader.beside import compare_with_log, published_with_stamps
     from ledger.reader.finding import SEE_ALL, resolve
     from ledger.reader.reading import registers_of, result_of
 
@@ -102,7 +104,7 @@ def show(world: World, job: Job, as_of: AsOf = None) -> None:
         view, stamps = published_with_stamps(source)
         entry = view.entries.get(job_id)
         retired = None if entry is not None else result_of(registers_of(source, job_id).job())
-        said = None if as_of is None else log_said(source, job_id, view)
+        said = None if as_of is None else compare_with_log(source, job_id, view)
         then: dict[str, Any] = {} if said is None else {"log": to_plain(said), "vector": opening.vector_of(source)}
         now_s = source.clock.time()
     if entry is not None:
@@ -118,7 +120,7 @@ def show(world: World, job: Job, as_of: AsOf = None) -> None:
 
 @bundle_verb
 def history(
-    world: World, job: Job, follow: Follow = False, as_of: AsOf = None, timeline: timelines.File = None,
+    world: Context, job: Job, follow: Follow = False, as_of: AsOf = None, timeline: timelines.File = None,
     all_records: AllRecords = False,
 ) -> None:  # fmt: skip
     """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive.
@@ -152,7 +154,7 @@ def history(
 
 
 @bundle_verb
-def explain(world: World, job: Job, as_of: AsOf = None) -> None:
+def explain(world: Context, job: Job, as_of: AsOf = None) -> None:
     """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
     from ledger.reader.beside import end_of
     from ledger.reader.finding import resolve
@@ -168,7 +170,7 @@ def explain(world: World, job: Job, as_of: AsOf = None) -> None:
 
 
 @verb
-def rejects(world: World) -> None:
+def rejects(world: Context) -> None:
     """Records that the ledger could not use, and why."""
     from ledger.reader.rejects import list_rejects
 
@@ -183,7 +185,7 @@ def rejects(world: World) -> None:
 
 @bundle_verb
 def replay(
-    world: World, as_of: AsOf = None, what_if: WhatIf = None, from_: From = None, to: To = None, job: Only = None,
+    world: Context, as_of: AsOf = None, what_if: WhatIf = None, from_: From = None, to: To = None, job: Only = None,
     all_records: AllRecords = False,
 ) -> None:  # fmt: skip
     """Fold the log anew and compare with what is published. Exit code 1: they differ.
@@ -223,14 +225,14 @@ def register(app: typer.Typer) -> None:
         app.command(function.__name__, rich_help_panel=PANEL)(function)
 
 
-def _waits(world: World, as_of: str | None) -> dict[str, str]:
+def _waits(world: Context, as_of: str | None) -> dict[str, str]:
     """Job id -> what it waits for, by the word of the reconciler of this host: that of now."""
     from ledger.app import waiting
 
     return {} if as_of is not None or world.bundle is not None else waiting.read(world.config.waits_file)
 
 
-def _reconciler_leads(world: World) -> bool | None:
+def _reconciler_leads(world: Context) -> bool | None:
     """By the election; None: it does not answer."""
     from ledger.app import wiring
     from ledger.errors import LedgerError
@@ -241,7 +243,7 @@ def _reconciler_leads(world: World) -> bool | None:
         return None
 
 
-def _not_of_the_past(world: World, as_of: str | None, flag: str) -> None:
+def _not_of_the_past(world: Context, as_of: str | None, flag: str) -> None:
     """Raises: UsageError."""
     for past, value in (("--as-of", as_of), ("--bundle", world.bundle)):
         if value is not None:
@@ -252,7 +254,11 @@ def _not_of_the_past(world: World, as_of: str | None, flag: str) -> None:
 
 
 def _rows(
-    entries: Mapping[str, Any], retired: Mapping[str, Any], states: frozenset[str], stamps: Stamps, selected: Selection
+    entries: Mapping[str, Any],
+    retired: Mapping[str, Any],
+    states: frozenset[str],
+    stamps: EntryProvenance,
+    selected: Selection,
 ) -> list[dict[str, Any]]:
     """Of the selected jobs in one of these states (none given: of all), those that are retired last."""
     rows = [showing.entry_row(entries[job_id], stamps.of(job_id)) for job_id in sorted(entries)]
@@ -265,14 +271,14 @@ def _none(states: frozenset[str], selected: Selection) -> str:
     return f"{which} with this namespace or label" if selected else which
 
 
-def _watch(world: World, all_: bool, states: frozenset[str], selected: Selection) -> None:
+def _watch(world: Context, all_: bool, states: frozenset[str], selected: Selection) -> None:
     """The list as it is, then a line for each change; for ever. A job that leaves the states is told once more."""
     from ledger.core.model.published import Published
-    from ledger.reader.beside import Stamps
+    from ledger.reader.beside import EntryProvenance
     from ledger.reader.reading import POLL_S, Tail, all_registers, results
 
     with opening.source(world) as source:
-        view, stamps = Published(source.codec.decode), Stamps(source)
+        view, stamps = Published(source.codec.decode), EntryProvenance(source)
         tail = Tail(source, [source.topics.recovery])
         for records in tail.to_end():
             for record in records:
@@ -293,7 +299,7 @@ def _watch(world: World, all_: bool, states: frozenset[str], selected: Selection
                     showing.job_change(world.printer, row, shown, bool(states))
 
 
-def _changes(view: Any, stamps: Stamps, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
+def _changes(view: Any, stamps: EntryProvenance, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Rows of the entries that changed in meaning, and are or were in one of the states; of a job that is retired its last
     entry with "retired": true."""
     from ledger.core.model.recovery import same_meaning
@@ -311,7 +317,7 @@ def _changes(view: Any, stamps: Stamps, records: Any, states: frozenset[str]) ->
             yield {**showing.entry_row(change.before), "retired": True}
 
 
-def _say_unreadable(world: World, unreadable: set[str]) -> None:
+def _say_unreadable(world: Context, unreadable: set[str]) -> None:
     for job_id in sorted(unreadable):
         world.printer.note(f"the entry of {job_id} can't be read by this version")
 

@@ -30,7 +30,7 @@ from ledger.cli.jobs import (
     StalledAfter,
     StopGrace,
 )
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.showing import ID
 
 if TYPE_CHECKING:
@@ -53,16 +53,12 @@ Id = Annotated[
     typer.Option("--id", metavar="ID", help="Id of the new job; default: a new UUIDv7."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"Name for people. {KEEP}")]
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")
-]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")]
 Unique = Annotated[
     bool, typer.Option("--unique", help="Refuse if another job of this name is not over.", show_default=False)
 ]
 Priority = Annotated[int | None, typer.Option("--priority", metavar="N", help=f"Higher ones start first. {KEEP}")]
-Slots = Annotated[
-    int | None, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help=f"Of its pool. {KEEP}")
-]
+Slots = Annotated[int | None, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help=f"Of its pool. {KEEP}")]
 Graph = Annotated[
     list[Path] | None,
     typer.Option(
@@ -82,7 +78,7 @@ Wait = Annotated[
 
 @verb
 def replace(
-    world: World, job: Job, command: Command = None, from_: From = "latest", reason: Why = "", id_: Id = None,
+    world: Context, job: Job, command: Command = None, from_: From = "latest", reason: Why = "", id_: Id = None,
     name: Name = None, namespace: Namespace = None, unique: Unique = False, restart: Restart = None,
     priority: Priority = None, slots: Slots = None, label: Label = None, graph: Graph = None, env: Env = None,
     memory: Memory = None, stop_grace: StopGrace = None, permanent_exit_code: PermanentExitCode = None,
@@ -166,7 +162,7 @@ def _blob(
     )  # fmt: skip
 
 
-def _answer(world: World, old_id: str, job_id: str, spec: JobSubmitted, replaced: Replaced | None) -> None:
+def _answer(world: Context, old_id: str, job_id: str, spec: JobSubmitted, replaced: Replaced | None) -> None:
     """The id stands in the last line, whatever else is told."""
     row: dict[str, Any] = {"job_id": job_id, "replaces": old_id}
     if replaced is not None:

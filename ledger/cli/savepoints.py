@@ -13,22 +13,18 @@ from typer.core import TyperGroup
 
 from ledger.cli import given, opening, showing
 from ledger.cli.jobs import PANEL, Job, Reason
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, utc
 
 ASK = "ask"
 # It goes without its name too: its variables are those of the verb that it has always been.
 AskReason = Annotated[
     str,
-    typer.Option(
-        "--reason", metavar="TEXT", help="Why; it stands in the history for ever."
-    ),
+    typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history for ever."),
 ]
 AskTimeout = Annotated[
     float,
-    typer.Option(
-        "--timeout", metavar="SECONDS", min=0, help="How long to wait for it."
-    ),
+    typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for it."),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for it.")]
 Which = Annotated[str, typer.Argument(metavar="SAVEPOINT", help="ATTEMPT/ID as in savepoint list, or its location.")]
@@ -66,7 +62,7 @@ savepoint = typer.Typer(
 
 
 @verb
-def ask(world: World, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) -> None:
+def ask(world: Context, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) -> None:
     """Ask what runs of a job for a savepoint, and wait for it. It is kept, and `retry --from` takes it."""
     why = given.reason(reason)
     with opening.client(world) as (client, tell):
@@ -77,7 +73,7 @@ def ask(world: World, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) 
 
 
 @verb
-def list_(world: World, job: Job) -> None:
+def list_(world: Context, job: Job) -> None:
     """List the savepoints of a job, also of one that is retired: its savepoints outlive it."""
     from ledger.app import wiring
     from ledger.util.plain import to_plain
@@ -96,7 +92,7 @@ def list_(world: World, job: Job) -> None:
 
 
 @verb
-def dispose(world: World, job: Job, which: Which, reason: Reason, timeout: Timeout = 30.0) -> None:
+def dispose(world: Context, job: Job, which: Which, reason: Reason, timeout: Timeout = 30.0) -> None:
     """Give up a savepoint: nothing begins from it any more, and its files are deleted. That is never undone.
 
     Refused (exit code 5) if an attempt that is not over began from it, a job may yet begin from it, it is all that its job

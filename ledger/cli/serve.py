@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ledger.adapters.local.private import private_folder
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 
 serve = typer.Typer(help="Run one role of the ledger in this process.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Option("--name", metavar="NAME", help="What this pro
 
 @serve.command()
 @verb
-def projector(world: World, force_lead: ForceLead = False, name: Name = "projector") -> None:
+def projector(world: Context, force_lead: ForceLead = False, name: Name = "projector") -> None:
     """Fold events into the recovery set. Of several one leads, the others stand by."""
     stop = _begin(world, name)
     from ledger.app.roles_main import run_projector
@@ -34,7 +34,7 @@ def projector(world: World, force_lead: ForceLead = False, name: Name = "project
 
 @serve.command()
 @verb
-def reconciler(world: World, force_lead: ForceLead = False, name: Name = "reconciler") -> None:
+def reconciler(world: Context, force_lead: ForceLead = False, name: Name = "reconciler") -> None:
     """Start and stop attempts, so that what runs is what should."""
     stop = _begin(world, name)
     from ledger.app.roles_main import run_reconciler
@@ -44,7 +44,7 @@ def reconciler(world: World, force_lead: ForceLead = False, name: Name = "reconc
 
 @serve.command()
 @verb
-def agent(world: World, name: Name = "agent") -> None:
+def agent(world: Context, name: Name = "agent") -> None:
     """Run the jobs of this host (runner subprocess) and speak for them."""
     stop = _begin(world, name, private=False)
     from ledger.adapters.runners.subprocess.digests import Limits
@@ -65,7 +65,7 @@ def agent(world: World, name: Name = "agent") -> None:
 
 @serve.command()
 @verb
-def archiver(world: World, name: Name = "archiver") -> None:
+def archiver(world: Context, name: Name = "archiver") -> None:
     """Copy every record into the archive, and seal it. Several get in each other's way, and do no harm."""
     stop = _begin(world, name)
     from ledger.app.roles_main import run_archiver
@@ -77,7 +77,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(serve, name="serve", rich_help_panel="Operate the ledger")
 
 
-def _begin(world: World, name: str, *, private: bool = True) -> threading.Event:
+def _begin(world: Context, name: str, *, private: bool = True) -> threading.Event:
     """Logging, and what SIGTERM and SIGINT set. A second signal ends the process at once. private: what the process makes
     is its owner's alone; not so for the agent, whose jobs have the rights that they would have without it."""
     from ledger.app import logs

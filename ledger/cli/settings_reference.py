@@ -51,7 +51,7 @@ def sections() -> list[SectionText]:
     tables = {
         "kafka": [Setting("kafka.NAME", "LEDGER_KAFKA__NAME", "", passed_on)],
         "spark": [Setting("spark.NAME", "LEDGER_SPARK__NAME", "", passed_on)],
-        "pools": list(_settings_of("pools.NAME", settings.Pool, texts)),
+        "pools": list(_settings_of("pools.NAME", settings.PoolSection, texts)),
     }
     found += [SectionText(name, about[name], tuple(tables[name])) for name in own if name in tables]
     return sorted(found, key=lambda section: list(config.Config.model_fields).index(section.name))

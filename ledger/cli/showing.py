@@ -157,9 +157,7 @@ SORTS: dict[str, Callable[[Mapping[str, Any], float], Any]] = {
 }
 
 
-def one_job(
-    printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None
-) -> None:
+def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None) -> None:
     """waits, now_s: as in `jobs`."""
     if printer.for_people:
         columns = [replace(column, wide=False) for column in JOB]
@@ -276,9 +274,7 @@ def restore_text(point: dict[str, Any]) -> str:
     return f"{point['attempt']}/{point['id']}" if point["attempt"] else str(point["location"])
 
 
-def _for_people(
-    row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None
-) -> dict[str, Any]:
+def _for_people(row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None) -> dict[str, Any]:
     made, at_s = submitted_at(row["job_id"]), time.time() if now_s is None else now_s
     points = row.get("restore_points") or ([row["restore_point"]] if row.get("restore_point") else [])
     return {

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from ledger.cli import checkpoint_runs, opening
 from ledger.cli.comparing import differing_fields, entry_text
 from ledger.cli.differing import ACTED, why
-from ledger.cli.options import World
+from ledger.cli.options import Context
 from ledger.cli.output import Column
 from ledger.cli.showing import ID
 from ledger.errors import UsageError
 from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.history.stepping import Step
+    from ledger.history.stepping import TraceStep
 
 STEPS = [
     ACTED[0],
@@ -26,7 +26,7 @@ STEPS = [
 ]
 
 
-def show_steps(world: World, from_: str, to: str, job: str | None, all_records: bool = False) -> None:
+def show_steps(world: Context, from_: str, to: str, job: str | None, all_records: bool = False) -> None:
     """all_records: also each of a run of checkpoints. Raises: UsageError, NotFound; as `opening.moments`."""
     from ledger.history.past import together
     from ledger.history.stepping import steps
@@ -56,7 +56,7 @@ def _states(row: dict[str, Any]) -> tuple[str, str]:
     return entry_text(row["before"]), entry_text(row["after"])
 
 
-def _row(step: Step) -> dict[str, Any]:
+def _row(step: TraceStep) -> dict[str, Any]:
     """A record beside what it changed."""
     whole = to_plain(step)
     record = whole.pop("record")

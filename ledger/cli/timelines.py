@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ledger.cli import opening
-from ledger.cli.options import World
+from ledger.cli.options import Context
 from ledger.errors import ConfigError, UsageError
 
 File = Annotated[
@@ -17,7 +17,7 @@ File = Annotated[
 ]
 
 
-def draw(world: World, job: str, path: Path, as_of: str | None, follow: bool) -> None:
+def draw(world: Context, job: str, path: Path, as_of: str | None, follow: bool) -> None:
     """Raises: UsageError. ConfigError: the file can't be written. NotFound: there is no such job."""
     from ledger.history import drawing, moment
     from ledger.history.timeline import timeline_of

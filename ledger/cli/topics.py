@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ledger.cli.archive import say_headroom
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, age
 
 topics = typer.Typer(help="Make the topics, or see whether they are as they must be.", no_args_is_help=True)
@@ -22,7 +22,7 @@ PROBLEM = [
 
 @topics.command()
 @verb
-def create(world: World) -> None:
+def create(world: Context) -> None:
     """Make those topics that are missing. What exists is not changed."""
     from ledger.adapters.kafka.topics import create_topics
 
@@ -35,7 +35,7 @@ def create(world: World) -> None:
 
 @topics.command()
 @verb
-def check(world: World) -> None:
+def check(world: Context) -> None:
     """List each wrong setting, why it matters and the command that corrects it; exit 1 if there is any.
 
     If there is an archive, also how far ahead of compaction it is; exit 1 too if it is behind.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ledger.cli import opening
 from ledger.cli.differing import CHANGES, show
-from ledger.cli.options import World
+from ledger.cli.options import Context
 
 _TITLES = {"before": "AS IT IS", "after": "WITHOUT"}
 COLUMNS = [
@@ -16,7 +16,7 @@ COLUMNS = [
 ]
 
 
-def show_without(world: World, what_if: Sequence[str], as_of: str | None) -> None:
+def show_without(world: Context, what_if: Sequence[str], as_of: str | None) -> None:
     """Raises: UsageError, NotFound: as `what_if.parse` and `what_if.without`."""
     from ledger.history.what_if import parse, without
 

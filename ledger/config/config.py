@@ -24,18 +24,18 @@ from ledger.config.broker_ports import HOST, read_ports
 from ledger.config.layers import default_dir, file_of, from_environment, from_file, names_of, text_of
 from ledger.config.settings import (
     HOUR_S,
-    Agent,
-    Archive,
-    Blobs,
-    Leadership,
-    Log,
-    Notify,
-    Plugins,
-    Pool,
-    Projector,
-    Reconciler,
-    Topics,
-    ZooKeeper,
+    AgentSection,
+    ArchiveSection,
+    BlobsSection,
+    LeadershipSection,
+    LogSection,
+    NotifySection,
+    PluginsSection,
+    PoolSection,
+    ProjectorSection,
+    ReconcilerSection,
+    TopicsSection,
+    ZooKeeperSection,
 )  # fmt: skip
 from ledger.config.topics import TopicSettings
 from ledger.core.plan import pools as core_pools
@@ -84,22 +84,22 @@ class Config(BaseSettings):
     kafka: dict[str, str] = Field(default_factory=dict)
     """librdkafka settings by their dotted names, passed on as they are. `<name>.file` reads the value from a file, which
     is how secrets should come. Without bootstrap.servers the broker embedded in `dir` is meant."""
-    topics: Topics = Topics()
-    projector: Projector = Projector()
-    reconciler: Reconciler = Reconciler()
+    topics: TopicsSection = TopicsSection()
+    projector: ProjectorSection = ProjectorSection()
+    reconciler: ReconcilerSection = ReconcilerSection()
     spark: dict[str, str] = Field(default_factory=dict)
     """Settings of Spark for the reconciler and the archiver, by their names without the first word: `driver.memory` is
     `spark.driver.memory`. Names with capital letters can't come from the environment."""
-    pools: dict[str, Pool] = Field(default_factory=dict)
+    pools: dict[str, PoolSection] = Field(default_factory=dict)
     """Which jobs share how many slots: a section for each pool, `[pools.NAME]`. None by default: nothing is limited."""
-    agent: Agent = Agent()
-    plugins: Plugins = Plugins()
-    blobs: Blobs = Blobs()
-    archive: Archive = Archive()
-    leadership: Leadership = Leadership()
-    zookeeper: ZooKeeper = ZooKeeper()
-    notify: Notify = Notify()
-    log: Log = Log()
+    agent: AgentSection = AgentSection()
+    plugins: PluginsSection = PluginsSection()
+    blobs: BlobsSection = BlobsSection()
+    archive: ArchiveSection = ArchiveSection()
+    leadership: LeadershipSection = LeadershipSection()
+    zookeeper: ZooKeeperSection = ZooKeeperSection()
+    notify: NotifySection = NotifySection()
+    log: LogSection = LogSection()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -142,7 +142,7 @@ class Config(BaseSettings):
 
     @field_validator("pools")
     @classmethod
-    def _pools(cls, value: dict[str, Pool]) -> dict[str, Pool]:
+    def _pools(cls, value: dict[str, PoolSection]) -> dict[str, PoolSection]:
         if wrong := [name for name in value if _POOL.fullmatch(name) is None]:
             raise ValueError(f"a name is of a-z, 0-9, - and single _, and begins with a letter: not {', '.join(wrong)}")
         _limits(value)
@@ -306,7 +306,7 @@ class _File(_Source):
         return from_file(file_of(self.current_state))
 
 
-def _limits(given: Mapping[str, Pool]) -> core_pools.Pools:
+def _limits(given: Mapping[str, PoolSection]) -> core_pools.Pools:
     return core_pools.Pools(
         core_pools.Pool(name, pool.slots, frozenset(pool.namespaces), frozenset(pool.runners))
         for name, pool in given.items()
@@ -345,7 +345,7 @@ def _unknown(name: str) -> str:
 
 def _names() -> list[str]:
     """Dotted names of all sections and settings."""
-    found = [f"pools.NAME.{name}" for name in Pool.model_fields]
+    found = [f"pools.NAME.{name}" for name in PoolSection.model_fields]
     for section, field in Config.model_fields.items():
         found += [section, *(f"{section}.{name}" for name in getattr(field.annotation, "model_fields", {}))]
     return found

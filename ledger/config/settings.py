@@ -18,7 +18,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Topics(Section):
+class TopicsSection(Section):
     """The topics and how they are made. Sizes that are None depend on whose Kafka it is: one embedded broker, or yours."""
 
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,180}$")
@@ -59,7 +59,7 @@ class Topics(Section):
         return f"{self.prefix}ledger.anchors"
 
 
-class Projector(Section):
+class ProjectorSection(Section):
     """The role that folds ledger.events into ledger.recovery."""
 
     commit_interval_s: float = Field(default=0.05, gt=0, le=1)
@@ -79,7 +79,7 @@ class Projector(Section):
     an id that is used again."""
 
 
-class Reconciler(Section):
+class ReconcilerSection(Section):
     """The role that starts and stops attempts."""
 
     observe_interval_s: float = Field(default=1.0, gt=0)
@@ -109,7 +109,7 @@ class Reconciler(Section):
     so this bounds its memory. Less: more batches, and a longer take-over."""
 
 
-class Pool(Section):
+class PoolSection(Section):
     """Slots that jobs share: of those that are alive at one time, the slots together are never more than this. Which jobs:
     those of the namespaces and runners named here. Of several pools the one that names a job's namespace counts, then the
     one that names its runner; a job of no pool is not limited. Only what starts waits: nothing that runs is stopped."""
@@ -127,7 +127,7 @@ class Pool(Section):
         return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
-class Plugins(Section):
+class PluginsSection(Section):
     """Runners that other packages bring (entry points of `jobledger.runners`). Each lives in processes of its own."""
 
     call_timeout_s: float = Field(default=20.0, gt=0)
@@ -137,7 +137,7 @@ class Plugins(Section):
     """Addresses that such a process may have, in MiB (RLIMIT_AS). 0: as many as there are."""
 
 
-class Agent(Section):
+class AgentSection(Section):
     """The runner agent of this host (runner subprocess)."""
 
     send_timeout_s: float = Field(default=10.0, gt=0)
@@ -150,7 +150,7 @@ class Agent(Section):
     kept by the agent alone, which checks it before a start all the same."""
 
 
-class Leadership(Section):
+class LeadershipSection(Section):
     """How projectors and reconcilers agree on who leads. The epoch in the log keeps two leaders apart whatever it says."""
 
     adapter: str = Field(default="file", pattern="^(file|zookeeper|kafka)$")
@@ -163,7 +163,7 @@ class Leadership(Section):
     before the session of a dead leader is over."""
 
 
-class ZooKeeper(Section):
+class ZooKeeperSection(Section):
     """Where ZooKeeper is and who we are to it. Used if `leadership.adapter` is zookeeper."""
 
     hosts: str = ""
@@ -190,7 +190,7 @@ class ZooKeeper(Section):
     """Whether the name in `hosts` must be in the member's certificate."""
 
 
-class Bucket(Section):
+class BucketSection(Section):
     """Of S3's credentials nothing stands here: boto3 finds them where it always does (environment, ~/.aws, the role of the
     machine)."""
 
@@ -220,14 +220,14 @@ class Bucket(Section):
     """Of one request, the first included, where the store did not answer or was busy."""
 
 
-class Blobs(Bucket):
+class BlobsSection(BucketSection):
     """Where job graphs lie. Submitters, agents and reconcilers must name the same place."""
 
     adapter: str = Field(default="file", pattern="^(file|s3)$")
     """file: the folder `blobs` in `dir`. s3: a bucket, which the settings of the section name."""
 
 
-class Archive(Bucket):
+class ArchiveSection(BucketSection):
     """Where every record is kept when compaction has removed it from its topic."""
 
     adapter: str = Field(default="", pattern="^(|file|s3)$")
@@ -275,7 +275,7 @@ class Archive(Bucket):
         return retention.parse(value)
 
 
-class Notify(Section):
+class NotifySection(Section):
     """Who is told that a job has come into a state in which people are needed. The leading projector tells, at least once
     for each id (`id` in the body: job, attempt and state). Nothing is told unless command or webhook is set."""
 
@@ -304,7 +304,7 @@ class Notify(Section):
         return [word.strip().upper() if isinstance(word, str) else word for word in words]
 
 
-class Log(Section):
+class LogSection(Section):
     """What the processes say on stderr."""
 
     level: str = Field(default="info", pattern="^(debug|info|warning|error)$")

@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class StoredItem:
     """Something that lies somewhere on behalf of a job.
 
     holder: "blobs", or the runner's name. where: a blob's uri, a runner's folder. size: in bytes, 0 where nobody knows.
@@ -76,24 +76,24 @@ class Claims:
 
 
 class Orphan(NamedTuple):
-    lying: Lying
+    lying: StoredItem
     evidence: str
     name: str = ""
     namespace: str = ""
 
 
-class Spared(NamedTuple):
+class Retained(NamedTuple):
     """What may be garbage and is not touched, because that can't be known, or a pin holds it."""
 
-    lying: Lying
+    lying: StoredItem
     why: str
 
 
-class Sorted(NamedTuple):
+class Classified(NamedTuple):
     """orphans: older than the grace. young: how many others would be. spared: see there."""
 
     orphans: tuple[Orphan, ...]
-    spared: tuple[Spared, ...]
+    spared: tuple[Retained, ...]
     young: int
 
 
@@ -140,9 +140,13 @@ def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
 
 
 def judge(
-    lying: Iterable[Lying], claims: Mapping[str, Claims], read_to: Callable[[str], str], grace_s: float, log_age_s: float,
+    lying: Iterable[StoredItem],
+    claims: Mapping[str, Claims],
+    read_to: Callable[[str], str],
+    grace_s: float,
+    log_age_s: float,
     held: Mapping[str, str],
-) -> Sorted:  # fmt: skip
+) -> Classified:
     """claims: of every job that has registers or an entry. read_to: job id -> how far its partition was read, for people.
     log_age_s: how long ago the log's first leader was there. held: job id -> the pin that holds it, and all that is its.
 
@@ -151,27 +155,27 @@ def judge(
     points = frozenset[str]().union(*(claim.points for claim in claims.values()))
     begins = frozenset[str]().union(*(claim.begins for claim in claims.values()))
     orphans: list[Orphan] = []
-    spared: list[Spared] = []
+    spared: list[Retained] = []
     young = 0
     for one in lying:
         claim = claims.get(one.job_id, UNKNOWN_JOB)
         if claim.why_unread:
-            spared.append(Spared(one, claim.why_unread))
+            spared.append(Retained(one, claim.why_unread))
         elif not (why := _why_garbage(one, claim, begins if one.kind is Kind.SAVEPOINT else points, read_to)):
             continue
         elif one.job_id in held:
-            spared.append(Spared(one, f"the pin {held[one.job_id]} holds its job"))
+            spared.append(Retained(one, f"the pin {held[one.job_id]} holds its job"))
         elif one.age_s < max(grace_s, GRACE_MIN_S):
             young += 1
         elif one.age_s >= log_age_s:
-            spared.append(Spared(one, "it is older than this log: another one may have known it"))
+            spared.append(Retained(one, "it is older than this log: another one may have known it"))
         else:
             orphans.append(Orphan(one, why, claim.name, claim.namespace))
     orphans.sort(key=lambda orphan: (orphan.lying.job_id, orphan.lying.where, orphan.lying.kind))
-    return Sorted(tuple(orphans), tuple(spared), young)
+    return Classified(tuple(orphans), tuple(spared), young)
 
 
-def _why_garbage(one: Lying, claim: Claims, points: frozenset[str], read_to: Callable[[str], str]) -> str:
+def _why_garbage(one: StoredItem, claim: Claims, points: frozenset[str], read_to: Callable[[str], str]) -> str:
     """The evidence; empty if it is none."""
     match one.kind:
         case Kind.BLOB if one.where in claim.graphs:

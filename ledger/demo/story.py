@@ -261,5 +261,3 @@ def play(folder: Path, inputs: Sequence[Path], say: Callable[[str], None]) -> bo
     took = f"{time.monotonic() - began:.0f} s"
     say(f"{len(checks) - len(failed)} of {len(checks)} checks passed in {took}" + (f"; FAILED: {failed}" if failed else ""))
     return not failed
-
-

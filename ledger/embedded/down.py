@@ -54,7 +54,7 @@ def down(
     with only_one(folder, LOCK_S):
         # Whoever would start them again goes first.
         _stop(folder, say, RECONCILER)
-        left = _stop_jobs(folder, runners(), say) if jobs else Left()
+        left = _stop_jobs(folder, runners(), say) if jobs else NotStopped()
         _stop(folder, say, PROJECTOR)
         _stop(folder, say)
         if left.unasked or left.running:
@@ -93,7 +93,7 @@ def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
 
 
 @dataclass
-class Left:
+class NotStopped:
     """What was not stopped, and why. unasked: nobody could give the order. running: it was given."""
 
     unasked: list[str] = field(default_factory=list)
@@ -105,8 +105,8 @@ class Left:
         return OutcomeUnknown(text, hint=LEFT) if self.running else Unreachable(text, hint=LEFT)
 
 
-def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> Left:
-    left = Left()
+def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> NotStopped:
+    left = NotStopped()
     ordered: dict[str, set[tuple[str, int]]] = {}
     for name, runner in runners.items():
         try:

@@ -17,7 +17,7 @@ SAID_CHARS_MAX = 300
 Say = Callable[[str], None]
 
 
-class Keeper:
+class ProcessRestarter:
     """Call `begin` once and `step` for ever. Says one line per event. refusals: how often in a row it ended soon with exit
     code 2, which another start does not mend."""
 

@@ -28,7 +28,7 @@ from ledger.embedded.folder import (
     only_one,
     program,
 )  # fmt: skip
-from ledger.embedded.keeper import Keeper, Say
+from ledger.embedded.keeper import ProcessRestarter, Say
 from ledger.embedded.leaders import Leaders, leader_on_host
 from ledger.errors import ConfigError, LedgerError, Unreachable
 from ledger.ports import Clock
@@ -73,7 +73,9 @@ class Up:
         if config.archive.adapter and len(names) > 1:
             names.append(f"{ARCHIVER}-1")
         environment = _environment(config)
-        self._keepers = {name: Keeper(program(self._folder, name, environment), self._clock, say) for name in names}
+        self._keepers = {
+            name: ProcessRestarter(program(self._folder, name, environment), self._clock, say) for name in names
+        }
 
     def run(self) -> None:
         """Raises: ConfigError, Unreachable: it did not come up; what was started for it is stopped again."""

@@ -45,7 +45,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerAddress:
     """One line of the list of members, as ZooKeeper writes it and as `reconfig` takes it."""
 
     id: int
@@ -70,14 +70,14 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class EnsembleMember:
     """A member and all that it knows at its first start."""
 
     folder: Path
     """Everything about it lies here."""
-    server: Server
+    server: ServerAddress
     """Itself."""
-    ensemble: Sequence[Server]
+    ensemble: Sequence[ServerAddress]
     """Who the members are at its first start, itself included or not. Later the ensemble itself knows better."""
     joining: bool = False
     """It comes to a running ensemble: it begins as an observer, so that it can't make a quorum with other newcomers, and
@@ -198,7 +198,7 @@ class Member:
 def members_at(
     folder: Path, count: int = 3, *, tick_ms: int = TICK_MS, super_password: str = "",
     extra: Mapping[str, str] | None = None,
-) -> list[Member]:  # fmt: skip
+) -> list[EnsembleMember]:  # fmt: skip
     """An ensemble on the loopback interface. Its ports are chosen and written down the first time, then always the same.
 
     Raises: ConfigError without free ports, or if what was written down is damaged."""
@@ -210,9 +210,13 @@ def members_at(
     try:
         ports = [int(port) for port in json.loads(chosen.read_text())]
         servers = [
-            Server(
-                id=number + 1, host=HOST, client_host=HOST,
-                client_port=ports[3 * number], quorum_port=ports[3 * number + 1], election_port=ports[3 * number + 2],
+            ServerAddress(
+                id=number + 1,
+                host=HOST,
+                client_host=HOST,
+                client_port=ports[3 * number],
+                quorum_port=ports[3 * number + 1],
+                election_port=ports[3 * number + 2],
             )
             for number in range(count)
         ]
@@ -220,15 +224,19 @@ def members_at(
         hint = f"It is a list of {3 * count} numbers: client, quorum and election port of each. Remove it for new ones."
         raise ConfigError(f"{chosen} does not hold the ports of {count} members", hint=hint) from damaged
     return [
-        Member(
-            folder=folder / str(server.id), server=server, ensemble=servers, tick_ms=tick_ms,
-            super_password=super_password, extra=dict(extra or {}),
+        EnsembleMember(
+            folder=folder / str(server.id),
+            server=server,
+            ensemble=servers,
+            tick_ms=tick_ms,
+            super_password=super_password,
+            extra=dict(extra or {}),
         )
         for server in servers
     ]
 
 
-def connect_string(members: Sequence[Member]) -> str:
+def connect_string(members: Sequence[EnsembleMember]) -> str:
     """What clients take as their list of hosts."""
     return ",".join(member.server.address for member in members)
 

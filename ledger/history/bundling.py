@@ -21,9 +21,9 @@ from ledger.errors import LedgerError, UsageError
 from ledger.history.bundle_about import ABOUT, TIME_MAX_S, About, decode, expired_of, plain, utc
 from ledger.history.moment import Moment, Places, parse, vector
 from ledger.history.moments import as_of
-from ledger.history.past import Archived, PastLog, Sealed, left_out_between
+from ledger.history.past import Archived, HistoricalLog, SealedRecords, left_out_between
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
-from ledger.reader.left_out import Expired, LeftOut, Taken
+from ledger.reader.left_out import Expired, ExpiredJob, ExpiryGaps
 from ledger.reader.reading import Source, Tail
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Seen:
     """The oldest moment of which a partition is known to be whole, once all its records went by. Of what compaction may
     have removed beyond the archive nobody knows. hole: something is known to be lacking there."""
 
-    sealed: Sealed | None
+    sealed: SealedRecords | None
     by_topic_s: float
     hole: bool = False
     sure_from_s: float = 0.0
@@ -127,11 +127,11 @@ def _hidden(then: Source, cut: Places) -> dict[TopicPartition, list[Expired]]:
     """Who is left out of the moment that a bundle is made of: nothing of theirs is in it, so it can't tell of them at any
     moment."""
     found: dict[TopicPartition, list[Expired]] = {}
-    left_out = getattr(then.log, "left_out", LeftOut())
+    left_out = getattr(then.log, "left_out", ExpiryGaps())
     for job_id, (namespace, _) in left_out.jobs.items():
         partition = then.partition_of(job_id)
         end = cut.get(("events", partition), 0) + 1
-        taken = [Taken(job_id, -1, _NEVER_MS, end)]
+        taken = [ExpiredJob(job_id, -1, _NEVER_MS, end)]
         one = Expired(namespace, left_out.namespaces[namespace], end, taken)
         found.setdefault((then.topics.events, partition), []).append(one)
     return found
@@ -198,7 +198,7 @@ class Bundle:
                 )
 
 
-def _refusal(place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerError:
+def _refusal(place: TopicPartition, sealed: SealedRecords | None, end: int) -> LedgerError:
     name = f"{place[0]}[{place[1]}]"
     if sealed is None or sealed.next < end:
         ends = 0 if sealed is None else sealed.next
@@ -231,16 +231,16 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
         place = topics[short], partition
         sure_from_s = about.sure_from_s.get(f"{short}[{partition}]", float("inf"))
         gone = [expired_of(one) for one in about.expired.get(f"{short}[{partition}]", ())]
-        archived[place] = Sealed(last + 1, sure_from_s, partial(archive.records, *place), expired=gone)
+        archived[place] = SealedRecords(last + 1, sure_from_s, partial(archive.records, *place), expired=gone)
         ends[place] = last + 1
     counts = {topics[short]: number for short, number in about.partitions.items()}
-    log = PastLog(Ended(ends, counts), {}, archived)
+    log = HistoricalLog(BundleLog(ends, counts), {}, archived)
     made = source(log, about)
     left_out = left_out_between(made, ends, ends, archived)
     return Bundle(about, archive, replace(made, log=log.leaving_out(left_out)), archived)
 
 
-class Ended:
+class BundleLog:
     """An EventLog in which nothing is left to come. ends: place -> its end. counts: topic -> partitions."""
 
     def __init__(self, ends: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> None:

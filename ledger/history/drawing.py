@@ -31,7 +31,7 @@ from ledger.history.strokes import (
     tip,
     utc,
 )  # fmt: skip
-from ledger.history.timeline import Act, Mark, Run, Stall, Timeline, Wait
+from ledger.history.timeline import AttemptSpan, CheckpointMark, Operation, Stall, Timeline, WaitSpan
 from ledger.reader.reasons import gist
 
 RUNS_MAX = 1000  # the newest are drawn
@@ -59,7 +59,7 @@ def html(line: Timeline) -> str:
 class _Placed(NamedTuple):
     """An attempt in the picture. end_s: of its bar. y: the middle of its row."""
 
-    run: Run
+    run: AttemptSpan
     end_s: float
     y: float
 
@@ -114,7 +114,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _lanes(acts: Sequence[Act], scale: Scale) -> list[tuple[Act, int]]:
+def _lanes(acts: Sequence[Operation], scale: Scale) -> list[tuple[Operation, int]]:
     """Each act with the first lane in which its words do not run into others; -1: in none of them."""
     ends: list[float] = []
     placed = []
@@ -129,17 +129,17 @@ def _lanes(acts: Sequence[Act], scale: Scale) -> list[tuple[Act, int]]:
     return placed
 
 
-def _words(act: Act) -> str:
+def _words(act: Operation) -> str:
     return short(" · ".join(part for part in (act.what, act.actor if act.by_people else "", act.reason) if part), 64)
 
 
-def _words_at(act: Act, scale: Scale) -> tuple[float, float]:
+def _words_at(act: Operation, scale: Scale) -> tuple[float, float]:
     """Where flag and words begin and end: words stand to the right of the flag, or left of it at the right edge."""
     x, width = scale(act.at_s), 8 + CHAR * len(_words(act))
     return (x - width - 2, x + 4) if x + width > WIDTH - 4 else (x - 5, x + width)
 
 
-def _acts(lanes: Sequence[tuple[Act, int]], scale: Scale, y: float, bottom: float) -> Iterator[str]:
+def _acts(lanes: Sequence[tuple[Operation, int]], scale: Scale, y: float, bottom: float) -> Iterator[str]:
     if lanes:
         yield f'<text class="soft end" x="{LEFT - GAP}" y="{y + 4:.1f}">acts</text>'
     for act, lane in lanes:  # all lines first: words stand above them
@@ -166,19 +166,19 @@ def _role(line: Timeline, role: str, scale: Scale, y: float) -> Iterator[str]:
         words = fitting(f"epoch {reign.epoch}", end - begin) or fitting(str(reign.epoch), end - begin)
         text = f'<text class="small" x="{begin + 4:.1f}" y="{y + 11:.1f}">{words}</text>' if words else ""
         title = tip([f"epoch {reign.epoch} of the {role}", reign.writer, reign.reason, f"from {utc(reign.begin_s)}Z"])
-        yield f'<g>{title}{rect("reign", begin, end, y, 15)}{text}</g>'
+        yield f"<g>{title}{rect('reign', begin, end, y, 15)}{text}</g>"
 
 
 # -- the attempts ------------------------------------------------------------------------------------------------------
 
 
-def _in_own_rows(line: Timeline, runs: Sequence[Run], _: Scale, top: float) -> tuple[list[_Placed], float]:
+def _in_own_rows(line: Timeline, runs: Sequence[AttemptSpan], _: Scale, top: float) -> tuple[list[_Placed], float]:
     """With the bottom of the last row."""
     middles = [top + _ROW * (number + 0.5) for number in range(len(runs))]
     return [_Placed(run, _end_s(line, runs, i), middles[i]) for i, run in enumerate(runs)], top + _ROW * max(1, len(runs))
 
 
-def _in_shared_rows(line: Timeline, runs: Sequence[Run], scale: Scale, top: float) -> tuple[list[_Placed], float]:
+def _in_shared_rows(line: Timeline, runs: Sequence[AttemptSpan], scale: Scale, top: float) -> tuple[list[_Placed], float]:
     """Each in the first row in which there is room for it and its number: two hundred in rows of their own would be a line
     of dots from corner to corner."""
     ends: list[float] = []
@@ -191,7 +191,7 @@ def _in_shared_rows(line: Timeline, runs: Sequence[Run], scale: Scale, top: floa
     return placed, top + _SHARED_ROW * len(ends)
 
 
-def _end_s(line: Timeline, runs: Sequence[Run], number: int) -> float:
+def _end_s(line: Timeline, runs: Sequence[AttemptSpan], number: int) -> float:
     """Of an attempt whose end nobody recorded: until the next one began, or until now."""
     run = runs[number]
     later = runs[number + 1].begin_s if number + 1 < len(runs) else line.end_s
@@ -207,7 +207,7 @@ def _stripes(top: float, last: float, row: float, bottom: float) -> Iterator[str
 
 
 def _attempts(line: Timeline, placed: Sequence[_Placed], scale: Scale, shared: bool) -> Iterator[str]:
-    marks: dict[int, list[Mark]] = {}
+    marks: dict[int, list[CheckpointMark]] = {}
     for mark in line.marks:
         marks.setdefault(mark.n, []).append(mark)
     at = {(mark.n, mark.id): scale(mark.at_s) for mark in line.marks}
@@ -255,17 +255,17 @@ def _stalled(stall: Stall, scale: Scale, one: _Placed, thin: float) -> str:
     begin, end = scale(stall.begin_s), min(scale(stall.end_s), scale(one.end_s))
     lasted = f"{utc(stall.begin_s)}Z, for {span(max(0.0, stall.end_s - stall.begin_s))}"
     title = tip([f"attempt {stall.n} stalled", lasted, f"no checkpoint for more than {span(stall.after_s)}"])
-    return f'<g>{title}{rect("stall", begin, max(begin, end), one.y + thin / 2 - 4, 4)}</g>'
+    return f"<g>{title}{rect('stall', begin, max(begin, end), one.y + thin / 2 - 4, 4)}</g>"
 
 
-def _waiting(wait: Wait, scale: Scale, y: float) -> Iterator[str]:
+def _waiting(wait: WaitSpan, scale: Scale, y: float) -> Iterator[str]:
     """What the job is in since its last attempt, in a row of its own."""
     begin, end = scale(wait.begin_s), scale(wait.end_s)
     told = f"since {utc(wait.begin_s)}Z, for {span(max(0.0, wait.end_s - wait.begin_s))}"
     words = " · ".join(part for part in (told, gist(wait.reason)) if part)
     title = tip([wait.state, told, wait.reason])
     yield f'<text class="end" x="{LEFT - GAP}" y="{y + 4:.1f}">{escaped(short(wait.state, 14))}</text>'
-    yield f'<g>{title}{rect("wait", begin, max(end, begin + 2), y - 8.5, 17, 2)}</g>'
+    yield f"<g>{title}{rect('wait', begin, max(end, begin + 2), y - 8.5, 17, 2)}</g>"
     places = [
         (fitting(words, end - begin - 12, middle_cut), begin + 6, ""),
         (fitting(words, WIDTH - 4 - end - 8, middle_cut), end + 6, ""),
@@ -276,9 +276,9 @@ def _waiting(wait: Wait, scale: Scale, y: float) -> Iterator[str]:
         yield f'<text class="soft small over{kind}" x="{x:.1f}" y="{y + 3.5:.1f}">{escaped(best)}</text>'
 
 
-def _ticks(marks: Sequence[Mark], scale: Scale, one: _Placed, thin: float) -> Iterator[str]:
+def _ticks(marks: Sequence[CheckpointMark], scale: Scale, one: _Placed, thin: float) -> Iterator[str]:
     """Where several stand on one place, one is drawn for all; none where they would hide the bar."""
-    at: dict[int, list[Mark]] = {}
+    at: dict[int, list[CheckpointMark]] = {}
     if scale(one.end_s) - scale(one.run.begin_s) > _TICKED:
         for mark in marks:
             if not mark.savepoint:
@@ -313,7 +313,7 @@ def _way_back(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<path class="back" d="M{x1:.1f} {y1:.1f} C{x1:.1f} {y2:.1f} {x1:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"/>'
 
 
-def _legend(runs: Iterable[Run], line: Timeline, y: float) -> Iterator[str]:
+def _legend(runs: Iterable[AttemptSpan], line: Timeline, y: float) -> Iterator[str]:
     marks = line.marks
     used = {run.outcome if run.outcome in OUTCOMES else "open" for run in runs}
     keys: list[tuple[str, Callable[[float], str]]] = [

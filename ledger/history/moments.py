@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ledger.core.model.published import headers_of
 from ledger.errors import LedgerError, NotFound, Unreachable
 from ledger.history.moment import FORMS, Moment, Places
-from ledger.history.past import Archived, PastLog, Sealed, Want, left_out_between
+from ledger.history.past import Archived, HistoricalLog, SealedRecords, Want, left_out_between
 from ledger.history.recorded import ThenClock
 from ledger.ports import NOWHERE, EventLog, Marks, Record, TopicPartition
 from ledger.reader.left_out import reaching
@@ -37,7 +37,7 @@ def must_be_of(archived: Archived, topic_ids: Mapping[str, str]) -> None:
 
 
 #: Why a moment is refused of a partition: its name, what the archive has of it, where the moment cuts it.
-Refusal = Callable[[TopicPartition, Sealed | None, int], LedgerError]
+Refusal = Callable[[TopicPartition, SealedRecords | None, int], LedgerError]
 
 
 def as_of(
@@ -74,7 +74,7 @@ def as_of(
         raise (refusal or partial(_may_be_gone, lag_s))(place, sealed, end)
     short = {topic: name for name, topic in names.items()}
     told = {(short[topic], partition): end for (topic, partition), end in cut.items()}
-    then = PastLog(log, cut, archived, Want(thin=thin), left_out_between(source, cut, cut, archived), holes)
+    then = HistoricalLog(log, cut, archived, Want(thin=thin), left_out_between(source, cut, cut, archived), holes)
     return replace(source, log=then, clock=ThenClock(source.clock, time_s)), told
 
 
@@ -87,13 +87,11 @@ class _Named(NamedTuple):
     until_s: float
 
 
-def _named(
-    source: Source, moment: Moment, names: Mapping[str, str], archived: Archived
-) -> dict[TopicPartition, _Named]:
+def _named(source: Source, moment: Moment, names: Mapping[str, str], archived: Archived) -> dict[TopicPartition, _Named]:
     """Where one is named. An event is looked for from the beginning on; an offset where it lies."""
     topics = list(names.values())
     if moment.event_id:
-        for record in _all(PastLog(source.log, {}, archived), topics, source.patience_s):
+        for record in _all(HistoricalLog(source.log, {}, archived), topics, source.patience_s):
             if source.envelope.parse(headers_of(record)).id == moment.event_id:
                 place, at_s = (record.topic(), record.partition()), record.timestamp()[1] / 1000
                 return {place: _Named(record.offset() + 1, at_s, at_s)}
@@ -182,7 +180,7 @@ def _cut_at(
     return cut, behind | {place: left.get(place, ends[place]) for place in ends.keys() - in_archive}
 
 
-def _cut_in(sealed: Sealed, time_s: float) -> tuple[int, bool]:
+def _cut_in(sealed: SealedRecords, time_s: float) -> tuple[int, bool]:
     """As `_cut_at`, of what an archive has of one partition; whether it goes on beyond that time."""
     cut = 0
     for span in sealed.spans:
@@ -211,13 +209,13 @@ def _all(log: EventLog, topics: Sequence[str], patience_s: float, begin: Marks =
         reader.close()
 
 
-def _has_all(sealed: Sealed | None, end: int, time_s: float) -> bool:
+def _has_all(sealed: SealedRecords | None, end: int, time_s: float) -> bool:
     """Whether an archive does. A topic keeps every record for its lag, so it is complete at moments that are no longer ago;
     an archive is up to where it is sealed, from the moment on at which it was not behind compaction."""
     return sealed is not None and sealed.next >= end and time_s >= sealed.sure_from_s
 
 
-def _hole(sealed: Sealed | None, behind: int, whole_s: float) -> bool:
+def _hole(sealed: SealedRecords | None, behind: int, whole_s: float) -> bool:
     """Whether something may have lain behind the last record of an archive that is gone from the topic since: what an
     archiver that is away has missed. behind: as `_cut_at`. One offset without a record is the end of a transaction; and
     since whole_s nothing was taken."""
@@ -226,7 +224,7 @@ def _hole(sealed: Sealed | None, behind: int, whole_s: float) -> bool:
     return max((span.greatest_s for span in sealed.spans), default=0.0) < whole_s
 
 
-def _may_be_gone(lag_s: Mapping[str, float], place: TopicPartition, sealed: Sealed | None, end: int) -> LedgerError:
+def _may_be_gone(lag_s: Mapping[str, float], place: TopicPartition, sealed: SealedRecords | None, end: int) -> LedgerError:
     if sealed is None:
         has = "there is no archive"
     elif sealed.next <= end:

@@ -1,6 +1,6 @@
 """The log as it was: everything up to a cut, from the archive where there is one, and from the topics.
 
-`PastLog` is an EventLog, so that whatever reads the ledger reads its past in the same way; `moments` makes one of a moment.
+`HistoricalLog` is an EventLog, so that whatever reads the ledger reads its past in the same way; `moments` makes one of a moment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ledger.errors import UsageError
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
-from ledger.reader.left_out import Expired, LeftOut, left_out
+from ledger.reader.left_out import Expired, ExpiryGaps, left_out
 from ledger.reader.reading import Source
 
 
@@ -33,7 +33,7 @@ class Want(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedRecords:
     """What an archive holds of one partition: all below `next`. records: reads it, from an offset up to another.
     sure_from_s: the oldest moment (seconds since the epoch) of which it is sure to hold everything. spans: one after the
     other from offset 0 on, as many as are known; a moment is looked for only where one ends later. snapshot: end -> the
@@ -69,20 +69,20 @@ class Sealed:
         return -1, 0.0
 
 
-Archived = Mapping[TopicPartition, Sealed]
+Archived = Mapping[TopicPartition, SealedRecords]
 EVERYTHING = Want()
 
 
-class PastLog:
+class HistoricalLog:
     """An EventLog that ends at `cut`: partition -> the first offset that does not count any more. It can't be written.
     left_out: whom it can't tell of. holes: partitions of which something may be gone that lay behind what is archived."""
 
     def __init__(
         self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
-        left_out: LeftOut | None = None, holes: Collection[TopicPartition] = (),
+        left_out: ExpiryGaps | None = None, holes: Collection[TopicPartition] = (),
     ) -> None:  # fmt: skip
         self._log, self.cut, self._archived, self._want = log, cut, archived, want
-        self.left_out, self.holes = left_out or LeftOut(), holes
+        self.left_out, self.holes = left_out or ExpiryGaps(), holes
 
     def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> PastReader:
         """The topics are read only from where the archive ends."""
@@ -93,19 +93,19 @@ class PastLog:
         want = self._want._replace(begin={**self._want.begin, **begin})
         return PastReader(live, cut, archived, want, self.left_out)
 
-    def ending(self, cut: Marks) -> PastLog:
+    def ending(self, cut: Marks) -> HistoricalLog:
         """The same past up to there, for whoever folds."""
-        return PastLog(self._log, {**self.cut, **cut}, self._archived, Want(thin=True), self.left_out)
+        return HistoricalLog(self._log, {**self.cut, **cut}, self._archived, Want(thin=True), self.left_out)
 
-    def wanting(self, want: Want) -> PastLog:
+    def wanting(self, want: Want) -> HistoricalLog:
         """The same past, and this of it."""
-        return PastLog(self._log, self.cut, self._archived, want, self.left_out)
+        return HistoricalLog(self._log, self.cut, self._archived, want, self.left_out)
 
-    def leaving_out(self, left_out: LeftOut) -> PastLog:
+    def leaving_out(self, left_out: ExpiryGaps) -> HistoricalLog:
         """The same past, and nothing of these jobs."""
-        return PastLog(self._log, self.cut, self._archived, self._want, left_out)
+        return HistoricalLog(self._log, self.cut, self._archived, self._want, left_out)
 
-    def left_out_since(self, source: Source, begin: Marks) -> LeftOut:
+    def left_out_since(self, source: Source, begin: Marks) -> ExpiryGaps:
         """Whom it can't tell of at some moment from `begin` up to its own cut. source: one that reads it."""
         return left_out_between(source, begin, self.cut, self._archived)
 
@@ -121,10 +121,10 @@ class PastReader:
 
     def __init__(
         self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
-        left_out: LeftOut | None = None,
+        left_out: ExpiryGaps | None = None,
     ) -> None:  # fmt: skip
         self._live, self._cut, self._keys = live, dict(cut), want.keys
-        self._left_out = left_out or LeftOut()
+        self._left_out = left_out or ExpiryGaps()
         self._position = {place: min(want.begin.get(place, 0), end) for place, end in cut.items()}
         sealed = {place: min(archived[place].next, end) if place in archived else 0 for place, end in cut.items()}
         self._begin = {place: max(sealed[place], at) for place, at in self._position.items()}
@@ -173,26 +173,26 @@ def picked(source: Source, keys: tuple[bytes, ...]) -> Source:
     """Of a source of the past only the records whose key begins with one of these, wherever they lie; any other source as
     it is."""
     log = source.log
-    return replace(source, log=log.wanting(Want(keys=keys))) if isinstance(log, PastLog) else source
+    return replace(source, log=log.wanting(Want(keys=keys))) if isinstance(log, HistoricalLog) else source
 
 
 def until(source: Source, cut: Marks) -> Source:
     """Of a source of the past only what a fold needs of what lies below these offsets; any other source as it is."""
     log = source.log
-    return replace(source, log=log.ending(cut)) if isinstance(log, PastLog) else source
+    return replace(source, log=log.ending(cut)) if isinstance(log, HistoricalLog) else source
 
 
 def since(source: Source, cut: Marks) -> Source:
     """Of a source of the past only what lies at or beyond these offsets; any other source as it is."""
     log = source.log
-    return replace(source, log=log.wanting(Want(begin=cut))) if isinstance(log, PastLog) else source
+    return replace(source, log=log.wanting(Want(begin=cut))) if isinstance(log, HistoricalLog) else source
 
 
 def together(before: Source, after: Source, between: bool = False) -> tuple[Source, Source]:
     """Two moments of a ledger, both without the jobs that either can't tell of; any other sources as they are. between: nor
     any moment from the one to the other."""
     one, other = before.log, after.log
-    if not (isinstance(one, PastLog) and isinstance(other, PastLog)):
+    if not (isinstance(one, HistoricalLog) and isinstance(other, HistoricalLog)):
         return before, after
     hidden = one.left_out | other.left_out
     if between:
@@ -200,7 +200,7 @@ def together(before: Source, after: Source, between: bool = False) -> tuple[Sour
     return replace(before, log=one.leaving_out(hidden)), replace(after, log=other.leaving_out(hidden))
 
 
-def left_out_between(source: Source, begin: Marks, end: Marks, archived: Archived) -> LeftOut:
+def left_out_between(source: Source, begin: Marks, end: Marks, archived: Archived) -> ExpiryGaps:
     """The jobs of which something is gone that lay below some cut from the one to the other, and was not superseded below
     it."""
     expired: dict[int, list[Expired]] = {}

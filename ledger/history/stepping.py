@@ -20,7 +20,7 @@ from ledger.reader.reading import HistoryRecord, Source, Tail, history_record
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """A record, and what the log says of its job before and after it; None: nothing."""
 
     job_id: str
@@ -29,7 +29,7 @@ class Step:
     record: HistoryRecord
 
 
-def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> Iterator[Step]:
+def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> Iterator[TraceStep]:
     """Of each record of ledger.events from the cut on (partition -> offset), by append time, each partition in offset
     order. job_id: of this job only.
 
@@ -42,7 +42,9 @@ def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> 
             continue
         before = _known(source, table, named[0], record.partition())
         table.apply([record], tell_touched=False)
-        yield Step(named[0], before, _known(source, table, named[0], record.partition()), history_record(source, record))
+        yield TraceStep(
+            named[0], before, _known(source, table, named[0], record.partition()), history_record(source, record)
+        )
 
 
 def _read(source: Source, cut: Mapping[int, int], table: RegisterTable, job_id: str | None) -> list[list[Record]]:

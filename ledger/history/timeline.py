@@ -23,7 +23,7 @@ from ledger.reader.reading import HistoryRecord, JobLog, Source, Tail
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CheckpointMark:
     """A checkpoint or savepoint of attempt n. pruned: no later attempt can begin from it any more. clock: what its writer's
     clock said, where that is another time; "" elsewhere."""
 
@@ -37,7 +37,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AttemptSpan:
     """An attempt. begin_s: first record of it; running_s: its runner took it, None = no such record; end_s: None = no end
     is known. outcome: "" = none; cause: of the end. base: the (attempt, id) that it began from, (0, 0) = one from outside
     the ledger; None = from scratch, or unknown. told: more about it, a line each."""
@@ -53,7 +53,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Operation:
     """What somebody wanted, or what the ledger did about the job as a whole. what: submit, admit, run, retry, suspend,
     cancel, savepoint, retire. by_people: the submission, an intent or an ask. clock: as of a Mark."""
 
@@ -66,7 +66,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class LeadershipSpan:
     """An epoch of a role, from its claim on. reason: why it was claimed."""
 
     role: str
@@ -87,7 +87,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitSpan:
     """What the job is in since its last attempt ended, as the fold says: QUARANTINED, SUSPENDED, CREATED and so on."""
 
     state: str
@@ -105,20 +105,20 @@ class Timeline:
     name: str
     namespace: str
     runner: str
-    runs: tuple[Run, ...]
-    marks: tuple[Mark, ...]
-    acts: tuple[Act, ...]
-    reigns: tuple[Reign, ...]
+    runs: tuple[AttemptSpan, ...]
+    marks: tuple[CheckpointMark, ...]
+    acts: tuple[Operation, ...]
+    reigns: tuple[LeadershipSpan, ...]
     begin_s: float
     end_s: float
     moment_s: float
     stalls: tuple[Stall, ...] = ()
-    wait: Wait | None = None
+    wait: WaitSpan | None = None
 
 
 def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> Timeline:
     """Reads the job's partition of both topics. moment_s: the time that it is; None: that of the last record there."""
-    log, reigns, last_s = JobLog(source, job_id), list[Reign](), 0.0
+    log, reigns, last_s = JobLog(source, job_id), list[LeadershipSpan](), 0.0
     if moment_s is not None:  # else the last record of all tells
         source = picked(source, (f"{job_id}/".encode(), b"~claim/"))
     with Tail(source, [source.topics.events, source.topics.recovery], log.partition) as tail:
@@ -131,17 +131,17 @@ def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> T
     return timeline(job_id, log.history(), reigns, last_s if moment_s is None else moment_s)
 
 
-def _reign(source: Source, record: Record, role: str, epoch: int) -> Reign:
+def _reign(source: Source, record: Record, role: str, epoch: int) -> LeadershipSpan:
     """The key says what counts; the value, if it can be read, who and why."""
     at_s = record.timestamp()[1] / 1000
     try:
         said = source.codec.decode(f.LeaderClaimed, record.value() or b"")
     except ValueError:
-        return Reign(role, epoch, at_s)
-    return Reign(role, epoch, at_s, said.writer, said.reason)
+        return LeadershipSpan(role, epoch, at_s)
+    return LeadershipSpan(role, epoch, at_s, said.writer, said.reason)
 
 
-def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Reign], moment_s: float) -> Timeline:
+def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[LeadershipSpan], moment_s: float) -> Timeline:
     """records: of the job, in the order of the log, tombstones included. Of several of one register the first counts."""
     first: dict[str, HistoryRecord] = {}
     removed = set[str]()
@@ -173,7 +173,7 @@ def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Rei
 
 
 def _stalls(
-    spec: f.JobSubmitted | None, runs: Sequence[Run], marks: Sequence[Mark], end_s: float
+    spec: f.JobSubmitted | None, runs: Sequence[AttemptSpan], marks: Sequence[CheckpointMark], end_s: float
 ) -> Iterable[Stall]:
     after_s = spec.stall_policy.stalled_after_s if spec is not None else 0.0
     if after_s <= 0:
@@ -192,14 +192,19 @@ def _stalls(
 
 
 def _wait(
-    job: Job, entry: RecoveryEntry | None, runs: Sequence[Run], at: Mapping[Any, float], begin_s: float, end_s: float
-) -> Wait | None:
+    job: Job,
+    entry: RecoveryEntry | None,
+    runs: Sequence[AttemptSpan],
+    at: Mapping[Any, float],
+    begin_s: float,
+    end_s: float,
+) -> WaitSpan | None:
     if entry is None or entry.state in TERMINAL or any(run.end_s is None for run in runs[-1:]):
         return None
     since = [begin_s, *(run.end_s for run in runs[-1:] if run.end_s is not None)]
     if job.intent is not None:
         since.append(at[job.intent[0]])
-    return Wait(str(entry.state), max(since), end_s, entry.reason)
+    return WaitSpan(str(entry.state), max(since), end_s, entry.reason)
 
 
 def _clock(record: HistoryRecord) -> str:
@@ -213,7 +218,7 @@ def _clock(record: HistoryRecord) -> str:
     return f"by its writer's clock {said}{f', implausibly {record.skew}' if record.skew else ''}"
 
 
-def _runs(job: Job, at: Mapping[Any, float], clocks: Mapping[Any, str]) -> list[Run]:
+def _runs(job: Job, at: Mapping[Any, float], clocks: Mapping[Any, str]) -> list[AttemptSpan]:
     runs = []
     for n in sorted({*job.attempts, *job.runnings, *job.ends}):
         begun = [at[one] for one in job.attempts.get(n, ())]
@@ -221,7 +226,7 @@ def _runs(job: Job, at: Mapping[Any, float], clocks: Mapping[Any, str]) -> list[
         end, record = job.end(n), job.attempt(n)
         seen = [*begun, *([running_s] if running_s is not None else []), *([at[end[0]]] if end else [])]
         base = record.base if record else None
-        runs.append(Run(
+        runs.append(AttemptSpan(
             n, min(seen), running_s, at[end[0]] if end else None,
             end[0].outcome if end else "", end[1].cause if end else "",
             base.order if base else None, (*_told(job, n, record, end), *_doubts(job, n, end, clocks)),
@@ -254,38 +259,38 @@ def _told(
         yield f"its end by the word of {end[0].writer}"
 
 
-def _marks(job: Job, at: Mapping[Any, float], removed: set[str], clocks: Mapping[Any, str]) -> list[Mark]:
+def _marks(job: Job, at: Mapping[Any, float], removed: set[str], clocks: Mapping[Any, str]) -> list[CheckpointMark]:
     found = []
     for one in (one for each in job.checkpoints.values() for one in each):
         fact = job.checkpoint(one.n, one.id)
         if fact is not None:
             gone = job.names[one].decode() in removed
             savepoint = fact.kind is f.CheckpointKind.SAVEPOINT
-            found.append(Mark(one.n, one.id, at[one], savepoint, fact.location, gone, clocks[one]))
+            found.append(CheckpointMark(one.n, one.id, at[one], savepoint, fact.location, gone, clocks[one]))
     return sorted(found, key=lambda mark: (mark.at_s, mark.n, mark.id))
 
 
-def _act(record: HistoryRecord) -> Act | None:
+def _act(record: HistoryRecord) -> Operation | None:
     match record.fact:
         case f.JobSubmitted():
-            return Act(record.time_s, "submit", record.actor)
+            return Operation(record.time_s, "submit", record.actor)
         case f.JobAdmitted():
-            return Act(record.time_s, "admit", record.actor, by_people=False)
+            return Operation(record.time_s, "admit", record.actor, by_people=False)
         case f.IntentDeclared() as intent:
             forced = " --force" if intent.force else ""
-            return Act(record.time_s, f"{intent.kind.lower()}{forced}", intent.actor or record.actor, intent.reason)
+            return Operation(record.time_s, f"{intent.kind.lower()}{forced}", intent.actor or record.actor, intent.reason)
         case f.SavepointAsked() as ask:
-            return Act(record.time_s, "savepoint", ask.actor or record.actor, ask.reason)
+            return Operation(record.time_s, "savepoint", ask.actor or record.actor, ask.reason)
         case f.JobResult() as result:
-            return Act(record.time_s, "retire", record.actor, result.reason, by_people=False)
+            return Operation(record.time_s, "retire", record.actor, result.reason, by_people=False)
         case _:
             return None
 
 
-def _reigns(reigns: Iterable[Reign], begin_s: float, end_s: float) -> Iterable[Reign]:
+def _reigns(reigns: Iterable[LeadershipSpan], begin_s: float, end_s: float) -> Iterable[LeadershipSpan]:
     """Those of the axis: of each role the last that began before it, and all that began on it. An epoch counts from its
     first claim on, and never after a higher one."""
-    by_role: dict[str, list[Reign]] = {}
+    by_role: dict[str, list[LeadershipSpan]] = {}
     for one in sorted(reigns, key=lambda one: (one.begin_s, one.epoch)):
         kept = by_role.setdefault(one.role, [])
         if not kept or one.epoch > kept[-1].epoch:

@@ -49,7 +49,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobOutcome:
     """What `wait` saw: a terminal state, QUARANTINED, or "" if the time ran out first. reason: as far as it is known."""
 
     job_id: str
@@ -175,7 +175,7 @@ class Client:
         does not count. Idempotent: the same replacement again is the one that is there.
         Raises: as `submit`; Refused also if the old job is over or is being replaced; UsageError: no such restore point, or
         a job that the ledger can't stop; NotFound."""
-        jobs = replacing.Jobs(self.source)
+        jobs = replacing.RegisteredJobs(self.source)
         for taker, its in jobs.takers(old_id):
             if job_id in (None, taker) and replacing.says_the_same(its, spec, old_id, from_, reason, graph):
                 return self.submit(its, graph, job_id=taker, timeout_s=timeout_s, named=named)
@@ -294,7 +294,7 @@ class Client:
             disposing.delete(runners(), retired.result.runner, job_id, point)
         return point
 
-    def wait(self, job_id: str, timeout_s: float | None = None) -> Ended:
+    def wait(self, job_id: str, timeout_s: float | None = None) -> JobOutcome:
         """Waits until the job is over or quarantined, and says which. A late fact may still turn FAILED into CANCELED, or
         either into FINISHED. Raises: NotFound if the log holds nothing of this job."""
         with Watch(self.source, job_id) as watch:
@@ -302,7 +302,7 @@ class Client:
             if not watch.log.known:
                 raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
             ended = watch.until(lambda: _ended(watch.log), timeout_s)
-        return ended or Ended(job_id, "", "the time ran out")
+        return ended or JobOutcome(job_id, "", "the time ran out")
 
     def _moment(self) -> tuple[float, float]:
         """By both clocks: one stands still while the machine sleeps, the other can be set back."""
@@ -357,10 +357,10 @@ def _admitted(watch: Watch, spec: Spec, offset: int | None) -> bool | None:
     return None
 
 
-def _ended(log: JobLog) -> Ended | None:
+def _ended(log: JobLog) -> JobOutcome | None:
     job, entry = log.job(), log.entry()
     if (retired := result_of(job)) is not None:
-        return Ended(log.job_id, retired.state, retired.result.reason)
+        return JobOutcome(log.job_id, retired.state, retired.result.reason)
     if entry is not None and (entry.terminal or entry.state is JobState.QUARANTINED):
-        return Ended(log.job_id, str(entry.state), entry.reason)
+        return JobOutcome(log.job_id, str(entry.state), entry.reason)
     return None

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from ledger.core import garbage
 from ledger.core.fold.job import Job
-from ledger.core.garbage import GRACE_MIN_S, Claims, Kind, Lying, Orphan, Spared
+from ledger.core.garbage import GRACE_MIN_S, Claims, Kind, Orphan, Retained, StoredItem
 from ledger.core.model.published import Published
 from ledger.core.model.registers import NUMBER_MAX, parse_claim, partition_of
 from ledger.core.model.table import RegisterTable
 from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable, UsageError
-from ledger.ports import BlobStore, Kept, Runner, StoredBlob
+from ledger.ports import BlobStore, Runner, RunnerStorage, StoredBlob
 from ledger.reader.reading import Source, Tail, jobs_in
 from ledger.util.files import sync_folder
 from ledger.util.plain import to_plain
@@ -34,7 +34,7 @@ BLOBS = "blobs"
 GRACE_S = 86_400.0
 
 
-class Left(NamedTuple):
+class NotDeleted(NamedTuple):
     """An orphan that was to be deleted and is still there."""
 
     orphan: Orphan
@@ -48,15 +48,15 @@ class Found:
     empty where nothing was to be deleted."""
 
     orphans: tuple[Orphan, ...]
-    spared: tuple[Spared, ...]
+    spared: tuple[Retained, ...]
     young: int
     silent: Mapping[str, str]
     as_of: Mapping[str, Mapping[int, int]]
     deleted: tuple[Orphan, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[NotDeleted, ...] = ()
 
 
-class Evidence:
+class DeletionLog:
     """A file that only grows: a line of JSON for each thing that is about to be deleted, durable before it is, and one more
     if it was not deleted after all. Nothing is ever read back from it."""
 
@@ -92,7 +92,7 @@ def look(
 
 
 def collect(
-    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: Evidence, grace_s: float = GRACE_S,
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: DeletionLog, grace_s: float = GRACE_S,
     held: Held = dict,
 ) -> Found:  # fmt: skip
     """Deletes what is garbage, each thing put on record before. May be repeated, and be done by several at once.
@@ -110,15 +110,15 @@ def collect(
     still = {orphan.lying: orphan for orphan in again.orphans}
     spared = {one.lying: one.why for one in again.spared}
     deleted: list[Orphan] = []
-    left: list[Left] = []
+    left: list[NotDeleted] = []
     for one in found.orphans:
         orphan = still.get(one.lying)
         if orphan is None:
-            left.append(Left(one, spared.get(one.lying, "a job refers to it now")))
+            left.append(NotDeleted(one, spared.get(one.lying, "a job refers to it now")))
             continue
         evidence.tell("delete", orphan, read.as_of)
         if why := _delete(things[orphan.lying], orphan, runners, blobs):
-            left.append(Left(orphan, why))
+            left.append(NotDeleted(orphan, why))
             evidence.tell("left", orphan, read.as_of, why)
         else:
             deleted.append(orphan)
@@ -150,7 +150,7 @@ def to_row(found: Found) -> dict[str, Any]:
 
 # -- parts -------------------------------------------------------------------------------------------------------------
 
-Things = dict[Lying, StoredBlob | Kept]
+Things = dict[StoredItem, StoredBlob | RunnerStorage]
 
 
 def _look(
@@ -172,7 +172,7 @@ def _listed(runners: Mapping[str, Runner], blobs: BlobStore) -> tuple[Things, di
     silent: dict[str, str] = {}
     for blob in blobs.listing():
         kind = Kind.UNFINISHED if blob.unfinished else Kind.BLOB
-        things[Lying(kind, BLOBS, blob.job_id, blob.uri, blob.size, blob.age_s)] = blob
+        things[StoredItem(kind, BLOBS, blob.job_id, blob.uri, blob.size, blob.age_s)] = blob
     for name, runner in runners.items():
         try:
             # A plug-in that is older than this call keeps nothing, as far as anybody knows.
@@ -182,16 +182,16 @@ def _listed(runners: Mapping[str, Runner], blobs: BlobStore) -> tuple[Things, di
             continue
         for kept in listed:
             if kept.rest:
-                lying = Lying(Kind.RUN_FOLDER, name, kept.job_id, kept.where, kept.rest_size, kept.age_s, kept.alive)
+                lying = StoredItem(Kind.RUN_FOLDER, name, kept.job_id, kept.where, kept.rest_size, kept.age_s, kept.alive)
                 things[lying] = kept
             if kept.checkpoints:
                 locations = tuple(point.location for point in kept.checkpoints)
                 size = kept.checkpoint_size
-                lying = Lying(Kind.CHECKPOINTS, name, kept.job_id, kept.where, size, kept.age_s, kept.alive, locations)
+                lying = StoredItem(Kind.CHECKPOINTS, name, kept.job_id, kept.where, size, kept.age_s, kept.alive, locations)
                 things[lying] = kept
             for point in kept.savepoints:
                 at = (point.location,)
-                lying = Lying(
+                lying = StoredItem(
                     Kind.SAVEPOINT, name, kept.job_id, point.location, point.size, kept.age_s, kept.alive, at
                 )  # fmt: skip
                 things[lying] = kept
@@ -234,9 +234,7 @@ class _Read:
         return f"{self._topic}[{partition}]@{self.as_of[self._topic][partition]}"
 
 
-def _delete(
-    thing: StoredBlob | Kept, orphan: Orphan, runners: Mapping[str, Runner], blobs: BlobStore
-) -> str:
+def _delete(thing: StoredBlob | RunnerStorage, orphan: Orphan, runners: Mapping[str, Runner], blobs: BlobStore) -> str:
     """Why it was not deleted; "" = it was. Raises: LedgerError if somebody does not answer."""
     if isinstance(thing, StoredBlob):
         return "" if blobs.delete(thing) else "somebody has put it again meanwhile"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from ledger.core.model.facts import RestorePoint
 from ledger.core.plan.heard import lying_elsewhere
-from ledger.core.plan.passes import Observed, View
+from ledger.core.plan.passes import JobView, Observed
 from ledger.core.plan.plan import Action, Verify
 from ledger.errors import LedgerError
 from ledger.ports import Runner, Task, Verification
@@ -18,7 +18,7 @@ _ROUNDS_MAX = 10
 
 
 def with_cuts(
-    views: MutableMapping[str, View], runners: Mapping[str, Runner], observed: Observed,
+    views: MutableMapping[str, JobView], runners: Mapping[str, Runner], observed: Observed,
     actions_of: Callable[[], list[Action]],
 ) -> list[Action]:  # fmt: skip
     """The actions of a pass over `views`, once all has been verified that a region needs to choose by; a Verify that is
@@ -36,12 +36,12 @@ def with_cuts(
     return actions
 
 
-def _silent(view: View, action: Verify) -> bool:
+def _silent(view: JobView, action: Verify) -> bool:
     said = dict(view.known.verified)
     return all(said.get(point) == Verification.UNKNOWN for point in action.points)
 
 
-def _verified(action: Verify, view: View, runner: Runner | None, observed: Observed) -> dict[RestorePoint, str]:
+def _verified(action: Verify, view: JobView, runner: Runner | None, observed: Observed) -> dict[RestorePoint, str]:
     entry, heard = view.entry, observed.of(view.entry)
     task = Task(
         "verify", entry.runner, entry.job_id, action.n, restore_points=action.points, instance=heard.instance,

@@ -40,9 +40,7 @@ class Savepoint:
     needed_by: tuple[str, ...] = ()
 
 
-def listed(
-    log: JobLog, entries: Mapping[str, RecoveryEntry], runners: Mapping[str, Runner], keep: int
-) -> list[Savepoint]:
+def listed(log: JobLog, entries: Mapping[str, RecoveryEntry], runners: Mapping[str, Runner], keep: int) -> list[Savepoint]:
     """By age, oldest first. entries: the recovery set. runners: asked only if the job is retired. Raises: Unreachable."""
     job = log.job()
     entry = fold_job(job, keep)
@@ -146,9 +144,7 @@ def _of(job: Job, entry: RecoveryEntry | None, point: RestorePoint, fact: Checkp
     return Savepoint(point, state, parse(fact.ask) is not None, times[0] if times else None, fact.base, fact.ask)
 
 
-def _needed(
-    one: Savepoint, job_id: str, entry: RecoveryEntry | None, entries: Mapping[str, RecoveryEntry]
-) -> Savepoint:
+def _needed(one: Savepoint, job_id: str, entry: RecoveryEntry | None, entries: Mapping[str, RecoveryEntry]) -> Savepoint:
     by = [other for other, its in entries.items() if other != job_id and one.point.location in needed(its)]
     began = entry is not None and not entry.terminal and not entry.outcome and entry.base is not None
     if began and entry is not None and entry.base is not None and entry.base.order == one.point.order:

@@ -20,7 +20,7 @@ from ledger.core.model.published import Published
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.table import RegisterTable
 from ledger.core.plan.heard import lying_elsewhere
-from ledger.core.plan.passes import Observed, View, actions_of, judge, slots_held
+from ledger.core.plan.passes import JobView, Observed, judge, plan_actions, slots_held
 from ledger.core.plan.plan import (
     RESTART_DELAY,
     Action,
@@ -130,8 +130,8 @@ def plan(
     answers = observe(runners, lambda runner, error: silent.update({runner: str(error)}))
     observed = observed_from(answers, why=silent)
     read = _Read(source)
-    views = {entry.job_id: View(entry, Knowledge(confirmed=True)) for entry in read.entries}
-    judged = partial(actions_of, views, observed, pools, starts_max, unreadable=read.unreadable)
+    views = {entry.job_id: JobView(entry, Knowledge(confirmed=True)) for entry in read.entries}
+    judged = partial(plan_actions, views, observed, pools, starts_max, unreadable=read.unreadable)
     actions = with_cuts(views, runners, observed, judged)
     begun = _begun_meanwhile(actions, runners)
     actions = [action for action in actions if action.job_id not in begun]
@@ -197,7 +197,7 @@ class _Planner:
     """Puts actions into words. check: performs the task that precedes a start."""
 
     def __init__(
-        self, views: Mapping[str, View], observed: Observed, pools: Pools, check: Callable[[Task], TaskOutcome] | None,
+        self, views: Mapping[str, JobView], observed: Observed, pools: Pools, check: Callable[[Task], TaskOutcome] | None,
         now: float,
     ) -> None:  # fmt: skip
         self._views, self._observed, self._pools, self._check, self._now = views, observed, pools, check, now
@@ -352,13 +352,10 @@ def _strays(observed: Observed, known: set[str]) -> Iterator[Planned]:
             yield Planned(job_id, "", "", runner, "", "forget", 0, "the ledger has no such job, or it is retired")
 
 
-def _uses(
-    views: Mapping[str, View], observed: Observed, pools: Pools, rows: list[Planned]
-) -> Iterator[PoolUse]:
+def _uses(views: Mapping[str, JobView], observed: Observed, pools: Pools, rows: list[Planned]) -> Iterator[PoolUse]:
     held = slots_held(views, observed, pools)
     for pool in pools:
         own = [row for row in rows if row.pool == pool.name]
         starting = sum(row.slots for row in own if row.action == "start")
         waiting = sum(row.action == "wait" and row.state in _STARTABLE for row in own)
         yield PoolUse(pool.name, pool.slots, held[pool.name], starting, waiting)
-

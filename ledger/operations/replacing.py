@@ -32,7 +32,7 @@ class Replaced:
     reason: str
 
 
-class Jobs:
+class RegisteredJobs:
     """Every job that has registers, read to the high watermark: a replacement that nobody has admitted yet is seen too."""
 
     def __init__(self, source: Source) -> None:
@@ -113,9 +113,7 @@ def _point(job: Job, from_: str) -> RestorePoint:
     return RestorePoint(0, 0, from_)
 
 
-def says_the_same(
-    its: JobSubmitted, spec: JobSubmitted, old_id: str, from_: str, reason: str, graph: Path
-) -> bool:
+def says_the_same(its: JobSubmitted, spec: JobSubmitted, old_id: str, from_: str, reason: str, graph: Path) -> bool:
     """Whether a spec is the very replacement that is asked for once more. When it was asked for, and where its graph and
     restore point lie, makes no difference."""
     wanted = replace(
@@ -148,5 +146,3 @@ def outcome(new: Watch, old: Watch) -> Replaced | None:
     if given_up and (wins != intent_id(job_id, STOP) or before.intent is None or over):
         return Replaced(job_id, old_id, False, state, reason)
     return None
-
-

@@ -11,7 +11,7 @@ from ledger.ports.clock import Clock
 from ledger.ports.codec import Codec, Envelope
 from ledger.ports.leadership import Candidate, Leadership, Standing
 from ledger.ports.log import NOWHERE, Event, EventLog, Headers, Marks, MemoryRecord, Reader, Record, TopicPartition, Writer
-from ledger.ports.runner import Kept, Observation, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports.runner import Observation, ObservedAttempt, Runner, RunnerEvent, RunnerStorage, StartAnswer, Verification
 from ledger.ports.sender import Sender
 from ledger.ports.tasks import Executor, RecoveryStream, Task, TaskOutcome, TaskStatus
 
@@ -26,7 +26,6 @@ __all__ = [
     "EventLog",
     "Executor",
     "Headers",
-    "Kept",
     "Leadership",
     "Marks",
     "MemoryRecord",
@@ -37,6 +36,7 @@ __all__ = [
     "RecoveryStream",
     "Runner",
     "RunnerEvent",
+    "RunnerStorage",
     "Sender",
     "Standing",
     "StartAnswer",

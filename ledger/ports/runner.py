@@ -38,7 +38,7 @@ class Observation(NamedTuple):
     attempts: Sequence[ObservedAttempt]
 
 
-class Kept(NamedTuple):
+class RunnerStorage(NamedTuple):
     """What a runner keeps of a job. age_s: since anything of it changed, by the runner's own clock. alive: attempts that
     run or may run. checkpoints: those that `forget` leaves unless they were disposed of; no savepoints. savepoints: those.
     rest: whether there is anything beside both. rest_size, checkpoint_size: in bytes."""
@@ -125,6 +125,6 @@ class Runner(Protocol):
     def forget(self, job_id: str) -> None:
         """Forgets the job, its fence included. Only after its `result` is committed."""
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[RunnerStorage]:
         """All that lies with the runner on behalf of jobs, whether it remembers them or not. What it keeps elsewhere, or
         as long as it means to by itself, is not among it."""

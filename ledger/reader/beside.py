@@ -30,7 +30,7 @@ class Stamp:
     skew: str
 
 
-class Stamps:
+class EntryProvenance:
     """Of the entries that there are: feed it what `Published.apply` made of each record."""
 
     def __init__(self, source: Source) -> None:
@@ -48,9 +48,9 @@ class Stamps:
         return Stamp(record.partition(), record.offset(), time_s, ce_time_s, skew(time_s, ce_time_s))
 
 
-def published_with_stamps(source: Source) -> tuple[Published, Stamps]:
+def published_with_stamps(source: Source) -> tuple[Published, EntryProvenance]:
     """As `reading.published`."""
-    view, stamps = Published(source.codec.decode), Stamps(source)
+    view, stamps = Published(source.codec.decode), EntryProvenance(source)
     with Tail(source, [source.topics.recovery]) as tail:
         for records in tail.to_end():
             for record in records:
@@ -71,7 +71,7 @@ class LogSaid:
     behind: int
 
 
-def log_said(source: Source, job_id: str, view: Published) -> LogSaid:
+def compare_with_log(source: Source, job_id: str, view: Published) -> LogSaid:
     """view: what is published, read before."""
     log = registers_of(source, job_id)
     as_of, end = view.as_of(job_id, log.partition), end_of(source, log.partition)
@@ -96,4 +96,3 @@ def differs(published: RecoveryEntry | None, folded: RecoveryEntry | None) -> tu
         return () if published is folded else ("entry",)
     names = (field.name for field in fields(RecoveryEntry) if field.name not in STAMPS)
     return tuple(name for name in names if getattr(published, name) != getattr(folded, name))
-

@@ -16,7 +16,7 @@ from ledger.reader.watching import Watch
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RegisterEvidence:
     """A register and the record that holds it: where it lies, who wrote it, when. offset None: not in the log any more.
     time_s: append time; ce_time_s, skew: as of a HistoryRecord."""
 
@@ -47,10 +47,10 @@ class Explained:
     rule: int
     rule_text: str
     reason: str
-    because: tuple[Evidence, ...]
+    because: tuple[RegisterEvidence, ...]
     waits_for: str
     restore_points: tuple[Origin, ...]
-    remarks: tuple[Evidence, ...]
+    remarks: tuple[RegisterEvidence, ...]
     partition: int
     published_state: str
     as_of: int
@@ -129,11 +129,11 @@ def _utc(time_s: float) -> str:
 
 def _evidence(
     register: str, holds: dict[str, HistoryRecord], text: str = "", without_effect: bool = False, ordinary: bool = True
-) -> Evidence:  # fmt: skip
+) -> RegisterEvidence:  # fmt: skip
     record = holds.get(register)
     if record is None:
-        return Evidence(register, None, None, "", "", None, text, without_effect, ordinary)
-    return Evidence(
+        return RegisterEvidence(register, None, None, "", "", None, text, without_effect, ordinary)
+    return RegisterEvidence(
         register, record.offset, record.time_s, record.actor, record.source, record.epoch, text, without_effect, ordinary,
         record.ce_time_s, record.skew,
     )  # fmt: skip

@@ -14,7 +14,7 @@ ROLES = ("projector", "reconciler")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidacy:
+class LeaderCandidate:
     """One who wants to lead. who: the name of its process, as in its claims, as far as it can be told. holds: it has the
     lock, by the election's word. epoch: that it leads, by its own word; None if it leads none, or does not say. since: when
     it became a candidate (or began to lead, or ceased to), in seconds since the epoch; None if unknown. lease_left_s: None
@@ -48,7 +48,7 @@ class Led:
     lease_left_s: float | None
     why_not: str
     not_asked: str
-    candidates: tuple[Candidacy, ...]
+    candidates: tuple[LeaderCandidate, ...]
     reaches: Mapping[str, str]
     others: Mapping[str, str]
 
@@ -104,7 +104,7 @@ def _others(claims: Sequence[Claim]) -> dict[str, str]:
 
 def _candidates(
     role: str, elected: Sequence[Candidate], said: Sequence[Mapping[str, Any]], host: str, now: float
-) -> list[Candidacy]:
+) -> list[LeaderCandidate]:
     """Those of the election, with what they say of themselves where they run here or share the folder; then those that it
     does not tell of. A process number alone names nobody: containers begin theirs at 1."""
     by_name = {str(one["who"]): one for one in said}
@@ -113,13 +113,13 @@ def _candidates(
         older = one.pid and not one.who.startswith(f"{role}-")  # an older version signs with user@host
         name = instance(role, one.pid, _host(one.who) or host) if older else one.who
         own = by_name.pop(name, {})
-        found.append(Candidacy(
+        found.append(LeaderCandidate(
             name, one.pid or None, one.leads, own.get("epoch"), one.since or None,
             _lease(own, now) if one.leads and one.lease_left_s is None else one.lease_left_s,
             "" if own.get("leads") and one.leads else own.get("waits_for") or one.waits_for,
         ))  # fmt: skip
     for name, own in sorted(by_name.items()):
-        found.append(Candidacy(
+        found.append(LeaderCandidate(
             name, int(own["pid"]), False, own.get("epoch"), own.get("since"), None, own.get("waits_for", "")
         ))  # fmt: skip
     return found
@@ -130,7 +130,7 @@ def _lease(own: Mapping[str, Any], now: float) -> float | None:
     return None if left is None else max(0.0, float(left) - max(0.0, now - float(own["at"])))
 
 
-def _leads(claim: Claim | None, holder: Candidacy | None) -> bool:
+def _leads(claim: Claim | None, holder: LeaderCandidate | None) -> bool:
     if claim is None or holder is None:
         return False
     return holder.pid is None or claim.writer == holder.who  # None: somebody who can't be named
@@ -140,7 +140,7 @@ def _host(who: str) -> str:
     return who.rpartition("@")[2] if "@" in who else ""
 
 
-def _why_not(holder: Candidacy | None, candidates: Sequence[Candidacy]) -> str:
+def _why_not(holder: LeaderCandidate | None, candidates: Sequence[LeaderCandidate]) -> str:
     if holder is not None:
         waits = f", which waits for {holder.waits_for}" if holder.waits_for else ""
         return f"{_named(holder)} holds the lock and takes over{waits}"
@@ -149,5 +149,5 @@ def _why_not(holder: Candidacy | None, candidates: Sequence[Candidacy]) -> str:
     return "; ".join(waiting) or "there is no candidate"
 
 
-def _named(one: Candidacy) -> str:
+def _named(one: LeaderCandidate) -> str:
     return f"{one.who} (pid {one.pid})" if one.pid and not one.who.endswith(f"-{one.pid}") else one.who or "somebody"

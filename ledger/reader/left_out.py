@@ -22,7 +22,7 @@ from ledger.ports import Codec, Record
 JOBS_TOLD_MAX = 5
 
 
-class Taken(NamedTuple):
+class ExpiredJob(NamedTuple):
     """A job of which a run took something, in one partition of a topic. first: the offset of the first record that went;
     since_ms: the latest append time up to it, milliseconds since the epoch. below: the offset beyond the last record of the
     job that was old enough: who reads up to there has all of it that counts."""
@@ -41,7 +41,7 @@ class Expired(NamedTuple):
     namespace: str
     until_s: float
     below: int
-    jobs: Sequence[Taken] | None = None
+    jobs: Sequence[ExpiredJob] | None = None
     records: int = 0
 
     def between(self, begin: int, end: int) -> Expired | None:
@@ -61,14 +61,14 @@ def reaching(expired: Iterable[Expired], time_s: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExpiryGaps:
     """namespaces: name -> until when not all of its jobs can be told of. jobs: id -> (namespace, name); name "": nobody
     knows it any more."""
 
     namespaces: Mapping[str, float] = field(default_factory=dict)
     jobs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
-    def __or__(self, other: LeftOut) -> LeftOut:
+    def __or__(self, other: ExpiryGaps) -> ExpiryGaps:
         """Who is left out on either side."""
         latest = dict(self.namespaces)
         for namespace, until_s in other.namespaces.items():
@@ -101,7 +101,7 @@ class LeftOut:
 
 def left_out(
     codec: Codec, expired: Mapping[int, Collection[Expired]], records: Callable[[int], Iterable[Record]]
-) -> LeftOut:
+) -> ExpiryGaps:
     """expired: partition -> what of it matters at that moment, of either topic (`Expired.between`). records: partition ->
     all that an archive has of it, in both topics; asked for only where something matters."""
     namespaces: dict[str, float] = {}
@@ -117,7 +117,7 @@ def left_out(
             for job_id, namespace, name in _said(codec, record):
                 if namespace in whole or job_id in jobs:
                     jobs[job_id] = jobs.get(job_id, (namespace,))[0], name
-    return LeftOut(namespaces, jobs)
+    return ExpiryGaps(namespaces, jobs)
 
 
 def _said(codec: Codec, record: Record) -> Iterator[tuple[str, str, str]]:

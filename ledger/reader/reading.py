@@ -29,7 +29,7 @@ STANDING_HINT = (
 )
 
 
-class Topics(Protocol):
+class TopicNames(Protocol):
     """Full names of the ledger's topics."""
 
     @property
@@ -53,7 +53,7 @@ class Source:
     entry offers (the projector's setting: it decides how many the fold names)."""
 
     log: EventLog
-    topics: Topics
+    topics: TopicNames
     codec: Codec
     envelope: Envelope
     clock: Clock

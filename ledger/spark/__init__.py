@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ledger.app import wiring_archive
 from ledger.archive.format.parquet import SCHEMA
-from ledger.archive.store.archive import Archive, File
+from ledger.archive.store.archive import Archive, RecordFile
 from ledger.config.config import Config
 
 SHAPE = (
@@ -61,10 +61,9 @@ def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
 def _read(opened: Callable[[], Archive], files: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[Any, ...]]:
     """One task: files to the records in them. As plain rows: batches of Arrow would ask for pandas."""
     archive = opened()
-    for file in (File(*file) for file in files):
+    for file in (RecordFile(*file) for file in files):
         table = pq.read_table(pa.BufferReader(archive.file(file)))
         columns = [
-            table.column(name).to_pylist() if name in table.schema.names else [None] * len(table)
-            for name in SCHEMA.names
+            table.column(name).to_pylist() if name in table.schema.names else [None] * len(table) for name in SCHEMA.names
         ]
         yield from ((file.partition, *row) for row in zip(*columns, strict=True))

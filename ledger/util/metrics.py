@@ -38,9 +38,7 @@ LAST_LOOK = Metric(
 SEALED_OFFSET = Metric("ledger_archive_sealed_offset", "gauge", _PLACE, "First offset that is not in the archive.")
 END_OFFSET = Metric("ledger_archive_end_offset", "gauge", _PLACE, "End of the partition, open transactions included.")
 SEALED_RECORDS = Metric("ledger_archive_sealed_records_total", "counter", _PLACE, "Records that this process has sealed.")
-NEWEST_SEALED = Metric(
-    "ledger_archive_last_timestamp_seconds", "gauge", _PLACE, "Append time of the newest of them."
-)
+NEWEST_SEALED = Metric("ledger_archive_last_timestamp_seconds", "gauge", _PLACE, "Append time of the newest of them.")
 ANCHOR_SEQUENCE = Metric(
     "ledger_archive_anchor_sequence", "gauge", _PLACE, "Number of the manifest that was anchored last in the topic."
 )

@@ -1,6 +1,6 @@
 """A plug-in of pytest: runs each collected test EPISODES times, on the same servers where their fixtures are shared.
 
-    EPISODES=60 python -m pytest -p tests.acceptance.repeated tests/scenarios/test_one_writer.py
+EPISODES=60 python -m pytest -p tests.acceptance.repeated tests/scenarios/test_one_writer.py
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.local.blobs import FileBlobs
 from ledger.app import wiring
-from ledger.operations.collecting import Evidence, collect
+from ledger.operations.collecting import DeletionLog, collect
 from tests.support.folder import JOBLEDGER, Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
@@ -53,7 +53,7 @@ def test_what_killed_submitters_leave_is_found_and_what_runs_stays(shared_ledger
     config, clock = folder.config, Later()
     source = replace(wiring.source(config), clock=clock)
     blobs = FileBlobs(config.dir / "blobs", now=clock.time)
-    found = collect(source, wiring.runners(config), blobs, Evidence(config.collected_file, "test", clock.time))
+    found = collect(source, wiring.runners(config), blobs, DeletionLog(config.collected_file, "test", clock.time))
     (orphan,) = found.deleted
     assert orphan.lying.job_id == "gc-lost" and orphan.evidence.startswith("no register of this job in the log up to ")
     assert (found.left, found.spared, found.silent) == ((), (), {})

@@ -182,5 +182,3 @@ def test_a_stale_leader_changes_nothing_that_readers_see(own_folder: Folder) -> 
 
 def stood_back(folder: Folder) -> bool:
     return "stands_back" in (folder.path / "log" / "projector-1.log").read_text()
-
-

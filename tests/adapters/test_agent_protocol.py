@@ -18,7 +18,7 @@ from ledger.adapters.runners import wire
 from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.adapters.runners.subprocess.restore import verify
-from ledger.adapters.runners.subprocess.server import Server, _listen
+from ledger.adapters.runners.subprocess.server import AgentServer, _listen
 from ledger.core.model.facts import GraphRef, RestorePoint
 from ledger.errors import LedgerError, PermanentError, Unreachable
 from ledger.ports import Runner, Verification
@@ -59,7 +59,7 @@ def served(tmp_path: Path) -> Iterator[SubprocessRunner]:
     (tmp_path / "blobs" / "graphs").mkdir(parents=True)
     agent = Agent(folder, FileBlobs(tmp_path / "blobs"), NoSender(), SystemClock(), new_id=lambda: "id")  # type: ignore[arg-type]
     with _listen(agent.folder) as listener:
-        server = Server(agent, listener, stop)
+        server = AgentServer(agent, listener, stop)
         threads = [threading.Thread(target=server.serve, daemon=True) for _ in range(2)]
         for thread in threads:
             thread.start()

@@ -11,9 +11,9 @@ import pytest
 from ledger.adapters import ed25519
 from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.local.objects import FolderObjects
-from ledger.adapters.runners.subprocess.events import EventMaker, Outbox, Sequences
-from ledger.adapters.runners.subprocess.folders import MARKER, Attempt
-from ledger.adapters.runners.subprocess.jobs import Job
+from ledger.adapters.runners.subprocess.events import EventMaker, JobEvents, Sequences
+from ledger.adapters.runners.subprocess.folders import MARKER, MarkedAttempt
+from ledger.adapters.runners.subprocess.jobs import AgentJob
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, write_durably
 from ledger.archive.anchors import anchors
 from ledger.archive.format.anchor import Anchor
@@ -22,7 +22,7 @@ from ledger.core.model.facts import AttemptRunning
 from ledger.core.model.registers import Running
 from ledger.ports import Event
 from ledger.producer.outbox import REFUSED, SUFFIX
-from ledger.producer.outbox import Outbox as RecordersOutbox
+from ledger.producer.outbox import JobEvents as RecordersOutbox
 from ledger.util.files import make_folder, write_atomic
 from tests.support.disk import TORN, Disk
 from tests.support.host import SystemClock
@@ -172,7 +172,7 @@ def maker(folder: Path) -> EventMaker:
 
 
 def test_an_event_of_an_agent_is_on_the_disk_before_it_is_sent(disk: Callable[[], Disk], tmp_path: Path) -> None:
-    found, outbox = disk(), Outbox("job-1", tmp_path / "jobs" / "job-1" / "events", maker(tmp_path))
+    found, outbox = disk(), JobEvents("job-1", tmp_path / "jobs" / "job-1" / "events", maker(tmp_path))
     stored = outbox.add(Running(1), AttemptRunning("17"))
     (kept,) = found.after(stored.path)
     assert kept is not None and kept != TORN
@@ -180,7 +180,7 @@ def test_an_event_of_an_agent_is_on_the_disk_before_it_is_sent(disk: Callable[[]
 
 def test_numbers_are_on_the_disk_before_the_files_that_hold_them_go(disk: Callable[[], Disk], tmp_path: Path) -> None:
     made = maker(tmp_path)
-    outbox = Outbox("job-1", tmp_path / "events", made)
+    outbox = JobEvents("job-1", tmp_path / "events", made)
     outbox.add(Running(1), AttemptRunning("17"))
     found = disk()
     made.sequences.save()
@@ -188,7 +188,7 @@ def test_numbers_are_on_the_disk_before_the_files_that_hold_them_go(disk: Callab
 
 
 def test_a_fence_is_on_the_disk_before_it_is_answered(disk: Callable[[], Disk], tmp_path: Path) -> None:
-    found, job = disk(), Job("job-1", tmp_path / "jobs" / "job-1", maker(tmp_path))
+    found, job = disk(), AgentJob("job-1", tmp_path / "jobs" / "job-1", maker(tmp_path))
     job.raise_fence(7)
     assert found.after(tmp_path / "jobs" / "job-1" / "fence") == {b'{"fence":7}'}
 
@@ -197,7 +197,7 @@ def test_a_marker_is_on_the_disk_before_anything_begins(disk: Callable[[], Disk]
     folder = tmp_path / "jobs" / "job-1" / "attempts" / "1"
     make_folder(folder)
     found = disk()
-    assert Attempt("job-1", 1, folder).mark()
+    assert MarkedAttempt("job-1", 1, folder).mark()
     assert found.after(folder / MARKER).isdisjoint({None, TORN})
 
 

@@ -10,7 +10,7 @@ from threading import Event, Thread
 import pytest
 from confluent_kafka import Consumer
 
-from ledger.adapters.kafka.leadership import KafkaLeadership, Names, candidates
+from ledger.adapters.kafka.leadership import ElectionNames, KafkaLeadership, candidates
 from ledger.adapters.kafka.membership import settings
 from ledger.embedded.broker import Broker
 from ledger.errors import Unreachable
@@ -33,8 +33,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def names(server: RunningBroker, prefix: str) -> Names:
-    made = Names.of(prefix, "projector")
+def names(server: RunningBroker, prefix: str) -> ElectionNames:
+    made = ElectionNames.of(prefix, "projector")
     create_topic(server.bootstrap, made.topic)
     return made
 
@@ -42,7 +42,7 @@ def names(server: RunningBroker, prefix: str) -> Names:
 class Sampled:
     """A candidate whose `valid` is looked at every few milliseconds, by a thread of its own."""
 
-    def __init__(self, server: RunningBroker, names: Names, who: str, session_timeout_s: float = SESSION_S) -> None:
+    def __init__(self, server: RunningBroker, names: ElectionNames, who: str, session_timeout_s: float = SESSION_S) -> None:
         client = {"bootstrap.servers": server.bootstrap}
         self.leadership = KafkaLeadership(client, names, who=who, session_timeout_s=session_timeout_s)
         self.spans: list[tuple[float, float]] = []
@@ -72,7 +72,7 @@ class Sampled:
 
 @contextmanager
 def sampled(
-    server: RunningBroker, names: Names, *whos: str, session_timeout_s: float = SESSION_S
+    server: RunningBroker, names: ElectionNames, *whos: str, session_timeout_s: float = SESSION_S
 ) -> Iterator[list[Sampled]]:
     made = [Sampled(server, names, who, session_timeout_s) for who in whos]
     try:
@@ -84,7 +84,7 @@ def sampled(
 
 
 @contextmanager
-def member(server: RunningBroker, names: Names) -> Iterator[None]:
+def member(server: RunningBroker, names: ElectionNames) -> Iterator[None]:
     """Somebody else in the group, who does what a candidate never does: comes while it is led."""
     ended, assigned = Event(), Event()
 
@@ -109,7 +109,7 @@ def member(server: RunningBroker, names: Names) -> Iterator[None]:
         thread.join()
 
 
-def test_who_holds_the_partition_keeps_it_when_others_join_and_leave(server: RunningBroker, names: Names) -> None:
+def test_who_holds_the_partition_keeps_it_when_others_join_and_leave(server: RunningBroker, names: ElectionNames) -> None:
     with sampled(server, names, "leader", session_timeout_s=LASTING_S) as [leader]:
         until(lambda: leader.leads, "leading")
         for _ in range(2):
@@ -118,7 +118,7 @@ def test_who_holds_the_partition_keeps_it_when_others_join_and_leave(server: Run
         assert len(leader.spans) == 1
 
 
-def test_kill_9_of_the_broker_for_less_than_the_lease_changes_nothing(server: RunningBroker, names: Names) -> None:
+def test_kill_9_of_the_broker_for_less_than_the_lease_changes_nothing(server: RunningBroker, names: ElectionNames) -> None:
     """With a session that is longer than a broker takes to come back."""
     leader, standby = (Sampled(server, names, who, session_timeout_s=90.0) for who in ("leader", "standby"))
     try:
@@ -141,7 +141,7 @@ def test_kill_9_of_the_broker_for_less_than_the_lease_changes_nothing(server: Ru
         standby.close()
 
 
-def test_kill_9_of_the_broker_for_longer_than_a_session(server: RunningBroker, names: Names) -> None:
+def test_kill_9_of_the_broker_for_longer_than_a_session(server: RunningBroker, names: ElectionNames) -> None:
     """The lease ends; somebody leads again once the broker is back, and never two at a time."""
     with sampled(server, names, "one", "two", "three") as running:
         before = until(lambda: next((each for each in running if each.leads), None), "a leader")
@@ -157,7 +157,7 @@ def test_kill_9_of_the_broker_for_longer_than_a_session(server: RunningBroker, n
             time.sleep(0.01)
 
 
-def test_a_session_that_the_broker_does_not_grant_is_told_of(server: RunningBroker, names: Names) -> None:
+def test_a_session_that_the_broker_does_not_grant_is_told_of(server: RunningBroker, names: ElectionNames) -> None:
     one = Sampled(server, names, "one", session_timeout_s=0.5)
     try:
         until(lambda: "group.min.session.timeout.ms" in one.leadership.standing().waits_for, "saying why")
@@ -166,14 +166,14 @@ def test_a_session_that_the_broker_does_not_grant_is_told_of(server: RunningBrok
 
 
 def test_a_topic_that_is_not_there_is_told_of(server: RunningBroker, prefix: str) -> None:
-    one = Sampled(server, Names.of(prefix, "projector"), "one")
+    one = Sampled(server, ElectionNames.of(prefix, "projector"), "one")
     try:
         until(lambda: "UNKNOWN_TOPIC_OR_PART" in one.leadership.standing().waits_for, "saying why")
     finally:
         one.close()
 
 
-def test_who_leads_is_listed(server: RunningBroker, names: Names) -> None:
+def test_who_leads_is_listed(server: RunningBroker, names: ElectionNames) -> None:
     client = {"bootstrap.servers": server.bootstrap}
     until(lambda: candidates(client, names) == [], "nobody listed yet")
     with sampled(server, names, "anna@host", session_timeout_s=LASTING_S) as [leader]:
@@ -187,4 +187,4 @@ def test_who_leads_is_listed(server: RunningBroker, names: Names) -> None:
 
 def test_a_broker_that_is_not_there_is_unreachable() -> None:
     with pytest.raises(Unreachable):
-        candidates({"bootstrap.servers": "127.0.0.1:9"}, Names.of("", "projector"), timeout_s=0.5)
+        candidates({"bootstrap.servers": "127.0.0.1:9"}, ElectionNames.of("", "projector"), timeout_s=0.5)

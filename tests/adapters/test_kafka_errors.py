@@ -19,7 +19,7 @@ from ledger.adapters.kafka.errors import (
     MISCONFIGURED,
     PASSING,
     TOO_LARGE,
-    Verdict,
+    FailureAction,
     classify,
     error_of,
     told,
@@ -39,44 +39,44 @@ from ledger.ports import Event, RunnerEvent
 # code, fatal, retriable, txn_requires_abort -> what to do
 TABLE = [
     # commit_transaction: broker or network slow; the same call goes on where it was
-    (KafkaError._TIMED_OUT, False, True, False, Verdict.RETRY),
-    (KafkaError._TRANSPORT, False, True, False, Verdict.RETRY),
-    (KafkaError.COORDINATOR_NOT_AVAILABLE, False, True, False, Verdict.RETRY),
-    (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, False, True, False, Verdict.RETRY),
-    (KafkaError._CONFLICT, False, True, False, Verdict.RETRY),
+    (KafkaError._TIMED_OUT, False, True, False, FailureAction.RETRY),
+    (KafkaError._TRANSPORT, False, True, False, FailureAction.RETRY),
+    (KafkaError.COORDINATOR_NOT_AVAILABLE, False, True, False, FailureAction.RETRY),
+    (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, False, True, False, FailureAction.RETRY),
+    (KafkaError._CONFLICT, False, True, False, FailureAction.RETRY),
     # the transaction failed, the producer did not
-    (KafkaError._MSG_TIMED_OUT, False, False, True, Verdict.ABORT),
-    (KafkaError.MSG_SIZE_TOO_LARGE, False, False, True, Verdict.ABORT),
-    (KafkaError.NOT_ENOUGH_REPLICAS, False, False, True, Verdict.ABORT),
-    (KafkaError.TRANSACTION_ABORTABLE, False, False, True, Verdict.ABORT),
-    (KafkaError.ILLEGAL_GENERATION, False, False, True, Verdict.ABORT),
-    (KafkaError._TIMED_OUT, False, True, True, Verdict.ABORT),  # both: what must be aborted can't be called again
+    (KafkaError._MSG_TIMED_OUT, False, False, True, FailureAction.ABORT),
+    (KafkaError.MSG_SIZE_TOO_LARGE, False, False, True, FailureAction.ABORT),
+    (KafkaError.NOT_ENOUGH_REPLICAS, False, False, True, FailureAction.ABORT),
+    (KafkaError.TRANSACTION_ABORTABLE, False, False, True, FailureAction.ABORT),
+    (KafkaError.ILLEGAL_GENERATION, False, False, True, FailureAction.ABORT),
+    (KafkaError._TIMED_OUT, False, True, True, FailureAction.ABORT),  # both: what must be aborted can't be called again
     # superseded, or the outcome is unknown
-    (KafkaError._FENCED, True, False, False, Verdict.FENCED),
-    (KafkaError.PRODUCER_FENCED, True, False, False, Verdict.FENCED),
-    (KafkaError.INVALID_PRODUCER_EPOCH, True, False, False, Verdict.FENCED),
-    (KafkaError.INVALID_TXN_STATE, True, False, False, Verdict.FENCED),
-    (KafkaError.INVALID_PRODUCER_ID_MAPPING, True, False, False, Verdict.FENCED),
-    (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True, False, False, Verdict.FENCED),
-    (KafkaError._TIMED_OUT, True, True, True, Verdict.FENCED),  # fatal stays fatal whatever else it claims
+    (KafkaError._FENCED, True, False, False, FailureAction.FENCED),
+    (KafkaError.PRODUCER_FENCED, True, False, False, FailureAction.FENCED),
+    (KafkaError.INVALID_PRODUCER_EPOCH, True, False, False, FailureAction.FENCED),
+    (KafkaError.INVALID_TXN_STATE, True, False, False, FailureAction.FENCED),
+    (KafkaError.INVALID_PRODUCER_ID_MAPPING, True, False, False, FailureAction.FENCED),
+    (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True, False, False, FailureAction.FENCED),
+    (KafkaError._TIMED_OUT, True, True, True, FailureAction.FENCED),  # fatal stays fatal whatever else it claims
     # says nothing of itself: indefinite
-    (KafkaError._STATE, False, False, False, Verdict.FENCED),
-    (KafkaError._FAIL, False, False, False, Verdict.FENCED),
-    (KafkaError.UNKNOWN, False, False, False, Verdict.FENCED),
+    (KafkaError._STATE, False, False, False, FailureAction.FENCED),
+    (KafkaError._FAIL, False, False, False, FailureAction.FENCED),
+    (KafkaError.UNKNOWN, False, False, False, FailureAction.FENCED),
 ]
 
 
 @pytest.mark.parametrize(("code", "fatal", "retriable", "abort", "verdict"), TABLE)
-def test_classify(code: int, fatal: bool, retriable: bool, abort: bool, verdict: Verdict) -> None:
+def test_classify(code: int, fatal: bool, retriable: bool, abort: bool, verdict: FailureAction) -> None:
     assert classify(KafkaError(code, "why", fatal, retriable, abort)) is verdict
 
 
 def test_every_verdict_is_reached() -> None:
-    assert {row[-1] for row in TABLE} == set(Verdict)
+    assert {row[-1] for row in TABLE} == set(FailureAction)
 
 
 def test_an_exception_that_is_none_of_kafkas_is_indefinite() -> None:
-    assert classify(error_of(SystemError("returned NULL without setting an exception"))) is Verdict.FENCED
+    assert classify(error_of(SystemError("returned NULL without setting an exception"))) is FailureAction.FENCED
     assert "returned NULL" in told(error_of(SystemError("returned NULL without setting an exception")))
     assert error_of(KafkaException(KafkaError(KafkaError._FENCED))).code() == KafkaError._FENCED
 
@@ -154,9 +154,7 @@ def test_who_leads_is_asked_again_until_client_and_broker_agree(monkeypatch, cod
     """After a broker had hung, its first answer was UNKNOWN_LEADER_EPOCH, and a verb gave up at once. A client that was
     told so would say the same for ever: each question is asked by a new one."""
     admin, clients = Leaderships(code, code), list[object]()
-    monkeypatch.setattr(
-        "ledger.adapters.kafka.cluster.AdminClient", lambda *args, **_kwargs: clients.append(args) or admin
-    )
+    monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *args, **_kwargs: clients.append(args) or admin)
     assert Cluster({"bootstrap.servers": "nowhere:1"}).ends([("t", 0), ("t", 1)]) == {("t", 0): 7, ("t", 1): 7}
     assert admin.asked == len(clients) == 3
 

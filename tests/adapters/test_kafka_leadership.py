@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ledger.adapters.kafka import membership, seeking, signs
-from ledger.adapters.kafka.leadership import KafkaLeadership, Names, candidates
-from ledger.adapters.kafka.signs import Sign, SignWatch, decoded
+from ledger.adapters.kafka.leadership import ElectionNames, KafkaLeadership, candidates
+from ledger.adapters.kafka.signs import Heartbeat, SignWatch, decoded
 from ledger.adapters.memory.clock import ManualClock
 from ledger.errors import Unreachable
 from ledger.ports import Candidate
@@ -96,7 +96,7 @@ class Steps:
 
     def __init__(self, group: FakeGroup) -> None:
         self.group, self.clock = group, ManualClock()
-        names = Names.of("", "projector")
+        names = ElectionNames.of("", "projector")
         self.leadership = KafkaLeadership(CLIENT, names, who="me", session_timeout_s=T, clock=self.clock)
         self.leadership._started = True  # no thread
         self.seeker = self.leadership._seeker
@@ -259,7 +259,7 @@ def test_who_releases_says_so_and_leaves(me: Steps, group: FakeGroup) -> None:
 
 
 def other(at: float = 1_750_000_000.0, left: bool = False) -> str:
-    return Sign("member-x", "anna@host", 7, 1_749_999_000.0, at, left).encoded()
+    return Heartbeat("member-x", "anna@host", 7, 1_749_999_000.0, at, left).encoded()
 
 
 def entered(group: FakeGroup) -> bool:
@@ -344,7 +344,7 @@ def test_who_lost_the_race_leaves(me: Steps, group: FakeGroup) -> None:
 
 
 def test_signs_are_read_back_and_anything_else_is_none() -> None:
-    sign = Sign("m", "anna@host", 7, 1.5, 2.5)
+    sign = Heartbeat("m", "anna@host", 7, 1.5, 2.5)
     assert decoded(sign.encoded()) == sign
     assert len(sign._replace(who="x" * 9999).encoded()) < 1000
     for scribble in (None, "", "x", "[]", "{}", "1", '{"member": 1}'):
@@ -352,7 +352,7 @@ def test_signs_are_read_back_and_anything_else_is_none() -> None:
 
 
 def test_who_leads_is_listed_as_long_as_it_gives_signs(group: FakeGroup) -> None:
-    clock, names = ManualClock(), Names.of("a.", "reconciler")
+    clock, names = ManualClock(), ElectionNames.of("a.", "reconciler")
     assert names == ("a.ledger.leaders", "a.ledger.leader-reconciler")
     assert candidates(CLIENT, names, clock=clock) == []
     group.stored = (5, other(clock.time()))

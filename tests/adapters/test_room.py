@@ -12,7 +12,7 @@ from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.local.room import without_room
 from ledger.cli import Frame
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.errors import OutcomeUnknown, Unreachable
 from tests.support.small_disks import fill, make_room, small_disk
 
@@ -58,12 +58,12 @@ def test_who_gets_no_answer_is_told_that_the_brokers_disk_is_full(error: Excepti
 
     @app.command()
     @verb
-    def fail(world: World) -> None:
+    def fail(world: Context) -> None:
         raise error
 
     @app.command()
     @verb
-    def other(world: World) -> None: ...
+    def other(world: Context) -> None: ...
 
     with small_disk(tmp_path / "broker" / "data", 1) as disk:
         told = CliRunner().invoke(app, ["fail", "--dir", str(tmp_path)])

@@ -201,9 +201,7 @@ def test_an_upload_that_is_ended_under_us_begins_anew(
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, "NoSuchKey"), (412, "PreconditionFailed")])
-def test_a_damaged_graph_that_is_taken_away_before_it_is_mended_is_put_anew(
-    bucket: Bucket, status: int, code: str
-) -> None:
+def test_a_damaged_graph_that_is_taken_away_before_it_is_mended_is_put_anew(bucket: Bucket, status: int, code: str) -> None:
     ref = bucket.stored()
     bucket.direct.put_object(Bucket=bucket.settings.bucket, Key=bucket.settings.prefix + ref.uri, Body=b"damaged")
     bucket.fail(Fault(status, code), times=1, when=lambda request: "if-match" in request.headers)

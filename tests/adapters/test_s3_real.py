@@ -139,9 +139,7 @@ def test_what_the_wire_changes_is_refused_by_the_server(
 
 
 @sizes
-def test_a_put_whose_answer_is_lost_is_done(
-    versitygw: S3Settings, proxy: FaultyProxy, source: Path, data: bytes
-) -> None:
+def test_a_put_whose_answer_is_lost_is_done(versitygw: S3Settings, proxy: FaultyProxy, source: Path, data: bytes) -> None:
     source.write_bytes(data)
     left = iter(range(1))
 

@@ -204,7 +204,12 @@ class Engine:
     """A Runner of which some jobs are poisonous."""
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        self,
+        job_id: str,
+        n: int,
+        graph: GraphRef,
+        restore_point: RestorePoint | None,
+        environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         match job_id:

@@ -17,7 +17,7 @@ import structlog
 
 from ledger.app import logs
 from ledger.config.config import MASK
-from ledger.config.settings import Log
+from ledger.config.settings import LogSection
 from ledger.util import loggers
 
 
@@ -34,7 +34,7 @@ def restored() -> Iterator[None]:
 def configured(terminal: bool = False, **settings: str) -> io.StringIO:
     stream = io.StringIO()
     stream.isatty = lambda: terminal  # type: ignore[method-assign]
-    logs.configure(Log(**settings), stream, process="projector-1")
+    logs.configure(LogSection(**settings), stream, process="projector-1")
     return stream
 
 

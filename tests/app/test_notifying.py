@@ -146,9 +146,7 @@ def test_the_queue_has_a_bound_and_what_is_dropped_is_told(clock: ManualClock, h
 
 
 @pytest.mark.parametrize("memory", [b"rubbish", b"{}", b"[1, [2], null]"])
-def test_a_damaged_memory_costs_a_repetition_at_most(
-    memory: bytes, clock: ManualClock, hook: Hook, tmp_path: Path
-) -> None:
+def test_a_damaged_memory_costs_a_repetition_at_most(memory: bytes, clock: ManualClock, hook: Hook, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notified.json").write_bytes(memory)
     told = notifier(clock, tmp_path, hook=hook)

@@ -16,7 +16,7 @@ from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.app.reached_agents import AgentComparison
-from ledger.config.settings import Topics
+from ledger.config.settings import TopicsSection
 from ledger.core.model.facts import LeaderClaimed
 from ledger.core.model.registers import claim_key
 from ledger.errors import Unreachable
@@ -25,7 +25,7 @@ from ledger.reader.reading import Source
 from tests.support.folder import JOBLEDGER
 from tests.support.waiting import until
 
-TOPICS = Topics()
+TOPICS = TopicsSection()
 
 
 @pytest.fixture

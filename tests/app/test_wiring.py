@@ -51,9 +51,7 @@ def test_no_plugin_takes_the_place_of_our_own_runners(config: Config, monkeypatc
     assert made == {"outside": OutsideRunner, "subprocess": SubprocessRunner}
 
 
-def test_a_list_of_entry_points_that_cannot_be_read_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_of_entry_points_that_cannot_be_read_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, listed in {"bad": "no entry at all", "good": "yarn = a:B"}.items():
         folder = tmp_path / f"{name}-1.0.dist-info"
         folder.mkdir()

@@ -280,10 +280,10 @@ def test_keys_that_can_not_be_are_told_and_never_shown(audited: Audited, tmp_pat
 
 
 def test_status_shows_what_was_anchored_last(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ledger.archive.store.status import Progress
+    from ledger.archive.store.status import ArchiveProgress
 
     monkeypatch.setattr("ledger.app.wiring_archive.archive_progress", lambda _: [
-        Progress(TOPIC, partition, 10, 5, 5, None, None, 60.0) for partition in (0, 1)
+        ArchiveProgress(TOPIC, partition, 10, 5, 5, None, None, 60.0) for partition in (0, 1)
     ])  # fmt: skip
     audited.post(Anchor(audited.heads[0]))
     told = audited._shell.run("archive", "status", "-o", "json", LEDGER_ARCHIVE__ADAPTER="file")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from ledger import errors
 from ledger._version import __version__
 from ledger.cli import BUG, EXIT_CODES, Frame, app
-from ledger.cli.options import World, verb
+from ledger.cli.options import Context, verb
 from ledger.cli.output import Column
 
 HEAVY = (
@@ -94,7 +94,7 @@ def test_the_version_is_told() -> None:
 
 @pytest.mark.parametrize("case", [((), typer.main.get_command(app)), *VERBS], ids=named)
 def test_only_what_names_the_ledger_and_how_it_answers_comes_from_the_environment(
-    case: tuple[tuple[str, ...], Any]
+    case: tuple[tuple[str, ...], Any],
 ) -> None:
     path, found = case
     context = typer.Context(found, info_name="jobledger", auto_envvar_prefix=None)
@@ -175,7 +175,7 @@ def raising(error: BaseException | Callable[[], None]) -> typer.Typer:
 
     @other.command()
     @verb
-    def fail(world: World) -> None:
+    def fail(world: Context) -> None:
         if isinstance(error, BaseException):
             raise error
         error()
@@ -237,7 +237,7 @@ def test_a_reader_that_goes_away_is_no_bug() -> None:
 
 
 @pytest.fixture
-def seen() -> tuple[typer.Typer, list[World]]:
+def seen() -> tuple[typer.Typer, list[Context]]:
     other, worlds = typer.Typer(cls=Frame), []
 
     @other.callback()
@@ -245,7 +245,7 @@ def seen() -> tuple[typer.Typer, list[World]]:
 
     @other.command()
     @verb
-    def look(world: World, job: Annotated[str, typer.Argument()], deep: bool = False) -> None:
+    def look(world: Context, job: Annotated[str, typer.Argument()], deep: bool = False) -> None:
         """Look."""
         worlds.append(world)
         world.printer.one({"job": job, "deep": deep}, [Column("JOB", "job"), Column("DEEP", "deep")])
@@ -253,14 +253,14 @@ def seen() -> tuple[typer.Typer, list[World]]:
     return other, worlds
 
 
-def test_arguments_and_flags_stand_beside_the_shared_options(seen: tuple[typer.Typer, list[World]]) -> None:
+def test_arguments_and_flags_stand_beside_the_shared_options(seen: tuple[typer.Typer, list[Context]]) -> None:
     told = run("look", "etl", "--deep", "-o", "json", of=seen[0])
     assert json.loads(told.stdout) == {"job": "etl", "deep": True}
     assert run("look", "etl", "--deep", of=seen[0], LEDGER_OUTPUT="json").stdout == told.stdout
 
 
 def test_flags_reach_the_settings_and_variables_keep_their_name_as_source(
-    seen: tuple[typer.Typer, list[World]], tmp_path: Path
+    seen: tuple[typer.Typer, list[Context]], tmp_path: Path
 ) -> None:
     (tmp_path / "other.toml").write_text("[topics]\npartitions = 5\n")
     flags = ["--dir", str(tmp_path), "-b", "k:1", "--config", str(tmp_path / "other.toml"), "-X", "client.id=a=b"]
@@ -271,7 +271,7 @@ def test_flags_reach_the_settings_and_variables_keep_their_name_as_source(
     assert config.origins()["kafka.bootstrap.servers"] == "flag"
 
 
-def test_a_variable_is_no_flag(seen: tuple[typer.Typer, list[World]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_is_no_flag(seen: tuple[typer.Typer, list[Context]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGER_KAFKA__BOOTSTRAP_SERVERS", "k:2")
     monkeypatch.setenv("LEDGER_DIR", "/from/environment")
     assert run("look", "etl", of=seen[0]).exit_code == 0

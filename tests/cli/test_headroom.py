@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from ledger.archive.store.status import Progress
+from ledger.archive.store.status import ArchiveProgress
 from tests.support.jobs_world import Shell
 
 HOUR_S = 3600.0
 
 
-def waiting(headroom_s: float | None) -> Progress:
-    return Progress("ledger.events", 2, 1, 40, 50, None if headroom_s is None else 24 * HOUR_S - headroom_s, headroom_s,
-                    24 * HOUR_S)  # fmt: skip
+def waiting(headroom_s: float | None) -> ArchiveProgress:
+    age_s = None if headroom_s is None else 24 * HOUR_S - headroom_s
+    return ArchiveProgress("ledger.events", 2, 1, 40, 50, age_s, headroom_s, 24 * HOUR_S)
 
 
 @pytest.fixture

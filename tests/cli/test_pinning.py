@@ -12,7 +12,7 @@ import pytest
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.runner import MemoryRunner
 from ledger.app import wiring, wiring_archive, wiring_pins
-from ledger.app.sparing import SparingBlobs, SparingRunner
+from ledger.app.sparing import PinGuardedBlobStore, SparingRunner
 from ledger.archive.removal import holds, pins
 from ledger.config.config import load_config
 from ledger.core.model.facts import RestorePoint
@@ -205,7 +205,7 @@ def test_what_spares_asks_each_time_and_spares_where_nobody_knows(
     runner = SparingRunner(Runner(archived.clock, partitions=PARTITIONS), held_by)
     runner.dispose("job", [RestorePoint(1, 1, "/x")])
     assert disposed == ([] if spared else ["job"])
-    blobs = SparingBlobs(archived.blobs, held_by)
+    blobs = PinGuardedBlobStore(archived.blobs, held_by)
     assert blobs.delete_all(archived.json("show", "etl")["job_id"]) == (0 if spared else 1)
 
 

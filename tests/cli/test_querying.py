@@ -33,7 +33,7 @@ def archived(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     first = shell.submit("first")
     shell.clock.advance(60.0)
     shell.submit("second")
-    shell.good("suspend", first, "--reason", "a pause, \"quoted\"")
+    shell.good("suspend", first, "--reason", 'a pause, "quoted"')
     seal(shell)
     return shell
 
@@ -57,7 +57,7 @@ def test_who_did_what_and_what_was_to_be_brought_back(archived: Shell) -> None:
 
 
 def test_every_form_of_an_answer(archived: Shell) -> None:
-    sql = "SELECT name, state, entry, reason AS \"w.hy\" FROM entries_at(now()) ORDER BY name"
+    sql = 'SELECT name, state, entry, reason AS "w.hy" FROM entries_at(now()) ORDER BY name'
     rows = json.loads(archived.good("archive", "query", sql, "-o", "json"))
     assert [(row["name"], row["state"]) for row in rows] == [("first", "SUSPENDED"), ("second", "CREATED")]
     assert rows[0]["entry"]["intent"]["reason"] == rows[0]["w.hy"] == 'a pause, "quoted"'

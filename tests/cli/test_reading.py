@@ -56,6 +56,8 @@ def same_names(value: Any, schema: Any) -> None:
     elif isinstance(schema, dict) and schema["type"] == "array":
         for inner in value:
             same_names(inner, _known(schema["items"]))
+
+
 _NAMED: dict[str, Any] = {}
 
 

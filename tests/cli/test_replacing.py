@@ -70,7 +70,6 @@ def test_limits_and_labels_are_the_old_ones_but_for_what_is_given(shell):
     assert found == [({"a": "1", "b": "2"}, 1 << 30, 20.0), ({"a": "1", "b": "3"}, None, 5.0)]
 
 
-
 def test_the_new_job_is_as_the_old_but_for_what_is_given(shell, old):
     (shell.folder / "new.py").write_text("print(2)")
     new = replaced(

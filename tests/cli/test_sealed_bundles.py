@@ -55,9 +55,7 @@ def test_every_field_is_tried(sealed: Path) -> None:
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("gone", [False, True])
-def test_each_field_of_bundle_json_is_sealed(
-    shell: Shell, sealed: Path, tmp_path: Path, field: str, gone: bool
-) -> None:
+def test_each_field_of_bundle_json_is_sealed(shell: Shell, sealed: Path, tmp_path: Path, field: str, gone: bool) -> None:
     before = json.loads(objects_of(sealed)["bundle.json"])
     if gone and field not in before:
         return
@@ -102,9 +100,7 @@ def test_what_lies_beside_the_records_is_sealed(
     assert code == 1 and words in told
 
 
-def test_a_large_bundle_json_is_not_read_in_an_unsealed_bundle_either(
-    shell: Shell, sealed: Path, tmp_path: Path
-) -> None:
+def test_a_large_bundle_json_is_not_read_in_an_unsealed_bundle_either(shell: Shell, sealed: Path, tmp_path: Path) -> None:
     def large(objects: Objects) -> None:
         objects["bundle.json"] += b" " * (33 << 20)
 
@@ -165,9 +161,7 @@ def test_a_chain_that_was_made_anew_below_the_seal_of_another_bundle_is_found(
     assert code == 1 and ("another seal" in told or "does not name this chain" in told)
 
 
-def test_one_that_was_made_before_there_were_seals_is_called_unsealed(
-    shell: Shell, sealed: Path, tmp_path: Path
-) -> None:
+def test_one_that_was_made_before_there_were_seals_is_called_unsealed(shell: Shell, sealed: Path, tmp_path: Path) -> None:
     file = altered(sealed, tmp_path / "older.zip", unsealed)
     code, told = verified(shell, file)
     assert code == 0 and "the bundle is unsealed" in told and sha256(file.read_bytes()).hexdigest() in told

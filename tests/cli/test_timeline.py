@@ -20,7 +20,7 @@ from ledger.core.model.facts import (
 )
 from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running, key_of
 from ledger.history.drawing import ROWS_MAX, RUNS_MAX, html, svg
-from ledger.history.timeline import Act, Mark, Reign, Run, Timeline, timeline, timeline_of
+from ledger.history.timeline import AttemptSpan, CheckpointMark, LeadershipSpan, Operation, Timeline, timeline, timeline_of
 from ledger.reader.reading import history
 from ledger.reader.reasons import gist
 from tests.support.jobs_world import Shell
@@ -85,9 +85,12 @@ def test_of_those_who_led_only_these_are_told_that_led_then(shell: Shell) -> Non
     records = list(history(shell.source(), lived(shell)))
     begin_s, end_s = records[0].time_s, records[-1].time_s
     claims = [
-        Reign("projector", 1, begin_s - 9), Reign("projector", 3, begin_s - 5), Reign("projector", 2, begin_s + 1),
-        Reign("reconciler", 7, begin_s + 2), Reign("reconciler", 8, end_s + 2),
-    ]  # fmt: skip
+        LeadershipSpan("projector", 1, begin_s - 9),
+        LeadershipSpan("projector", 3, begin_s - 5),
+        LeadershipSpan("projector", 2, begin_s + 1),
+        LeadershipSpan("reconciler", 7, begin_s + 2),
+        LeadershipSpan("reconciler", 8, end_s + 2),
+    ]
     line = timeline("job", records, claims, end_s)
     assert [(one.role, one.epoch) for one in line.reigns] == [("projector", 3), ("reconciler", 7)]
 
@@ -194,7 +197,7 @@ def test_times_without_a_checkpoint_are_drawn_as_stalls(shell: Shell) -> None:
 ])  # fmt: skip
 def test_how_it_ended_is_said_unless_an_exception_says_more(cause: str, said: str) -> None:
     assert gist(cause).startswith(said)
-    run = Run(1, 0.0, 1.0, 2.0, "failed", cause)
+    run = AttemptSpan(1, 0.0, 1.0, 2.0, "failed", cause)
     drawn = svg(Timeline("job", "", "", "", (run,), (), (), (), 0.0, 100.0, 100.0))
     wanted = " ".join(f"failed: {said}".split()) if said else "failed"
     assert any(" ".join(words.split()).startswith(wanted) for words in words_of(drawn))
@@ -202,7 +205,9 @@ def test_how_it_ended_is_said_unless_an_exception_says_more(cause: str, said: st
 
 def test_a_reason_that_is_too_long_keeps_its_end() -> None:
     cause = f"FileNotFoundError: [Errno 2] No such file or directory: '{'/a/long/way' * 20}/to/orders.csv'"
-    drawn = svg(Timeline("job", "", "", "", (Run(1, 0.0, 1.0, 60.0, "failed", cause),), (), (), (), 0.0, 100.0, 100.0))
+    drawn = svg(
+        Timeline("job", "", "", "", (AttemptSpan(1, 0.0, 1.0, 60.0, "failed", cause),), (), (), (), 0.0, 100.0, 100.0)
+    )
     (words,) = [words for words in words_of(drawn) if words.startswith("failed: FileNotFound")]
     assert words.endswith("/to/orders.csv'") and "…" in words
 
@@ -218,13 +223,17 @@ def test_no_line_of_an_act_is_drawn_over_words() -> None:
 def made(runs: int, text: str = "why") -> Timeline:
     """So many attempts, one a minute; the last has no end."""
     found = tuple(
-        Run(n, 60.0 * n, 60.0 * n + 1, None if n == runs else 60.0 * n + 50, "" if n == runs else "failed", text,
+        AttemptSpan(n, 60.0 * n, 60.0 * n + 1, None if n == runs else 60.0 * n + 50, "" if n == runs else "failed", text,
             (n - 1, 1) if n > 1 else None, (text,))
         for n in range(1, runs + 1)
     )  # fmt: skip
-    marks = tuple(Mark(run.n, i, run.begin_s + 10 * i, i == 3, text) for run in found for i in (1, 2, 3))
-    acts = tuple(Act(60.0 * n + 30, "retry", text, text) for n in range(0, runs, 7))
-    reigns = (Reign("projector", 1, 0.0, text, text), Reign("reconciler", 2, 0.0), Reign("reconciler", 3, 100.0))
+    marks = tuple(CheckpointMark(run.n, i, run.begin_s + 10 * i, i == 3, text) for run in found for i in (1, 2, 3))
+    acts = tuple(Operation(60.0 * n + 30, "retry", text, text) for n in range(0, runs, 7))
+    reigns = (
+        LeadershipSpan("projector", 1, 0.0, text, text),
+        LeadershipSpan("reconciler", 2, 0.0),
+        LeadershipSpan("reconciler", 3, 100.0),
+    )
     end_s = 60.0 * runs + 60
     return Timeline("job", text, text, text, found, marks, acts, reigns, 0.0, end_s, end_s)
 
@@ -264,7 +273,9 @@ def test_no_text_of_a_job_gets_out_of_its_place() -> None:
 
 @pytest.mark.parametrize(("begin_s", "end_s"), [(0, 0), (0, 1e-3), (-1e9, 1e9), (0, 1e18), (1.7e9, 1.7e9 + 3e8)])
 def test_any_span_of_time_has_an_axis(begin_s: float, end_s: float) -> None:
-    line = Timeline("job", "", "", "", (Run(1, begin_s, None, end_s, "finished"),), (), (), (), begin_s, end_s, end_s)
+    line = Timeline(
+        "job", "", "", "", (AttemptSpan(1, begin_s, None, end_s, "finished"),), (), (), (), begin_s, end_s, end_s
+    )
     root = ET.fromstring(svg(line))
     grid = [one for one in root.iter(f"{SVG}line") if one.attrib["class"] == "grid"]
     assert 1 <= len(grid) <= 12

@@ -12,7 +12,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from ledger.embedded.zookeeper import Member, Server
+from ledger.embedded.zookeeper import EnsembleMember, ServerAddress
 from tests.cluster.network import ZK, Network
 from tests.cluster.node import READY_S, Node
 from tests.support.waiting import NotInTime
@@ -31,7 +31,7 @@ class Ensemble:
     settings: Mapping[str, str]
     """ZooKeeper's own names."""
     nodes: dict[str, Node] = field(default_factory=dict)
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, EnsembleMember] = field(default_factory=dict)
     _last: int = 0
 
     def start(self, count: int) -> None:
@@ -145,15 +145,15 @@ class Ensemble:
             node.start()
         self.wait()
 
-    def _server(self) -> Server:
+    def _server(self) -> ServerAddress:
         self._last += 1
         name = f"zookeeper-{self._last}"
         self.network.add(name, [ZK])
-        return Server(id=self._last, host=name)
+        return ServerAddress(id=self._last, host=name)
 
-    def _add(self, server: Server, servers: list[Server], joining: bool = False) -> Node:
+    def _add(self, server: ServerAddress, servers: list[ServerAddress], joining: bool = False) -> Node:
         name = server.host
-        member = Member(
+        member = EnsembleMember(
             folder=self.folder / name, server=server, ensemble=list(servers), joining=joining, tick_ms=self.tick_ms,
             super_password=PASSWORD, extra=self.settings,
         )  # fmt: skip
@@ -167,7 +167,7 @@ class Ensemble:
         self.nodes[name] = node
         return node
 
-    def _seen(self, name: str) -> Member:
+    def _seen(self, name: str) -> EnsembleMember:
         """A member as the test reaches it: names are known only inside."""
         member = self.members[name]
         return replace(member, server=replace(member.server, host=self.network.hosts[name].addresses[ZK]))

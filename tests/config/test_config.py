@@ -15,7 +15,7 @@ from ledger.adapters.kafka.log import OURS
 from ledger.adapters.kafka.topics import TopicSettings
 from ledger.config.config import MASK, REFUSED, SPARK_REFUSED, Config, load_config, mask
 from ledger.config.layers import from_environment, kafka_name
-from ledger.config.settings import Pool as Pool_
+from ledger.config.settings import PoolSection as Pool_
 from ledger.config.settings import Section
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.plan.pools import Pool, Pools

@@ -106,9 +106,7 @@ def docker(folder: Path, server: str, version: str) -> None:
         ("echo 20.10", "echo dev", "docker compose has a version that can't be read: 'dev'"),
     ],
 )
-def test_what_is_missing_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, version: str, reason: str
-):
+def test_what_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, version: str, reason: str):
     docker(tmp_path, server, version)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert re.fullmatch(reason, why_no_engine() or "there is one")

@@ -67,9 +67,7 @@ def _opened(
         made.close()
 
 
-def _election(
-    request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str, session_s: float
-) -> Election:
+def _election(request: pytest.FixtureRequest, folders: pytest.TempPathFactory, prefix: str, session_s: float) -> Election:
     if request.param == "memory":
         return Election("memory")
     if request.param == "file":

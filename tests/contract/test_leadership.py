@@ -248,9 +248,7 @@ def woken(process: Process) -> set[str]:
     """What it sees when it goes on; before it was stopped, the machine may have given it no turn either."""
     said = len(process.said)
     process.signal(signal.SIGCONT)
-    return until(
-        lambda: {word for _, word in process.said[said:] if word.startswith("woke")}, "the stopped one going on"
-    )
+    return until(lambda: {word for _, word in process.said[said:] if word.startswith("woke")}, "the stopped one going on")
 
 
 @pytest.mark.slow

@@ -129,9 +129,7 @@ def test_a_restart_delay_is_told_with_its_time_as_long_as_it_is_not_due():
     assert explain(job, due_at="12:00:20", due=True).waits_for == "the reconciler to start attempt 2"
 
 
-@pytest.mark.parametrize(
-    ("on_stall", "then"), [(OnStall.MARK, ""), (OnStall.RESTART, "; it is stopped and restarted")]
-)
+@pytest.mark.parametrize(("on_stall", "then"), [(OnStall.MARK, ""), (OnStall.RESTART, "; it is stopped and restarted")])
 def test_a_stall_is_told_with_its_time(on_stall, then):
     job = given("running/1", facts={SPEC: spec(stall_policy=StallPolicy(20.0, 3, on_stall))})
     told = f"a checkpoint: 60 s without a new one, stalled since 12:00:20{then}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledger.core.fold.fold import fold_job
 from ledger.core.fold.job import Job
-from ledger.core.garbage import ENTRY_UNREAD, GRACE_MIN_S, Claims, Kind, Lying, Sorted, claims_of, judge
+from ledger.core.garbage import ENTRY_UNREAD, GRACE_MIN_S, Claims, Classified, Kind, StoredItem, claims_of, judge
 from ledger.core.model.facts import GraphRef, JobAdmitted, RestorePoint
 from ledger.core.model.registers import parse_register
 from tests.support.registers import (
@@ -32,16 +32,16 @@ from tests.support.registers import (
 A, B = (GraphRef(f"graphs/job-1/{letter * 64}", letter * 64, 7) for letter in "cd")
 OLD_S, LOG_S = 90_000.0, 1e6
 SPEC_A, SPEC_B = {f"spec/{DIGEST}": spec(graph=A)}, {f"spec/{OTHER_DIGEST}": spec(graph=B)}
-BLOB = Lying(Kind.BLOB, "blobs", "job-1", A.uri, 7, OLD_S)
+BLOB = StoredItem(Kind.BLOB, "blobs", "job-1", A.uri, 7, OLD_S)
 PUT = replace(BLOB, kind=Kind.UNFINISHED, where="graphs/job-1/.put-x")
-FOLDER = Lying(Kind.RUN_FOLDER, "subprocess", "job-1", "/agent/jobs/job-1", 9, OLD_S)
+FOLDER = StoredItem(Kind.RUN_FOLDER, "subprocess", "job-1", "/agent/jobs/job-1", 9, OLD_S)
 POINTS = replace(FOLDER, kind=Kind.CHECKPOINTS, locations=("chk-1/4",))
 
 
 def judged(
-    *lying: Lying, claims: dict[str, Claims] | None = None, grace_s: float = 86_400.0, log_s: float = LOG_S,
+    *lying: StoredItem, claims: dict[str, Claims] | None = None, grace_s: float = 86_400.0, log_s: float = LOG_S,
     held: dict[str, str] | None = None,
-) -> Sorted:  # fmt: skip
+) -> Classified:  # fmt: skip
     return judge(lying, claims or {}, lambda job_id: "ledger.events[0]@123", grace_s, log_s, held or {})
 
 
@@ -49,7 +49,7 @@ def claims(*names: str, facts: dict[str, Any] | None = None, admitted: bool = Fa
     return claims_of(given(*names, facts=facts, admitted=admitted), None, 3)
 
 
-def why(lying: Lying, of: Claims | None) -> str:
+def why(lying: StoredItem, of: Claims | None) -> str:
     """The evidence; "" = it is no garbage."""
     found = judged(lying, claims={"job-1": of} if of is not None else None)
     assert not found.young and not found.spared
@@ -57,7 +57,7 @@ def why(lying: Lying, of: Claims | None) -> str:
 
 
 ADMITTED_A = {**SPEC_A, "admitted": JobAdmitted(DIGEST)}
-TABLE: dict[str, tuple[Lying, Claims | None, str]] = {
+TABLE: dict[str, tuple[StoredItem, Claims | None, str]] = {
     "a blob of nobody": (BLOB, None, "no register of this job in the log up to ledger.events[0]@123"),
     "a put of nobody": (PUT, None, "no register of this job in the log up to ledger.events[0]@123"),
     "a folder of nobody": (FOLDER, None, "no register of this job in the log up to ledger.events[0]@123"),
@@ -119,14 +119,14 @@ def test_names_are_told_where_they_are_known() -> None:
     ],
 )
 @pytest.mark.parametrize("lying", [BLOB, PUT, FOLDER, POINTS])
-def test_a_job_of_which_something_cannot_be_read_is_never_touched(of: Claims, lying: Lying) -> None:
+def test_a_job_of_which_something_cannot_be_read_is_never_touched(of: Claims, lying: StoredItem) -> None:
     found = judged(lying, claims={"job-1": of})
     assert not found.orphans and [one.lying for one in found.spared] == [lying]
 
 
 def test_all_of_a_pinned_job_is_spared_with_the_pin_as_the_reason() -> None:
     disposed = replace(claims("result/FINISHED"), disposed=frozenset({"/sav-1"}))
-    saved = Lying(Kind.SAVEPOINT, "subprocess", "job-1", "/sav-1", 7, OLD_S, locations=("/sav-1",))
+    saved = StoredItem(Kind.SAVEPOINT, "subprocess", "job-1", "/sav-1", 7, OLD_S, locations=("/sav-1",))
     lying = [BLOB, PUT, FOLDER, POINTS, saved]
     assert len(judged(*lying, claims={"job-1": disposed}).orphans) == len(lying)
     found = judged(*lying, claims={"job-1": disposed}, held={"job-1": "pin-7", "job-2": "pin-8"})

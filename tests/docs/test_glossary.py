@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ledger.config.settings import Topics
+from ledger.config.settings import TopicsSection
 from ledger.core.model.recovery import RECOVERY_SET, TERMINAL, JobState
 from ledger.core.model.registers import OUTCOMES
 from tests.support.pages import ROOT, Command, problems_of
@@ -55,7 +55,7 @@ def test_ends_are_those_of_the_core_from_weakest_to_strongest() -> None:
 
 
 def test_topics_are_those_of_the_settings() -> None:
-    topics = Topics()
+    topics = TopicsSection()
     assert listed(SECTIONS["Topics"]) == [topics.events, topics.recovery, topics.rejects, topics.anchors]
 
 

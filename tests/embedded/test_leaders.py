@@ -12,14 +12,14 @@ from ledger.adapters import avro, cloudevents
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.local.leadership import FileLockLeadership, holder
 from ledger.config.config import load_config
-from ledger.config.settings import Topics
+from ledger.config.settings import TopicsSection
 from ledger.embedded.leaders import Leaders, leader_on_host
 from ledger.reader.presence import Presence
 from ledger.reader.reading import Source
 from ledger.util.identity import instance
 from tests.support.roles.world import World
 
-TOPICS = Topics()
+TOPICS = TopicsSection()
 
 
 class Host:

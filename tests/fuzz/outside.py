@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from ledger.adapters.hooks import MASK, HookFailed, Webhook, problem, shown
 from ledger.adapters.runners import wire
 from ledger.adapters.runners.subprocess import SubprocessRunner
-from ledger.adapters.runners.subprocess.registry import Jobs
-from ledger.adapters.runners.subprocess.server import Server
+from ledger.adapters.runners.subprocess.registry import JobRegistry
+from ledger.adapters.runners.subprocess.server import AgentServer
 from ledger.config.layers import from_environment, from_file, names_of
 from ledger.core.model.facts import GraphRef, RestorePoint
 from ledger.core.model.registers import is_job_id
 from ledger.errors import ConfigError, LedgerError
-from ledger.ports import Kept, ObservedAttempt, RunnerEvent, StartAnswer, Verification
+from ledger.ports import ObservedAttempt, RunnerEvent, RunnerStorage, StartAnswer, Verification
 from tests.fuzz.spoil import TEXTS, spoiled, spoiled_plain
 from tests.fuzz.targets import target
 
@@ -81,7 +81,7 @@ def check_answer(drawn: tuple[str, bytes]) -> bool:
             case "verify":
                 assert isinstance(HEARD.verify(RestorePoint(1, 1, "/x")), Verification)
             case "kept":
-                assert all(isinstance(kept, Kept) and hash(kept) is not None for kept in HEARD.kept())
+                assert all(isinstance(kept, RunnerStorage) and hash(kept) is not None for kept in HEARD.kept())
             case "stop":
                 HEARD.stop("a", 1, "stopped")
     except LedgerError:
@@ -112,7 +112,7 @@ class NoAgent:
     """Takes what an agent takes, and does nothing: what it would do is another target's, and needs a disk."""
 
     def __init__(self) -> None:
-        self._jobs = Jobs(Path("/nowhere"), None)  # type: ignore[arg-type]
+        self._jobs = JobRegistry(Path("/nowhere"), None)  # type: ignore[arg-type]
 
     def _known(self, job_id: Any, *_: Any) -> Any:
         with self._jobs.locked(job_id) as job:
@@ -136,7 +136,7 @@ class NoAgent:
         return ""
 
 
-SERVER = Server(NoAgent(), None, threading.Event())  # type: ignore[arg-type]
+SERVER = AgentServer(NoAgent(), None, threading.Event())  # type: ignore[arg-type]
 
 
 @target("requests", a_request)

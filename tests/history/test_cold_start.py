@@ -18,7 +18,7 @@ from ledger.core.model.registers import Result, Running, partition_of
 from ledger.errors import Unreachable
 from ledger.ports import Event, TopicPartition
 from ledger.roles.common.parts import ProjectorSettings
-from ledger.roles.projector.cold_start import Kept, begun
+from ledger.roles.projector.cold_start import StartSnapshot, begun
 from ledger.roles.projector.projector import Projector
 from tests.support.remembered import Remembered, live
 from tests.support.repetitions import one_fast, seeds
@@ -38,10 +38,13 @@ class Lived(Remembered):
         self.log.delete_retention_s = RETENTION_S
         self.asked = 0
 
-    def cold_start(self) -> Mapping[TopicPartition, Kept]:
+    def cold_start(self) -> Mapping[TopicPartition, StartSnapshot]:
         self.asked += 1
         found = usable(self.archive, self.shapes(), FORGET_S)
-        return {(one.topic, one.partition): Kept(one.snapshot.next, one.newest_s, one.snapshot.records) for one in found}
+        return {
+            (one.topic, one.partition): StartSnapshot(one.snapshot.next, one.newest_s, one.snapshot.records)
+            for one in found
+        }
 
     def standby(self, cold: bool, step: bool = True) -> Projector:
         """One that has read itself up; somebody else leads."""
@@ -180,9 +183,7 @@ def test_what_was_over_does_not_come_back_from_a_snapshot_that_is_too_old(tmp_pa
     assert why["age_s"] > why["age_max_s"] == FORGET_S
 
 
-def test_what_was_over_does_not_come_back_from_an_archive_that_never_saw_its_end(
-    tmp_path: Path, logged: list[Any]
-) -> None:
+def test_what_was_over_does_not_come_back_from_an_archive_that_never_saw_its_end(tmp_path: Path, logged: list[Any]) -> None:
     """The archiver was away for so long that it missed the tombstones. Its new snapshot is as young as can be."""
     world = Lived(tmp_path)
     job = gone_since(world)

@@ -76,7 +76,7 @@ def read(world: Remembered, monkeypatch: pytest.MonkeyPatch) -> Read:
     return Read(world, monkeypatch)
 
 
-def archived(world: Remembered) -> dict[TopicPartition, past.Sealed]:
+def archived(world: Remembered) -> dict[TopicPartition, past.SealedRecords]:
     """As the settings would have it, every object read when it is asked for."""
     return {
         place: replace(one, records=partial(world.archive.records, *place), picked=partial(picked, world.archive, *place))
@@ -162,9 +162,7 @@ def test_what_is_played_from_a_moment_on_begins_at_the_snapshot_before_it(
     assert seen < len(read.segments)
 
 
-def test_the_history_of_one_job_makes_no_record_of_any_other(
-    world: Remembered, moments: list[float], read: Read
-) -> None:
+def test_the_history_of_one_job_makes_no_record_of_any_other(world: Remembered, moments: list[float], read: Read) -> None:
     for time_s in moments[:2]:
         whole = then(world, time_s, thin=False)
         for job in jobs(whole):

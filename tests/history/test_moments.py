@@ -1,6 +1,6 @@
 """A thousand moments of one long history, compacted again and again: each answer equals a fold of the full copy.
 
-    MOMENTS=1000 .venv/bin/python -m pytest tests/history/test_moments.py -s --timeout 3600
+MOMENTS=1000 .venv/bin/python -m pytest tests/history/test_moments.py -s --timeout 3600
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ledger.adapters import cloudevents
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.history.differing import changed
 from ledger.history.moment import parse
-from ledger.history.stepping import Step, steps
+from ledger.history.stepping import TraceStep, steps
 from ledger.reader.reading import Source
 from tests.support.operated import EVENTS
 from tests.support.remembered import Remembered, a_life, folded_from
@@ -20,7 +20,7 @@ from tests.support.repetitions import one_fast
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-def played(then: Source, told: str, job_id: str | None = None) -> list[Step]:
+def played(then: Source, told: str, job_id: str | None = None) -> list[TraceStep]:
     """From a vector of offsets on."""
     last = parse(told, 0.0).last or {}
     return list(steps(then, {p: offset + 1 for (topic, p), offset in last.items() if topic == "events"}, job_id))

@@ -65,9 +65,7 @@ LAWS: dict[str, Law] = {
     "oracle": Law(laws.the_fold_says_what_the_plain_rules_say, WITH_RESULT),
     "compaction": Law(laws.compaction_changes_nothing, st.tuples(WITH_RESULT, NUMBER)),
     "split": Law(laws.a_log_read_by_two_is_the_log_read_by_one, st.tuples(WITH_RESULT, NUMBER)),
-    "clock": Law(
-        laws.no_clock_and_no_timestamp_is_read, st.tuples(WITH_RESULT, st.lists(NUMBER, min_size=1, max_size=9))
-    ),
+    "clock": Law(laws.no_clock_and_no_timestamp_is_read, st.tuples(WITH_RESULT, st.lists(NUMBER, min_size=1, max_size=9))),
     "isolation": Law(
         laws.one_jobs_records_change_only_that_job,
         st.tuples(WITH_RESULT, st.lists(st.tuples(STRANGE_KEYS, STRANGE_VALUES), max_size=12)),

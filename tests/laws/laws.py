@@ -106,9 +106,7 @@ def no_clock_and_no_timestamp_is_read(history: tuple[History, list[int]]) -> Non
     """The same records with other times of appending."""
     times = history[1]
     registers = played(history[0]).registers()
-    retimed = {
-        name: held._replace(time_s=float(times[i % len(times)])) for i, (name, held) in enumerate(registers.items())
-    }
+    retimed = {name: held._replace(time_s=float(times[i % len(times)])) for i, (name, held) in enumerate(registers.items())}
     assert histories.fold(retimed) == histories.fold(registers)
     assert histories.prunable(retimed) == histories.prunable(registers)
 

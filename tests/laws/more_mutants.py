@@ -126,13 +126,17 @@ def a_retry_takes_what_is_left(m: MonkeyPatch) -> None:
 @mutant("zero", "a_base_that_is_gone_gives_way_to_what_is_left")
 def what_a_lost_base_gives_way_to_is_pruned(m: MonkeyPatch) -> None:
     """Kept is what lies on the way from a base that is there, and nothing that is merely left."""
+
     def kept(job: Job, keep: int) -> set[tuple[int, int]]:
         ways = [core._offer(job, "latest")]
         if pending := core._pending_retry(job):
             ways.append(core._offer(job, pending.from_))
         record = job.attempt(job.recorded)
-        lost = record is not None and record.base is not None and record.base.attempt > 0 and not any(
-            id_ <= record.base.id for id_ in job.places(record.base.attempt)
+        lost = (
+            record is not None
+            and record.base is not None
+            and record.base.attempt > 0
+            and not any(id_ <= record.base.id for id_ in job.places(record.base.attempt))
         )
         if lost and job.recorded > job.checkpointed:
             return set()

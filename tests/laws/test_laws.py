@@ -1,6 +1,6 @@
 """The laws hold: for histories drawn anew with each commit (`tests.support.seeds`), and for 20,000 where one asks for it:
 
-    LEDGER_LAWS_EXAMPLES=20000 .venv/bin/python -m pytest tests/laws -q
+LEDGER_LAWS_EXAMPLES=20000 .venv/bin/python -m pytest tests/laws -q
 """
 
 from __future__ import annotations

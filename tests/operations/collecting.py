@@ -8,9 +8,9 @@ from typing import Any
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.blobs import MemoryBlobs
-from ledger.operations.collecting import GRACE_S, Evidence, Found, collect, look
+from ledger.operations.collecting import GRACE_S, DeletionLog, Found, collect, look
 from ledger.reader.reading import Source
-from ledger.roles.common.parts import Topics
+from ledger.roles.common.parts import RoleTopics
 from tests.support.roles.cluster import Cluster
 from tests.support.roles.world import EVENTS, RECOVERY, REJECTS
 
@@ -28,7 +28,7 @@ class Collecting(Cluster):
         self.go(4)
 
     def source(self) -> Source:
-        return Source(self.log, Topics(EVENTS, RECOVERY, REJECTS), avro, cloudevents, self.clock, patience_s=5.0)
+        return Source(self.log, RoleTopics(EVENTS, RECOVERY, REJECTS), avro, cloudevents, self.clock, patience_s=5.0)
 
     def look(self, grace_s: float = GRACE_S) -> Found:
         before = dict(self.blobs.stored), dict(self.runner.stored), dict(self.runner._jobs)
@@ -37,7 +37,7 @@ class Collecting(Cluster):
         return found
 
     def collect(self, grace_s: float = GRACE_S) -> Found:
-        evidence = Evidence(self.file, "ann@here", self.clock.time)
+        evidence = DeletionLog(self.file, "ann@here", self.clock.time)
         return collect(self.source(), {"memory": self.runner}, self.blobs, evidence, grace_s)
 
     def put(self, job_id: str, text: str = "") -> str:

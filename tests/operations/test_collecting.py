@@ -14,7 +14,7 @@ from ledger.core.model.facts import CheckpointKind, CheckpointRetention, IntentD
 from ledger.core.model.registers import Admitted, Intent, Spec, partition_of
 from ledger.errors import Unreachable, UsageError
 from ledger.operations import collecting
-from ledger.operations.collecting import Evidence, collect, look
+from ledger.operations.collecting import DeletionLog, collect, look
 from ledger.ports import Event
 from ledger.reader.reading import Source
 from ledger.util import failpoints
@@ -101,7 +101,7 @@ def test_a_submitter_that_ends_there_leaves_only_what_is_found(point: str, world
         assert found.orphans == () and world.now("job-1").graph is not None, "it is a job: nothing of it is garbage"
     else:
         assert wheres(found.orphans) == lying and len(lying) == (point == "submit.stored")
-    collect(world.source(), {}, world.blobs, Evidence(world.folder / "c", "ann", world.clock.time))
+    collect(world.source(), {}, world.blobs, DeletionLog(world.folder / "c", "ann", world.clock.time))
     world.clock.advance(1.0)
     failpoints.arm("")
     world.recorder.__dict__.pop("record", None)
@@ -210,13 +210,13 @@ def test_what_is_put_again_after_both_readings_is_too_young(cluster: Collecting,
     """Its spec comes behind the second reading: nobody but the age can know."""
     uri = cluster.put("job")
     cluster.clock.advance(2 * DAY_S)
-    tell = Evidence.tell
+    tell = DeletionLog.tell
 
-    def telling(self: Evidence, *given: Any) -> None:
+    def telling(self: DeletionLog, *given: Any) -> None:
         tell(self, *given)
         cluster.put("job")
 
-    monkeypatch.setattr(Evidence, "tell", telling)
+    monkeypatch.setattr(DeletionLog, "tell", telling)
     found = cluster.collect()
     assert found.deleted == () and [one.why for one in found.left] == ["somebody has put it again meanwhile"]
     assert uri in cluster.blobs.stored

@@ -16,7 +16,7 @@ import pytest
 
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.operations import collecting
-from ledger.operations.collecting import Evidence, collect
+from ledger.operations.collecting import DeletionLog, collect
 from ledger.util import failpoints
 from tests.support.operated import Operated, spec
 
@@ -102,7 +102,7 @@ def test_in_every_order_the_job_has_its_graph(stopped_s: float, tmp_path: Path, 
                     super().__init__(*given)
                     pause()
 
-            class Slow(Evidence):
+            class Slow(DeletionLog):
                 def tell(self, *given: Any) -> None:
                     super().tell(*given)
                     pause()  # on record, and not deleted

@@ -232,9 +232,7 @@ def test_periodic_ones_are_told_from_those_that_people_asked_for(cluster: Dispos
 
 
 @pytest.mark.parametrize("retention", [CheckpointRetention.DELETE, CheckpointRetention.KEEP])
-def test_savepoints_of_a_retired_job_are_listed_and_disposed_of(
-    cluster: Disposing, retention: CheckpointRetention
-) -> None:
+def test_savepoints_of_a_retired_job_are_listed_and_disposed_of(cluster: Disposing, retention: CheckpointRetention) -> None:
     cluster.retired(checkpoint_retention=retention)
     checkpoints = [name for name in cluster.runner.stored if "chk" in name]
     assert cluster.listed() == {"1/1": "kept", "1/3": "kept"}

@@ -30,7 +30,7 @@ from ledger.errors import Unreachable
 from ledger.operations import planning
 from ledger.operations.planning import Plan, Planned, PoolUse, plan
 from ledger.reader.reading import Source
-from ledger.roles.common.parts import Topics
+from ledger.roles.common.parts import RoleTopics
 from tests.support.roles.cluster import Cluster
 from tests.support.roles.world import EVENTS, RECOVERY, REJECTS, SPEC
 
@@ -54,13 +54,16 @@ class Untouchable:
 class Planning(Cluster):
     def source(self) -> Source:
         log: Any = Untouchable(self.log, "reader", "partitions")
-        return Source(log, Topics(EVENTS, RECOVERY, REJECTS), avro, cloudevents, self.clock, patience_s=5.0)
+        return Source(log, RoleTopics(EVENTS, RECOVERY, REJECTS), avro, cloudevents, self.clock, patience_s=5.0)
 
     def state_of_the_world(self) -> Any:
         """All that a plan could change."""
         reader = self.log.reader([EVENTS, RECOVERY, REJECTS])
-        return dict(reader.high_watermarks()), copy.deepcopy(self.runner._jobs), dict(self.blobs.stored), dict(
-            self.runner.stored
+        return (
+            dict(reader.high_watermarks()),
+            copy.deepcopy(self.runner._jobs),
+            dict(self.blobs.stored),
+            dict(self.runner.stored),
         )
 
     def plan(self, pools: Pools = NO_POOLS, starts_max: int = 20) -> Plan:

@@ -50,9 +50,7 @@ def _state(task: Path) -> str:
 class World:
     def __init__(self, broker: RunningBroker, prefix: str, folder) -> None:
         self.broker, self.folder = broker, folder
-        self.config = load_config(
-            folder, kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": prefix}
-        )
+        self.config = load_config(folder, kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": prefix})
         self.topic = self.config.topics.events
         create_topic(broker.bootstrap, self.topic, PARTITIONS, {"max.message.bytes": "20000"})
         self.open: list[Recorder] = []
@@ -232,8 +230,6 @@ def test_what_the_broker_will_never_take_is_refused_and_the_recorder_goes_on(wor
 
 
 def test_a_topic_that_is_not_there_is_a_matter_of_configuration(world):
-    config = load_config(
-        world.folder, kafka={"bootstrap.servers": world.broker.bootstrap}, topics={"prefix": "nowhere."}
-    )
+    config = load_config(world.folder, kafka={"bootstrap.servers": world.broker.bootstrap}, topics={"prefix": "nowhere."})
     with Recorder("launcher", config=config, timeout_s=20) as recorder, pytest.raises(ConfigError, match="nowhere"):
         recorder.record("job-1", Running(1), FACT)

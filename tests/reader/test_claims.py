@@ -7,14 +7,14 @@ import pytest
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
-from ledger.config.settings import Topics
+from ledger.config.settings import TopicsSection
 from ledger.core.model.facts import LeaderClaimed
 from ledger.core.model.registers import claim_key
 from ledger.ports import Event
 from ledger.reader.claims import Claim, ClaimFollower, read_claims
 from ledger.reader.reading import Source
 
-TOPICS = Topics()
+TOPICS = TopicsSection()
 
 
 @pytest.fixture

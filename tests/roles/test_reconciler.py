@@ -416,9 +416,7 @@ def test_a_crash_before_and_after_cleaning_resurrects_nothing(cluster: Cluster) 
     assert not cluster.blobs.exists(spec.graph)
 
 
-def test_a_lost_attempt_is_fenced_before_its_successor_starts(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_attempt_is_fenced_before_its_successor_starts(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else's word that attempt 1 is lost, while it runs: it is stopped, and settled, before 2 begins."""
     fence, fenced = cluster.runner.fence, list[tuple[int, int]]()
 

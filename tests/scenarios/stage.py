@@ -108,7 +108,7 @@ class Ledger:
             return None
         return next(node for node in self.nodes.values() if self.writer(node, role) == claim.writer)
 
-    def line(self, role: str = "projector") -> list[tuple[str, recipe.Told]]:
+    def line(self, role: str = "projector") -> list[tuple[str, recipe.CandidateRecord]]:
         """The candidates by ZooKeeper's word: path and what each has told, the first leads."""
         path = wiring._zookeeper(self.config, role)[1]
         members = zip(self.cluster.zookeeper.nodes, self.cluster.zookeeper.addresses.split(","), strict=True)

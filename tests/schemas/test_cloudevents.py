@@ -13,7 +13,7 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ledger.adapters.cloudevents import Envelope, headers, parse, parse_rfc3339, rfc3339
+from ledger.adapters.cloudevents import ParsedHeaders, headers, parse, parse_rfc3339, rfc3339
 from ledger.core.model.published import EPOCH_HEADER, epoch_of
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
@@ -68,7 +68,7 @@ def test_what_is_written_is_read(
 ) -> None:
     out = written(event_id=id_, source=source, subject=subject, actor=actor, time_s=time_s, sequence=sequence, epoch=epoch)
     found = parse(out)
-    assert found._replace(time_s=None) == Envelope(
+    assert found._replace(time_s=None) == ParsedHeaders(
         id_, source, "io.jobledger.CheckpointCompleted.v1", None, subject, actor, sequence, epoch
     )
     assert found.time_s == pytest.approx(time_s, abs=1e-6)
@@ -105,7 +105,7 @@ def test_reading_never_fails(found: Any) -> None:
 
 
 def test_nothing_said_is_nothing_known() -> None:
-    assert parse(None) == parse([]) == Envelope()
+    assert parse(None) == parse([]) == ParsedHeaders()
 
 
 def test_the_first_of_several_counts_as_it_does_for_the_epoch_filter() -> None:
@@ -120,7 +120,7 @@ def test_a_header_without_end_is_not_kept() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "01", "1.0", " 1", "1 ", "١", "9" * 20, str(2**53 + 1)])
 def test_what_is_no_number_is_none(text: str) -> None:
-    assert parse([("ce_sequence", text.encode()), ("ledger_epoch", text.encode())]) == Envelope()
+    assert parse([("ce_sequence", text.encode()), ("ledger_epoch", text.encode())]) == ParsedHeaders()
 
 
 TIMES = {

@@ -13,7 +13,7 @@ from ledger.adapters.memory.log import MemoryLog
 from ledger.core.model.published import Published
 from ledger.ports import Event
 from ledger.reader.rejects import RejectsTopic
-from ledger.roles.common.parts import Parts, ProjectorSettings, Topics
+from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
 from tests.simulation import checkers, codec
 from tests.simulation.checkers import Findings
@@ -23,7 +23,7 @@ YEAR_S = 365 * 86_400.0
 STEPS = 3  # reads all there is, takes over, and once more
 
 
-def clock_free(events: Sequence[Copied], topics: Topics, partitions: int, rng: random.Random) -> Findings:
+def clock_free(events: Sequence[Copied], topics: RoleTopics, partitions: int, rng: random.Random) -> Findings:
     """Once all is quiet: the entries are those of the log, whatever timestamps its records have."""
     clock = ManualClock(rng.uniform(0.0, 60 * YEAR_S))
     log = MemoryLog({topics.events: partitions, topics.recovery: partitions, topics.rejects: 1}, clock)

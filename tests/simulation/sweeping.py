@@ -19,10 +19,10 @@ from ledger.core.model.registers import Result, Spec, parse_key
 from ledger.errors import LedgerError, OutcomeUnknown
 from ledger.operations import collecting
 from ledger.operations.client import Client
-from ledger.ports import Clock, Kept, StoredBlob
+from ledger.ports import Clock, RunnerStorage, StoredBlob
 from ledger.producer.recorder import Recorded
 from ledger.reader.reading import Source
-from ledger.roles.common.parts import Topics
+from ledger.roles.common.parts import RoleTopics
 from tests.simulation import codec
 from tests.simulation.baton import Actor, Stage
 from tests.simulation.checkers import Findings
@@ -109,7 +109,7 @@ class _Kept:
     def __init__(self, runner: Any, stage: Stage) -> None:
         self._runner, self._stage = runner, stage
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[RunnerStorage]:
         self._stage.point("kept")
         return [kept._replace(age_s=kept.age_s * FASTER) for kept in self._runner.kept()]
 
@@ -209,7 +209,7 @@ class Sweeping:
 
     def _source(self, who: str) -> Source:
         log = SimLog(self.world.log, self.world.stage, self.world.evidence, who)
-        return Source(log, Topics(*TOPICS), codec, cloudevents, self.clock, patience_s=float("inf"))
+        return Source(log, RoleTopics(*TOPICS), codec, cloudevents, self.clock, patience_s=float("inf"))
 
 
 # -- what must be so ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ledger.roles.common.parts import Topics
+from ledger.roles.common.parts import RoleTopics
 from tests.simulation import replay
 from tests.simulation.directed import Director
 from tests.simulation.ports import WrongClock
@@ -55,4 +55,4 @@ def test_entries_are_the_same_whatever_timestamps_their_records_have() -> None:
         events = walk.world.evidence.copies[EVENTS]
         assert sum(record.value is None for record in events) > 20
         for seed in range(3):
-            assert replay.clock_free(events, Topics(*TOPICS), PARTITIONS, random.Random(seed)) == []
+            assert replay.clock_free(events, RoleTopics(*TOPICS), PARTITIONS, random.Random(seed)) == []

@@ -40,7 +40,7 @@ from ledger.core.model.registers import Disposed, Intent, Register, Spec, key_of
 from ledger.core.plan.pools import Pool, Pools
 from ledger.ports import Event, Task
 from ledger.reader.rejects import RejectsTopic, list_rejects
-from ledger.roles.common.parts import Parts, ProjectorSettings, Topics
+from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
 from ledger.roles.reconciler.reconciler import Reconciler, ReconcilerSettings
 from tests.simulation import badinput, checkers, codec, copies, replay, rules
@@ -129,7 +129,7 @@ class World:
         lease = Lease(self.elections[role], who, self.stage, self.evidence, role)
         ids = itertools.count(1)
         parts = Parts(
-            log, lease, clock, codec, cloudevents, lambda: f"{who}-{next(ids)}", Topics(*TOPICS), who, who,
+            log, lease, clock, codec, cloudevents, lambda: f"{who}-{next(ids)}", RoleTopics(*TOPICS), who, who,
         )  # fmt: skip
         if role == "projector":
             settings = ProjectorSettings(commit_interval_s=0.0, forget_after_s=DELETE_RETENTION_S / 2)
@@ -436,7 +436,7 @@ class World:
 
     def replay(self, rng: random.Random) -> Findings:
         events = badinput.at_home(self.evidence.copies[EVENTS], PARTITIONS)
-        return replay.clock_free(events, Topics(*TOPICS), PARTITIONS, rng)
+        return replay.clock_free(events, RoleTopics(*TOPICS), PARTITIONS, rng)
 
     def rejects_are_listed(self) -> Findings:
         """I17: whoever lists the rejects finds each that lies there, whatever else does."""

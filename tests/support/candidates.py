@@ -39,9 +39,9 @@ def made(kind: str, where: dict[str, Any], who: str) -> Leadership:
     if kind == "file":
         return FileLockLeadership(Path(where["path"]), who=who)
     if kind == "kafka":
-        from ledger.adapters.kafka.leadership import KafkaLeadership, Names
+        from ledger.adapters.kafka.leadership import ElectionNames, KafkaLeadership
 
-        client, names = {"bootstrap.servers": where["bootstrap"]}, Names.of(where["prefix"], "projector")
+        client, names = {"bootstrap.servers": where["bootstrap"]}, ElectionNames.of(where["prefix"], "projector")
         return KafkaLeadership(client, names, who=who, session_timeout_s=where["session_s"])
     from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
     from ledger.adapters.zookeeper.settings import ZooKeeperSettings

@@ -95,6 +95,7 @@ def running(shell: Shell, *options: str) -> str:
         shell.record(job_id, Checkpoint(1, id_), fact)
     return job_id
 
+
 def busy(shell: Any, name: str = "etl") -> str:
     """A job with a bit of everything."""
     job_id = shell.submit(name, "--restart", "fixed-delay:3:10s", "--from", "/outside/chk")

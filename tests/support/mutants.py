@@ -321,12 +321,12 @@ def lease_from_suspension(p: Patches) -> None:
     """By ZooKeeper: the lease does not count from the sending of the last answered renewal, but runs for a session from the
     moment when the lost connection is noticed (Curator before CURATOR-460, and Flink by it)."""
     from ledger.adapters.zookeeper import recipe
-    from ledger.adapters.zookeeper.keeper import Keeper
+    from ledger.adapters.zookeeper.keeper import ZooKeeperCandidate
     from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 
-    plain = Keeper._renew
+    plain = ZooKeeperCandidate._renew
 
-    def renew(self: Keeper, link: Any, held: Any) -> None:
+    def renew(self: ZooKeeperCandidate, link: Any, held: Any) -> None:
         plain(self, link, held)
         self.held = self.held and self.held._replace(until=float("inf"))
 
@@ -343,7 +343,7 @@ def lease_from_suspension(p: Patches) -> None:
             keeper.suspended_at = now
         return held if now < keeper.suspended_at + link.session_s else None
 
-    p.set(Keeper, "_renew", renew)
+    p.set(ZooKeeperCandidate, "_renew", renew)
     p.set(ZooKeeperLeadership, "_lease", lease)
     p.set(recipe, "session_may_live", lambda session_s, last_answer, now: True)
 

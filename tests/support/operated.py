@@ -58,9 +58,7 @@ class Operated(World):
         def recorder() -> AbstractContextManager[Records]:
             return nullcontext(self.recorder)
 
-        return Client(
-            self.source(), recorder, self.blobs, digest=avro.spec_digest, new_id=self.new_id, actor="ann@here"
-        )
+        return Client(self.source(), recorder, self.blobs, digest=avro.spec_digest, new_id=self.new_id, actor="ann@here")
 
     def graph(self, content: str = "a graph") -> Path:
         path = self.folder / f"graph-{abs(hash(content))}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
-from ledger.embedded.zookeeper import Member, connect_string, members_at
+from ledger.embedded.zookeeper import EnsembleMember, connect_string, members_at
 from tests.support.servers import READY_S, deadline, die_with_parent
 from tests.support.waiting import until
 
@@ -22,7 +22,7 @@ from tests.support.waiting import until
 class Zookeepers:
     """Members by the port that clients dial. `kill` and `start` in turn is a crash; what was acknowledged stays."""
 
-    members: dict[int, Member]
+    members: dict[int, EnsembleMember]
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     java: Sequence[str] = ()
     """Options of every member's Java."""

@@ -18,7 +18,7 @@ import pytest
 from ledger.adapters.clock import SystemClock
 from ledger.config.config import load_config
 from ledger.embedded import folder as ledger_folder
-from ledger.embedded.keeper import DELAY_MAX_S, FIRST_DELAY_S, HEALTHY_S, Keeper
+from ledger.embedded.keeper import DELAY_MAX_S, FIRST_DELAY_S, HEALTHY_S, ProcessRestarter
 from ledger.embedded.leaders import Leaders
 from ledger.embedded.up import Up
 from ledger.errors import ConfigError
@@ -287,7 +287,7 @@ class HandClock(Clock):
         self.now += seconds
 
 
-def fallen(keeper: Keeper) -> None:
+def fallen(keeper: ProcessRestarter) -> None:
     os.kill(keeper.process.pid, signal.SIGKILL)
     until(lambda: not keeper.process.alive())
 
@@ -295,7 +295,7 @@ def fallen(keeper: Keeper) -> None:
 def test_one_that_falls_is_started_again(made: Callable[..., Process]) -> None:
     said: list[str] = []
     clock = HandClock()
-    keeper = Keeper(made(), clock, said.append)
+    keeper = ProcessRestarter(made(), clock, said.append)
     keeper.begin()
     first = keeper.process.pid
     keeper.step()
@@ -319,7 +319,7 @@ def test_an_adopted_one_that_falls_is_started_again(made: Callable[..., Process]
     starter.start()
     said: list[str] = []
     clock = HandClock()
-    keeper = Keeper(made(), clock, said.append)
+    keeper = ProcessRestarter(made(), clock, said.append)
     keeper.begin()
     assert said == [f"adopted worker pid {starter.pid}"]
     assert not keeper.started_here
@@ -336,7 +336,7 @@ def test_an_adopted_one_that_falls_is_started_again(made: Callable[..., Process]
 def test_one_that_keeps_falling_is_started_less_and_less_often(made: Callable[..., Process]) -> None:
     said: list[str] = []
     clock = HandClock()
-    keeper = Keeper(made("print('no good'); raise SystemExit(3)"), clock, said.append)
+    keeper = ProcessRestarter(made("print('no good'); raise SystemExit(3)"), clock, said.append)
     keeper.begin()
     delays = []
     for _ in range(8):
@@ -354,7 +354,7 @@ def test_one_that_keeps_falling_is_started_less_and_less_often(made: Callable[..
 
 def test_one_that_ran_well_for_long_is_started_soon(made: Callable[..., Process]) -> None:
     clock = HandClock()
-    keeper = Keeper(made(), clock, lambda _: None)
+    keeper = ProcessRestarter(made(), clock, lambda _: None)
     keeper.begin()
     for _ in range(5):
         fallen(keeper)
@@ -380,7 +380,7 @@ def test_what_cannot_be_started_is_tried_again(tmp_path: Path, made: Callable[..
             raise ConfigError("no Java")
         return [sys.executable, "-c", SLEEPS]
 
-    keeper = Keeper(Process("worker", command, tmp_path), clock, said.append)
+    keeper = ProcessRestarter(Process("worker", command, tmp_path), clock, said.append)
     with pytest.raises(ConfigError):
         keeper.begin()
     keeper.step()
@@ -445,7 +445,7 @@ def test_who_acts_stops_before_what_it_acts_on(tmp_path: Path) -> None:
 def test_of_a_log_in_json_what_it_says_is_told(made: Callable[..., Process]) -> None:
     said: list[str] = []
     line = json.dumps({"process": "x" * 400, "event": "no broker", "level": "error", "hint": "Start one."})
-    keeper = Keeper(made(f"print({line!r}); raise SystemExit(3)"), HandClock(), said.append)
+    keeper = ProcessRestarter(made(f"print({line!r}); raise SystemExit(3)"), HandClock(), said.append)
     keeper.begin()
     until(lambda: not keeper.process.alive())
     keeper.step()
@@ -455,7 +455,7 @@ def test_of_a_log_in_json_what_it_says_is_told(made: Callable[..., Process]) -> 
 def test_one_that_refuses_again_and_again_is_counted_and_one_that_fails_is_not(made: Callable[..., Process]) -> None:
     for code, counted in ((2, 3), (3, 0)):
         clock = HandClock()
-        keeper = Keeper(made(f"print('no'); raise SystemExit({code})"), clock, lambda _: None)
+        keeper = ProcessRestarter(made(f"print('no'); raise SystemExit({code})"), clock, lambda _: None)
         keeper.begin()
         for _ in range(3):
             until(lambda keeper=keeper: not keeper.process.alive())
@@ -463,7 +463,7 @@ def test_one_that_refuses_again_and_again_is_counted_and_one_that_fails_is_not(m
             clock.now += DELAY_MAX_S
             keeper.step()
         assert keeper.refusals == counted
-    keeper = Keeper(made(), HandClock(), lambda _: None)
+    keeper = ProcessRestarter(made(), HandClock(), lambda _: None)
     keeper.begin()
     keeper.refusals = 2
     fallen(keeper)
@@ -477,7 +477,7 @@ def test_what_is_brought_up_is_given_up_with_the_reason_once_a_role_refuses_agai
     said: list[str] = []
     up = Up(load_config(tmp_path), ["projector-1"], say=said.append, stopped=threading.Event(), source=_nothing)
     line = '{"event": "Can\'t read ledger.events[1]: damaged.", "level": "error", "hint": "See there."}'
-    keeper = Keeper(made(f"print({line!r}); raise SystemExit(2)"), SystemClock(), said.append)
+    keeper = ProcessRestarter(made(f"print({line!r}); raise SystemExit(2)"), SystemClock(), said.append)
     keeper.begin()
     monkeypatch.setattr(up, "_keepers", {"projector-1": keeper})
     with pytest.raises(ConfigError, match=r"projector-1 ended 3 times in a row: error: Can.t read") as told:

@@ -16,7 +16,7 @@ from ledger.errors import ConfigError
 T = TypeVar("T")
 
 
-class Verdict(Enum):
+class FailureAction(Enum):
     """What to do after a transactional call has failed."""
 
     RETRY = "call the same function again"
@@ -57,14 +57,14 @@ PASSING = frozenset({
 })  # fmt: skip
 
 
-def classify(error: KafkaError) -> Verdict:
+def classify(error: KafkaError) -> FailureAction:
     """Order matters: what is fatal stays fatal whatever else the error claims, and an error that claims nothing is
     indefinite, which for us is the same as fatal."""
     if error.fatal():
-        return Verdict.FENCED
+        return FailureAction.FENCED
     if error.txn_requires_abort():
-        return Verdict.ABORT
-    return Verdict.RETRY if error.retriable() else Verdict.FENCED
+        return FailureAction.ABORT
+    return FailureAction.RETRY if error.retriable() else FailureAction.FENCED
 
 
 def error_of(exception: BaseException) -> KafkaError:

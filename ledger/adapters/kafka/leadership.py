@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledger.adapters.clock import SystemClock
-from ledger.adapters.kafka.seeking import Seeker, Wish
+from ledger.adapters.kafka.seeking import KafkaCandidate, LeaseRequest
 from ledger.adapters.kafka.signs import SignWatch
 from ledger.config.topics import LEADERS
 from ledger.errors import Unreachable
@@ -22,14 +22,14 @@ from ledger.ports import Candidate, Clock, Standing
 CLOSE_S = 1.0
 
 
-class Names(NamedTuple):
+class ElectionNames(NamedTuple):
     """What an election is about. All elections of a ledger share the topic; nothing is ever written to it."""
 
     topic: str
     group: str
 
     @classmethod
-    def of(cls, prefix: str, role: str) -> Names:
+    def of(cls, prefix: str, role: str) -> ElectionNames:
         return cls(f"{prefix}{LEADERS}", f"{prefix}ledger.leader-{role}")
 
 
@@ -43,12 +43,12 @@ class KafkaLeadership:
     """
 
     def __init__(
-        self, client: Mapping[str, str | int], names: Names, *, who: str = "", session_timeout_s: float = 10.0,
+        self, client: Mapping[str, str | int], names: ElectionNames, *, who: str = "", session_timeout_s: float = 10.0,
         clock: Clock | None = None,
     ) -> None:  # fmt: skip
         self._clock = clock or SystemClock()
         self._who, self._pid = who, os.getpid()
-        self._seeker = Seeker(client, names.topic, names.group, who, session_timeout_s, self._clock)
+        self._seeker = KafkaCandidate(client, names.topic, names.group, who, session_timeout_s, self._clock)
         self._thread = threading.Thread(target=self._seeker.run, name=f"leadership {names.group}", daemon=True)
         self._started = False
 
@@ -57,7 +57,7 @@ class KafkaLeadership:
         if seeker.closing or os.getpid() != self._pid:
             return False
         if not seeker.wish.wanted:
-            seeker.wish = Wish(True, seeker.wish.term)
+            seeker.wish = LeaseRequest(True, seeker.wish.term)
             seeker.wake()
         if not self._started:
             self._started = True
@@ -73,7 +73,7 @@ class KafkaLeadership:
         seeker = self._seeker
         if seeker.wish.wanted:
             # The term goes first: from here on no answer can make it lead again.
-            seeker.wish = Wish(False, seeker.wish.term + 1)
+            seeker.wish = LeaseRequest(False, seeker.wish.term + 1)
             seeker.wake()
 
     def standing(self) -> Standing:
@@ -93,7 +93,7 @@ class KafkaLeadership:
 
 
 def candidates(
-    client: Mapping[str, str | int], names: Names, *, session_timeout_s: float = 10.0, clock: Clock | None = None,
+    client: Mapping[str, str | int], names: ElectionNames, *, session_timeout_s: float = 10.0, clock: Clock | None = None,
     timeout_s: float = 5.0,
 ) -> list[Candidate]:  # fmt: skip
     """Who leads, as it says itself; nobody else is known to Kafka. One whose signs are too old is told of as no leader.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ledger.adapters.kafka.errors import PASSING, made, told
-from ledger.adapters.kafka.signs import QUIET, Sign
+from ledger.adapters.kafka.signs import QUIET, Heartbeat
 
 log = logging.getLogger("ledger.kafka")
 
@@ -55,7 +55,7 @@ class Membership:
 
     def __init__(
         self, client: Mapping[str, str | int], topic: str, group: str, *, session_timeout_s: float,
-        sign: Callable[[str, bool], Sign], renewed: Callable[[float], None], lost: Callable[[str], None],
+        sign: Callable[[str, bool], Heartbeat], renewed: Callable[[float], None], lost: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._topic, self._sign, self._renewed, self._lost = topic, sign, renewed, lost
         self._every_s = session_timeout_s / 10

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledger.adapters.kafka.membership import Membership
-from ledger.adapters.kafka.signs import Seen, Sign, SignWatch
+from ledger.adapters.kafka.signs import Heartbeat, Seen, SignWatch
 from ledger.ports import Clock
 
 log = logging.getLogger("ledger.kafka")
@@ -19,21 +19,21 @@ RETRY_S = 1.0
 NEVER = float("-inf")
 
 
-class Wish(NamedTuple):
+class LeaseRequest(NamedTuple):
     """What the role wants. term: grows with each release, so that nothing proved before it counts afterwards."""
 
     wanted: bool = False
     term: int = 0
 
 
-class Held(NamedTuple):
+class KafkaLease(NamedTuple):
     """The lease: the term it belongs to, and when it ends (monotonic, seconds)."""
 
     term: int = 0
     until: float = NEVER
 
 
-class Seeker:
+class KafkaCandidate:
     """`wish` and `closing` are set by the role's thread and read here; the rest is set here and read there. Each is one
     value that is replaced as a whole, so nobody ever waits for a lock."""
 
@@ -43,7 +43,7 @@ class Seeker:
         self._client = {**client, "client.id": f"{who}/{os.getpid()}"}
         self._topic, self._group, self._who, self._clock = topic, group, who, clock
         self._session_timeout_s = session_timeout_s
-        self.wish, self.held, self.closing = Wish(), Held(), False
+        self.wish, self.held, self.closing = LeaseRequest(), KafkaLease(), False
         self.leader, self.because, self.waits_for = "", "", "its first look at who leads"
         self._wake = threading.Event()
         self._watch: SignWatch | None = None
@@ -112,7 +112,7 @@ class Seeker:
 
     # -- the stay ------------------------------------------------------------------------------------------------------
 
-    def _may_enter(self, wish: Wish) -> bool:
+    def _may_enter(self, wish: LeaseRequest) -> bool:
         """Nobody gives signs. A little before the session of one who died is over: a group that is not empty yet saves the
         broker's group.initial.rebalance.delay.ms. Whoever enters in error takes nothing from anyone."""
         seen = self._seen
@@ -124,7 +124,7 @@ class Seeker:
         # Seen twice, and long past when it was seen first: left behind by one who ended before anyone looked.
         return seen.unchanged_s > 0 and self._age_s > 3 * self._session_timeout_s
 
-    def _enter(self, wish: Wish) -> None:
+    def _enter(self, wish: LeaseRequest) -> None:
         seen, now, since = self._seen, self._clock.monotonic(), self._clock.time()
         before = seen.sign if seen is not None else None
         why = "nobody led before"
@@ -137,10 +137,10 @@ class Seeker:
             elif self.held.until <= self._clock.monotonic():
                 self.because = "Kafka answered again, and the group had given the partition to nobody else"
             self._answered_at = sent_at
-            self.held = Held(wish.term, sent_at + self._session_timeout_s * 2 / 3)
+            self.held = KafkaLease(wish.term, sent_at + self._session_timeout_s * 2 / 3)
 
-        def sign(member: str, left: bool) -> Sign:
-            return Sign(member, self._who, os.getpid(), since, self._clock.time(), left)
+        def sign(member: str, left: bool) -> Heartbeat:
+            return Heartbeat(member, self._who, os.getpid(), since, self._clock.time(), left)
 
         self._term, self._id, self._changed_at, self._answered_at = wish.term, "", now, now
         self._stay = Membership(
@@ -151,7 +151,7 @@ class Seeker:
     def _lose(self, why: str) -> None:
         """The lease is over, whatever is still under way."""
         if self.held.until > NEVER:
-            self.held = Held(self.held.term, NEVER)
+            self.held = KafkaLease(self.held.term, NEVER)
             self.because = why or "it released the lead"
 
     def _lost_the_race(self, stay: Membership) -> bool:

@@ -30,7 +30,7 @@ QUIET: dict[str, str | int] = {
 }
 
 
-class Sign(NamedTuple):
+class Heartbeat(NamedTuple):
     """member: its name in the group, new for every stay there. since: when it entered; at: when it gave the sign (seconds
     since the epoch, by its own clock: for people, and as a hint). left: it leaves, nobody need wait for its end."""
 
@@ -45,11 +45,11 @@ class Sign(NamedTuple):
         return json.dumps(self._replace(who=self.who[:TEXT_MAX])._asdict())
 
 
-def decoded(metadata: str | None) -> Sign | None:
+def decoded(metadata: str | None) -> Heartbeat | None:
     """Anything that is no sign is None: others may write there too."""
     try:
         found = json.loads(metadata or "")
-        return Sign(
+        return Heartbeat(
             str(found["member"]), str(found["who"]), int(found["pid"]),
             float(found["since"]), float(found["at"]), bool(found["left"]),
         )  # fmt: skip
@@ -62,7 +62,7 @@ class Seen(NamedTuple):
     answers does not count."""
 
     asked_at: float
-    sign: Sign | None
+    sign: Heartbeat | None
     unchanged_s: float
 
 

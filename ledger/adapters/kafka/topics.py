@@ -143,9 +143,7 @@ def require_topics(client: Client, settings: TopicSettings, *, timeout_s: float 
     """timeout_s: per question. Raises: ConfigError that lists every problem; Unreachable."""
     if problems := check_topics(client, settings, timeout_s=timeout_s):
         listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ConfigError(
-            f"The topics are not as they must be:\n{listed}", hint="Mend them, then: jobledger topics check"
-        )
+        raise ConfigError(f"The topics are not as they must be:\n{listed}", hint="Mend them, then: jobledger topics check")
 
 
 def topic_ids(client: Client, settings: TopicSettings) -> dict[str, str]:

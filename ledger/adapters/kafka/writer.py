@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, Verdict, classify, error_of, made, told
+from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, FailureAction, classify, error_of, made, told
 from ledger.adapters.kafka.watchdog import Watchdog
 from ledger.errors import ConfigError, Fenced, LedgerError, RecordTooLarge, TemporaryError, Unreachable
 from ledger.ports import Clock, Event, Marks
@@ -86,7 +86,7 @@ class KafkaWriter:
                 error = error_of(exception)
                 if error.code() in MISCONFIGURED:
                     raise ConfigError(f"Kafka refuses the transactional id {self._id}: {told(error)}.") from exception
-                if classify(error) is not Verdict.RETRY:
+                if classify(error) is not FailureAction.RETRY:
                     raise Unreachable(f"{self._id} could not be initialised: {told(error)}.") from exception
                 if self._clock.monotonic() >= deadline:
                     raise Unreachable(
@@ -178,7 +178,6 @@ class KafkaWriter:
                 producer.flush(0)
             except BROKEN as exception:
                 log.info("%s: dropped a broken producer: %r", self._id, exception)
-
 
 
 class _Lines:
@@ -281,9 +280,9 @@ class _Transaction:
             except BROKEN as exception:
                 error = error_of(exception)
                 verdict = classify(error)
-                if verdict is Verdict.ABORT:
+                if verdict is FailureAction.ABORT:
                     abort(error)
-                if verdict is Verdict.FENCED:
+                if verdict is FailureAction.FENCED:
                     self._writer.die(f"{name}: {told(error)}")
                 if self._ending:
                     self._writer.asked_again()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ledger.adapters.local.room import what_to_do
-from ledger.archive.format.objects import Stat, Unfit, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import ObjectStat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
 from ledger.util.files import make_folder, spool, sync_folder
 
@@ -56,7 +56,7 @@ class FolderObjects:
                 self._must_be_mounted()
                 return None
 
-    def stat(self, name: str) -> Stat | None:
+    def stat(self, name: str) -> ObjectStat | None:
         path = self._root / check_name(name)
         with self._told(f"look at {name}"):
             try:
@@ -64,7 +64,7 @@ class FolderObjects:
             except (FileNotFoundError, NotADirectoryError):
                 self._must_be_mounted()
                 return None
-        return Stat(found.st_size, time.time() - found.st_mtime) if stat.S_ISREG(found.st_mode) else None
+        return ObjectStat(found.st_size, time.time() - found.st_mtime) if stat.S_ISREG(found.st_mode) else None
 
     def delete(self, name: str) -> None:
         path = self._root / check_name(name)

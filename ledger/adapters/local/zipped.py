@@ -10,7 +10,7 @@ import zlib
 from lzma import LZMAError
 from pathlib import Path
 
-from ledger.archive.format.objects import BYTES_MAX, Stat, Unfit, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import BYTES_MAX, ObjectStat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import UsageError
 
 OBJECT_BYTES_MAX = 256 << 20  # of one that lies in a chain: a bundle joins no days
@@ -59,8 +59,8 @@ class ZipObjects:
         except _DAMAGED as error:
             raise Unfit(f"{name} in {self._path} is damaged: {_why(error)}.") from error
 
-    def stat(self, name: str) -> Stat | None:
-        return Stat(self._zip.getinfo(name).file_size, None) if check_name(name) in self._names else None
+    def stat(self, name: str) -> ObjectStat | None:
+        return ObjectStat(self._zip.getinfo(name).file_size, None) if check_name(name) in self._names else None
 
     def delete(self, name: str) -> None:
         """Raises: UsageError: nothing is taken out of a bundle."""

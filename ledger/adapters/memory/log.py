@@ -94,9 +94,7 @@ class MemoryLog:
         """All committed records that are there now: the evidence of a test, without a reader."""
         return self.partitions_of(topic)[partition].committed()
 
-    def compact(
-        self, topic: str, keep: Callable[[MemoryRecord], bool] | None = None, min_lag_s: float = 0.0
-    ) -> int:
+    def compact(self, topic: str, keep: Callable[[MemoryRecord], bool] | None = None, min_lag_s: float = 0.0) -> int:
         """One pass of the cleaner over all records older than min_lag_s; the number of records removed.
 
         Whatever may vanish by the rules does, except what `keep` is true for: so any legal outcome can be had, and

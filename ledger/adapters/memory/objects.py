@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ledger.archive.format.objects import Stat, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import ObjectStat, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
 
 
@@ -31,10 +31,10 @@ class MemoryObjects:
         check_size(name, len(data or b""))
         return data
 
-    def stat(self, name: str) -> Stat | None:
+    def stat(self, name: str) -> ObjectStat | None:
         check_name(name)
         self._must_be_up()
-        return None if (data := self.stored.get(name)) is None else Stat(len(data), None)
+        return None if (data := self.stored.get(name)) is None else ObjectStat(len(data), None)
 
     def delete(self, name: str) -> None:
         check_name(name)

@@ -35,7 +35,7 @@ from ledger.core.model.registers import (
     partition_of,
 )
 from ledger.errors import PermanentError, TemporaryError, Unreachable
-from ledger.ports import Clock, Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports import Clock, ObservedAttempt, Runner, RunnerEvent, RunnerStorage, StartAnswer, Verification
 
 
 @dataclass
@@ -106,7 +106,12 @@ class MemoryRunner:
         return OneInstance(self, instance) if instance else self
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        self,
+        job_id: str,
+        n: int,
+        graph: GraphRef,
+        restore_point: RestorePoint | None,
+        environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         job = self._job(job_id, n)
@@ -188,7 +193,7 @@ class MemoryRunner:
             raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
         del self._jobs[job_id]
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[RunnerStorage]:
         self._must_be_up()
         found = []
         for job_id in sorted({*self._jobs, *(location.split("/")[2] for location in self.stored)}):
@@ -198,7 +203,7 @@ class MemoryRunner:
             saved = tuple(_points(job_id, self.stored, "sav", CheckpointKind.SAVEPOINT))
             size = sum(self.stored[point.location] for point in points)
             age_s = self._clock.time() - self._changed_at.get(job_id, 0.0)
-            found.append(Kept(job_id, _folder(job_id), age_s, job is not None, 0, alive, points, size, saved))
+            found.append(RunnerStorage(job_id, _folder(job_id), age_s, job is not None, 0, alive, points, size, saved))
         return found
 
     # -- the engine's side -------------------------------------------------------------------------------------------

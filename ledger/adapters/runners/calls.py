@@ -11,7 +11,7 @@ from ledger.adapters.runners.one_instance import require_instance
 from ledger.core.model.facts import FailureRule, GraphRef, RestorePoint
 from ledger.core.model.registers import is_writer
 from ledger.errors import LedgerError, PermanentError, TemporaryError, Unreachable
-from ledger.ports import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports import ObservedAttempt, Runner, RunnerEvent, RunnerStorage, StartAnswer, Verification
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 1_000_000  # in one answer
@@ -36,7 +36,12 @@ class CalledRunner:
         return _BoundRunner(self, instance) if instance else self
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        self,
+        job_id: str,
+        n: int,
+        graph: GraphRef,
+        restore_point: RestorePoint | None,
+        environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         return self.ask(
@@ -78,7 +83,7 @@ class CalledRunner:
         """Raises: TemporaryError while an attempt of the job is alive."""
         self.ask("forget", _nothing, job_id=job_id)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[RunnerStorage]:
         return self.ask("kept", _listed(plain.kept_from_json))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ledger.core.model.facts import FailureRule, GraphRef, RestorePoint
 from ledger.errors import PermanentError
-from ledger.ports import Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports import ObservedAttempt, Runner, RunnerEvent, RunnerStorage, StartAnswer, Verification
 
 
 # ruff: noqa: ARG002 -- it has no use for what it is told
@@ -26,7 +26,12 @@ class OutsideRunner:
         return self
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        self,
+        job_id: str,
+        n: int,
+        graph: GraphRef,
+        restore_point: RestorePoint | None,
+        environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         raise PermanentError(f"attempt {n} of {job_id} is its producer's to start: the ledger has nothing to start it with")
@@ -58,5 +63,5 @@ class OutsideRunner:
     def forget(self, job_id: str) -> None:
         """Nothing was remembered."""
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[RunnerStorage]:
         return []

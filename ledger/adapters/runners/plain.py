@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger.core.model.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX, is_job_id
-from ledger.ports import Kept, ObservedAttempt, RunnerEvent
+from ledger.ports import ObservedAttempt, RunnerEvent, RunnerStorage
 
 TEXT_MAX = 2_000  # characters of a name or reason; what is longer is cut
 
@@ -97,15 +97,15 @@ def event_from_json(value: Mapping[str, Any]) -> RunnerEvent:
     )
 
 
-def kept_to_json(kept: Kept) -> dict[str, Any]:
+def kept_to_json(kept: RunnerStorage) -> dict[str, Any]:
     points = {"checkpoints": kept.checkpoints, "savepoints": kept.savepoints}
     return kept._asdict() | {name: [point_to_json(point) for point in found] for name, found in points.items()}
 
 
-def kept_from_json(value: Mapping[str, Any]) -> Kept:
+def kept_from_json(value: Mapping[str, Any]) -> RunnerStorage:
     if not isinstance(value["job_id"], str) or not is_job_id(value["job_id"]) or not isinstance(value["rest"], bool):
         raise ValueError("nothing that is kept of a job")
-    return Kept(
+    return RunnerStorage(
         value["job_id"], shown(value["where"]), float(value["age_s"]), value["rest"], int(value["rest_size"]),
         tuple(number_from_json(n) for n in value["alive"]), tuple(points_from_json(value["checkpoints"])),
         int(value["checkpoint_size"]), tuple(points_from_json(value.get("savepoints", []))),

@@ -175,9 +175,7 @@ class S3Blobs:
 
     def _end_uploads(self, prefix: str) -> None:
         """What submitters that were killed have left. One that is alive will see it and begin anew."""
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self._settings.bucket, Prefix=prefix
-        )
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._settings.bucket, Prefix=prefix)
         for page in pages:
             for one in page.get("Uploads", ()):
                 self._abort(one["Key"], one["UploadId"])
@@ -198,9 +196,7 @@ class S3Blobs:
                     yield StoredBlob(*name, one["Size"], age_s(at, page), at.timestamp())
 
     def _uploads(self, prefix: str) -> Iterator[StoredBlob]:
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self._settings.bucket, Prefix=prefix
-        )
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._settings.bucket, Prefix=prefix)
         for page in pages:
             for one in page.get("Uploads", ()):
                 if name := _name_in(one["Key"], prefix):

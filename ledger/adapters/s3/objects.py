@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from ledger.adapters.s3.client import BROKEN, Connection, age_s, gone, status_of, told
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW
-from ledger.archive.format.objects import Stat, check_name, check_prefix, check_size, is_name
+from ledger.archive.format.objects import ObjectStat, check_name, check_prefix, check_size, is_name
 
 _TRIES = 3
 
@@ -54,7 +54,7 @@ class S3Objects:
                         raise
         raise AssertionError
 
-    def stat(self, name: str) -> Stat | None:
+    def stat(self, name: str) -> ObjectStat | None:
         key = self._settings.prefix + check_name(name)
         with told(f"look at {name}", self._where):
             try:
@@ -63,7 +63,7 @@ class S3Objects:
                 if status_of(error) != 404:
                     raise
                 return None
-        return Stat(found["ContentLength"], age_s(found["LastModified"], found))
+        return ObjectStat(found["ContentLength"], age_s(found["LastModified"], found))
 
     def delete(self, name: str) -> None:
         key = self._settings.prefix + check_name(name)

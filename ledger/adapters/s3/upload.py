@@ -24,9 +24,7 @@ _MET = frozenset({"InvalidPart", "NoSuchUpload"})
 NEW: Mapping[str, str] = {"IfNoneMatch": "*"}
 
 
-def upload(
-    client: Any, settings: S3Settings, key: str, source: Path, ref: GraphRef, condition: Mapping[str, str]
-) -> bool:
+def upload(client: Any, settings: S3Settings, key: str, source: Path, ref: GraphRef, condition: Mapping[str, str]) -> bool:
     """Whether the bytes of `ref` were put under `key`; False if somebody else was there first, or came in between: look
     what is there now. A request that was answered by nobody and sent again meets itself, and that is False too.
 

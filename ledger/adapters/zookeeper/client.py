@@ -21,7 +21,7 @@ from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError, KazooRetry
 
-from ledger.adapters.zookeeper.names import Address, Names
+from ledger.adapters.zookeeper.names import Address, ResolvedNames
 from ledger.adapters.zookeeper.recipe import dial_timeout_s
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 
@@ -79,14 +79,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return [*pending, *(one for one in ready if one not in pending)], *others
 
 
-class Client(KazooClient):  # type: ignore[misc]
+class ZooKeeperClient(KazooClient):  # type: ignore[misc]
     """One client has one session. When that is over, so is the client.
 
     members: who to dial; the hosts of the settings are dialled too once a round over the members has found nobody."""
 
     def __init__(
         self, settings: ZooKeeperSettings, members: Sequence[tuple[str, int]], fallback: Sequence[tuple[str, int]],
-        names: Names, events: Events,
+        names: ResolvedNames, events: Events,
     ) -> None:  # fmt: skip
         self.events, self._drops = events, 0
         self.members, self.fallback, self.names = members, fallback, names
@@ -134,7 +134,7 @@ class Client(KazooClient):  # type: ignore[misc]
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """The thread that dials, reads and writes."""
 
-    def __init__(self, client: Client, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, client: ZooKeeperClient, *args: Any, **kwargs: Any) -> None:
         super().__init__(client, *args, **kwargs)
         self._rounds = 0  # over all members, since the last connection
         self._last: Address | None = None
@@ -147,7 +147,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _expand_client_hosts(self) -> list[Address]:
         """Whom to dial in this round, in random order, but the one that was just lost last."""
-        client: Client = self.client
+        client: ZooKeeperClient = self.client
         members = [*client.members, *(client.fallback if self._rounds > 1 else ())]
         found = client.names.addresses(members, self._session_s / 20)
         random.shuffle(found)
@@ -165,7 +165,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return status
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        client: Client = self.client
+        client: ZooKeeperClient = self.client
         read_timeout_ms, _ = super()._connect(host, hostip, port)  # two thirds of what the servers granted
         session_ms = read_timeout_ms * 1.5
         self._session_s = session_ms / 1000

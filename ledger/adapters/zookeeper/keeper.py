@@ -14,21 +14,21 @@ from typing import Any, NamedTuple
 
 from ledger.adapters.zookeeper import recipe
 from ledger.adapters.zookeeper.link import ConnectionLoss, Link, NoNodeError
-from ledger.adapters.zookeeper.recipe import Node, Told
+from ledger.adapters.zookeeper.recipe import CandidateRecord, Node
 from ledger.ports import Clock
 
 log = logging.getLogger("ledger.zookeeper")
 RETRY_S = 1.0  # the longest pause between two tries to have a session
 
 
-class Wish(NamedTuple):
+class ElectionRequest(NamedTuple):
     """What the role wants. term rises whenever it stops wanting: a node made for an earlier one must not lead."""
 
     wanted: bool
     term: int
 
 
-class Held(NamedTuple):
+class ZooKeeperLease(NamedTuple):
     """It leads, in `term`, until `until` (monotonic) unless renewed; since: seconds since the epoch."""
 
     term: int
@@ -44,7 +44,7 @@ class Notes(NamedTuple):
     because: str = ""
 
 
-class Keeper:
+class ZooKeeperCandidate:
     """open_link: makes the link of a new session, with the members as last known, [] = not at all. who: what the candidate
     is called. owner: its token, in hex, never used by another. path: where the candidates stand.
 
@@ -68,9 +68,9 @@ class Keeper:
         self._since = 0.0
         self._came = ""  # why it leads, once it does
         self._written = ""  # the last waits_for that stands in the node
-        self.wish = Wish(False, 0)
+        self.wish = ElectionRequest(False, 0)
         self.closing = False
-        self.held: Held | None = None
+        self.held: ZooKeeperLease | None = None
         self.notes = Notes()
         self.silent_since: float | None = None
 
@@ -177,7 +177,7 @@ class Keeper:
             link.delete(f"{self._path}/{node.name}")
         self._node, self._unsure = "", False
 
-    def _stand(self, link: Link, wish: Wish) -> None:
+    def _stand(self, link: Link, wish: ElectionRequest) -> None:
         if not self._node:
             self._enter(link, wish)
         line = recipe.in_line(link.children(self._path))
@@ -194,7 +194,7 @@ class Keeper:
         elif self.held is None:
             self._renew(link, None)
 
-    def _enter(self, link: Link, wish: Wish) -> None:
+    def _enter(self, link: Link, wish: ElectionRequest) -> None:
         """Becomes a candidate. Raises: ConnectionLoss: perhaps it has."""
         if self._unsure:
             adopted = recipe.created(recipe.in_line(link.children(self._path)), self._owner, self._tries)
@@ -209,7 +209,7 @@ class Keeper:
         self._node = link.create_candidate(self._path, recipe.prefix(self._owner, self._tries), data)
         self._unsure = False
 
-    def _renew(self, link: Link, held: Held | None) -> None:
+    def _renew(self, link: Link, held: ZooKeeperLease | None) -> None:
         """A write to our own node, which only a living session can have committed (decision 9). held: None = it is first
         in line and begins to lead by it."""
         began = self._clock.time()
@@ -223,7 +223,7 @@ class Keeper:
         if held is None:
             self.notes = Notes(self._who, "", self._came)
             log.info("lock_taken", extra={"path": self._path, "node": self._node, "because": self._came})
-        self.held = Held(self._node_term, until, began if held is None else held.since)
+        self.held = ZooKeeperLease(self._node_term, until, began if held is None else held.since)
 
     def _wait_behind(self, link: Link, leader: Node, before: Node) -> None:
         if self.held is not None:
@@ -246,7 +246,7 @@ class Keeper:
 
     def _told(self, link: Link, waits_for: str, led_since: float | None = None) -> bytes:
         now, lease = self._clock.time(), recipe.lease_s(link.session_s)
-        return recipe.encode(Told(self._who, self._pid, self._since, led_since, waits_for, now, lease))
+        return recipe.encode(CandidateRecord(self._who, self._pid, self._since, led_since, waits_for, now, lease))
 
     def _on_gone(self, _event: Any) -> None:
         self.wake()

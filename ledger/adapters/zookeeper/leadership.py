@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.zookeeper import recipe
-from ledger.adapters.zookeeper.keeper import Held, Keeper, Wish
+from ledger.adapters.zookeeper.keeper import ElectionRequest, ZooKeeperCandidate, ZooKeeperLease
 from ledger.adapters.zookeeper.link import ConnectionLoss, KazooException, Link, NoNodeError
-from ledger.adapters.zookeeper.names import Names
+from ledger.adapters.zookeeper.names import ResolvedNames
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from ledger.errors import Unreachable
 from ledger.ports import Candidate, Clock, Standing
@@ -33,13 +33,13 @@ class ZooKeeperLeadership:
     ) -> None:  # fmt: skip
         self._clock = clock or SystemClock()
         self._who, self._pid = who, os.getpid()
-        names = Names()
+        names = ResolvedNames()
         recipe.hosts(settings.hosts)  # raises
 
         def open_link(known: Sequence[tuple[str, int]]) -> Link:
             return Link(settings, known, names, self._clock, keeper.wake)
 
-        keeper = self._keeper = Keeper(open_link, path, who, self._pid, owner or uuid.uuid4().hex, self._clock)
+        keeper = self._keeper = ZooKeeperCandidate(open_link, path, who, self._pid, owner or uuid.uuid4().hex, self._clock)
         self._thread = threading.Thread(target=keeper.run, name=f"zookeeper {path}", daemon=True)
         self._started = False
 
@@ -48,7 +48,7 @@ class ZooKeeperLeadership:
         if keeper.closing or os.getpid() != self._pid:
             return False
         if not keeper.wish.wanted:
-            keeper.wish = Wish(True, keeper.wish.term)
+            keeper.wish = ElectionRequest(True, keeper.wish.term)
             keeper.wake()
         if not self._started:
             self._started = True
@@ -62,7 +62,7 @@ class ZooKeeperLeadership:
         keeper = self._keeper
         if keeper.wish.wanted:
             # The term goes first: from here on the keeper can't make it lead again.
-            keeper.wish = Wish(False, keeper.wish.term + 1)
+            keeper.wish = ElectionRequest(False, keeper.wish.term + 1)
             keeper.wake()
 
     def standing(self) -> Standing:
@@ -86,7 +86,7 @@ class ZooKeeperLeadership:
         if self._started and os.getpid() == self._pid:
             self._thread.join(CLOSE_S)
 
-    def _lease(self) -> Held | None:
+    def _lease(self) -> ZooKeeperLease | None:
         """A forked child has no keeper, and leads nothing."""
         keeper = self._keeper
         held, wish = keeper.held, keeper.wish
@@ -103,7 +103,7 @@ def candidates(
     Raises: Unreachable."""
     clock = clock or SystemClock()
     changed = threading.Event()
-    link = Link(settings, [], Names(), clock, changed.set)
+    link = Link(settings, [], ResolvedNames(), clock, changed.set)
     deadline = clock.monotonic() + timeout_s
     try:
         link.start()

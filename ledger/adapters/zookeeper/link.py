@@ -10,8 +10,8 @@ from typing import Any
 from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, KazooException, NoNodeError, SessionExpiredError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from ledger.adapters.zookeeper.client import Client
-from ledger.adapters.zookeeper.names import Names
+from ledger.adapters.zookeeper.client import ZooKeeperClient
+from ledger.adapters.zookeeper.names import ResolvedNames
 from ledger.adapters.zookeeper.recipe import host_list, hosts, members, silence_s
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from ledger.ports import Clock
@@ -27,7 +27,7 @@ class Link:
     The public attributes are read by the asking thread and written by kazoo's."""
 
     def __init__(
-        self, settings: ZooKeeperSettings, known: Sequence[tuple[str, int]], names: Names, clock: Clock,
+        self, settings: ZooKeeperSettings, known: Sequence[tuple[str, int]], names: ResolvedNames, clock: Clock,
         wake: Callable[[], None],
     ) -> None:  # fmt: skip
         self._clock, self._wake = clock, wake
@@ -43,7 +43,7 @@ class Link:
         self._acl = CREATOR_ALL_ACL if settings.auth else OPEN_ACL_UNSAFE
         self._config_changed = True
         configured = hosts(settings.hosts)
-        self._client = Client(settings, list(known) or configured, configured, names, self)
+        self._client = ZooKeeperClient(settings, list(known) or configured, configured, names, self)
 
     # -- kazoo's threads: notes are taken, nothing is done -------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Link:
     def members(self) -> list[tuple[str, int]]:
         return list(self._client.members)
 
-    def ask(self, request: Callable[[Client], Any]) -> Any:
+    def ask(self, request: Callable[[ZooKeeperClient], Any]) -> Any:
         """The answer to one request. Nothing is sent, or sent later, without a connection.
 
         Raises: ConnectionLoss: no answer; it may have been carried out all the same, and the session may be `over`. Other
@@ -117,7 +117,7 @@ class Link:
     def create_candidate(self, folder: str, begin: str, data: bytes) -> str:
         """The name that the ephemeral sequential node got. The folder is made if it is not there."""
 
-        def create(client: Client) -> Any:
+        def create(client: ZooKeeperClient) -> Any:
             return client.create_async(f"{folder}/{begin}", data, acl=self._acl, ephemeral=True, sequence=True)
 
         try:

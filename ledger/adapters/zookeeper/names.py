@@ -16,7 +16,7 @@ def _resolve(host: str) -> list[str]:
     return [str(found[4][0]) for found in socket.getaddrinfo(host, None, 0, 0, socket.IPPROTO_TCP)]
 
 
-class Names:
+class ResolvedNames:
     """Remembers what each name last stood for: that is what counts while the name service is away or slow."""
 
     def __init__(self, resolve: Callable[[str], list[str]] = _resolve) -> None:

@@ -28,7 +28,7 @@ class Node(NamedTuple):
     name: str
 
 
-class Told(NamedTuple):
+class CandidateRecord(NamedTuple):
     """What a candidate writes into its node, for people; nothing is decided by it.
 
     since, led_since, renewed: seconds since the epoch, by the candidate's clock. lease_s: how long a renewal counts."""
@@ -52,9 +52,7 @@ def prefix(owner: str, attempt: int) -> str:
 
 def in_line(children: Iterable[str]) -> list[Node]:
     """The candidates in the order in which they lead. What is no candidate's node is left out."""
-    found = [
-        Node(match[1], int(match[2]), int(match[3]), name) for name in children if (match := _NAME.fullmatch(name))
-    ]
+    found = [Node(match[1], int(match[2]), int(match[3]), name) for name in children if (match := _NAME.fullmatch(name))]
     return sorted(found, key=lambda node: (node.sequence, node.name))
 
 
@@ -106,25 +104,25 @@ def session_may_live(session_s: float, last_answer: float, now: float) -> bool:
 # -- what is written for people ----------------------------------------------------------------------------------------
 
 
-def encode(told: Told) -> bytes:
+def encode(told: CandidateRecord) -> bytes:
     return json.dumps({**told._asdict(), "leads": told.led_since is not None}).encode()
 
 
-def decode(data: bytes) -> Told:
+def decode(data: bytes) -> CandidateRecord:
     """Total: a node that can't be read still has a candidate: somebody."""
     try:
         read = json.loads(data)
         led_since = read["led_since"]
-        return Told(
+        return CandidateRecord(
             str(read["who"]), int(read["pid"]), float(read["since"]),
             None if led_since is None else float(led_since),
             str(read["waits_for"]), float(read["renewed"]), float(read["lease_s"]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, RecursionError):
-        return Told("", 0, 0.0)
+        return CandidateRecord("", 0, 0.0)
 
 
-def candidate(told: Told, first: bool, now: float) -> Candidate:
+def candidate(told: CandidateRecord, first: bool, now: float) -> Candidate:
     """now: seconds since the epoch. The time left is as good as the two hosts' clocks."""
     leads = first and told.led_since is not None
     left = min(told.lease_s, max(0.0, told.renewed + told.lease_s - now)) if leads else None
@@ -132,7 +130,7 @@ def candidate(told: Told, first: bool, now: float) -> Candidate:
     return Candidate(told.who or "another process", told.pid, told.since, leads, waits_for, left)
 
 
-def behind(told: Told, when: str) -> str:
+def behind(told: CandidateRecord, when: str) -> str:
     """What one waits for who stands behind a candidate. when: since when it leads, or is a candidate, in words."""
     name = f"{told.who or 'another process'} (pid {told.pid})" if told.pid else told.who or "another process"
     return f"candidate {name}, which {'is a candidate' if told.led_since is None else 'leads'} since {when}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ledger.archive.format import anchor as anchors
-from ledger.archive.format.anchor import Anchor, Kept, chain_of
+from ledger.archive.format.anchor import Anchor, AnchorRecord, chain_of
 from ledger.core.model.published import headers_of
 from ledger.errors import Unreachable
 from ledger.ports import Clock, Envelope, Event, EventLog, Headers, Reader, Record, Sender
@@ -40,10 +40,10 @@ class Posted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AnchorTopicState:
     """What the topic says as a whole. unreadable, given_up: for people."""
 
-    kept: tuple[Kept, ...]
+    kept: tuple[AnchorRecord, ...]
     unreadable: tuple[str, ...]
     given_up: tuple[str, ...]
 
@@ -139,7 +139,7 @@ class AnchorTopic:
             self._reader = None
 
 
-def standing(posted: Iterable[Posted]) -> Standing:
+def standing(posted: Iterable[Posted]) -> AnchorTopicState:
     """posted: all there is, in order. A tombstone takes away what came before it under its key, and is told."""
     chains: dict[bytes, list[Posted]] = {}
     given_up = []
@@ -150,8 +150,8 @@ def standing(posted: Iterable[Posted]) -> Standing:
         else:
             chains.setdefault(one.key, []).append(one)
     left = [one for chain in chains.values() for one in chain]
-    return Standing(
-        tuple(Kept(one.anchor, one.where, one.time_s) for one in left if one.anchor is not None),
+    return AnchorTopicState(
+        tuple(AnchorRecord(one.anchor, one.where, one.time_s) for one in left if one.anchor is not None),
         tuple(one.problem for one in left if one.problem),
         tuple(given_up),
     )

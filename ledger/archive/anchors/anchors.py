@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ledger.archive.format import anchor as anchors
-from ledger.archive.format.anchor import Anchor, Kept
+from ledger.archive.format.anchor import Anchor, AnchorRecord
 from ledger.archive.format.chain import Head
 from ledger.errors import ConfigError, UsageError
 from ledger.util.files import sync_folder
@@ -50,7 +50,7 @@ def append(path: Path, kept: Iterable[Anchor]) -> None:
         raise ConfigError(f"Can't write anchors to {path}: {error}") from error
 
 
-def read(path: Path) -> list[Kept]:
+def read(path: Path) -> list[AnchorRecord]:
     """Raises: UsageError if there is no such file, or a line of it is no anchor. None is left out: an anchor that was
     damaged is one that proves nothing any more, and that must be known."""
     try:
@@ -62,7 +62,7 @@ def read(path: Path) -> list[Kept]:
         if line.strip():
             where = f"{path}, line {number}"
             try:
-                found.append(Kept(anchors.decode(line), where))
+                found.append(AnchorRecord(anchors.decode(line), where))
             except ValueError as error:
                 raise UsageError(f"{where} is no anchor: {error}") from error
     return found

@@ -30,7 +30,7 @@ class Anchor(NamedTuple):
     signature: str = ""
 
 
-class Kept(NamedTuple):
+class AnchorRecord(NamedTuple):
     """An anchor as it was found. where: for people, such as "ledger.anchors[0]@5". time_s: when it was kept, in seconds
     since the epoch; 0 = unknown."""
 
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedAnchors:
     """heads: of the anchors that count, each once. refused: those whose signature does not hold, and why. forks: what can't
     be true at once: two hashes of one manifest."""
 
@@ -91,7 +91,7 @@ def decode(data: bytes | str) -> Anchor:
     return Anchor(head, key, signature)
 
 
-def judge(found: Iterable[Kept], why_not: Callable[[Anchor], str] | None = None) -> Judged:
+def judge(found: Iterable[AnchorRecord], why_not: Callable[[Anchor], str] | None = None) -> JudgedAnchors:
     """Which anchors count. why_not: "" if the signature of an anchor holds, else why not; None: they count unsigned."""
     heads: dict[Head, str] = {}
     refused: list[str] = []
@@ -101,7 +101,7 @@ def judge(found: Iterable[Kept], why_not: Callable[[Anchor], str] | None = None)
             refused.append(f"{kept.where}, of {chain_of(kept.anchor.head)} number {kept.anchor.head.sequence}: {why}")
         else:
             heads.setdefault(kept.anchor.head, kept.where)
-    return Judged(tuple(heads), tuple(refused), tuple(_forks(heads)))
+    return JudgedAnchors(tuple(heads), tuple(refused), tuple(_forks(heads)))
 
 
 def _forks(heads: dict[Head, str]) -> Iterable[str]:
@@ -113,11 +113,11 @@ def _forks(heads: dict[Head, str]) -> Iterable[str]:
                    f"{head.sha256}. There were two chains.")  # fmt: skip
 
 
-def going_back(found: Iterable[Kept], why_not: Callable[[Anchor], str] | None = None) -> list[str]:
+def going_back(found: Iterable[AnchorRecord], why_not: Callable[[Anchor], str] | None = None) -> list[str]:
     """The anchors of a topic, in its order, that name a lower manifest of their chain than one before them. A slower
     archiver writes such a one, or a person who wants the cleaner to remove the newer one. why_not: as of `judge`; an anchor
     that does not count makes none of the others old."""
-    highest: dict[tuple[str, int], Kept] = {}
+    highest: dict[tuple[str, int], AnchorRecord] = {}
     told = []
     for kept in found:
         head = kept.anchor.head

@@ -132,9 +132,7 @@ class Head(NamedTuple):
 
 
 def head_of(manifest: Manifest) -> Head:
-    return Head(
-        manifest.topic, manifest.partition, manifest.sequence, manifest.sha256, manifest.next, manifest.topic_id
-    )
+    return Head(manifest.topic, manifest.partition, manifest.sequence, manifest.sha256, manifest.next, manifest.topic_id)
 
 
 class Broken(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.format.segments import Leaf, Segment
 from ledger.ports import Record
-from ledger.reader.left_out import Expired, Taken
+from ledger.reader.left_out import Expired, ExpiredJob
 
 EXPIRED, REDACTED = "expired", "redacted"
 Ranges = tuple[tuple[int, int], ...]
@@ -38,7 +38,7 @@ class Gone:
     until_ms: int = 0
     below: int = 0
     reason: str = ""
-    jobs: tuple[Taken, ...] | None = None
+    jobs: tuple[ExpiredJob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def rewritten_of(body: Mapping[str, Any], sequence: int) -> Iterator[Rewritten]:
 
 def expired_of(found: Iterable[Gone]) -> list[Expired]:
     """What retention took, as readers of the past need to know it: one for each run and namespace, not for each object."""
-    made: dict[tuple[str, int, int, tuple[Taken, ...] | None], int] = {}
+    made: dict[tuple[str, int, int, tuple[ExpiredJob, ...] | None], int] = {}
     for gone in found:
         key = gone.namespace, gone.until_ms, gone.below, gone.jobs
         made[key] = made.get(key, 0) + gone.records
@@ -170,17 +170,17 @@ def expired_of(found: Iterable[Gone]) -> list[Expired]:
     ]
 
 
-def taken_of(plain: Mapping[str, Sequence[int]]) -> tuple[Taken, ...]:
+def taken_of(plain: Mapping[str, Sequence[int]]) -> tuple[ExpiredJob, ...]:
     """Job id -> [first, since_ms, below]. Raises: TypeError, ValueError if it is nothing of that kind."""
     if not isinstance(plain, Mapping):
         raise TypeError("jobs are told by id")
-    made = tuple(Taken(job_id, *numbers) for job_id, numbers in plain.items())
+    made = tuple(ExpiredJob(job_id, *numbers) for job_id, numbers in plain.items())
     if any(type(number) is not int or not -1 <= number < 2**63 for _, *numbers in made for number in numbers):
         raise ValueError("not where something of a job went")
     return made
 
 
-def _gone(plain: Mapping[str, Any], jobs: Mapping[str, tuple[Taken, ...]]) -> Gone:
+def _gone(plain: Mapping[str, Any], jobs: Mapping[str, tuple[ExpiredJob, ...]]) -> Gone:
     made = Gone(**plain)
     spans = tuple((first, last) for first, last in made.offsets)
     numbers = [made.records, made.until_ms, made.below, *(number for span in spans for number in span)]

@@ -24,7 +24,7 @@ class Unfit(LedgerError):
     """There is an object of that name that can't be one of ours: damaged, larger than any that we make, or no file."""
 
 
-class Stat(NamedTuple):
+class ObjectStat(NamedTuple):
     """bytes: its size. age_s: seconds since it was put there, by the clock of the store; None: the store can't tell."""
 
     bytes: int
@@ -43,7 +43,7 @@ class ObjectStore(Protocol):
     def read(self, name: str) -> bytes | None:
         """None: there is none. Raises: Unfit."""
 
-    def stat(self, name: str) -> Stat | None:
+    def stat(self, name: str) -> ObjectStat | None:
         """None: there is none."""
 
     def delete(self, name: str) -> None:

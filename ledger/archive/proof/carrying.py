@@ -21,7 +21,7 @@ from ledger.archive.format.chain import Broken, Head, Manifest, decode
 from ledger.archive.format.objects import ObjectStore
 from ledger.archive.format.segments import Leaf, leaves_of, pack, unpack
 from ledger.archive.proof.proving import is_named, plain
-from ledger.archive.removal.redacting import Place, must_be_id
+from ledger.archive.removal.redacting import RecordPosition, must_be_id
 from ledger.archive.store import chains
 from ledger.archive.store.archive import Archive
 from ledger.errors import LedgerError, NotFound
@@ -163,7 +163,7 @@ class _Leaves:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ProofCheck:
     """anchored: the first offset beyond the last anchor that stands in this chain, 0 without one. proved: every record of
     the bundle below this offset is as it was sealed in the ledger's archive, by the word of an anchor. unproved: how many
     records had been redacted when the bundle was made. later: how many were not archived yet. bad: where the carried chain
@@ -178,7 +178,7 @@ class Checked:
     bad: tuple[int, int] | None = None
 
 
-def check(carried: Carried, place: TopicPartition, leaves: Sequence[Leaf], anchors: Iterable[Head]) -> Checked:
+def check(carried: Carried, place: TopicPartition, leaves: Sequence[Leaf], anchors: Iterable[Head]) -> ProofCheck:
     """leaves: of the bundle's records of that partition. anchors: of the ledger, of any partition. Total."""
     manifests = carried.manifests
     broken, anchored = _chain(manifests, place, [one for one in anchors if (one.topic, one.partition) == place])
@@ -210,7 +210,7 @@ def check(carried: Carried, place: TopicPartition, leaves: Sequence[Leaf], ancho
     stays = sorted({offset for offset in there if offset in unproved and offset < carried.next})
     reach = min([anchored, *stays, *(one.offset for one in broken)])
     later = sum(offset >= carried.next for offset in there)
-    return Checked(
+    return ProofCheck(
         carried.next, anchored, reach, tuple(sorted(set(broken), key=lambda one: (one.offset, one.sequence))), len(stays),
         later, bad,
     )  # fmt: skip
@@ -268,14 +268,14 @@ def carries_any(store: ObjectStore) -> bool:
     return bool(store.names("proofs/"))
 
 
-def prove(bundle: Archive, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:
+def prove(bundle: Archive, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
     """As `proving.prove`, by the chain of the ledger that the bundle was made of.
 
     Raises: NotFound: no such record; UsageError: the id is empty; LedgerError: it was not archived then, or nothing proves
     it any more."""
     if isinstance(named, str):
         must_be_id(named)
-    of, told = ("" if isinstance(named, Place) else "of the event "), str(named)[:200]
+    of, told = ("" if isinstance(named, RecordPosition) else "of the event "), str(named)[:200]
     for topic, partition in bundle.places():
         for record in bundle.records(topic, partition):
             if not is_named(record, named, id_of):

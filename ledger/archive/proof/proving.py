@@ -14,13 +14,13 @@ from typing import Any
 from ledger.archive.format import merkle
 from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.format.segments import leaves_of
-from ledger.archive.removal.redacting import Place, missing, must_be_id, unknown_event
+from ledger.archive.removal.redacting import RecordPosition, missing, must_be_id, unknown_event
 from ledger.archive.store.archive import Archive
 from ledger.core.model.published import headers_of
 from ledger.ports import Record
 
 
-def prove(archive: Archive, named: str | Place, id_of: Callable[[Record], str]) -> dict[str, Any]:
+def prove(archive: Archive, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
     """The proof as plain values for JSON; bytes are in base64. named: the id of an event, or a place. An id that lies there
     twice (a resend) is proved for its first record.
 
@@ -31,7 +31,7 @@ def prove(archive: Archive, named: str | Place, id_of: Callable[[Record], str]) 
     for topic, partition in archive.places():
         manifests = list(archive.manifests(topic, partition))
         for number, manifest in enumerate(manifests):
-            if isinstance(named, Place) and not manifest.first <= named.offset < manifest.next:
+            if isinstance(named, RecordPosition) and not manifest.first <= named.offset < manifest.next:
                 continue
             records = archive.segment(manifest)
             for record in records:
@@ -49,12 +49,12 @@ def prove(archive: Archive, named: str | Place, id_of: Callable[[Record], str]) 
                         "manifests": [one.encode().decode() for one in manifests[number:]],
                         "head": manifests[-1].sha256,
                     }
-    raise missing(archive, named) if isinstance(named, Place) else unknown_event(archive, named)
+    raise missing(archive, named) if isinstance(named, RecordPosition) else unknown_event(archive, named)
 
 
-def is_named(record: Record, named: str | Place, id_of: Callable[[Record], str]) -> bool:
+def is_named(record: Record, named: str | RecordPosition, id_of: Callable[[Record], str]) -> bool:
     """Whether this is the record at a place, or of an event."""
-    if isinstance(named, Place):
+    if isinstance(named, RecordPosition):
         return named == (record.topic(), record.partition(), record.offset())
     return named == id_of(record)
 

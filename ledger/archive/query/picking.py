@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ledger.archive.format import parquet
-from ledger.archive.store.archive import Archive, File
+from ledger.archive.store.archive import Archive, RecordFile
 from ledger.errors import LedgerError
 from ledger.ports import MemoryRecord
 
@@ -17,14 +17,14 @@ def picked(
     """Those at offsets from `first` up to, not including, `end` whose key begins with one of `keys`, in order.
 
     Raises: as `Archive.records`; TemporaryError if an object was joined with others meanwhile."""
-    chain, done = archive.chain(topic, partition), set[File]()
+    chain, done = archive.chain(topic, partition), set[RecordFile]()
     for sequence, manifest in enumerate(chain.manifests):
         if manifest is None:
             hint = "Run: jobledger audit verify"
             raise LedgerError(f"Manifest {sequence} of {topic}[{partition}] is missing or can't be read.", hint=hint)
         if manifest.is_note or manifest.next <= first or manifest.first >= end:
             continue
-        file = File(topic, partition, *chain.object_of(manifest))
+        file = RecordFile(topic, partition, *chain.object_of(manifest))
         if file in done:
             continue
         done.add(file)

@@ -28,10 +28,10 @@ from ledger.archive.format.gone import expired_of
 from ledger.archive.format.parquet import SCHEMA
 from ledger.archive.query import views
 from ledger.archive.store import chains
-from ledger.archive.store.archive import Archive, File
+from ledger.archive.store.archive import Archive, RecordFile
 from ledger.errors import LedgerError, UsageError
-from ledger.reader.left_out import Expired, LeftOut
-from ledger.reader.reading import Topics
+from ledger.reader.left_out import Expired, ExpiryGaps
+from ledger.reader.reading import TopicNames
 
 VIEWS = (
     "events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs, recovery_set_at(T), "
@@ -48,7 +48,7 @@ _TIME_MAX_S = 9e9  # the year 2255
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedPartition:
     """What an archive has of a partition. next: the first offset that it has not. until_s: the latest append time in it;
     sure_from_s: the oldest moment of which it is sure to hold everything, as what compaction took may be lacking before
     it, and what has expired is; both in seconds since the epoch."""
@@ -74,7 +74,7 @@ class Queries:
     foreign: folders that hold the chain of another partition, for people; none of their records is there."""
 
     def __init__(
-        self, database: duckdb.DuckDBPyConnection, sealed: Sequence[Sealed], expired: bool = False,
+        self, database: duckdb.DuckDBPyConnection, sealed: Sequence[SealedPartition], expired: bool = False,
         foreign: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._database, self.sealed, self._expired, self.foreign = database, sealed, expired, foreign
@@ -90,7 +90,6 @@ class Queries:
             batches = relation.to_arrow_reader(_BATCH_ROWS)
         return Answer(names, _rows(batches, names, kinds))
 
-
     def left_out(self, sql: str) -> list[str]:
         """Whom a query leaves out that asks what there was at a moment, a line for each namespace and moment; where the
         moment is no value that can be had without the query, how to ask for them."""
@@ -103,19 +102,19 @@ class Queries:
                 continue
             names = {job_id: (namespace, name or "") for job_id, namespace, name, _ in rows}
             until = dict(sorted((namespace, time.timestamp()) for _, namespace, _, time in rows))
-            told |= {f"at {moment.strip()}: {line}": None for line in LeftOut(until, names).told()}
+            told |= {f"at {moment.strip()}: {line}": None for line in ExpiryGaps(until, names).told()}
         return list(told)
 
 
 @contextmanager
-def opened(archive: Archive, topics: Topics, sure_from_s: Sure, expired: Gone | None = None) -> Iterator[Queries]:
+def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gone | None = None) -> Iterator[Queries]:
     """topics: those of them that the archive has are asked for. expired: what retention took of a place; None: what notes
     of the archive say.
 
     Raises: LedgerError: an object is not what its manifest says. As the store."""
     gone: Gone = expired or (lambda topic, partition: expired_of(archive.expired(topic, partition)))
     with TemporaryDirectory(prefix="jobledger-query-") as temporary:
-        folder, sealed, sure_s, foreign = Path(temporary), list[Sealed](), 0.0, list[str]()
+        folder, sealed, sure_s, foreign = Path(temporary), list[SealedPartition](), 0.0, list[str]()
         taken: list[tuple[str, int, Expired]] = []
         for name, topic in (("events", topics.events), ("recovery", topics.recovery)):
             _empty(folder / name / "partition=0")
@@ -172,11 +171,11 @@ def _insert_expired(database: duckdb.DuckDBPyConnection, topic: str, partition: 
         database.executemany("INSERT INTO expired_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 
-def _sealed(manifests: Sequence[Manifest], sure_from_s: float) -> Sealed:
+def _sealed(manifests: Sequence[Manifest], sure_from_s: float) -> SealedPartition:
     last = manifests[-1]
     until_s = max(one.greatest_timestamp_ms for one in manifests) / 1000
     count = sum(one.count for one in manifests)
-    return Sealed(last.topic, last.partition, count, last.next, until_s, sure_from_s)
+    return SealedPartition(last.topic, last.partition, count, last.next, until_s, sure_from_s)
 
 
 # -- the files ---------------------------------------------------------------------------------------------------------
@@ -188,10 +187,10 @@ def _empty(folder: Path) -> None:
     pq.write_table(SCHEMA.empty_table(), folder / "none.parquet")
 
 
-def _fetch(archive: Archive, files: Sequence[File], folder: Path) -> None:
+def _fetch(archive: Archive, files: Sequence[RecordFile], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
-    def fetch(number: int, file: File) -> None:
+    def fetch(number: int, file: RecordFile) -> None:
         data = archive.file(file)
         try:
             (folder / f"{number}.parquet").write_bytes(data)

@@ -26,8 +26,8 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.redaction import is_redacted
 from ledger.core.model.registers import Result, Spec, is_job_id, parse_key
 from ledger.ports import Codec, Record, TopicPartition
-from ledger.reader.left_out import Taken
-from ledger.reader.reading import Topics
+from ledger.reader.left_out import ExpiredJob
+from ledger.reader.reading import TopicNames
 
 #: For how long the superseded records of a namespace are kept, in seconds; ALL: of those that are not named. None: always.
 Retention = Mapping[str, float | None]
@@ -51,7 +51,7 @@ class Expiry:
     until_ms: int
     below: int
     offsets: frozenset[int]
-    jobs: tuple[Taken, ...]
+    jobs: tuple[ExpiredJob, ...]
 
 
 def expire(archive: Archive, due: Iterable[Expiry], by: str, at: str, told: Callable[[str], object] = len) -> int:
@@ -73,7 +73,7 @@ def expire(archive: Archive, due: Iterable[Expiry], by: str, at: str, told: Call
 
 
 def plan(
-    archive: Archive, topics: Topics, retention: Retention, now_s: float, codec: Codec, held: Held = nothing_held,
+    archive: Archive, topics: TopicNames, retention: Retention, now_s: float, codec: Codec, held: Held = nothing_held,
     told: Callable[[str], object] = len,
 ) -> list[Expiry]:  # fmt: skip
     """What is due now, by partition and namespace. Reads the archive some times: twice, and once for each retention.
@@ -190,9 +190,7 @@ class _Past:
                 due[job_id] = self._known_still(job_id, own, goes, saying.get(job_id, ()))
         return {job_id: goes for job_id, goes in due.items() if goes}
 
-    def _known_still(
-        self, job_id: str, own: Sequence[_Old], goes: Sequence[_Old], saying: Sequence[int]
-    ) -> list[_Old]:
+    def _known_still(self, job_id: str, own: Sequence[_Old], goes: Sequence[_Old], saying: Sequence[int]) -> list[_Old]:
         """Without the specs, if they alone tell whose the rest of the job is: or the rest would never expire."""
         offsets = {one.offset for one in goes}
         rest = len(goes) < len(own) or job_id in self._later
@@ -200,9 +198,9 @@ class _Past:
             return list(goes)
         return [one for one in goes if not one.is_spec]
 
-    def taken(self, job_id: str, goes: Sequence[_Old]) -> Taken:
+    def taken(self, job_id: str, goes: Sequence[_Old]) -> ExpiredJob:
         """Behind its last record of those times nothing is lacking: what took the place of what goes is one of them."""
-        return Taken(job_id, goes[0].offset, goes[0].seen_ms, self._last[job_id] + 1)
+        return ExpiredJob(job_id, goes[0].offset, goes[0].seen_ms, self._last[job_id] + 1)
 
     def _before(self) -> Iterator[Record]:
         seen_ms = 0
@@ -224,7 +222,7 @@ class _Past:
 def _by_namespace(
     topic: str, partition: int, past: _Past, due: Mapping[str, Sequence[_Old]], namespaces: Mapping[str, str]
 ) -> Iterator[Expiry]:
-    found, jobs = defaultdict[str, list[_Old]](list), defaultdict[str, list[Taken]](list)
+    found, jobs = defaultdict[str, list[_Old]](list), defaultdict[str, list[ExpiredJob]](list)
     for job_id, goes in due.items():
         found[namespaces[job_id]] += goes
         jobs[namespaces[job_id]].append(past.taken(job_id, goes))

@@ -23,7 +23,7 @@ from ledger.errors import LedgerError, NotFound, Refused, UsageError
 from ledger.ports import Record, TopicPartition
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """A record by where it lies."""
 
     topic: str
@@ -57,7 +57,7 @@ class Redacting:
     held: Held = nothing_held
 
     def run(
-        self, named: Collection[Place | str], reason: str, by: str, at: str, *, force: bool = False
+        self, named: Collection[RecordPosition | str], reason: str, by: str, at: str, *, force: bool = False
     ) -> list[Redacted]:
         """named: records by their places, or by the ids of their events: then all that bear it. force: also what a fold
         still reads. by, at: who, and when (RFC 3339). Repeated, it does what is left to do.
@@ -76,19 +76,19 @@ class Redacting:
             rewrite(self.archive, *place, [Wanted(REDACTED, frozenset(offsets), reason=reason)], by, at)
         return [_told(record) for record in records]
 
-    def alike(self, done: Sequence[Redacted]) -> list[Place]:
+    def alike(self, done: Sequence[Redacted]) -> list[RecordPosition]:
         """Other records that still hold one of these very values."""
         hashes = {bytes.fromhex(one.value_sha256) for one in done}
         return [
-            Place(record.topic(), record.partition(), record.offset())
+            RecordPosition(record.topic(), record.partition(), record.offset())
             for place in self.archive.places() for record in self.archive.records(*place)
             if (value := record.value()) is not None and not isinstance(record, RedactedRecord)
             and sha256(value).digest() in hashes
         ]  # fmt: skip
 
-    def _found(self, named: Collection[Place | str]) -> list[Record]:
-        found = dict[Place, Record]()
-        for one in (one for one in named if isinstance(one, Place)):
+    def _found(self, named: Collection[RecordPosition | str]) -> list[Record]:
+        found = dict[RecordPosition, Record]()
+        for one in (one for one in named if isinstance(one, RecordPosition)):
             record = next(self.archive.records(one.topic, one.partition, one.offset, one.offset + 1), None)
             if record is None:
                 raise missing(self.archive, one)
@@ -99,13 +99,13 @@ class Redacting:
             for record in self.archive.records(*place):
                 if (event_id := self.id_of(record)) in ids:
                     seen.add(event_id)
-                    found[Place(*place, record.offset())] = record
+                    found[RecordPosition(*place, record.offset())] = record
         if unknown := sorted(ids - seen):
             raise unknown_event(self.archive, unknown[0])
         return [record for _, record in sorted(found.items())]
 
     def _must_be_redactable(self, record: Record) -> None:
-        where, job_id = Place(record.topic(), record.partition(), record.offset()), job_of(record)
+        where, job_id = RecordPosition(record.topic(), record.partition(), record.offset()), job_of(record)
         if (record.key() or b"").startswith(b"~"):
             raise UsageError(f"{where} is the ledger's own record, and holds nothing of anybody's.")
         if record.value() is None:
@@ -126,7 +126,7 @@ class Redacting:
                 if record.offset() in needed:
                     key = (record.key() or b"").decode("utf-8", "replace")
                     raise Refused(
-                        f"{Place(*place, record.offset())} is what the archive knows of {key}: without its value "
+                        f"{RecordPosition(*place, record.offset())} is what the archive knows of {key}: without its value "
                         f"{job_of(record)} could not be brought back as it is.",
                         hint="Wait until the job is over and cleared away, or redact it all the same with --force.",
                     )
@@ -140,7 +140,7 @@ def must_be_id(event_id: str) -> str:
     return event_id
 
 
-def missing(archive: Archive, place: Place) -> LedgerError:
+def missing(archive: Archive, place: RecordPosition) -> LedgerError:
     """Why there is no record at a place."""
     said = archive.chain(place.topic, place.partition).absences.expired(place.offset)
     if said is None:
@@ -164,13 +164,13 @@ def unknown_event(archive: Archive, event_id: str) -> NotFound:
     return NotFound(f"No record of the event {event_id[:200]!r} is in the archive.", hint=hint)
 
 
-def parse_place(text: str, topics: Mapping[str, str]) -> Place | None:
+def parse_place(text: str, topics: Mapping[str, str]) -> RecordPosition | None:
     """`events[P]@OFFSET`, or with the name of the topic; None if that is no place. topics: short name -> topic."""
     head, bracket, rest = text.rpartition("[")
     partition, closed, offset = rest.partition("]@")
     if not (bracket and closed and partition.isdecimal() and offset.isdecimal()) or len(rest) > 40:
         return None
-    return Place(topics.get(head, head), int(partition), int(offset))
+    return RecordPosition(topics.get(head, head), int(partition), int(offset))
 
 
 def _told(record: Record) -> Redacted:
@@ -178,4 +178,3 @@ def _told(record: Record) -> Redacted:
     digest = record.value_sha256 if isinstance(record, RedactedRecord) else sha256(record.value() or b"").digest()
     key = (record.key() or b"").decode("utf-8", "replace")
     return Redacted(record.topic(), record.partition(), record.offset(), key, digest.hex(), before)
-

@@ -21,7 +21,7 @@ from ledger.archive.store import chains
 from ledger.archive.store.archive import Archive, Overtaken
 from ledger.archive.store.chains import Chain, Named
 from ledger.errors import LedgerError
-from ledger.reader.left_out import Taken
+from ledger.reader.left_out import ExpiredJob
 from ledger.util import failpoints
 
 RANGES_MAX = 50_000  # in one note; what is beyond gets a note of its own
@@ -38,7 +38,7 @@ class Wanted:
     until_ms: int = 0
     below: int = 0
     reason: str = ""
-    jobs: tuple[Taken, ...] | None = None
+    jobs: tuple[ExpiredJob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,6 @@ def _holds_what_is_gone(archive: Archive, name: str, chain: Chain, topic: str, p
         return False
     said = chain.absences
     return any(
-        said.expired(record.offset())
-        or (said.redacted(record.offset()) and not isinstance(record, RedactedRecord))
+        said.expired(record.offset()) or (said.redacted(record.offset()) and not isinstance(record, RedactedRecord))
         for record in records
     )
-

@@ -26,7 +26,7 @@ FILLED_MAX = 1_000_000
 _NOOP = NOOP_KEY.encode()
 
 
-class Names(NamedTuple):
+class TopicPair(NamedTuple):
     """Full names of two topics."""
 
     events: str
@@ -41,12 +41,12 @@ class Placed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RestorePlan:
     """archived, restored: the topics as they are called in the archive, and are to be called. before, after: numbers of
     partitions. ends: where the restored partitions of events end at least (the same number of partitions only)."""
 
-    archived: Names
-    restored: Names
+    archived: TopicPair
+    restored: TopicPair
     before: int
     after: int
     ends: Mapping[int, int] = field(default_factory=dict)
@@ -61,8 +61,8 @@ class Plan:
 
 
 def plan(
-    archive: Archive, archived: Names, restored: Names, after: int, before: int | None, published: Published | None
-) -> Plan:
+    archive: Archive, archived: TopicPair, restored: TopicPair, after: int, before: int | None, published: Published | None
+) -> RestorePlan:
     """published: what the archive of the recovery topic says, wanted if the number of partitions stays.
 
     before None: as many as the archive shows. Raises: UsageError, LedgerError: the archive holds no such topics, or no such
@@ -75,10 +75,10 @@ def plan(
     shown = 1 + max(partition for _, partition in places)
     if before is not None and before < shown:
         raise UsageError(f"The archive holds {shown} partitions, which is more than {before}.")
-    made = Plan(archived, restored, before or _before(archive, archived.events, shown, after), after)
+    made = RestorePlan(archived, restored, before or _before(archive, archived.events, shown, after), after)
     if not made.exact or published is None:
         return made
-    return Plan(archived, restored, made.before, after, _ends(archive, archived.events, made.before, published))
+    return RestorePlan(archived, restored, made.before, after, _ends(archive, archived.events, made.before, published))
 
 
 def _before(archive: Archive, events: str, shown: int, after: int) -> int:
@@ -113,7 +113,7 @@ def _ends(archive: Archive, events: str, partitions: int, published: Published) 
 
 
 def lay_out(
-    archive: Archive, plan: Plan, archived: Callable[[Record], object], left_out: Counter[str]
+    archive: Archive, plan: RestorePlan, archived: Callable[[Record], object], left_out: Counter[str]
 ) -> Iterator[Placed]:
     """Every record as it is to lie, each partition by offsets from 0 on without a hole.
 
@@ -153,7 +153,7 @@ def _exactly(records: Iterable[MemoryRecord], place: TopicPartition, end: int) -
 
 
 def _by_job(
-    records: Iterable[MemoryRecord], plan: Plan, of_events: bool, topic: str, left_out: Counter[str]
+    records: Iterable[MemoryRecord], plan: RestorePlan, of_events: bool, topic: str, left_out: Counter[str]
 ) -> Iterator[Placed]:
     offsets: Counter[int] = Counter()
     for record in records:
@@ -165,7 +165,7 @@ def _by_job(
         offsets[partition] += 1
 
 
-def _partition(record: Record, plan: Plan, of_events: bool) -> int | str:
+def _partition(record: Record, plan: RestorePlan, of_events: bool) -> int | str:
     """Where it goes; or why it goes nowhere."""
     key = record.key()
     if key is not None and key.startswith(b"~"):

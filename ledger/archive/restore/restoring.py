@@ -16,7 +16,7 @@ from ledger.archive.format.chain import Head, leaf_of
 from ledger.archive.format.gone import REDACTED
 from ledger.archive.format.notes import RESTORED
 from ledger.archive.format.redacted import RedactedRecord
-from ledger.archive.restore.layout import Names, Plan, lay_out, plan
+from ledger.archive.restore.layout import RestorePlan, TopicPair, lay_out, plan
 from ledger.archive.store.archive import Archive
 from ledger.core.fold.fold import RESTORE_POINTS, fold
 from ledger.core.model.published import Published, headers_of
@@ -97,7 +97,7 @@ class Restoring:
     told: Callable[[str], object] = len
 
     def run(
-        self, archived: Names, restored: Names, partitions: int, before: int | None = None, *, adopt: bool = False
+        self, archived: TopicPair, restored: TopicPair, partitions: int, before: int | None = None, *, adopt: bool = False
     ) -> Restored:
         """partitions: how many the topics are to have; before: how many they had (None: as many as the archive shows).
         adopt: the archive goes on with the restored topics, and no more with those whose records it holds.
@@ -138,7 +138,7 @@ class Restoring:
             body = {"from_topic_id": head.topic_id, "to_topic_id": topic_id, "sealed": head.next, "next": end}
             self.archive.note(head, RESTORED, body, topic_id=topic_id, next_=end)
 
-    def _plan(self, archived: Names, restored: Names, partitions: int, before: int | None) -> Plan:
+    def _plan(self, archived: TopicPair, restored: TopicPair, partitions: int, before: int | None) -> RestorePlan:
         first = plan(self.archive, archived, restored, partitions, before, None)
         if not first.exact:
             return first
@@ -149,7 +149,7 @@ class Restoring:
         return plan(self.archive, archived, restored, partitions, before, published)
 
     def _write(
-        self, made: Plan, begun: Mapping[TopicPartition, int], there: Mapping[TopicPartition, str]
+        self, made: RestorePlan, begun: Mapping[TopicPartition, int], there: Mapping[TopicPartition, str]
     ) -> tuple[dict[TopicPartition, _Written], RegisterTable, Counter[str]]:
         written = {place: _Written() for place in made.places()}
         table, left_out = RegisterTable(made.before), Counter[str]()
@@ -198,9 +198,7 @@ class Restoring:
                 records = reader.poll(RECORDS_MAX, POLL_S)
                 for record in records:
                     if record.offset() != found.end:
-                        raise LedgerError(
-                            f"{place[0]}[{place[1]}] has no record at offset {found.end}.", hint=BEGIN_ANEW
-                        )
+                        raise LedgerError(f"{place[0]}[{place[1]}] has no record at offset {found.end}.", hint=BEGIN_ANEW)
                     found.take(record)
                 if table is not None:
                     table.apply(records, tell_touched=False)

@@ -52,7 +52,7 @@ def usable(archive: Archive, shapes: Mapping[TopicPartition, PartitionShape], aw
 def _why_not(
     archive: Archive, manifests: Sequence[Manifest], found: Snapshot | None, shape: PartitionShape, away_max_s: float
 ) -> str:
-    """"" if it may be begun from."""
+    """ "" if it may be begun from."""
     if manifests and manifests[-1].next > shape.end:
         return f"the topic ends at {shape.end}, but is archived up to {manifests[-1].next}"
     if found is None:

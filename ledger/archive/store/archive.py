@@ -25,7 +25,7 @@ class Overtaken(LedgerError):
     """Another archiver has sealed this place: begin again from the head that is there now. Nothing is lost."""
 
 
-class File(NamedTuple):
+class RecordFile(NamedTuple):
     """A Parquet file of one partition's records, and its SHA-256."""
 
     topic: str
@@ -165,18 +165,18 @@ class Archive:
         """What notes say has expired, in their order, each by namespace."""
         return [gone for note in self.chain(topic, partition).rewritten for gone in note.gone if gone.why == EXPIRED]
 
-    def files(self, topic: str, partition: int) -> list[File]:
+    def files(self, topic: str, partition: int) -> list[RecordFile]:
         """The Parquet files that hold the records of a partition, each once, in order of their offsets.
 
         Raises: LedgerError at a manifest that can't be read."""
-        chain, found = self.chain(topic, partition), dict[File, None]()
+        chain, found = self.chain(topic, partition), dict[RecordFile, None]()
         for sequence, manifest in enumerate(chain.manifests):
             one = manifest or self._manifest(manifest_name(topic, partition, sequence))
             if not one.is_note:
-                found[File(topic, partition, *chain.object_of(one))] = None
+                found[RecordFile(topic, partition, *chain.object_of(one))] = None
         return list(found)
 
-    def file(self, file: File) -> bytes:
+    def file(self, file: RecordFile) -> bytes:
         """One of them, as it was sealed. Raises: LedgerError if it is not; TemporaryError if it was joined meanwhile."""
         try:
             return chains.read_as(self.store, Named(file.name, file.sha256))

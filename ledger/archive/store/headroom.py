@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from ledger.archive.store.status import Progress
+from ledger.archive.store.status import ArchiveProgress
 from ledger.errors import LedgerError
 from ledger.ports import Clock
 from ledger.util.loggers import Logger
@@ -28,7 +28,7 @@ log = Logger("ledger.archive")
 class Reckoned:
     """at_s: when (monotonic seconds) it was seen. state: FINE, SCARCE, OVER or UNKNOWN: what the log says of a change."""
 
-    found: tuple[Progress, ...] = ()
+    found: tuple[ArchiveProgress, ...] = ()
     at_s: float = 0.0
     state: str = UNKNOWN
 
@@ -36,7 +36,7 @@ class Reckoned:
 class Headroom:
     """Within `with`, looks every `every_s`. ask: how far the archive is. least: as `archive.headroom_min`."""
 
-    def __init__(self, ask: Callable[[], Sequence[Progress]], least: float, every_s: float, clock: Clock) -> None:
+    def __init__(self, ask: Callable[[], Sequence[ArchiveProgress]], least: float, every_s: float, clock: Clock) -> None:
         self._ask, self._least, self._every_s, self._clock = ask, least, every_s, clock
         self._seen = Reckoned()
         self._told, self._again_at = FINE, 0.0
@@ -104,7 +104,7 @@ class Headroom:
             self._over.wait(self._every_s)
 
 
-def _aged(one: Progress, passed_s: float) -> Progress:
+def _aged(one: ArchiveProgress, passed_s: float) -> ArchiveProgress:
     if one.headroom_s is None or one.oldest_s is None:
         return one
     return replace(one, headroom_s=one.headroom_s - passed_s, oldest_s=one.oldest_s + passed_s)

@@ -24,7 +24,7 @@ _OF_CHAINS = ("records/", "leaves/", "notes/", "manifests/", "joined/", "rewritt
 _VERIFY = "Run: jobledger audit verify --bundle FILE"
 
 
-class Checked(NamedTuple):
+class SealCheck(NamedTuple):
     """sealed: whether any chain has a seal. objects: how many it names. broken: what is not as sealed, by chain."""
 
     sealed: bool
@@ -55,13 +55,13 @@ def must_be_as_sealed(archive: Archive, name: str) -> None:
             raise LedgerError(f"{name} of this bundle is not what was sealed when the bundle was made.", hint=_VERIFY)
 
 
-def check(store: ObjectStore) -> Checked:
+def check(store: ObjectStore) -> SealCheck:
     """Compares all that the seal names with what is there. Total, but for the errors of the store."""
     places = Archive(store).places()
     found = {place: chains.load(store, *place).manifests for place in places}
     sealed_by = {place: body for place, manifests in found.items() if (body := _any_seal(store, manifests)) is not None}
     if not sealed_by:
-        return Checked(False, 0, {})
+        return SealCheck(False, 0, {})
     first, body = min(sealed_by.items())
     heads, broken = _texts(body, "heads"), dict[TopicPartition, list[Broken]]()
     missing = [place for name in heads if (place := _place(name)) is not None and place not in found]
@@ -73,7 +73,7 @@ def check(store: ObjectStore) -> Checked:
     for name in sorted({*objects, *_beside(store)}):
         if (why := _altered(store, name, objects.get(name))) != "":
             broken[first].append(Broken(*at, f"{name} {why}"))
-    return Checked(True, len(objects), broken)
+    return SealCheck(True, len(objects), broken)
 
 
 def _altered(store: ObjectStore, name: str, digest: str | None) -> str:
@@ -162,4 +162,3 @@ def _name(place: TopicPartition | Sequence[Any]) -> str:
 def _place(name: str) -> TopicPartition | None:
     topic, _, partition = name.rpartition("/")
     return (topic, int(partition)) if topic and partition.isdecimal() and len(partition) < 10 else None
-

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ledger.archive.format.anchor import Kept
+from ledger.archive.format.anchor import AnchorRecord
 from ledger.archive.format.chain import Head
 from ledger.archive.store.archiving import PartitionShape
 from ledger.ports import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ArchiveProgress:
     """Of one partition. sealed: the first offset that is not in the archive; end: of the log, beyond its last record.
     oldest_s: the age of the oldest record that is not in it, None: there is none. headroom_s: how much longer the cleaner
     lets that record alone, by the topic's min.compaction.lag (lag_s); None: nothing is waiting. anchored: the number of the
@@ -42,7 +42,7 @@ def progress(
     heads: Mapping[TopicPartition, Head], shapes: Mapping[TopicPartition, PartitionShape],
     oldest: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]], lag_s: Mapping[str, float],
     now_s: float,
-) -> list[Progress]:  # fmt: skip
+) -> list[ArchiveProgress]:  # fmt: skip
     """heads: of these partitions. oldest: partition and offset -> append time (seconds since the epoch) of the
     first record from there on, of those partitions that have one. lag_s: topic -> min.compaction.lag."""
     waiting = oldest({place: head.next for place, head in heads.items() if shapes[place].end > head.next})
@@ -50,9 +50,9 @@ def progress(
             for place, shape in shapes.items()]  # fmt: skip
 
 
-def with_anchors(found: Iterable[Progress], kept: Iterable[Kept], now_s: float) -> list[Progress]:
+def with_anchors(found: Iterable[ArchiveProgress], kept: Iterable[AnchorRecord], now_s: float) -> list[ArchiveProgress]:
     """kept: of the topic of anchors. now_s: by the clock of who asks; the anchors' times are the broker's."""
-    newest: dict[TopicPartition, Kept] = {}
+    newest: dict[TopicPartition, AnchorRecord] = {}
     for one in kept:
         place = one.anchor.head.topic, one.anchor.head.partition
         if place not in newest or one.anchor.head.sequence >= newest[place].anchor.head.sequence:
@@ -60,7 +60,7 @@ def with_anchors(found: Iterable[Progress], kept: Iterable[Kept], now_s: float) 
     return [_anchored(one, newest.get((one.topic, one.partition)), now_s) for one in found]
 
 
-def _anchored(one: Progress, kept: Kept | None, now_s: float) -> Progress:
+def _anchored(one: ArchiveProgress, kept: AnchorRecord | None, now_s: float) -> ArchiveProgress:
     if kept is None:
         return one
     return replace(one, anchored=kept.anchor.head.sequence, anchored_age_s=max(0.0, now_s - kept.time_s))
@@ -69,7 +69,7 @@ def _anchored(one: Progress, kept: Kept | None, now_s: float) -> Progress:
 def _progress(
     place: TopicPartition, manifests: int, sealed: int, shape: PartitionShape, waiting: Mapping[TopicPartition, float],
     lag_s: Mapping[str, float], now_s: float,
-) -> Progress:  # fmt: skip
+) -> ArchiveProgress:  # fmt: skip
     age_s = max(0.0, now_s - waiting[place]) if place in waiting else None
     headroom_s = None if age_s is None else lag_s[place[0]] - age_s
-    return Progress(*place, manifests, sealed, shape.end, age_s, headroom_s, lag_s[place[0]])
+    return ArchiveProgress(*place, manifests, sealed, shape.end, age_s, headroom_s, lag_s[place[0]])

@@ -31,7 +31,7 @@ _SLACK = 1000  # records more than were sealed that are still read, to name thos
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RemovalSummary:
     """What a note says of one object. records: how many are gone, or their values. Other fields as those of `gone.Gone`;
     by, at: who did it, and when (RFC 3339)."""
 
@@ -58,7 +58,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PartitionVerdict:
     """What was found of one partition. sealed: the first offset beyond the last manifest. anchored: the first offset
     beyond the last anchor, 0 without one. proved: every record below this offset is as it was sealed, by the
     word of an anchor. proved_manifest: number of the last manifest for which an anchor stands, -1 without one;
@@ -81,7 +81,7 @@ class Verdict:
     strays: tuple[str, ...] = ()
     expired: int = 0
     redacted: int = 0
-    gone: tuple[Told, ...] = ()
+    gone: tuple[RemovalSummary, ...] = ()
     unanchored: int | None = None
     proved_manifest: int = -1
     last_manifest: int = -1
@@ -91,7 +91,7 @@ class Verdict:
     under_way: tuple[str, ...] = ()
 
 
-def verify(archive: Archive, anchors: Iterable[Head] = (), young_s: float = 0.0) -> list[Verdict]:
+def verify(archive: Archive, anchors: Iterable[Head] = (), young_s: float = 0.0) -> list[PartitionVerdict]:
     """Of every partition that has a chain or an anchor. Reads the whole archive. young_s: an object that no manifest names
     and that was put there less than so many seconds ago is no stray: an archiver may be about to name it.
 
@@ -106,7 +106,7 @@ def verify(archive: Archive, anchors: Iterable[Head] = (), young_s: float = 0.0)
 
 def verify_partition(
     store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], young_s: float = 0.0
-) -> Verdict:
+) -> PartitionVerdict:
     """What is joined or rewritten while we read moves: then it is read again. young_s: as of `verify`."""
     chain = _load(store, topic, partition, anchors)
     while True:
@@ -136,7 +136,7 @@ def _load(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head
     return replace(chain, manifests=[*chain.manifests, None]) if cut_off else chain
 
 
-def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], chain: Chain) -> Verdict:
+def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], chain: Chain) -> PartitionVerdict:
     manifests, there = chain.manifests, len(chain.manifests)
     links = broken_links(topic, partition, manifests, {anchor.sequence: anchor.sha256 for anchor in anchors})
     sealed = [manifest for manifest in manifests if manifest is not None]
@@ -161,7 +161,7 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
     lying = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")]
     told = _told(chain)
     bad_from, bad_to = _first_bad(links, altered, manifests, reach)
-    return Verdict(
+    return PartitionVerdict(
         topic, partition, len(sealed), sum(manifest.count for manifest in sealed),
         sealed[-1].next if sealed else 0, max((anchor.next for anchor in anchors), default=0),
         min([reach, *(one.offset for one in altered), *([] if unanchored is None else [unanchored])]),
@@ -192,7 +192,7 @@ _KNOWN = {*_NAMED_ABOVE, notes.JOINED, notes.REWRITTEN, notes.SEALED}
 
 
 def _notes(store: ObjectStore, manifests: Sequence[Manifest], proved_by: int, anchored: bool) -> Iterator[Note]:
-    """What expired and was redacted is told by `Told`; what was joined changes no record."""
+    """What expired and was redacted is told by `RemovalSummary`; what was joined changes no record."""
     for manifest in manifests:
         if not manifest.is_note:
             continue
@@ -205,12 +205,12 @@ def _notes(store: ObjectStore, manifests: Sequence[Manifest], proved_by: int, an
             yield Note(manifest.sequence, kind, manifest.written_by, manifest.written_at, not above and anchored)
 
 
-def _told(chain: Chain) -> tuple[Told, ...]:
+def _told(chain: Chain) -> tuple[RemovalSummary, ...]:
     """What the notes say, those of one act and namespace together."""
-    found: dict[Told, int] = {}
+    found: dict[RemovalSummary, int] = {}
     for note in chain.rewritten:
         for one in note.gone:
-            told = Told(one.why, 0, one.namespace, one.until_ms, one.reason, note.by, note.at)
+            told = RemovalSummary(one.why, 0, one.namespace, one.until_ms, one.reason, note.by, note.at)
             found[told] = found.get(told, 0) + one.records
     return tuple(replace(told, records=count) for told, count in found.items())
 

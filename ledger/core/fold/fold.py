@@ -338,7 +338,14 @@ def _entry(job: Job, spec: JobSubmitted, state: JobState, **rest: Any) -> Recove
     if job.intent is not None:
         register, fact = job.intent
         intent = WinningIntent(
-            str(fact.kind), register.rev, register.uuid, fact.attempt, fact.from_, fact.force, fact.reason, fact.actor,
+            str(fact.kind),
+            register.rev,
+            register.uuid,
+            fact.attempt,
+            fact.from_,
+            fact.force,
+            fact.reason,
+            fact.actor,
             fact.savepoint,
         )
     assert job.admitted is not None

@@ -31,7 +31,7 @@ PATTERN_CHARS_MAX = 1_000
 _LABEL = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 
 
-class Verdict(NamedTuple):
+class RestartDecision(NamedTuple):
     """What follows from one more failure. failures: in a row, this one included. failed_at: when it failed, in seconds
     since the epoch; None = nobody knows."""
 
@@ -84,7 +84,7 @@ def stall_problem(policy: StallPolicy) -> str:
     return ""
 
 
-class Past(NamedTuple):
+class FailureHistory(NamedTuple):
     """What the record of an attempt says of failures before it: how many in a row, when the recent ones were, and when
     it was recorded itself. Times are finite: NaN is never equal to itself, and would be published again for ever."""
 
@@ -93,23 +93,25 @@ class Past(NamedTuple):
     recorded_at: float | None = None
 
 
-def past(record: AttemptStarted | None) -> Past:
+def past(record: AttemptStarted | None) -> FailureHistory:
     if record is None:
-        return Past()
-    return Past(record.failures, tuple(t for t in record.failure_times if math.isfinite(t)), record.recorded_at)
+        return FailureHistory()
+    return FailureHistory(record.failures, tuple(t for t in record.failure_times if math.isfinite(t)), record.recorded_at)
 
 
-def judge(policy: RestartPolicy, past: Past, ran_for_s: float | None, job_id: str, next_attempt: int) -> Verdict:
+def judge(
+    policy: RestartPolicy, past: FailureHistory, ran_for_s: float | None, job_id: str, next_attempt: int
+) -> RestartDecision:
     """ran_for_s: of the attempt that failed; None = it did not, and nothing is to be judged."""
     if ran_for_s is None:
-        return Verdict(past.failures, False, 0.0)
+        return RestartDecision(past.failures, False, 0.0)
     return after_failure(policy, past.failures, ran_for_s, job_id, next_attempt, past.times, past.recorded_at)
 
 
 def after_failure(
     policy: RestartPolicy, failures: int, ran_for_s: float, job_id: str, next_attempt: int,
     times: Sequence[float] = (), recorded_at: float | None = None,
-) -> Verdict:  # fmt: skip
+) -> RestartDecision:  # fmt: skip
     """The verdict on an attempt that failed or was lost.
 
     failures, times, recorded_at: what its record says: failures in a row before it, when the recent ones were, and when
@@ -122,16 +124,16 @@ def after_failure(
     """
     failures = min(max(failures, 0), FAILURES_MAX - 1) + 1
     if policy.kind is RestartKind.NONE:
-        return Verdict(failures, True, 0.0)
+        return RestartDecision(failures, True, 0.0)
     if policy.kind is RestartKind.FIXED_DELAY:
-        return Verdict(failures, 0 < policy.attempts_max < failures, policy.delay_s)
+        return RestartDecision(failures, 0 < policy.attempts_max < failures, policy.delay_s)
     if policy.kind is RestartKind.FAILURE_RATE:
         failed_at = _failed_at(ran_for_s, recorded_at)
-        return Verdict(failures, _exceeded(policy, times, failed_at, recorded_at), policy.delay_s, failed_at)
+        return RestartDecision(failures, _exceeded(policy, times, failed_at, recorded_at), policy.delay_s, failed_at)
     failures = 1 if ran_for_s >= policy.reset_after_s else failures
     delay_s = _backoff(policy, failures) * (1 + policy.jitter * (2 * _fraction(job_id, next_attempt) - 1))
     # The cap comes last, behind the jitter, as in Flink's ExponentialDelayRestartBackoffTimeStrategy.
-    return Verdict(failures, 0 < policy.attempts_max < failures, min(round(delay_s, 3), policy.delay_max_s))
+    return RestartDecision(failures, 0 < policy.attempts_max < failures, min(round(delay_s, 3), policy.delay_max_s))
 
 
 def used_up(policy: RestartPolicy, failures: int) -> str:
@@ -149,9 +151,7 @@ def _failed_at(ran_for_s: float, recorded_at: float | None) -> float | None:
     return recorded_at + ran_for_s
 
 
-def _exceeded(
-    policy: RestartPolicy, times: Sequence[float], failed_at: float | None, recorded_at: float | None
-) -> bool:
+def _exceeded(policy: RestartPolicy, times: Sequence[float], failed_at: float | None, recorded_at: float | None) -> bool:
     """Whether there were too many failures in the interval that ends with the newest of which one knows when it was.
 
     A failure whose time nobody knows (a lost attempt's) counts from the next attempt on, with the time at which it was

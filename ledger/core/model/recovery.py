@@ -40,9 +40,7 @@ class JobState(StrEnum):
     FAILED = "FAILED"
 
 
-RECOVERY_SET = frozenset(
-    {JobState.CREATED, JobState.RUNNING, JobState.RESTARTING, JobState.FAILING, JobState.CANCELLING}
-)
+RECOVERY_SET = frozenset({JobState.CREATED, JobState.RUNNING, JobState.RESTARTING, JobState.FAILING, JobState.CANCELLING})
 TERMINAL = frozenset({JobState.FINISHED, JobState.CANCELED, JobState.FAILED})
 
 

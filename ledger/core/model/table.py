@@ -24,7 +24,7 @@ ELSEWHERE = "registers of this job belong in partition"  # what the reason begin
 Held = tuple[bytes, int]
 
 
-class Foreign(NamedTuple):
+class MalformedRecord(NamedTuple):
     """A record that is no register of any job, and why."""
 
     record: Any
@@ -44,7 +44,7 @@ class RegisterTable:
         self.claims: dict[str, int] = {}
         self._known: dict[bytes, bytes] = {}  # register names that the grammar knows; all jobs share one object of each
 
-    def apply(self, records: Sequence[Any], tell_touched: bool = True) -> tuple[dict[bytes, int], list[Foreign]]:
+    def apply(self, records: Sequence[Any], tell_touched: bool = True) -> tuple[dict[bytes, int], list[MalformedRecord]]:
         """Takes a batch; the jobs that it touched, with their partition (none unless asked to tell: that takes time), and
         the records that are foreign.
 
@@ -53,13 +53,13 @@ class RegisterTable:
         try:
             return self._apply(records, tell_touched)
         except TypeError:  # a record without a key; those before it are taken a second time, which changes nothing
-            foreign = [Foreign(r, "a record needs a key: <job_id>/<register>") for r in records if r.key() is None]
+            foreign = [MalformedRecord(r, "a record needs a key: <job_id>/<register>") for r in records if r.key() is None]
             touched, others = self._apply([r for r in records if r.key() is not None], tell_touched)
             return touched, foreign + others
 
-    def _apply(self, records: Sequence[Any], tell_touched: bool) -> tuple[dict[bytes, int], list[Foreign]]:
+    def _apply(self, records: Sequence[Any], tell_touched: bool) -> tuple[dict[bytes, int], list[MalformedRecord]]:
         touched: dict[bytes, int] = {}
-        foreign: list[Foreign] = []
+        foreign: list[MalformedRecord] = []
         if not records:
             return touched, foreign
         by_partition, known = self.jobs, self._known
@@ -71,7 +71,7 @@ class RegisterTable:
                 registers, name = by_partition[partition][job_id], known[name]
             except KeyError:
                 if reason := self._why_foreign(record.key(), job_id, name, partition):
-                    foreign.append(Foreign(record, reason))
+                    foreign.append(MalformedRecord(record, reason))
                     continue
                 if job_id.startswith(b"~"):
                     continue
@@ -82,7 +82,7 @@ class RegisterTable:
                 if MAGIC <= value < _BEYOND_MAGIC:
                     registers[name] = (value, record.offset())
                     continue
-                foreign.append(Foreign(record, _framing(value)))
+                foreign.append(MalformedRecord(record, _framing(value)))
             registers.pop(name, None)
             if not registers:
                 del by_partition[partition][job_id]

@@ -1,6 +1,6 @@
 """One pass over the whole set, as a value: from all entries and all that runners say to the actions of now.
 
-The reconciler performs them; `jobledger plan` prints them. Both come through `actions_of`, so that they can't differ.
+The reconciler performs them; `jobledger plan` prints them. Both come through `plan_actions`, so that they can't differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledger.core.plan.heard import Heard, disposable, held_elsewhere, lying_else
 from ledger.core.plan.plan import NOTHING, Action, Dispose, Knowledge, Start, Wait, decide
 from ledger.core.plan.pools import Pools, admit, holding
 from ledger.core.plan.replacing import Side
-from ledger.core.plan.weaving import weave
+from ledger.core.plan.weaving import apply_replacements
 
 #: (job id, attempt, alive, the engine's own id): ports.ObservedAttempt is one.
 Listed = tuple[str, int, bool, str]
@@ -85,7 +85,7 @@ class Observed:
                 yield runner, job_id, attempts
 
 
-class View(NamedTuple):
+class JobView(NamedTuple):
     """A job as whoever plans sees it.
 
     idle: False while an action on it is under way, or what the last one wrote is not in the entry yet: nothing is planned.
@@ -102,14 +102,14 @@ class View(NamedTuple):
     steady: bool = False
 
 
-def actions_of(
-    views: Mapping[str, View], observed: Observed, pools: Pools, starts_max: int, unread: str = "",
+def plan_actions(
+    views: Mapping[str, JobView], observed: Observed, pools: Pools, starts_max: int, unread: str = "",
     unreadable: Collection[str] = (),
 ) -> list[Action]:  # fmt: skip
     """What to do now. views: job id -> view, of every job that has an entry. unread: as in `pools.admit`. unreadable: jobs
     whose entry can't be read."""
     wanted: list[Action] = []
-    together: dict[regions.Region, list[regions.Member]] = {}
+    together: dict[regions.Region, list[regions.RegionMember]] = {}
     # While one job replaces another, the two have an order of their own: they are of no region.
     pairs = [(job_id, old) for job_id, view in views.items() if (old := view.entry.replaces) is not None]
     paired = {job_id for new, old in pairs if old in views and not views[old].entry.retiring for job_id in (new, old)}
@@ -121,7 +121,7 @@ def actions_of(
         elif view.idle:
             own = judge(view.entry, heard, view.known)
         if job_id not in paired and (region := regions.region_of(view.entry)) is not None:
-            together.setdefault(region, []).append(regions.Member(view.entry, view.known, heard.alive, own))
+            together.setdefault(region, []).append(regions.RegionMember(view.entry, view.known, heard.alive, own))
         elif own is not None:
             wanted += own
     for region, members in together.items():
@@ -141,7 +141,7 @@ def actions_of(
 
     new_ones = [job_id for job_id, view in views.items() if view.entry.replaces is not None]
     wanted = _spared(wanted, views, unread)
-    wanted = weave(wanted, side, new_ones, unread, unreadable, no_room)
+    wanted = apply_replacements(wanted, side, new_ones, unread, unreadable, no_room)
     entries = {action.job_id: views[action.job_id].entry for action in wanted}
     for action in wanted:
         if isinstance(action, Start) and action.inherited is not None:  # they count for its place in a pool's queue
@@ -151,7 +151,7 @@ def actions_of(
     return [*found, *_spared(_disposing(views, observed, found), views, unread)]
 
 
-def _disposing(views: Mapping[str, View], observed: Observed, found: list[Action]) -> list[Action]:
+def _disposing(views: Mapping[str, JobView], observed: Observed, found: list[Action]) -> list[Action]:
     """Of jobs about which nothing is done now, whatever they wait for: also one whose newest attempt is held elsewhere."""
     acted = {action.job_id for action in found if not isinstance(action, Wait)}
     out: list[Action] = []
@@ -164,7 +164,7 @@ def _disposing(views: Mapping[str, View], observed: Observed, found: list[Action
     return out
 
 
-def _spared(wanted: list[Action], views: Mapping[str, View], unread: str) -> list[Action]:
+def _spared(wanted: list[Action], views: Mapping[str, JobView], unread: str) -> list[Action]:
     """Savepoints that other jobs began from, or may begin from, are not deleted: so all of them must be known."""
     if not any(isinstance(action, Dispose) for action in wanted):
         return wanted
@@ -210,7 +210,7 @@ def _no_room(new: RecoveryEntry, old: Side, held: Mapping[str, int], pools: Pool
     )
 
 
-def slots_held(views: Mapping[str, View], observed: Observed, pools: Pools) -> Counter[str]:
+def slots_held(views: Mapping[str, JobView], observed: Observed, pools: Pools) -> Counter[str]:
     """Pool -> slots held by whatever is alive, or may be.
 
     What runs without an entry that could say more (a stray, or a job whose entry can't be read) holds one slot for each

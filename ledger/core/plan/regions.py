@@ -27,7 +27,7 @@ NOTHING_TO_VERIFY: Mapping[str, RestorePoint] = {}
 Region = tuple[str, str]
 
 
-class Member(NamedTuple):
+class RegionMember(NamedTuple):
     """A job of a region. alive: as for `decide`. wanted: what it wants for itself; None: it is not planned now."""
 
     entry: RecoveryEntry
@@ -60,7 +60,7 @@ def starts_with_region(action: Action, entry: RecoveryEntry) -> Region | None:
     return None
 
 
-def together(region: Region, members: Iterable[Member]) -> Iterator[Action]:
+def together(region: Region, members: Iterable[RegionMember]) -> Iterator[Action]:
     """What is done about the members of one region now."""
     found = {member.entry.job_id: member for member in sorted(members, key=lambda member: member.entry.job_id)}
     fallen = [m.entry for m in found.values() if m.entry.state is JobState.RESTARTING and m.entry.outcome in FAILURES]
@@ -106,7 +106,7 @@ def _why_stopped(region: Region, entry: RecoveryEntry, fallen: list[RecoveryEntr
     return _because(region, causes) if causes else ""
 
 
-def _stops(member: Member, why: str) -> Iterator[Action]:
+def _stops(member: RegionMember, why: str) -> Iterator[Action]:
     """What runs is stopped; of what does not, what is wanted for itself is right: it ends, or runs and is stopped then."""
     entry, wanted = member.entry, member.wanted or ()
     if member.alive is None or entry.attempt not in member.alive:
@@ -132,11 +132,11 @@ def _who(entry: RecoveryEntry) -> str:
 # -- starting ----------------------------------------------------------------------------------------------------------
 
 
-def _ready(member: Member) -> bool:
+def _ready(member: RegionMember) -> bool:
     return any(isinstance(action, Start) for action in member.wanted or ())
 
 
-def _unready(coming: list[Member]) -> Iterator[str]:
+def _unready(coming: list[RegionMember]) -> Iterator[str]:
     """Whom those wait for that could start, and why."""
     for member in coming:
         if not _ready(member):
@@ -151,7 +151,7 @@ def _unready(coming: list[Member]) -> Iterator[str]:
 
 
 def _starts(
-    region: Region, coming: list[Member], found: Mapping[str, Member], fallen: list[RecoveryEntry]
+    region: Region, coming: list[RegionMember], found: Mapping[str, RegionMember], fallen: list[RecoveryEntry]
 ) -> Iterator[Action]:
     """All of them in one pass, once it is known from which cut."""
     partner = _partner(coming, found)
@@ -177,7 +177,7 @@ def _starts(
         yield Start(entry.job_id, entry.next_attempt, together=Together(_beside(entry, found), cut.label, reason))
 
 
-def _partner(coming: list[Member], found: Mapping[str, Member]) -> Together | None:
+def _partner(coming: list[RegionMember], found: Mapping[str, RegionMember]) -> Together | None:
     """What the record of one says that was started already, together with what is to start now."""
     for member in found.values():
         record = member.entry.together
@@ -188,7 +188,7 @@ def _partner(coming: list[Member], found: Mapping[str, Member]) -> Together | No
     return None
 
 
-def _beside(entry: RecoveryEntry, found: Mapping[str, Member]) -> dict[str, int]:
+def _beside(entry: RecoveryEntry, found: Mapping[str, RegionMember]) -> dict[str, int]:
     """Of each other member the attempt that runs, or is to begin; of one that does not come back now its last one."""
     starting = (JobState.CREATED, JobState.RESTARTING)
     others = (member.entry for job_id, member in found.items() if job_id != entry.job_id)
@@ -207,7 +207,7 @@ def _labelled(entry: RecoveryEntry) -> dict[str, tuple[int, RestorePoint]]:
     return {label: (i, pairs[i][1]) for i, (label, _) in reversed(list(enumerate(pairs))) if label}
 
 
-def _common(coming: list[Member]) -> list[str]:
+def _common(coming: list[RegionMember]) -> list[str]:
     """The labels that all of them have, newest first: the one that takes the least from whom it takes the most."""
     labelled = [_labelled(member.entry) for member in coming]
     common = set.intersection(*(set(labels) for labels in labelled))
@@ -215,7 +215,7 @@ def _common(coming: list[Member]) -> list[str]:
     return sorted(common, key=lambda label: (max(newer[label]), sum(newer[label]), label))
 
 
-def _cut(coming: list[Member], labels: list[str]) -> Cut:
+def _cut(coming: list[RegionMember], labels: list[str]) -> Cut:
     """The first of these labels that every member has a verified restore point for."""
     labelled = {member.entry.job_id: _labelled(member.entry) for member in coming}
     labels = [label for label in labels if all(label in own for own in labelled.values())]

@@ -55,7 +55,7 @@ class Side(NamedTuple):
         return self.entry.state is JobState.RUNNING and self.entry.known and (own or self.steady)
 
 
-class Step(NamedTuple):
+class ReplacementStep(NamedTuple):
     """What follows for the two. declare: an intent on the old one. refuse: why the new one can't start, ever. wait: why it
     does not start now. settle: the job whose runner is to be asked for all that it knows. inherited: what the new one
     starts from, None = its own. unfinished: the new one must not be retired before more has happened to the old one."""
@@ -78,7 +78,7 @@ def is_stop(intent_id_: str) -> bool:
     return intent_id_.startswith(f"replace-{STOP}-")
 
 
-def step(new: Side, old: Side | None, rival: str = "", before: str = "") -> Step:
+def step(new: Side, old: Side | None, rival: str = "", before: str = "") -> ReplacementStep:
     """What comes next. old: None = there is no such job, or it is retired.
 
     rival: another job that replaces the same one and goes first. before: the job that the old one itself is still taking
@@ -86,36 +86,42 @@ def step(new: Side, old: Side | None, rival: str = "", before: str = "") -> Step
     if new.entry.state in STARTING:
         return _begin(new, old, rival, before)
     if old is None:
-        return Step()
+        return ReplacementStep()
     if new.proven:
         return _take_over(new, old)
-    return _roll_back(new, old) if new.entry.state in _GIVEN_UP else Step()
+    return _roll_back(new, old) if new.entry.state in _GIVEN_UP else ReplacementStep()
 
 
-def _begin(new: Side, old: Side | None, rival: str, before: str) -> Step:
+def _begin(new: Side, old: Side | None, rival: str, before: str) -> ReplacementStep:
     n = new.entry
     if old is None:
         lost = not n.begun and (n.inherits or not n.attempt)
-        return Step(refuse=f"{n.replaces}, which it replaces, is retired or was never there" if lost else "")
+        return ReplacementStep(refuse=f"{n.replaces}, which it replaces, is retired or was never there" if lost else "")
     o = old.entry
     if o.job_id == n.job_id:
-        return Step(refuse="a job can't replace itself")
+        return ReplacementStep(refuse="a job can't replace itself")
     if rival:
-        return Step(refuse=f"{o.job_id} is being replaced by {rival}")
+        return ReplacementStep(refuse=f"{o.job_id} is being replaced by {rival}")
     if o.state is JobState.FINISHED and (n.inherits or not n.begun) and not _retried(n):
-        return Step(refuse=f"{o.job_id} finished before it could be stopped; retry it if there is something left to do")
+        return ReplacementStep(
+            refuse=f"{o.job_id} finished before it could be stopped; retry it if there is something left to do"
+        )
     unbegun = o.replaces is not None and not o.begun
     if o.terminal and unbegun and n.inherits:
-        return Step(refuse=f"{o.job_id} was over before it began, so there is nothing to begin from; replace {o.replaces}")
+        return ReplacementStep(
+            refuse=f"{o.job_id} was over before it began, so there is nothing to begin from; replace {o.replaces}"
+        )
     if before or (unbegun and not o.terminal):
-        return Step(wait=f"waits for {o.job_id} to take over from {before or o.replaces} first")
+        return ReplacementStep(wait=f"waits for {o.job_id} to take over from {before or o.replaces} first")
     if not old.idle:
-        return Step(wait=f"waits for {o.job_id} to come to rest")
+        return ReplacementStep(wait=f"waits for {o.job_id} to come to rest")
     if o.state in _HELD:
         return _once_at_rest(new, old)
     if (wanted := _wanted_again(n, o)) is not None:
-        return Step(wait=f"waits: {o.job_id} was {wanted}; to go on, suspend it; to leave it at that, cancel this one")
-    return Step(declare=_stop(n, o), wait=_stopping(n, o))
+        return ReplacementStep(
+            wait=f"waits: {o.job_id} was {wanted}; to go on, suspend it; to leave it at that, cancel this one"
+        )
+    return ReplacementStep(declare=_stop(n, o), wait=_stopping(n, o))
 
 
 def _retried(n: RecoveryEntry) -> bool:
@@ -123,17 +129,17 @@ def _retried(n: RecoveryEntry) -> bool:
     return n.intent is not None and n.intent.kind == IntentKind.RETRY and n.intent.attempt == n.attempt
 
 
-def _once_at_rest(new: Side, old: Side) -> Step:
+def _once_at_rest(new: Side, old: Side) -> ReplacementStep:
     n, o = new.entry, old.entry
     if old.at_rest:
         if not n.inherits or (n.begun and not o.restore_points):
-            return Step()
+            return ReplacementStep()
         points, elsewhere = _from_outside(o.restore_points), _from_outside(old.elsewhere)
-        return Step(inherited=Inherited(points, o.restore_from_named or bool(points), elsewhere))
+        return ReplacementStep(inherited=Inherited(points, o.restore_from_named or bool(points), elsewhere))
     if old.alive is None:
-        return Step(wait=f"waits for {o.job_id}: {old.why or f'the {o.runner} runner does not answer'}")
+        return ReplacementStep(wait=f"waits for {o.job_id}: {old.why or f'the {o.runner} runner does not answer'}")
     unsettled = o.state is JobState.SUSPENDED and not old.alive and not old.starting
-    return Step(wait=_stopping(n, o), settle=o.job_id if unsettled else "")
+    return ReplacementStep(wait=_stopping(n, o), settle=o.job_id if unsettled else "")
 
 
 def _from_outside(points: tuple[RestorePoint, ...]) -> tuple[RestorePoint, ...]:
@@ -141,27 +147,27 @@ def _from_outside(points: tuple[RestorePoint, ...]) -> tuple[RestorePoint, ...]:
     return tuple(replace(point, attempt=0, id=0) for point in points)
 
 
-def _take_over(new: Side, old: Side) -> Step:
+def _take_over(new: Side, old: Side) -> ReplacementStep:
     n, o = new.entry, old.entry
     if o.terminal or o.state is JobState.CANCELLING or _wanted_again(n, o) is not None:
-        return Step()
+        return ReplacementStep()
     if not old.idle:
-        return Step(unfinished=True)
+        return ReplacementStep(unfinished=True)
     rev = max(n.replacement.after_rev, o.intent.rev if o.intent else 0) + 1
     why = f"replaced by {n.job_id}, {began_from(n, o)}"
-    return Step(declare=_declare(n, o, CANCEL, IntentKind.CANCEL, rev, why), unfinished=True)
+    return ReplacementStep(declare=_declare(n, o, CANCEL, IntentKind.CANCEL, rev, why), unfinished=True)
 
 
-def _roll_back(new: Side, old: Side) -> Step:
+def _roll_back(new: Side, old: Side) -> ReplacementStep:
     n, o = new.entry, old.entry
     if o.state is not JobState.SUSPENDED or o.intent is None or o.intent.id != intent_id(n.job_id, STOP):
-        return Step()
+        return ReplacementStep()
     if not old.idle or not new.idle or new.starting:
-        return Step(unfinished=True)
+        return ReplacementStep(unfinished=True)
     if not new.at_rest:
-        return Step(settle="" if new.alive or new.alive is None or n.terminal else n.job_id, unfinished=True)
+        return ReplacementStep(settle="" if new.alive or new.alive is None or n.terminal else n.job_id, unfinished=True)
     why = f"{n.job_id}, which was to replace it, is {n.state}"
-    return Step(declare=_declare(n, o, RESUME, IntentKind.RUN, o.intent.rev + 1, why), unfinished=True)
+    return ReplacementStep(declare=_declare(n, o, RESUME, IntentKind.RUN, o.intent.rev + 1, why), unfinished=True)
 
 
 def _stop(n: RecoveryEntry, o: RecoveryEntry) -> Declare:

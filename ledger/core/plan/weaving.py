@@ -9,7 +9,7 @@ from ledger.core.model.facts import IntentKind, RestorePoint
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.plan.outside import OUTSIDE
 from ledger.core.plan.plan import Action, Declare, Refuse, Retire, Settle, Start, StartAgain, Wait
-from ledger.core.plan.replacing import CANCEL, STARTING, STOP, Side, Step, intent_id, step
+from ledger.core.plan.replacing import CANCEL, STARTING, STOP, ReplacementStep, Side, intent_id, step
 
 _AGAIN = frozenset({IntentKind.RUN, IntentKind.RETRY})
 
@@ -17,11 +17,11 @@ _AGAIN = frozenset({IntentKind.RUN, IntentKind.RETRY})
 class Pair(NamedTuple):
     new: Side
     old: Side | None
-    step: Step
+    step: ReplacementStep
     rival: str
 
 
-def weave(
+def apply_replacements(
     wanted: Iterable[Action], sides: Callable[[str], Side | None], new_ones: Collection[str], unread: str,
     unreadable: Collection[str], no_room: Callable[[RecoveryEntry, Side], str],
 ) -> list[Action]:  # fmt: skip

@@ -17,7 +17,7 @@ def unheard(_: RecoveryEntry) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class RoleTopics:
     """Full names of the three topics."""
 
     events: str
@@ -36,7 +36,7 @@ class Parts:
     codec: Codec
     envelope: Envelope
     new_id: Callable[[], str]
-    topics: Topics
+    topics: RoleTopics
     writer_name: str
     actor: str
     forced: bool = False

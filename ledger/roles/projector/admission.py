@@ -86,9 +86,7 @@ class Admission:
                 return f"submitted {age_s:.0f} s ago: a job of this id may have come and gone since"
         return ""
 
-    def _refuse(
-        self, job: Job, registers: dict[bytes, Held], partition: int, spec: Spec, reason: str
-    ) -> list[Event]:
+    def _refuse(self, job: Job, registers: dict[bytes, Held], partition: int, spec: Spec, reason: str) -> list[Event]:
         name = job.names[spec]
         held = registers[name]
         if (job.job_id, spec, held[1]) in self._refused:  # by its offset: whoever sends it again waits for an answer too

@@ -18,7 +18,7 @@ from ledger.ports import NOWHERE, Clock, Marks, Record, TopicPartition
 log = structlog.get_logger("projector")
 
 
-class Kept(NamedTuple):
+class StartSnapshot(NamedTuple):
     """A snapshot of a partition. next: the first offset that is not in it. newest_s: append time of the newest record that
     it covers, seconds since the epoch. records: reads what it keeps, in offset order."""
 
@@ -28,14 +28,14 @@ class Kept(NamedTuple):
 
 
 #: What there is to begin from; a partition without one is read from its beginning. Raises: LedgerError.
-ColdStart = Callable[[], Mapping[TopicPartition, Kept]]
+ColdStart = Callable[[], Mapping[TopicPartition, StartSnapshot]]
 
 
-def from_the_log() -> Mapping[TopicPartition, Kept]:
+def from_the_log() -> Mapping[TopicPartition, StartSnapshot]:
     return {}
 
 
-class Begun(NamedTuple):
+class StartPosition(NamedTuple):
     """begin: from where on the topics are to be read. records: what is to be applied before, a run for each partition.
     age_s: how long ago the oldest of them was at the end of the log, 0 if all is read from the log."""
 
@@ -44,7 +44,7 @@ class Begun(NamedTuple):
     age_s: float = 0.0
 
 
-def begun(cold_start: ColdStart, age_max_s: float, clock: Clock) -> Begun:
+def begun(cold_start: ColdStart, age_max_s: float, clock: Clock) -> StartPosition:
     """What can't be begun from is read from the log, and that is told: it takes longer, and is never wrong.
 
     age_max_s: a snapshot that covers nothing younger than that is refused: what was tombstoned since might come back."""
@@ -52,7 +52,7 @@ def begun(cold_start: ColdStart, age_max_s: float, clock: Clock) -> Begun:
         offered = cold_start()
     except LedgerError as error:
         log.warning("reads_the_log", why=str(error))
-        return Begun()
+        return StartPosition()
     begin: dict[TopicPartition, int] = {}
     runs: list[Sequence[Record]] = []
     age_s = 0.0
@@ -70,4 +70,4 @@ def begun(cold_start: ColdStart, age_max_s: float, clock: Clock) -> Begun:
     if begin:
         told = {f"{topic}[{partition}]": at for (topic, partition), at in sorted(begin.items())}
         log.info("begins_from_snapshots", begin=told, records=sum(map(len, runs)), age_s=round(age_s))
-    return Begun(begin, runs, age_s)
+    return StartPosition(begin, runs, age_s)

@@ -16,7 +16,7 @@ import structlog
 
 from ledger.core.model.published import Published, headers_of
 from ledger.core.model.registers import Spec, parse_claim, parse_key
-from ledger.core.model.table import Foreign, RegisterTable
+from ledger.core.model.table import MalformedRecord, RegisterTable
 from ledger.errors import Fenced, TemporaryError, Unreachable
 from ledger.ports import Marks, Record
 from ledger.roles.common.candidacy import Candidacy
@@ -86,7 +86,7 @@ class Projector:
         self._table = RegisterTable(self._partitions)
         self.published = Published(self._parts.codec.decode)
         self._dirty: dict[str, int] = {}
-        self._foreign: list[Foreign] = []
+        self._foreign: list[MalformedRecord] = []
         self._standstill = Standstill(self._reader, self._clock)
         self._next_end_check = self._clock.monotonic()
         self._at_end_at = self._next_end_check - found.age_s
@@ -138,7 +138,7 @@ class Projector:
         return dirty
 
     @contextmanager
-    def _foreign_taken(self) -> Iterator[list[Foreign]]:
+    def _foreign_taken(self) -> Iterator[list[MalformedRecord]]:
         """What is to be rejected; kept for the next try, by whomever, if this one fails."""
         foreign, self._foreign = self._foreign, []
         try:

@@ -14,7 +14,7 @@ from ledger.core.model.facts import Progress
 from ledger.core.model.published import ROLE, Published
 from ledger.core.model.recovery import JobState, RecoveryEntry, same_meaning
 from ledger.core.model.registers import NOOP_KEY, PROGRESS_KEY, Spec, is_job_id, key_of, parse_claim, partition_of
-from ledger.core.model.table import Foreign, Held, RegisterTable
+from ledger.core.model.table import Held, MalformedRecord, RegisterTable
 from ledger.errors import Fenced, LedgerError
 from ledger.ports import Codec, Event, Leadership, Marks, Reader, Record, Writer
 from ledger.roles.common.events import EventFactory
@@ -62,13 +62,11 @@ class Term:
         self._next_progress = self._next_housekeeping = parts.clock.monotonic()
         self._current: dict[str, RecoveryEntry] = dict(published.entries)
         self._own_claims = OwnClaims()
-        self._overwritten = {
-            (partition, key) for partition in published.raw for key in published.not_lasting(partition)
-        }
+        self._overwritten = {(partition, key) for partition in published.raw for key in published.not_lasting(partition)}
 
     # -- taking over ---------------------------------------------------------------------------------------------------
 
-    def claim(self, foreign: Sequence[Foreign], reason: str) -> Marks:
+    def claim(self, foreign: Sequence[MalformedRecord], reason: str) -> Marks:
         """Claims the epoch on every partition and publishes all differences in one transaction. Where the claims lie."""
         claims = self._factory.claims(self._topics.recovery, self._parts.writer_name, reason)
         self._own_claims = OwnClaims(claims)
@@ -115,9 +113,7 @@ class Term:
         """A claim that is not our first one: whoever put it there, what rests on the earlier copy is written again."""
         partition, claimed = record.partition(), self._published.claimed.get(record.partition(), 0)
         if claimed > self.epoch:
-            raise Fenced(
-                f"epoch {self.epoch} was replaced by {claimed} at {record.topic()}[{partition}]@{record.offset()}"
-            )
+            raise Fenced(f"epoch {self.epoch} was replaced by {claimed} at {record.topic()}[{partition}]@{record.offset()}")
         if role != ROLE or (is_ours and partition not in self._own_claims.again):
             return []
         if not is_ours:
@@ -141,7 +137,7 @@ class Term:
         # a job that lives elsewhere, for readers know jobs by their ids.
         return [(job_id, partition)] if self._is_home(job_id, partition) else []
 
-    def publish(self, dirty: dict[str, int], foreign: Sequence[Foreign]) -> int:
+    def publish(self, dirty: dict[str, int], foreign: Sequence[MalformedRecord]) -> int:
         """Writes what the dirty jobs, the foreign records and the clock ask for. The number of events written."""
         now = self._clock.monotonic()
         for job_id in (*self._due.passed(now), *self._stalls.passed(now), *self._savepoints.passed(now)):
@@ -162,7 +158,7 @@ class Term:
 
     # -- what to write -------------------------------------------------------------------------------------------------
 
-    def _plan(self, dirty: dict[str, int], foreign: Iterable[Foreign]) -> list[Event]:
+    def _plan(self, dirty: dict[str, int], foreign: Iterable[MalformedRecord]) -> list[Event]:
         events = [self._rejects.record(record, reason) for record, reason in foreign]
         for job_id, partition in dirty.items():
             try:

@@ -12,7 +12,7 @@ from ledger.core.model.registers import Ask, Checkpoint, Register, Result, parse
 from ledger.core.plan.heard import given_up
 from ledger.core.plan.plan import Stop, WantSavepoint
 from ledger.ports import TaskOutcome, TaskStatus
-from ledger.roles.reconciler.flow_steps import Flow, FlowSteps, Memory
+from ledger.roles.reconciler.flow_steps import Flow, FlowSteps, JobMemory
 from ledger.tasks import Cleaned
 from ledger.util import failpoints
 
@@ -22,7 +22,7 @@ log = structlog.get_logger("reconciler")
 class Ending(FlowSteps):
     """`flows.Flows` picks among them."""
 
-    def _stop(self, entry: RecoveryEntry, memory: Memory, order: Stop) -> Flow:
+    def _stop(self, entry: RecoveryEntry, memory: JobMemory, order: Stop) -> Flow:
         log.info("stop", job=entry.job_id, attempt=order.n, outcome=order.outcome, reason=order.reason)
         # What is in the entry need not be said again: that the job is suspended, say.
         reason = order.reason if entry.state is JobState.RUNNING else ""
@@ -35,20 +35,20 @@ class Ending(FlowSteps):
         if entry.terminal and given_up(entry) and last and outcome.status is not TaskStatus.DONE:
             yield from self._retire(entry, memory, forced=True)
 
-    def _ask_savepoint(self, entry: RecoveryEntry, memory: Memory, n: int, asks: tuple[str, ...]) -> Flow:
+    def _ask_savepoint(self, entry: RecoveryEntry, memory: JobMemory, n: int, asks: tuple[str, ...]) -> Flow:
         outcome: TaskOutcome = yield self._task("savepoint", entry, memory, n, asks=asks)
         log.info("savepoint_asked", job=entry.job_id, attempt=n, asks=asks, status=outcome.status, reason=outcome.reason)
         if outcome.status is not TaskStatus.UNREACHABLE:  # a runner that can't is not asked for ever
             memory.asked = {known for known in memory.asked if known[1] in entry.asks} | {(n, ask) for ask in asks}
 
-    def _want_savepoint(self, entry: RecoveryEntry, memory: Memory, order: WantSavepoint) -> Flow:
+    def _want_savepoint(self, entry: RecoveryEntry, memory: JobMemory, order: WantSavepoint) -> Flow:
         """The same order is the same register with the same value, whoever leads."""
         log.info("savepoint_wanted", job=entry.job_id, attempt=order.n, ask=order.ask)
         failpoints.hit("savepoint.unasked")
         yield from self._write(entry, memory, (Ask(order.ask), SavepointAsked(order.reason, "the ledger")))
         failpoints.hit("savepoint.asked")
 
-    def _dispose(self, entry: RecoveryEntry, memory: Memory, points: tuple[RestorePoint, ...]) -> Flow:
+    def _dispose(self, entry: RecoveryEntry, memory: JobMemory, points: tuple[RestorePoint, ...]) -> Flow:
         """That they are given up is in the log already: a flow that ends early is begun anew from that."""
         outcome: TaskOutcome = yield self._task("dispose", entry, memory, 0, restore_points=points)
         memory.trouble = ""
@@ -62,7 +62,7 @@ class Ending(FlowSteps):
         yield from self._write(entry, memory, *gone)
         failpoints.hit("dispose.written")
 
-    def _stop_stalled(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+    def _stop_stalled(self, entry: RecoveryEntry, memory: JobMemory, n: int) -> Flow:
         """A fence takes nothing from what runs, and its answer holds what the runner could not send yet: after an outage
         of the log a job that is well must not be stopped for silence that is not its own."""
         new = yield from self._fence(entry, memory, n)
@@ -75,11 +75,11 @@ class Ending(FlowSteps):
         if outcome.status is not TaskStatus.DONE:
             log.warning("not_stopped", job=entry.job_id, attempt=n, status=outcome.status, reason=outcome.reason)
 
-    def _give_up(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+    def _give_up(self, entry: RecoveryEntry, memory: JobMemory, n: int) -> Flow:
         reason = entry.intent.reason if entry.intent else ""
         yield from self._write(entry, memory, self._end(n, "lost", f"given up by force: {reason}"))
 
-    def _close(self, entry: RecoveryEntry, memory: Memory, n: int, outcome: str, forced: bool) -> Flow:
+    def _close(self, entry: RecoveryEntry, memory: JobMemory, n: int, outcome: str, forced: bool) -> Flow:
         new = [] if forced else (yield from self._fence(entry, memory, n))
         if new is None and given_up(entry):
             new, memory.trouble = [], ""
@@ -88,7 +88,7 @@ class Ending(FlowSteps):
         elif new is not None:
             yield from self._write(entry, memory, self._end(n, outcome, entry.reason))
 
-    def _retire(self, entry: RecoveryEntry, memory: Memory, forced: bool) -> Flow:
+    def _retire(self, entry: RecoveryEntry, memory: JobMemory, forced: bool) -> Flow:
         """Nothing runs any more: blobs and checkpoints go, then `result` and all tombstones in one transaction. Savepoints
         stay: who asked for one decides when it goes."""
         dispose = entry.checkpoint_retention is CheckpointRetention.DELETE

@@ -27,7 +27,7 @@ Flow = Generator[Task | list[Event], Any, None]
 
 
 @dataclass(slots=True)
-class Memory:
+class JobMemory:
     """What the reconciler of this epoch remembers of a job between passes.
 
     relayed: keys of runner events that it has already put on the log. settled: attempt -> the end of the log after its
@@ -60,7 +60,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class FlowContext:
     """What flows need of the reconciler. end_of_log: partition -> high watermark of ledger.events, asked now.
     still_planned: whether an entry is still what it was."""
 
@@ -75,11 +75,11 @@ class Surroundings:
 class FlowSteps:
     """Each method is a step of a flow, or makes the task of one."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: FlowContext) -> None:
         self._around = around
         self._factory = around.factory
 
-    def _settle(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+    def _settle(self, entry: RecoveryEntry, memory: JobMemory, n: int) -> Flow:
         new = yield from self._fence(entry, memory, n)
         if new is None:
             return
@@ -91,7 +91,7 @@ class FlowSteps:
             memory.settled.setdefault(n, self._around.end_of_log(entry.partition))
 
     def _fenced_end(
-        self, entry: RecoveryEntry, memory: Memory, n: int, outcome: str, cause: str, lost: bool = False
+        self, entry: RecoveryEntry, memory: JobMemory, n: int, outcome: str, cause: str, lost: bool = False
     ) -> Flow:
         """Fence n, relay what is left, and write the end that n has because it never ran, or nobody saw it end (lost)."""
         new = yield from self._fence(entry, memory, n)
@@ -103,7 +103,7 @@ class FlowSteps:
             say(event, job=entry.job_id, attempt=n, outcome=outcome, cause=cause)
             yield from self._write(entry, memory, self._end(n, outcome, cause))
 
-    def _fence(self, entry: RecoveryEntry, memory: Memory, n: int) -> Generator[Task, TaskOutcome, Any]:
+    def _fence(self, entry: RecoveryEntry, memory: JobMemory, n: int) -> Generator[Task, TaskOutcome, Any]:
         """The runner's events that this reconciler has not yet relayed; None if the runner did not answer."""
         outcome = yield self._task("fence", entry, memory, n)
         self._troubled(memory, n, "fenced", outcome)
@@ -112,12 +112,12 @@ class FlowSteps:
             return None
         return [event for event in outcome.answer if event.key not in memory.relayed and _is_of(event, entry.job_id)]
 
-    def _troubled(self, memory: Memory, n: int, what: str, outcome: TaskOutcome) -> None:
+    def _troubled(self, memory: JobMemory, n: int, what: str, outcome: TaskOutcome) -> None:
         """People are told of a job that its runner keeps waiting, whatever the job's state."""
         well = outcome.status is TaskStatus.DONE
         memory.trouble = "" if well else f"attempt {n} can't be {what}: {outcome.reason}"
 
-    def _relay(self, entry: RecoveryEntry, memory: Memory, new: Sequence[RunnerEvent]) -> Flow:
+    def _relay(self, entry: RecoveryEntry, memory: JobMemory, new: Sequence[RunnerEvent]) -> Flow:
         """Byte for byte, and acknowledged to the runner once committed."""
         if not new:
             return
@@ -125,13 +125,11 @@ class FlowSteps:
         offsets = yield [Event(self._around.topic, partition, e.key, e.value, e.headers) for e in new]
         memory.last_fact = max(memory.last_fact, *offsets)
         memory.relayed.update(event.key for event in new)
-        outcome: TaskOutcome = yield self._task(
-            "acknowledge", entry, memory, 0, keys=tuple(event.key for event in new)
-        )
+        outcome: TaskOutcome = yield self._task("acknowledge", entry, memory, 0, keys=tuple(event.key for event in new))
         if outcome.status is not TaskStatus.DONE:  # it will give them again, and they are known then
             log.info("not_acknowledged", job=entry.job_id, reason=outcome.reason)
 
-    def _write(self, entry: RecoveryEntry, memory: Memory, *facts: tuple[Register, Any]) -> Flow:
+    def _write(self, entry: RecoveryEntry, memory: JobMemory, *facts: tuple[Register, Any]) -> Flow:
         topic = self._around.topic
         offsets = yield [self._factory.register(topic, entry.job_id, register, fact) for register, fact in facts]
         memory.last_fact = max(memory.last_fact, *offsets)
@@ -140,7 +138,7 @@ class FlowSteps:
         return Ended(n, outcome, self._factory.writer), AttemptEnded(cause[:CAUSE_MAX])
 
     def _prepare(
-        self, entry: RecoveryEntry, memory: Memory, n: int, points: tuple[RestorePoint, ...], named: bool,
+        self, entry: RecoveryEntry, memory: JobMemory, n: int, points: tuple[RestorePoint, ...], named: bool,
         elsewhere: tuple[RestorePoint, ...],
     ) -> Task:  # fmt: skip
         return self._task(
@@ -148,12 +146,12 @@ class FlowSteps:
             elsewhere=elsewhere,
         )  # fmt: skip
 
-    def _start_task(self, entry: RecoveryEntry, memory: Memory, n: int, base: tuple[RestorePoint, ...]) -> Task:
+    def _start_task(self, entry: RecoveryEntry, memory: JobMemory, n: int, base: tuple[RestorePoint, ...]) -> Task:
         return self._task(
             "start", entry, memory, n, graph=entry.graph, restore_points=base, failure_rules=entry.failure_rules
         )
 
-    def _task(self, verb: str, entry: RecoveryEntry, memory: Memory, n: int, **rest: Any) -> Task:
+    def _task(self, verb: str, entry: RecoveryEntry, memory: JobMemory, n: int, **rest: Any) -> Task:
         """For the instance that was heard when the flow began, whichever answers by then."""
         return Task(verb, entry.runner, entry.job_id, n, instance=memory.heard.instance, **rest)
 

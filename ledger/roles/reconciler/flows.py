@@ -25,14 +25,14 @@ from ledger.core.plan.plan import (
     WantSavepoint,
 )  # fmt: skip
 from ledger.roles.reconciler.ending import Ending
-from ledger.roles.reconciler.flow_steps import Flow, Memory
+from ledger.roles.reconciler.flow_steps import Flow, JobMemory
 from ledger.roles.reconciler.starting import Starting
 
 
 class Flows(Starting, Ending):
     """Makes the flow of an action on a job."""
 
-    def of(self, action: Action, entry: RecoveryEntry, memory: Memory) -> Flow | None:
+    def of(self, action: Action, entry: RecoveryEntry, memory: JobMemory) -> Flow | None:
         match action:
             case Stop():
                 return self._stop(entry, memory, action)

@@ -19,7 +19,7 @@ from ledger.core.model.published import Published
 from ledger.core.model.recovery import JobState, RecoveryEntry, same_meaning
 from ledger.core.model.registers import parse_claim
 from ledger.core.plan.heard import HELD
-from ledger.core.plan.passes import Observed, View, actions_of
+from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import Action, Confirm, Knowledge, Settle, Start, StartAgain, Wait
 from ledger.core.plan.pools import NO_POOLS, Pools
 from ledger.errors import Fenced, LedgerError, TemporaryError, Unreachable
@@ -30,11 +30,11 @@ from ledger.roles.common.events import EventFactory, epoch_after, noops
 from ledger.roles.common.own_claims import OwnClaims
 from ledger.roles.common.parts import Parts
 from ledger.roles.common.standstill import Standstill
-from ledger.roles.reconciler.flow_steps import Memory, Surroundings
+from ledger.roles.reconciler.flow_steps import FlowContext, JobMemory
 from ledger.roles.reconciler.flows import Flows
 from ledger.roles.reconciler.instances import NO_CLAIM, Instances
 from ledger.roles.reconciler.strays import Strays
-from ledger.roles.reconciler.under_way import UnderWay
+from ledger.roles.reconciler.under_way import FlowRunner
 from ledger.tasks import Ask, observe, observed_from
 from ledger.util import failpoints
 
@@ -119,23 +119,19 @@ class Reconciler:
         self._instances = Instances(self._predecessor)
         answers = self._ask(self._runners, lambda *_: None)
         self._instances.see(observed_from(answers).instances)
-        claims = factory.claims(
-            self._topic, self._parts.writer_name, self.candidacy.reason(), self._instances.reached
-        )
+        claims = factory.claims(self._topic, self._parts.writer_name, self.candidacy.reason(), self._instances.reached)
         self._barrier = dict(enumerate(self._commit(claims)))
         self._own_claims = OwnClaims(claims)
         self._flows_of = Flows(
-            Surroundings(
-                self._topic, self._partitions, factory, self._clock, self._end_of_log, self._still_planned
-            )
+            FlowContext(self._topic, self._partitions, factory, self._clock, self._end_of_log, self._still_planned)
         )
         self.published = Published(self._parts.codec.decode)
-        self._memory: dict[str, Memory] = {}
+        self._memory: dict[str, JobMemory] = {}
         self._observed = Observed({})
         self._strays = Strays(
             self.published, factory, self._topic, self._partitions, self._end, self._past_claim, self.counters
         )
-        self._under_way = UnderWay(self._commit, self._submit, self.counters)
+        self._under_way = FlowRunner(self._commit, self._submit, self.counters)
         self._next_pass = self._clock.monotonic()
         self._stream.open(epoch)
         self.candidacy.leads(epoch)
@@ -211,7 +207,7 @@ class Reconciler:
         self._observed = observed_from(answers, self._observed, silent)
         self._instances.see(self._observed.instances)
         views = {job_id: self._view(entry) for job_id, entry in self.published.entries.items()}
-        actions = actions_of(
+        actions = plan_actions(
             views, self._observed, self._settings.pools, self._settings.starts_max, self._unread(),
             self.published.unreadable,
         )  # fmt: skip
@@ -246,15 +242,17 @@ class Reconciler:
             starting = action.n if isinstance(action, Start | StartAgain) else 0
             self._under_way.begin(action.job_id, flow, starting)
 
-    def _view(self, entry: RecoveryEntry) -> View:
+    def _view(self, entry: RecoveryEntry) -> JobView:
         """The job with all that is remembered of it."""
         job_id = entry.job_id
-        memory = self._memory.setdefault(job_id, Memory())
+        memory = self._memory.setdefault(job_id, JobMemory())
         as_of = self.published.as_of(job_id, entry.partition)
         known = Knowledge(
             settled=frozenset(n for n, end in memory.settled.items() if as_of >= end),
             confirmed=memory.confirm is not None and as_of >= memory.confirm,
-            crashed=tuple(memory.crashed.items()), asked=frozenset(memory.asked), verified=tuple(memory.verified.items()),
+            crashed=tuple(memory.crashed.items()),
+            asked=frozenset(memory.asked),
+            verified=tuple(memory.verified.items()),
             fenced=frozenset(n for n, end in memory.settled.items() if as_of < end),
         )
         starting = self._under_way.starting.get(job_id, memory.recorded if memory.recorded > entry.attempt else 0)
@@ -264,9 +262,9 @@ class Reconciler:
             memory.put_off = ""
         lately = memory.put_off_at + self._settings.put_off_s > self._clock.monotonic()
         put_off = bool(memory.put_off) and lately
-        return View(entry, known, idle, old if idle else "", starting, put_off, self._steady(entry, memory))
+        return JobView(entry, known, idle, old if idle else "", starting, put_off, self._steady(entry, memory))
 
-    def _steady(self, entry: RecoveryEntry, memory: Memory) -> bool:
+    def _steady(self, entry: RecoveryEntry, memory: JobMemory) -> bool:
         """Whether a job that replaces another has run for long enough, by what this reconciler has seen itself."""
         if entry.replaces is None or entry.state is not JobState.RUNNING or not entry.known:
             memory.runs_since = (0, 0.0)
@@ -284,7 +282,7 @@ class Reconciler:
             return ""
         return "the recovery set is not read up to this reconciler's claim"
 
-    def _confirm(self, views: Mapping[str, View], actions: Iterable[Action]) -> None:
+    def _confirm(self, views: Mapping[str, JobView], actions: Iterable[Action]) -> None:
         """Where something looks wrong, notes the end of the log; where nothing does any more, forgets it."""
         acted = {action.job_id for action in actions}
         doubted = {action.job_id for action in actions if isinstance(action, Confirm)}

@@ -14,7 +14,7 @@ from ledger.core.plan.heard import lying_elsewhere
 from ledger.core.plan.plan import Declare, Inherited
 from ledger.core.plan.regions import label_of, points_from
 from ledger.ports import StartAnswer, TaskOutcome, TaskStatus
-from ledger.roles.reconciler.flow_steps import Flow, FlowSteps, Memory
+from ledger.roles.reconciler.flow_steps import Flow, FlowSteps, JobMemory
 from ledger.tasks import Prepared
 from ledger.util import failpoints
 
@@ -24,12 +24,10 @@ log = structlog.get_logger("reconciler")
 class Starting(FlowSteps):
     """`flows.Flows` picks among them."""
 
-    def _verify(self, entry: RecoveryEntry, memory: Memory, n: int, points: tuple[RestorePoint, ...]) -> Flow:
+    def _verify(self, entry: RecoveryEntry, memory: JobMemory, n: int, points: tuple[RestorePoint, ...]) -> Flow:
         """What the runner says is for this start alone: it is forgotten with the next one that is tried."""
         elsewhere = lying_elsewhere(points, entry, memory.heard)
-        outcome: TaskOutcome = yield self._task(
-            "verify", entry, memory, n, restore_points=points, elsewhere=elsewhere
-        )
+        outcome: TaskOutcome = yield self._task("verify", entry, memory, n, restore_points=points, elsewhere=elsewhere)
         done = outcome.status is TaskStatus.DONE
         answers = [str(answer) for answer in outcome.answer] if done else ["unknown"] * len(points)
         memory.verified.update(zip(points, answers, strict=True))
@@ -37,7 +35,7 @@ class Starting(FlowSteps):
         memory.put_off_at = self._around.clock.monotonic()
 
     def _start(
-        self, entry: RecoveryEntry, memory: Memory, n: int, inherited: Inherited | None, together: Together | None
+        self, entry: RecoveryEntry, memory: JobMemory, n: int, inherited: Inherited | None, together: Together | None
     ) -> Flow:
         memory.verified.clear()
         points, newer = points_from(entry, together.consistency if together else "")
@@ -66,7 +64,7 @@ class Starting(FlowSteps):
         failpoints.hit("start.answered")
         yield from self._started(entry, memory, n, outcome)
 
-    def _put_off(self, memory: Memory, outcome: TaskOutcome) -> None:
+    def _put_off(self, memory: JobMemory, outcome: TaskOutcome) -> None:
         """Whether a start can't be made just now: others of its pool may go first for a while, and people are told."""
         memory.put_off = ""
         if outcome.status is TaskStatus.DONE:
@@ -75,7 +73,7 @@ class Starting(FlowSteps):
             memory.put_off = f"its start could not be prepared: {outcome.reason}"
         memory.put_off_at = self._around.clock.monotonic()
 
-    def _start_again(self, entry: RecoveryEntry, memory: Memory, n: int) -> Flow:
+    def _start_again(self, entry: RecoveryEntry, memory: JobMemory, n: int) -> Flow:
         points = (entry.base,) if entry.base else ()
         elsewhere = lying_elsewhere(points, entry, memory.heard)
         outcome: TaskOutcome = yield self._prepare(entry, memory, n, points, entry.base is not None, elsewhere)
@@ -90,7 +88,7 @@ class Starting(FlowSteps):
             return
         yield from self._started(entry, memory, n, outcome)
 
-    def _started(self, entry: RecoveryEntry, memory: Memory, n: int, outcome: TaskOutcome) -> Flow:
+    def _started(self, entry: RecoveryEntry, memory: JobMemory, n: int, outcome: TaskOutcome) -> Flow:
         log.info("start", job=entry.job_id, attempt=n, answer=outcome.answer or outcome.status, reason=outcome.reason)
         if outcome.status is TaskStatus.REFUSED:
             yield from self._verdict(entry, memory, n, outcome.reason)
@@ -99,7 +97,7 @@ class Starting(FlowSteps):
         elif outcome.status is TaskStatus.DONE and outcome.answer is StartAnswer.FENCED:
             yield from self._fenced_end(entry, memory, n, "stopped", "its start was refused: it had been fenced")
 
-    def _verdict(self, entry: RecoveryEntry, memory: Memory, n: int, cause: str) -> Flow:
+    def _verdict(self, entry: RecoveryEntry, memory: JobMemory, n: int, cause: str) -> Flow:
         """The job can't be started at all: said as a fact, once the attempt can't begin any more."""
         if cause.startswith("there is no runner"):
             yield from self._write(entry, memory, self._end(n, "failed-permanent", cause))
@@ -107,7 +105,7 @@ class Starting(FlowSteps):
             yield from self._fenced_end(entry, memory, n, "failed-permanent", cause)
 
     def _record(
-        self, entry: RecoveryEntry, memory: Memory, base: RestorePoint | None,
+        self, entry: RecoveryEntry, memory: JobMemory, base: RestorePoint | None,
         refused: tuple[RefusedRestorePoint, ...], together: Together | None,
     ) -> AttemptStarted:  # fmt: skip
         times, now = entry.failure_times, self._around.clock.time()
@@ -118,7 +116,7 @@ class Starting(FlowSteps):
             entry.digest, base, refused, entry.failures, times, recorded_at, together, memory.heard.instance
         )
 
-    def _declare(self, entry: RecoveryEntry, memory: Memory, order: Declare) -> Flow:
+    def _declare(self, entry: RecoveryEntry, memory: JobMemory, order: Declare) -> Flow:
         """The entry that the order was judged by may be older than what people said since: the revision decides."""
         log.info("declare", job=entry.job_id, kind=order.fact.kind, rev=order.rev, reason=order.fact.reason)
         failpoints.hit("replace.undeclared")

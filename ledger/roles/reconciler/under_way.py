@@ -15,7 +15,7 @@ from ledger.roles.reconciler.flow_steps import Flow
 log = structlog.get_logger("reconciler")
 
 
-class UnderWay:
+class FlowRunner:
     """commit: writes events in one transaction and answers with their offsets. submit: hands out tasks.
 
     starting: job id -> attempt, of the flows that start one.

@@ -168,9 +168,7 @@ def test_a_broker_maps_its_own(broker: RunningBroker) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_broker_starts_beside_one_that_is_spoiled(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_starts_beside_one_that_is_spoiled(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # of which Java tells
     good = embedded.broker_archive()
     spoiled = shutil.copytree(good.parent, tmp_path / "spoiled") / good.name

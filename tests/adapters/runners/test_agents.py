@@ -195,9 +195,9 @@ def test_a_supervisor_that_comes_too_late_starts_nothing(host: Host) -> None:
     host.spawn_agent()
     host.end(J)
     from ledger.adapters.runners.subprocess import prepare
-    from ledger.adapters.runners.subprocess.folders import Attempt
+    from ledger.adapters.runners.subprocess.folders import MarkedAttempt
 
-    late = prepare.spawn(Attempt(J, 1, host.run_folder(J)))
+    late = prepare.spawn(MarkedAttempt(J, 1, host.run_folder(J)))
     assert late.wait(DEADLINE_S) == 0
     assert "had its one life already" in (host.run_folder(J) / "logs" / "supervisor.log").read_text()
     assert not list(host.control(J).glob("*.said"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ledger.adapters.asking import SideBySide
+from ledger.adapters.asking import ParallelObserver
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.runners import plain
 from ledger.adapters.runners.contained import ContainedRunner, process
@@ -204,9 +204,9 @@ class Other(OutsideRunner):
 def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
     silent: dict[str, LedgerError] = {}
 
-    def asked_once() -> tuple[SideBySide, dict[str, Other]] | None:
+    def asked_once() -> tuple[ParallelObserver, dict[str, Other]] | None:
         """A pass with both; none if the quick one too was late, as it may be on a busy machine."""
-        ask, others = SideBySide(0.3), {"slow": Other(), "quick": Other()}
+        ask, others = ParallelObserver(0.3), {"slow": Other(), "quick": Other()}
         others["quick"].may.set()
         answers = ask.observe(others, silent.__setitem__)  # type: ignore[arg-type]
         assert answers["slow"] is None and answers["quick"] in (None, ran(1))
@@ -239,7 +239,7 @@ def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
             return [ObservedAttempt("job-1", 1, True, "")]
 
     silent: dict[str, LedgerError] = {}
-    runners, ask = {"moody": Moody()}, SideBySide(0.2)
+    runners, ask = {"moody": Moody()}, ParallelObserver(0.2)
 
     def pass_() -> Observation | None:
         return ask.observe(runners, silent.__setitem__)["moody"]  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ def test_a_runner_that_raises_what_no_runner_may_is_silent() -> None:
             raise ZeroDivisionError("by zero")
 
     silent: dict[str, LedgerError] = {}
-    answers = SideBySide(PATIENCE_S).observe({"broken": Broken()}, silent.__setitem__)  # type: ignore[dict-item]
+    answers = ParallelObserver(PATIENCE_S).observe({"broken": Broken()}, silent.__setitem__)  # type: ignore[dict-item]
     assert answers == {"broken": None} and "ZeroDivisionError" in str(silent["broken"])
 
 

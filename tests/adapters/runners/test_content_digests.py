@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.runners.subprocess import content, restore
-from ledger.adapters.runners.subprocess.content import Manifest
+from ledger.adapters.runners.subprocess.content import ContentManifest
 from ledger.adapters.runners.subprocess.digests import Checks, Digests, Limits
-from ledger.adapters.runners.subprocess.restore import Judged
+from ledger.adapters.runners.subprocess.restore import RestoreCheck
 from ledger.core.model.facts import CheckpointCompleted, RefusedRestorePoint, RestorePoint
 from ledger.core.model.registers import Checkpoint, Ended
 from ledger.ports import Task, Verification
@@ -157,7 +157,7 @@ def test_a_small_checkpoint_does_not_wait_for_a_large_one(tmp_path: Path) -> Non
     stored_at: dict[Path, float] = {}
 
     class Noting(Digests):
-        def _store(self, path: Path, manifest: Manifest) -> None:
+        def _store(self, path: Path, manifest: ContentManifest) -> None:
             stored_at[path] = pacer.now
             super()._store(path, manifest)
 
@@ -297,7 +297,7 @@ def test_what_is_damaged_is_named(tmp_path: Path, damage: object, reason: str, i
     checkpoint = folder_of(tmp_path, a="one", b="two")
     content.save(checkpoint, manifest := content.read(checkpoint))
     point = RestorePoint(1, 1, str(checkpoint), 6, manifest.digest if in_the_record else "")
-    assert restore.verify(point, tmp_path / "jobs") == Judged(Verification.VALID)
+    assert restore.verify(point, tmp_path / "jobs") == RestoreCheck(Verification.VALID)
     damage(checkpoint)
     judged = restore.verify(point, tmp_path / "jobs")
     assert judged.verification is Verification.INVALID and reason in judged.reason
@@ -306,7 +306,7 @@ def test_what_is_damaged_is_named(tmp_path: Path, damage: object, reason: str, i
 def test_without_its_manifest_a_recorded_digest_counts_all_the_same(tmp_path: Path) -> None:
     checkpoint = folder_of(tmp_path, a="one")
     point = RestorePoint(1, 1, str(checkpoint), 3, content.read(checkpoint).digest)
-    assert restore.verify(point, tmp_path / "jobs") == Judged(Verification.VALID)
+    assert restore.verify(point, tmp_path / "jobs") == RestoreCheck(Verification.VALID)
     spoil(checkpoint / "a")
     judged = restore.verify(point, tmp_path / "jobs")
     assert judged.verification is Verification.INVALID and "some file of it is not what was recorded" in judged.reason
@@ -331,17 +331,17 @@ def test_a_record_without_a_digest_and_without_a_manifest_is_judged_by_its_size(
     checkpoint = folder_of(tmp_path, a="one")
     spoil(checkpoint / "a")
     point = RestorePoint(1, 1, str(checkpoint), 3)
-    assert restore.verify(point, tmp_path / "jobs") == Judged(Verification.VALID)
+    assert restore.verify(point, tmp_path / "jobs") == RestoreCheck(Verification.VALID)
 
 
 def test_a_check_that_takes_long_is_unknown_until_it_is_done_and_is_made_once() -> None:
     goes_on, made = threading.Event(), []
     point = RestorePoint(1, 1, "/x")
 
-    def judge(asked: RestorePoint) -> Judged:
+    def judge(asked: RestorePoint) -> RestoreCheck:
         made.append(asked)
         goes_on.wait()
-        return Judged(Verification.INVALID, "damaged: a")
+        return RestoreCheck(Verification.INVALID, "damaged: a")
 
     checks = Checks(judge, answer_s=0.0)
     assert checks.verify(point) is Verification.UNKNOWN and checks.why_refused(point) == "its content is being read"

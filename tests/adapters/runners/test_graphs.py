@@ -91,9 +91,7 @@ def test_what_cant_be_started_cant_be_packed(tmp_path: Path, arguments: tuple[ob
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_agent_would_refuse_to_unpack_cant_be_packed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_agent_would_refuse_to_unpack_cant_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"command and environment take \d+ bytes, more than 1048576") as told:
         packed(tmp_path, ["a"], [], {"A": "x" * (1 << 20)})
     assert "--graph" in told.value.hint
@@ -193,9 +191,7 @@ def test_an_absolute_path_leads_nowhere(tmp_path: Path) -> None:
     assert not (tmp_path / "evil").exists()
 
 
-def test_an_archive_that_claims_more_than_the_bound_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_claims_more_than_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "BYTES_MAX", 10_000)
     monkeypatch.setattr(unpacking, "MEMBERS_MAX", 3)
     (tmp_path / "blob").write_bytes(tar((member("a", 20_000), b"x" * 20_000)))

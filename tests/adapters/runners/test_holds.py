@@ -17,9 +17,9 @@ from ledger.adapters.runners.subprocess import past_logs
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.adapters.runners.subprocess.digests import Limits
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
-from ledger.adapters.runners.subprocess.folders import Attempt, Phase
+from ledger.adapters.runners.subprocess.folders import MarkedAttempt, Phase
 from ledger.adapters.runners.subprocess.holds import Holds
-from ledger.adapters.runners.subprocess.jobs import Job
+from ledger.adapters.runners.subprocess.jobs import AgentJob
 from ledger.cli import app
 from ledger.core.fold.fold import HISTORY
 from tests.support.host import printed_by
@@ -59,10 +59,10 @@ def test_past_logs_of_a_held_job_neither_go_nor_count(tmp_path: Path) -> None:
 def test_attempts_of_a_held_job_keep_their_logs_until_it_is_held_no_more(tmp_path: Path) -> None:
     held = {"job"}
     maker = EventMaker("agent-a", 4, SystemClock(), lambda: "id", Sequences(tmp_path / "sequences.json"))
-    job = Job("job", tmp_path / "jobs" / "job", maker, held.__contains__)
+    job = AgentJob("job", tmp_path / "jobs" / "job", maker, held.__contains__)
     for n in range(1, HISTORY + 4):
         printed_by(tmp_path, "job", n, str(n))
-        job.attempts[n] = Attempt("job", n, job.run_folder(n), phase=Phase.ENDED)
+        job.attempts[n] = MarkedAttempt("job", n, job.run_folder(n), phase=Phase.ENDED)
     job._prune()
     assert all(past_logs.log_folder(tmp_path, "job", n).is_dir() for n in range(1, HISTORY + 4))
     held.clear()
@@ -101,6 +101,7 @@ def test_serve_agent_learns_from_the_archive_what_is_pinned(
     monkeypatch.setattr("ledger.app.wiring.agent_sender", lambda _: Sender())
     monkeypatch.setattr("ledger.app.wiring.claim_agent_folder", lambda _: None)
     monkeypatch.setattr("ledger.cli.serve._begin", lambda *_, **__: threading.Event())
+
     def run_agent(*_: object, held: Holds | None, limits: Limits) -> None:
         assert limits == Limits(bytes_per_s=7, wait_s=2.5)
         seen.append(held)

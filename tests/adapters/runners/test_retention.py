@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.adapters.runners.subprocess.folders import ANSWERED, ANSWERED_MAX, Attempt
-from ledger.adapters.runners.subprocess.retention import Chain, Place, subsumed
-from ledger.adapters.runners.subprocess.tidying import Past
+from ledger.adapters.runners.subprocess.folders import ANSWERED, ANSWERED_MAX, MarkedAttempt
+from ledger.adapters.runners.subprocess.retention import AttemptCheckpoints, Place, subsumed
+from ledger.adapters.runners.subprocess.tidying import PastAttempts
 from ledger.core.fold.fold import HISTORY
 from ledger.core.model.facts import CheckpointKind, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX, Checkpoint
@@ -25,8 +25,8 @@ J = "job-1"
 CHK, SAV = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT
 
 
-def chain(*ids: int, base: Place | None = None, over: bool = True, sav: tuple[int, ...] = ()) -> Chain:
-    return Chain(base, {i: SAV if i in sav else CHK for i in ids}, over)
+def chain(*ids: int, base: Place | None = None, over: bool = True, sav: tuple[int, ...] = ()) -> AttemptCheckpoints:
+    return AttemptCheckpoints(base, {i: SAV if i in sav else CHK for i in ids}, over)
 
 
 @pytest.mark.parametrize(
@@ -80,24 +80,26 @@ def chain(*ids: int, base: Place | None = None, over: bool = True, sav: tuple[in
         ),
     ],
 )  # fmt: skip
-def test_which_checkpoints_are_subsumed(attempts: dict[int, Chain], gone: list[Place]) -> None:
+def test_which_checkpoints_are_subsumed(attempts: dict[int, AttemptCheckpoints], gone: list[Place]) -> None:
     assert subsumed(attempts, keep=3) == gone
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> dict[int, Chain]:
-    attempts: dict[int, Chain] = {}
+def histories(draw: st.DrawFn) -> dict[int, AttemptCheckpoints]:
+    attempts: dict[int, AttemptCheckpoints] = {}
     for n in range(1, draw(st.integers(1, 5)) + 1):
         places = [(m, i) for m, a in attempts.items() for i in a.checkpoints]
         ids = draw(st.sets(st.integers(0, 9), max_size=6))
         savepoints = draw(st.sets(st.sampled_from(sorted(ids)))) if ids else set()
         base = draw(st.none() | st.sampled_from(places)) if places else None
-        attempts[n] = Chain(base, {i: SAV if i in savepoints else CHK for i in ids}, draw(st.booleans()))
+        attempts[n] = AttemptCheckpoints(base, {i: SAV if i in savepoints else CHK for i in ids}, draw(st.booleans()))
     return attempts
 
 
 @given(histories())
-def test_deleting_twice_deletes_no_more_and_the_newest_of_the_top_always_stays(attempts: dict[int, Chain]) -> None:
+def test_deleting_twice_deletes_no_more_and_the_newest_of_the_top_always_stays(
+    attempts: dict[int, AttemptCheckpoints],
+) -> None:
     gone = set(subsumed(attempts))
     left = {
         n: a._replace(checkpoints={i: k for i, k in a.checkpoints.items() if (n, i) not in gone})
@@ -112,7 +114,7 @@ def test_deleting_twice_deletes_no_more_and_the_newest_of_the_top_always_stays(a
 
 def test_asks_that_were_answered_long_ago_are_forgotten(tmp_path: Path) -> None:
     """A job that is asked for years leaves no more of it than a repeated question could be about."""
-    attempt = Attempt(J, 1, tmp_path)
+    attempt = MarkedAttempt(J, 1, tmp_path)
     asks = tmp_path / "asks"
     asks.mkdir()
     for i in range(3 * ANSWERED_MAX):
@@ -191,10 +193,10 @@ def test_of_many_attempts_only_the_last_keep_their_logs_and_none_is_started_agai
 @given(st.lists(st.integers(1, 30)))
 def test_the_past_is_a_set_in_few_ranges(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
     path = tmp_path_factory.mktemp("past") / "past.json"
-    past = Past(path)
+    past = PastAttempts(path)
     for n in numbers:
         past.add(n)
-    again = Past(path)
+    again = PastAttempts(path)
     again.load()
     for either in (past, again):
         assert [n for n in range(32) if n in either] == sorted(set(numbers))
@@ -302,9 +304,7 @@ def test_a_restore_point_is_what_was_recorded_or_it_is_not_valid(
     (host.root / "with-pipe").mkdir()
     for path in (host.root / "pipe", host.root / "with-pipe" / "pipe"):
         os.mkfifo(path)
-    placed = RestorePoint(
-        point.attempt, point.id, point.location.replace("{}", str(host.root)), point.size, point.digest
-    )
+    placed = RestorePoint(point.attempt, point.id, point.location.replace("{}", str(host.root)), point.size, point.digest)
     assert host.runner.verify(placed) is expected
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from ledger.embedded.hold import HELD
-from ledger.embedded.zookeeper import Member, Server, connect_string, digest, members_at
+from ledger.embedded.zookeeper import EnsembleMember, ServerAddress, connect_string, digest, members_at
 from ledger.errors import ConfigError, Unreachable
 from tests.support.servers import die_with_parent
 from tests.support.waiting import until
 
 
-def started(member: Member, stack: ExitStack) -> subprocess.Popen[bytes]:
+def started(member: EnsembleMember, stack: ExitStack) -> subprocess.Popen[bytes]:
     member.prepare()
     with (member.folder / "printed").open("ab") as printed:
         process = subprocess.Popen(
@@ -51,12 +51,12 @@ def test_damaged_ports_are_an_error_that_names_the_file(tmp_path: Path):
 
 
 def test_a_line_is_what_reconfig_takes():
-    assert Server(id=7, host="zk7").line() == "server.7=zk7:2888:3888:participant;0.0.0.0:2181"
+    assert ServerAddress(id=7, host="zk7").line() == "server.7=zk7:2888:3888:participant;0.0.0.0:2181"
 
 
 def test_who_joins_begins_as_an_observer_and_the_others_as_participants(tmp_path: Path):
-    old, new = Server(id=1, host="zk1"), Server(id=4, host="zk4")
-    member = Member(folder=tmp_path, server=new, ensemble=[old], joining=True)
+    old, new = ServerAddress(id=1, host="zk1"), ServerAddress(id=4, host="zk4")
+    member = EnsembleMember(folder=tmp_path, server=new, ensemble=[old], joining=True)
     assert member.first_members().splitlines() == [old.line(), new.line("observer")]
 
 

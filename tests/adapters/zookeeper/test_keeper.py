@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ledger.adapters.memory.clock import ManualClock
-from ledger.adapters.zookeeper.keeper import Keeper, Wish
+from ledger.adapters.zookeeper.keeper import ElectionRequest, ZooKeeperCandidate
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from tests.support.fake_link import PATH, FakeLink, Servers, T
@@ -22,8 +22,8 @@ class One:
         self.links: list[FakeLink] = []
         self.faults: dict[str, str] = {}
         self.takes_s: dict[str, float] = {}
-        self.keeper = Keeper(self._open, PATH, owner, 1, owner * 32, servers.clock)  # type: ignore[arg-type]
-        self.keeper.wish = Wish(True, 0)
+        self.keeper = ZooKeeperCandidate(self._open, PATH, owner, 1, owner * 32, servers.clock)  # type: ignore[arg-type]
+        self.keeper.wish = ElectionRequest(True, 0)
 
     def _open(self, known: object) -> FakeLink:
         self.links.append(FakeLink(self.servers, fail=self.faults, takes_s=self.takes_s))
@@ -43,10 +43,10 @@ class One:
         return bool(held and wish.wanted and held.term == wish.term and self.servers.clock.monotonic() < held.until)
 
     def release(self) -> None:
-        self.keeper.wish = Wish(False, self.keeper.wish.term + 1)
+        self.keeper.wish = ElectionRequest(False, self.keeper.wish.term + 1)
 
     def acquire(self) -> None:
-        self.keeper.wish = Wish(True, self.keeper.wish.term)
+        self.keeper.wish = ElectionRequest(True, self.keeper.wish.term)
 
 
 @pytest.fixture

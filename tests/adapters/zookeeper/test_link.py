@@ -11,9 +11,9 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
 
 from ledger.adapters.memory.clock import ManualClock
-from ledger.adapters.zookeeper.client import Client
+from ledger.adapters.zookeeper.client import ZooKeeperClient
 from ledger.adapters.zookeeper.link import Link
-from ledger.adapters.zookeeper.names import Names
+from ledger.adapters.zookeeper.names import ResolvedNames
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 
 T = 10.0
@@ -48,7 +48,7 @@ def woken() -> list[int]:
 
 @pytest.fixture
 def link(clock: ManualClock, woken: list[int], monkeypatch: pytest.MonkeyPatch) -> Link:
-    made = Link(SETTINGS, [], Names(), clock, lambda: woken.append(1))
+    made = Link(SETTINGS, [], ResolvedNames(), clock, lambda: woken.append(1))
     made.connected(7, T, "zk1", 2181)
     return made
 
@@ -146,14 +146,14 @@ class Deaf:
 
 
 @pytest.fixture
-def client() -> Iterator[Client]:
-    made = Client(SETTINGS, [("127.0.0.1", 1)], [("127.0.0.2", 1)], Names(), Deaf())
+def client() -> Iterator[ZooKeeperClient]:
+    made = ZooKeeperClient(SETTINGS, [("127.0.0.1", 1)], [("127.0.0.2", 1)], ResolvedNames(), Deaf())
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("state", [KeeperState.CONNECTING, KeeperState.CLOSED, KeeperState.EXPIRED_SESSION])
-def test_nothing_waits_in_a_queue_for_better_times(client: Client, state: str) -> None:
+def test_nothing_waits_in_a_queue_for_better_times(client: ZooKeeperClient, state: str) -> None:
     client._state = state
     with pytest.raises(ConnectionLoss):
         client.create_async("/x").get(timeout=1)
@@ -161,7 +161,7 @@ def test_nothing_waits_in_a_queue_for_better_times(client: Client, state: str) -
 
 
 def test_what_comes_just_as_the_connection_is_lost_does_not_wait_either(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: ZooKeeperClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was connected when asked, and no longer when the request was in the queue, which had been cleared by then."""
     client._state = KeeperState.CONNECTED
@@ -181,7 +181,7 @@ def test_what_comes_just_as_the_connection_is_lost_does_not_wait_either(
     assert client._queue == []
 
 
-def test_who_is_dialled(client: Client) -> None:
+def test_who_is_dialled(client: ZooKeeperClient) -> None:
     """The members; the hosts of the settings as well once that was in vain; the one that was just lost comes last."""
     connection = client._connection
     connection._rounds = 1
@@ -196,7 +196,7 @@ def test_who_is_dialled(client: Client) -> None:
     assert client.handler.dial_timeout_s == 0.5
 
 
-def test_pauses_between_rounds_are_at_most_a_second(client: Client) -> None:
+def test_pauses_between_rounds_are_at_most_a_second(client: ZooKeeperClient) -> None:
     retry = client._conn_retry
     assert retry.max_tries == -1
     assert retry.max_delay * (1 + retry.max_jitter) < 1

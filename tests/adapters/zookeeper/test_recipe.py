@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.adapters.zookeeper import recipe
-from ledger.adapters.zookeeper.names import Names
-from ledger.adapters.zookeeper.recipe import Told
+from ledger.adapters.zookeeper.names import ResolvedNames
+from ledger.adapters.zookeeper.recipe import CandidateRecord
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from tests.support.waiting import in_time
 
@@ -109,7 +109,10 @@ def test_the_old_session_is_asked_for_as_long_as_it_may_live() -> None:
 
 
 def test_what_is_written_is_read_again() -> None:
-    for told in (Told("anna@host", 12, 1.5, 2.5, "", 3.5, 6.0), Told("ü", 1, 2.0, None, "candidate x", 3.0, 6.0)):
+    for told in (
+        CandidateRecord("anna@host", 12, 1.5, 2.5, "", 3.5, 6.0),
+        CandidateRecord("ü", 1, 2.0, None, "candidate x", 3.0, 6.0),
+    ):
         assert recipe.decode(recipe.encode(told)) == told
 
 
@@ -122,12 +125,19 @@ def test_a_node_that_cannot_be_read_has_a_candidate_all_the_same(data: bytes) ->
 
 
 def test_candidates_as_people_see_them() -> None:
-    leader = Told("anna@host", 12, since=1.0, led_since=2.0, renewed=100.0, lease_s=6.0)
+    leader = CandidateRecord("anna@host", 12, since=1.0, led_since=2.0, renewed=100.0, lease_s=6.0)
     assert recipe.candidate(leader, first=True, now=102.0) == ("anna@host", 12, 1.0, True, "", 4.0)
     assert recipe.candidate(leader, first=True, now=200.0).lease_left_s == 0.0
     assert recipe.candidate(leader, first=True, now=0.0).lease_left_s == 6.0  # clocks that disagree
     assert not recipe.candidate(leader, first=False, now=102.0).leads
-    assert recipe.candidate(Told("b", 1, 1.0, waits_for="anna"), first=False, now=1.0) == ("b", 1, 1.0, False, "anna", None)
+    assert recipe.candidate(CandidateRecord("b", 1, 1.0, waits_for="anna"), first=False, now=1.0) == (
+        "b",
+        1,
+        1.0,
+        False,
+        "anna",
+        None,
+    )
     assert recipe.behind(leader, "noon") == "candidate anna@host (pid 12), which leads since noon"
 
 
@@ -185,7 +195,7 @@ def test_secrets_do_not_show() -> None:
 
 def test_names_are_resolved_anew_each_time_and_addresses_not_at_all() -> None:
     book = {"zk1": ["10.0.0.1"]}
-    names = Names(lambda host: book[host])
+    names = ResolvedNames(lambda host: book[host])
     members = [("zk1", 1), ("10.0.0.9", 2), ("zk1", 1)]
     assert names.addresses(members, 60) == [("zk1", "10.0.0.1", 1), ("10.0.0.9", "10.0.0.9", 2)]
     book["zk1"] = ["10.0.0.2", "10.0.0.3"]
@@ -203,7 +213,7 @@ def test_while_the_name_service_fails_or_is_slow_the_last_known_address_counts()
             answer.wait(30)
         return [f"10.0.0.{host[-1]}"]
 
-    names = Names(resolve)
+    names = ResolvedNames(resolve)
     members = [("zk1", 1), ("zk2", 1)]
     known = names.addresses(members, 60)
     failing = True

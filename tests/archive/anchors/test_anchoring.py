@@ -202,7 +202,7 @@ def test_an_older_anchor_written_over_a_newer_one_is_written_over_again(anchored
 
 
 def test_an_archive_that_was_cut_off_at_an_older_anchor_is_found_out_though_that_was_written_last(
-    anchored: Anchored
+    anchored: Anchored,
 ) -> None:
     older = head_of(next(m for m in anchored.archive.manifests(TOPIC, 0) if m.sequence == 5))
     anchored.anchoring().step()
@@ -326,6 +326,7 @@ def test_what_was_joined_since_is_followed(anchored: Anchored) -> None:
 
 def test_what_was_joined_beyond_the_anchored_one_in_a_pause_is_followed_in_time(anchored: Anchored) -> None:
     """The anchored one is alone on its day, so it stays where it was; what came after it does not."""
+
     def grow(number: int, later_days: int) -> None:
         begin, later_ms = anchored.archive.head(TOPIC, 0).next, (50 + later_days) * 86_400_000
         own = records(number, 9, 0, begin)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ledger.archive.format.anchor import (
     BYTES_MAX,
     Anchor,
-    Kept,
+    AnchorRecord,
     decode,
     encode,
     going_back,
@@ -71,7 +71,11 @@ def test_a_signature_is_of_one_head_alone(one: Head, other: Head) -> None:
 
 def test_a_fork_is_told_only_among_those_that_count() -> None:
     false = HEAD._replace(sha256="00" * 32)
-    found = [Kept(Anchor(HEAD), "here"), Kept(Anchor(false, "0a", "ff"), "there"), Kept(Anchor(HEAD), "again")]
+    found = [
+        AnchorRecord(Anchor(HEAD), "here"),
+        AnchorRecord(Anchor(false, "0a", "ff"), "there"),
+        AnchorRecord(Anchor(HEAD), "again"),
+    ]
     judged = judge(found)
     assert judged.heads == (HEAD, false) and len(judged.forks) == 1
     assert "here says abab" in judged.forks[0] and "there says 0000" in judged.forks[0]
@@ -101,8 +105,8 @@ def test_what_grew_out_of_an_anchor_may_be_anchored_and_nothing_else() -> None:
 
 
 def test_an_anchor_that_names_a_lower_manifest_than_one_before_it_is_told() -> None:
-    def kept(sequence: int, topic: str = "ledger.events") -> Kept:
-        return Kept(Anchor(HEAD._replace(topic=topic, sequence=sequence)), f"at {sequence}")
+    def kept(sequence: int, topic: str = "ledger.events") -> AnchorRecord:
+        return AnchorRecord(Anchor(HEAD._replace(topic=topic, sequence=sequence)), f"at {sequence}")
 
     assert going_back([kept(1), kept(2), kept(2), kept(9), kept(1, "other")]) == []
     told = going_back([kept(5), kept(9), kept(7), kept(9), kept(8)])
@@ -110,6 +114,6 @@ def test_an_anchor_that_names_a_lower_manifest_than_one_before_it_is_told() -> N
 
 
 def test_an_anchor_that_does_not_count_makes_none_of_the_others_old() -> None:
-    forged, ours = Kept(Anchor(HEAD._replace(sequence=99)), "forged"), Kept(Anchor(HEAD), "ours")
+    forged, ours = AnchorRecord(Anchor(HEAD._replace(sequence=99)), "forged"), AnchorRecord(Anchor(HEAD), "ours")
     assert len(going_back([forged, ours])) == 1
     assert going_back([forged, ours], lambda one: "unsigned" if one == forged.anchor else "") == []

@@ -15,7 +15,7 @@ from ledger.archive.format import parquet
 from ledger.archive.format.chain import Head
 from ledger.archive.format.segments import Leaf, leaves_of, store_segment
 from ledger.archive.proof import carrying
-from ledger.archive.proof.carrying import Carried, Checked, carry, check, parse
+from ledger.archive.proof.carrying import Carried, ProofCheck, carry, check, parse
 from ledger.archive.proof.proving import prove
 from ledger.archive.removal.pins import Pin, pin
 from ledger.archive.store.archive import Archive
@@ -50,9 +50,9 @@ def test_an_anchor_of_the_ledger_proves_what_it_carries(joined: bool, whole: boo
     every = list(archive.records(*PLACE))
     of = every if whole else some(every)
     made, leaves = carried_of(archive, of)
-    assert check(made, PLACE, leaves, [head]) == Checked(head.next, head.next, head.next, (), 0, 0)
+    assert check(made, PLACE, leaves, [head]) == ProofCheck(head.next, head.next, head.next, (), 0, 0)
     middle = anchors[5]
-    assert check(made, PLACE, leaves, [middle]) == Checked(head.next, middle.next, middle.next, (), 0, 0)
+    assert check(made, PLACE, leaves, [middle]) == ProofCheck(head.next, middle.next, middle.next, (), 0, 0)
     assert check(made, PLACE, leaves, []).proved == 0
     assert check(made, PLACE, leaves, [replaced(head, partition=1)]).proved == 0
     hashes = [one for tree in made.trees for one in tree.others]
@@ -69,7 +69,7 @@ def test_what_came_later_and_what_was_redacted_is_told() -> None:
     redacted = replace(every[40], _value=None if every[40].value() else b"x")
     later = records(3, begin=head.next)
     made, leaves = carried_of(archive, [*every[:40], redacted, *every[41:], *later])
-    assert check(made, PLACE, leaves, [head]) == Checked(head.next, head.next, every[40].offset(), (), 1, 3)
+    assert check(made, PLACE, leaves, [head]) == ProofCheck(head.next, head.next, every[40].offset(), (), 1, 3)
     assert carry(archive, PLACE, leaves_of(later)) is None and carry(archive, ("other", 0), leaves) is None
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from ledger.adapters import cloudevents
 from ledger.archive.anchors import anchors
-from ledger.archive.format.anchor import Anchor, Kept
+from ledger.archive.format.anchor import Anchor, AnchorRecord
 from ledger.archive.format.chain import Head, head_of
 from ledger.archive.proof.proving import prove
 from ledger.errors import ConfigError, NotFound, UsageError
@@ -106,7 +106,7 @@ def test_anchors_are_appended_and_read(tmp_path: Path) -> None:
     with file.open("a") as more:  # with spaces, as they were written once
         more.write(json.dumps(heads[0]._asdict()) + "\n\n")
     wanted = [Anchor(heads[0]), Anchor(heads[1], "0a", "ff"), Anchor(heads[0])]
-    assert anchors.read(file) == [Kept(one, f"{file}, line {n}") for n, one in enumerate(wanted, start=1)]
+    assert anchors.read(file) == [AnchorRecord(one, f"{file}, line {n}") for n, one in enumerate(wanted, start=1)]
 
 
 def test_an_anchor_is_never_appended_to_the_line_of_another(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
     topics = {TOPICS.events: PARTITIONS, TOPICS.recovery: PARTITIONS}
     log = MemoryLog(topics, ManualClock())
     ends = {place: archive.head(*place).next for place in archive.places()}
-    sealed = {place: past.Sealed(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()}
-    source = Source(past.PastLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
+    sealed = {place: past.SealedRecords(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()}
+    source = Source(past.HistoricalLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
     then, _ = as_of(source, Moment(time_s=time_s), sealed, dict.fromkeys(topics, 1e12))
     return recovery_set(then)
 

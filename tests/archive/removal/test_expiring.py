@@ -50,6 +50,7 @@ def must_fold_the_same(archive: Archive, life: Life, until_s: float = 0.0) -> No
     """Of the whole, and of every beginning of it from the latest cutoff on."""
     events, recovery = (list(archive.records(topic, 0)) for topic in (EVENTS, RECOVERY))
     for cut_ms in [life.at_ms + 1, *range(int(until_s * 1000), life.at_ms, DAY_S * 1000)]:
+
         def before(records: list[MemoryRecord], whole: list[MemoryRecord], cut_ms: int = cut_ms) -> list[MemoryRecord]:
             end = next((one.offset() for one in whole if one.timestamp()[1] > cut_ms), 10**9)
             return [one for one in records if one.offset() < end]

@@ -29,8 +29,8 @@ from ledger.archive.proof.proving import prove
 from ledger.archive.query.querying import opened
 from ledger.archive.removal import pins
 from ledger.archive.removal.expiring import expire
-from ledger.archive.removal.redacting import Place, Redacting, parse_place
-from ledger.archive.restore.layout import Names
+from ledger.archive.removal.redacting import RecordPosition, Redacting, parse_place
+from ledger.archive.restore.layout import TopicPair
 from ledger.archive.restore.restoring import Restoring
 from ledger.archive.snapshots import snapshots
 from ledger.archive.store.archive import Archive
@@ -61,7 +61,7 @@ def redacting(archive: Archive, **given) -> Redacting:
     return Redacting(archive, EVENTS, thin, id_of, **given)
 
 
-def redact(archive: Archive, *named: Place | str, force: bool = False, **given) -> list:
+def redact(archive: Archive, *named: RecordPosition | str, force: bool = False, **given) -> list:
     return redacting(archive, **given).run(named, "a password in it", BY, AT, force=force)
 
 
@@ -87,8 +87,8 @@ def superseded(life: Life) -> list[MemoryRecord]:
             if one.offset() not in kept and one.value() is not None and (one.key() or b"").startswith(b"job-")]  # fmt: skip
 
 
-def place_of(record: Record) -> Place:
-    return Place(record.topic(), record.partition(), record.offset())
+def place_of(record: Record) -> RecordPosition:
+    return RecordPosition(record.topic(), record.partition(), record.offset())
 
 
 def test_an_empty_id_names_nothing_though_records_bear_none() -> None:
@@ -150,9 +150,9 @@ def test_what_has_no_value_is_not_there_is_the_ledgers_own_or_is_held(life: Life
     tombstone = next(one for one in life.events if one.value() is None and (one.key() or b"").startswith(b"job-"))
     for place, error, told in (
         (place_of(tombstone), UsageError, "it is a tombstone"),
-        (Place(RECOVERY, 0, 0), UsageError, "the ledger's own"),
-        (Place(EVENTS, 0, 1), NotFound, "No record lies at"),
-        (Place(EVENTS, 7, 0), NotFound, "No record lies at"),
+        (RecordPosition(RECOVERY, 0, 0), UsageError, "the ledger's own"),
+        (RecordPosition(EVENTS, 0, 1), NotFound, "No record lies at"),
+        (RecordPosition(EVENTS, 7, 0), NotFound, "No record lies at"),
         ("nobody", NotFound, "No record of the event 'nobody'"),
     ):
         with pytest.raises(error, match=told):
@@ -181,8 +181,8 @@ def test_what_expired_is_told_as_that(life: Life) -> None:
 
 def test_a_place_is_named_by_the_short_name_of_its_topic_or_by_the_long_one() -> None:
     topics = {"events": "x.ledger.events"}
-    assert parse_place("events[3]@12", topics) == Place("x.ledger.events", 3, 12)
-    assert parse_place("y.ledger.events[0]@1", topics) == Place("y.ledger.events", 0, 1)
+    assert parse_place("events[3]@12", topics) == RecordPosition("x.ledger.events", 3, 12)
+    assert parse_place("y.ledger.events[0]@1", topics) == RecordPosition("y.ledger.events", 0, 1)
     assert [parse_place(text, topics) for text in ("event-1", "events[x]@1", "events[1]@-1", "a[1]@")] == [None] * 4
 
 
@@ -325,7 +325,7 @@ def test_restored_it_is_still_what_nobody_can_read_and_what_expired_is_filled(li
     """No older record of its key comes to effect in its place."""
     archive, record = forced(life)
     expired = run(archive)
-    clock, names = ManualClock(), Names(EVENTS, RECOVERY)
+    clock, names = ManualClock(), TopicPair(EVENTS, RECOVERY)
     clock.jump(NOW_S - clock.time())
     log = MemoryLog({TOPICS.rejects: 1}, clock)
     told = Restoring(archive, MemoryTarget(log, names, 1, set()), log, avro, clock).run(names, names, 1)
@@ -356,9 +356,7 @@ def test_an_archiver_that_is_told_to_takes_out_what_has_expired(folder: Path) ->
     assert "expire" not in {chore.name for chore in wiring_archive.chores(without, archive)}
 
 
-def test_what_is_pinned_neither_expires_nor_is_redacted(
-    folder: Path, life: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_pinned_neither_expires_nor_is_redacted(folder: Path, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGER_ARCHIVE__RETENTION", "prod=5d")
     archive = Archive(FolderObjects(folder / "archive"), "test", lambda: AT)
     own = [one for one in superseded(life) if (one.key() or b"").startswith(b"job-0/")]

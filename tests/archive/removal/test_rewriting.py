@@ -33,7 +33,7 @@ from ledger.archive.store.verifying import verify
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.redaction import is_redacted, stand_in
 from ledger.core.model.registers import Running
-from ledger.reader.left_out import Taken
+from ledger.reader.left_out import ExpiredJob
 from ledger.util import failpoints
 from tests.support.archives.days import BEGIN_MS, LATER_S, an_archive, spread
 from tests.support.archives.given import TOPIC, TOPIC_ID, id_of, read_out
@@ -302,7 +302,7 @@ def test_notes_are_read_as_they_were_written_and_whatever_else_they_hold_is_no_n
     for broken in ({}, {**body, "objects": 7}, {**body, "objects": [{}]}):
         with pytest.raises((KeyError, TypeError, ValueError)):
             list(rewritten_of(broken, 7))
-    taken = replace(gone, jobs=(Taken("job-0", 1, 3, 9), Taken("job-1", 7, 3, 8)))
+    taken = replace(gone, jobs=(ExpiredJob("job-0", 1, 3, 9), ExpiredJob("job-1", 7, 3, 8)))
     noted = json.loads(json.dumps(body_of([replace(said, gone=(taken,))], BY, AT)))
     assert noted["objects"] == body["objects"]  # what older programs read is what it was
     assert list(rewritten_of(noted, 7)) == [replace(said, gone=(taken,))]

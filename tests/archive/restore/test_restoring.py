@@ -16,7 +16,7 @@ from ledger.adapters.memory.log import MemoryLog, MemoryReader
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.memory.restoring import MemoryTarget
 from ledger.archive.format.segments import store_segment
-from ledger.archive.restore.layout import Names, Placed, lay_out
+from ledger.archive.restore.layout import Placed, TopicPair, lay_out
 from ledger.archive.restore.restoring import Restored, Restoring
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.archiving import Archiver, PartitionShape, ReaderSegments
@@ -34,7 +34,7 @@ from tests.support.operated import EVENTS, RECOVERY, REJECTS
 from tests.support.remembered import Remembered, live
 
 pytestmark = pytest.mark.usefixtures("quiet")
-NAMES = Names(EVENTS, RECOVERY)
+NAMES = TopicPair(EVENTS, RECOVERY)
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,7 @@ class Emptied:
         self.log = MemoryLog({REJECTS: 1}, self.clock)
         self.restoring: set[str] = set()
 
-    def restore(
-        self, target: MemoryTarget | None = None, archive: Archive | None = None, adopt: bool = False
-    ) -> Restored:
+    def restore(self, target: MemoryTarget | None = None, archive: Archive | None = None, adopt: bool = False) -> Restored:
         target = target or MemoryTarget(self.log, NAMES, self.partitions, self.restoring)
         restoring = Restoring(archive or self.life.archive, target, self.log, avro, self.clock)
         return restoring.run(NAMES, NAMES, self.partitions, adopt=adopt)
@@ -344,7 +342,7 @@ def test_an_archive_of_other_topics_is_told(life: Remembered) -> None:
     target = MemoryTarget(empty.log, NAMES, 2, empty.restoring)
     restoring = Restoring(life.archive, target, empty.log, avro, empty.clock)
     with pytest.raises(UsageError, match=r"holds no topic x\.ledger\.events; it holds ledger\.events, ledger\.recovery"):
-        restoring.run(Names("x.ledger.events", "x.ledger.recovery"), NAMES, 2)
+        restoring.run(TopicPair("x.ledger.events", "x.ledger.recovery"), NAMES, 2)
     with pytest.raises(UsageError, match="more than 1"):
         restoring.run(NAMES, NAMES, 2, before=1)
     assert empty.restoring == set()

@@ -24,7 +24,7 @@ from ledger.history.moment import parse, vector
 from ledger.history.recorded import ThenClock
 from ledger.ports import Event, EventLog, MemoryRecord
 from ledger.reader.finding import resolve
-from ledger.reader.left_out import LeftOut
+from ledger.reader.left_out import ExpiryGaps
 from ledger.reader.reading import Source, all_registers, recovery_set
 from tests.support.archives.given import TOPIC_ID, read_out
 from tests.support.archives.lives import (
@@ -54,8 +54,8 @@ from tests.support.repetitions import one_fast
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.slow]
 
 
-def left_out_of(found: Source) -> LeftOut:
-    assert isinstance(found.log, past.PastLog)
+def left_out_of(found: Source) -> ExpiryGaps:
+    assert isinstance(found.log, past.HistoricalLog)
     return found.log.left_out
 
 
@@ -86,7 +86,7 @@ def test_a_moment_before_leaves_out_the_jobs_of_that_namespace_and_tells_all_oth
             if entry.namespace in hidden and job in left_out_of(after).jobs:
                 with pytest.raises(LedgerError, match="nobody can tell any more"):
                     resolve(after, job)
-    assert left_out_of(then(whole, moment(2.0))) == LeftOut()
+    assert left_out_of(then(whole, moment(2.0))) == ExpiryGaps()
     with pytest.raises(NotFound):
         resolve(then(archive, moment(2.0)), "nobody")
 
@@ -116,7 +116,7 @@ def test_left_out_are_the_jobs_of_which_something_went_that_counted_then_and_nob
         hidden = left_out_of(after).jobs
         assert hidden.keys() <= taken and {namespace for namespace, _ in hidden.values()} <= {"prod", "test"}
         assert facts_of(after) == facts_of(before, hidden)
-        assert isinstance(after.log, past.PastLog)
+        assert isinstance(after.log, past.HistoricalLog)
         cut = {(topic.removeprefix("ledger."), p): end for (topic, p), end in after.log.cut.items()}
         again = then(archive, vector(cut))
         assert (left_out_of(again), facts_of(again)) == (left_out_of(after), facts_of(after))
@@ -140,17 +140,17 @@ def test_a_job_that_is_held_is_not_left_out_and_one_that_went_whole_is_as_long_a
     assert all_registers(source).jobs[0].keys() == {b"job-3"}
     with pytest.raises(LedgerError, match="how job-0 stood"):
         resolve(source, "job-0")
-    assert left_out_of(then(archive, "events[0]@6")) == LeftOut()  # it was over by then
+    assert left_out_of(then(archive, "events[0]@6")) == ExpiryGaps()  # it was over by then
 
 
 def test_that_something_went_is_known_of_a_moment_whose_own_records_went() -> None:
     """No record is left that tells how far the partition went then."""
     archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 1.0), (*RUNNING, 2.0), (RUNNING[0], None, 2.5), (*RUNNING, 3.0))
     assert left(archive) == [0, 4]
-    assert left_out_of(then(archive, moment(0.5))) == LeftOut()
+    assert left_out_of(then(archive, moment(0.5))) == ExpiryGaps()
     for days in (1.0, 1.5, 2.0, 2.9):
         assert left_out_of(then(archive, moment(days))).jobs == {"job-0": ("prod", "job-0")}
-    assert left_out_of(then(archive, moment(3.0))) == LeftOut()
+    assert left_out_of(then(archive, moment(3.0))) == ExpiryGaps()
 
 
 @pytest.mark.parametrize("noted", [True, False])
@@ -179,12 +179,12 @@ def test_where_what_lay_there_last_expired_the_other_partitions_have_to_be_named
 
 def test_who_is_left_out_is_told_by_number_and_by_name_if_they_are_few() -> None:
     few = {"a": ("prod", "other"), "b": ("prod", "third"), "c": ("test", "mine")}
-    found = LeftOut({"prod": 86_400.0, "test": 0.0, "dev": 0.0}, few)
+    found = ExpiryGaps({"prod": 86_400.0, "test": 0.0, "dev": 0.0}, few)
     assert list(found.told()) == [
         "2 jobs of prod are left out (other, third): what they held before 1970-01-02T00:00:00Z has expired",
         "1 job of test is left out (mine): what it held before 1970-01-01T00:00:00Z has expired",
     ]
-    many = LeftOut({"prod": 0.0}, {str(n): ("prod", str(n)) for n in range(6)}) | LeftOut({"prod": 60.0})
+    many = ExpiryGaps({"prod": 0.0}, {str(n): ("prod", str(n)) for n in range(6)}) | ExpiryGaps({"prod": 60.0})
     assert list(many.told()) == ["6 jobs of prod are left out: what they held before 1970-01-01T00:01:00Z has expired"]
 
 
@@ -274,7 +274,7 @@ def test_of_whom_a_bundle_of_the_past_holds_nothing_it_says_so_at_every_moment()
     archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 1.0), (RUNNING[0], None, 2.0))
     run(archive)
     bundle = bundle_of(archive, moment(1.5))
-    assert left_out_of(then(archive, moment(0.5))) == LeftOut()
+    assert left_out_of(then(archive, moment(0.5))) == ExpiryGaps()
     early, _ = bundle.as_of(parse(moment(0.5), NOW_S))
     for source in (bundle.source, early):
         assert left_out_of(source).jobs.keys() == {"job-0"}
@@ -318,7 +318,7 @@ def test_of_the_topic_too_nothing_is_told_of_who_is_left_out() -> None:
     """What the archive has not yet, or of a topic that it has not."""
     log = MemoryLog({EVENTS: 1}, ManualClock())
     log.append([Event(EVENTS, 0, f"job-{n % 2}/admitted".encode(), b"x") for n in range(6)])
-    hidden = LeftOut({"prod": 1.0}, {"job-0": ("prod", "job-0")})
-    reader = past.PastLog(log, {(EVENTS, 0): 4}, {}, left_out=hidden).reader([EVENTS])
+    hidden = ExpiryGaps({"prod": 1.0}, {"job-0": ("prod", "job-0")})
+    reader = past.HistoricalLog(log, {(EVENTS, 0): 4}, {}, left_out=hidden).reader([EVENTS])
     assert [record.offset() for record in reader.poll(100, 0.0)] == [1, 3]
     assert reader.position() == {(EVENTS, 0): 4}

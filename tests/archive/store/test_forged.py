@@ -22,7 +22,7 @@ from ledger.archive.proof.carrying import carry, check
 from ledger.archive.query.picking import picked
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.joining import compact
-from ledger.archive.store.verifying import Verdict, _wrong_times, verify
+from ledger.archive.store.verifying import PartitionVerdict, _wrong_times, verify
 from ledger.errors import LedgerError
 from ledger.ports import MemoryRecord
 from tests.support.archives.given import TOPIC, TOPIC_ID, an_archive, read_out, records, sealed
@@ -42,7 +42,7 @@ def forged_from(first: int) -> tuple[Archive, list[Head], int]:
     return forged, [head_of(one) for one in manifests], gone.offset()
 
 
-def verdict_of(archive: Archive, anchors: Sequence[Head] = ()) -> Verdict:
+def verdict_of(archive: Archive, anchors: Sequence[Head] = ()) -> PartitionVerdict:
     (verdict,) = verify(Archive(archive.store), anchors)
     return verdict
 

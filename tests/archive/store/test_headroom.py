@@ -11,12 +11,12 @@ import structlog
 
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.prometheus import Exporter
-from ledger.archive.format.anchor import Anchor, Kept
+from ledger.archive.format.anchor import Anchor, AnchorRecord
 from ledger.archive.format.chain import Head
 from ledger.archive.store.archiving import PartitionShape
 from ledger.archive.store.headroom import AGAIN_S, FINE, LOOKS, OVER, SCARCE, UNKNOWN, Headroom, Reckoned
 from ledger.archive.store.measuring import measured
-from ledger.archive.store.status import Progress, progress, with_anchors
+from ledger.archive.store.status import ArchiveProgress, progress, with_anchors
 from ledger.embedded.ports import free_ports
 from ledger.errors import ConfigError, LedgerError, Unreachable
 from ledger.util.metrics import CATALOGUE
@@ -26,9 +26,9 @@ from tests.support.pages import ROOT
 DAY_S = 86_400.0
 
 
-def waiting(headroom_s: float | None, partition: int = 2) -> Progress:
+def waiting(headroom_s: float | None, partition: int = 2) -> ArchiveProgress:
     oldest_s = None if headroom_s is None else DAY_S - headroom_s
-    return Progress("ledger.events", partition, 5, 40, 50, oldest_s, headroom_s, DAY_S)
+    return ArchiveProgress("ledger.events", partition, 5, 40, 50, oldest_s, headroom_s, DAY_S)
 
 
 class Watched:
@@ -39,7 +39,7 @@ class Watched:
         self.error: LedgerError | None = None
         self.headroom = Headroom(self._ask, 0.5, 30.0, self.clock)
 
-    def _ask(self) -> list[Progress]:
+    def _ask(self) -> list[ArchiveProgress]:
         if self.error is not None:
             raise self.error
         return self.answer
@@ -107,7 +107,7 @@ def test_it_looks_by_itself_and_no_error_ends_it() -> None:
 
     looked, looks = Event(), []
 
-    def ask() -> list[Progress]:
+    def ask() -> list[ArchiveProgress]:
         looks.append(1)
         if len(looks) == 1:
             raise RuntimeError("a bug")
@@ -138,7 +138,7 @@ def test_what_waits_is_what_lies_beyond_the_head() -> None:
 
 def test_the_last_anchor_is_the_one_that_reaches_furthest() -> None:
     heads = [Head("ledger.events", 2, sequence, "ab" * 32) for sequence in (3, 7, 5)]
-    kept = [Kept(Anchor(head), "", 100.0 + head.sequence) for head in heads]
+    kept = [AnchorRecord(Anchor(head), "", 100.0 + head.sequence) for head in heads]
     found = with_anchors([waiting(None, 1), waiting(None)], kept, 200.0)
     assert [(one.anchored, one.anchored_age_s) for one in found] == [(None, None), (7, 93.0)]
 

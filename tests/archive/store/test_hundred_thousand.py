@@ -1,6 +1,6 @@
 """An archive of a hundred thousand records, in which one thing is altered at a time.
 
-    MUTATIONS=1000 .venv/bin/python -m pytest tests/archive/store/test_hundred_thousand.py -s --timeout 3600
+MUTATIONS=1000 .venv/bin/python -m pytest tests/archive/store/test_hundred_thousand.py -s --timeout 3600
 """
 
 from __future__ import annotations

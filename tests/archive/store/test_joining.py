@@ -22,7 +22,7 @@ from ledger.archive.format.decoding import Decoded
 from ledger.archive.format.segments import leaves_of, manifest_name, pack, store_segment
 from ledger.archive.proof.proving import prove
 from ledger.archive.query.querying import opened
-from ledger.archive.store.archive import Archive, File
+from ledger.archive.store.archive import Archive, RecordFile
 from ledger.archive.store.archiving import Archiver, Chore, PartitionShape, ReaderSegments
 from ledger.archive.store.chains import Joined, lines_of
 from ledger.archive.store.joining import OVER_AFTER_S, compact
@@ -30,7 +30,7 @@ from ledger.archive.store.verifying import verify
 from ledger.cli import app
 from ledger.errors import LedgerError, TemporaryError
 from ledger.ports import Event, MemoryRecord
-from ledger.roles.common.parts import Topics
+from ledger.roles.common.parts import RoleTopics
 from tests.support.archives.days import BEGIN_MS, DAY_MS, DAYS, LATER_S, PER_DAY, an_archive, spread
 from tests.support.archives.given import TOPIC, TOPIC_ID, Between, Dying, id_of, read_out
 from tests.support.archives.mutations import spoiled
@@ -78,7 +78,7 @@ def test_the_files_that_a_query_reads_are_fewer_and_hold_the_same() -> None:
     archive, store, _ = an_archive()
     place = archive.places()[0]
 
-    def offsets(files: list[File]) -> list[int]:
+    def offsets(files: list[RecordFile]) -> list[int]:
         return [record.offset() for file in files for record in parquet.read(archive.file(file), *place)]
 
     before = archive.files(*place)
@@ -395,7 +395,7 @@ def test_an_archiver_that_is_told_to_does_it_beside_its_work() -> None:
 def test_queries_see_what_was_joined_once() -> None:
     archive, _, _ = an_archive()
     compact(archive, BEGIN_MS / 1000 + 3 * DAY_MS / 1000)  # two days are joined, two are not
-    with opened(archive, Topics(TOPIC, "ledger.recovery", "ledger.rejects"), lambda _: 0.0) as queries:
+    with opened(archive, RoleTopics(TOPIC, "ledger.recovery", "ledger.rejects"), lambda _: 0.0) as queries:
         answer = queries.ask('SELECT partition, count(*) a, count(DISTINCT "offset") b FROM events GROUP BY 1 ORDER BY 1')
         found = [tuple(row.values()) for row in answer.rows]
     assert found == [(p, DAYS * PER_DAY, DAYS * PER_DAY) for p in (0, 1)]

@@ -23,7 +23,7 @@ from ledger.core.model.facts import (
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.model.registers import Disposed, parse_register, register_name
 from ledger.core.plan.heard import Heard
-from ledger.core.plan.passes import Observed, View, actions_of
+from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import AskSavepoint, Dispose, Retire, Stop, Wait, decide
 from ledger.core.plan.pools import NO_POOLS
 from tests.support.registers import (
@@ -223,9 +223,9 @@ def test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything(
 
 
 def actions(*entries: RecoveryEntry, unread: str = "", answers: bool = True) -> list:
-    views = {e.job_id: View(e) for e in entries}
+    views = {e.job_id: JobView(e) for e in entries}
     alive = [(e.job_id, e.attempt, e.state is JobState.RUNNING, "") for e in entries]
-    return actions_of(views, Observed({"memory": alive if answers else None}), NO_POOLS, 50, unread)
+    return plan_actions(views, Observed({"memory": alive if answers else None}), NO_POOLS, 50, unread)
 
 
 def kinds(found: Iterable, job_id: str = "job") -> list:

@@ -71,9 +71,7 @@ def test_a_live_entry_carries_all_that_a_start_needs():
 
 
 def test_a_terminal_entry_has_no_graph_but_the_names_of_what_is_left():
-    got = entry(
-        "attempt/1/1", "running/1", "checkpoint/1/1", f"ended/1/finished/{A}", "ask/u1", facts={"intent/1/u": RUN}
-    )
+    got = entry("attempt/1/1", "running/1", "checkpoint/1/1", f"ended/1/finished/{A}", "ask/u1", facts={"intent/1/u": RUN})
     assert got.graph is None
     assert got.registers == tuple(
         sorted([
@@ -177,9 +175,7 @@ UNKNOWN_SPECS = {
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN_SPECS)
-@pytest.mark.parametrize(
-    "names", [(), ("attempt/1/1", f"ended/1/failed/{A}"), ("attempt/1/1", f"ended/1/stopped/{A}")]
-)
+@pytest.mark.parametrize("names", [(), ("attempt/1/1", f"ended/1/failed/{A}"), ("attempt/1/1", f"ended/1/stopped/{A}")])
 def test_a_spec_that_this_version_does_not_know_is_not_started(unknown, names):
     got = entry(*names, facts={SPEC: UNKNOWN_SPECS[unknown]})
     assert got.state is JobState.QUARANTINED and got.reason

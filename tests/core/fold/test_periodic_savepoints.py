@@ -216,5 +216,3 @@ def test_those_that_are_given_up_count_so_that_none_comes_back():
     assert going(keep_max=2, facts=facts | {"disposed/1/3/u": gone}) == ["1/1", "1/3"]
     del facts["checkpoint/1/3"]
     assert going(keep_max=2, facts=facts | {"disposed/1/3/u": gone}) == ["1/1"], "its own register is gone by then"
-
-

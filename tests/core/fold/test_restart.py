@@ -73,9 +73,7 @@ def test_counters_that_nobody_sane_wrote_stay_in_bounds(kind, failures):
 
 def test_jitter_is_the_same_for_every_leader_and_different_for_every_start():
     policy = with_(EXPONENTIAL, jitter=0.1, delay_s=10.0)
-    delays = {
-        (job, n): after_failure(policy, 0, 0.0, job, n).delay_s for job in ("job-1", "job-2") for n in range(2, 300)
-    }
+    delays = {(job, n): after_failure(policy, 0, 0.0, job, n).delay_s for job in ("job-1", "job-2") for n in range(2, 300)}
     assert all(9.0 <= delay <= 11.0 for delay in delays.values())
     assert len(set(delays.values())) > 500, "it spreads"
     assert min(delays.values()) < 9.1 and max(delays.values()) > 10.9, "over the whole width"
@@ -229,8 +227,6 @@ def test_law_one_more_failure_never_helps_and_time_always_does(policy, moments, 
 def test_law_attempts_that_are_always_lost_are_given_up_one_later(policy, step):
     """A loss counts once it was seen, which stands in the record of the next attempt."""
     job, allowed = Job(policy), policy.failures_per_interval
-    verdicts = [
-        job.fails(job.recorded_at, known=False, seen=job.recorded_at + step) for _ in range(allowed + 2)
-    ]
+    verdicts = [job.fails(job.recorded_at, known=False, seen=job.recorded_at + step) for _ in range(allowed + 2)]
     too_often = allowed * step < policy.failure_rate_interval_s
     assert verdicts == [False] * (allowed + 1) + [too_often]

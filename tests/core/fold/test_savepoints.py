@@ -58,9 +58,7 @@ def test_an_intent_says_whether_a_savepoint_comes_first():
 # -- what is done about it ---------------------------------------------------------------------------------------------
 
 
-RUNNING = RecoveryEntry(
-    "job", "n", "d", "memory", JobState.RUNNING, "0" * 64, attempt=2, known=True, asks=("a", "b")
-)
+RUNNING = RecoveryEntry("job", "n", "d", "memory", JobState.RUNNING, "0" * 64, attempt=2, known=True, asks=("a", "b"))
 SUSPENDED = replace(
     RUNNING, state=JobState.SUSPENDED, intent=WinningIntent("SUSPEND", 1, "u", 2, "latest", False, "", "", True)
 )

@@ -10,7 +10,7 @@ import pytest
 from ledger.core.model.facts import OnStall, RestorePoint, StallPolicy
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.plan.heard import ANY_INSTANCE, Heard, lying_elsewhere
-from ledger.core.plan.passes import Observed, View, slots_held
+from ledger.core.plan.passes import JobView, Observed, slots_held
 from ledger.core.plan.plan import (
     NOTHING,
     Close,
@@ -115,9 +115,7 @@ CASES: list[tuple[str, RecoveryEntry, frozenset[int] | None, Knowledge, list[Any
 
 
 @pytest.mark.parametrize(("entry_", "alive_", "known", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_decide(
-    entry_: RecoveryEntry, alive_: frozenset[int] | None, known: Knowledge, wanted: list[Any]
-) -> None:
+def test_decide(entry_: RecoveryEntry, alive_: frozenset[int] | None, known: Knowledge, wanted: list[Any]) -> None:
     actions = decide(entry_, Heard(alive_, "silent"), known)
     assert len(actions) == len(wanted)
     for action, want in zip(actions, wanted, strict=True):
@@ -185,7 +183,7 @@ def test_an_instance_answers_for_its_own_attempts_alone(
 
 def test_what_holds_an_attempt_holds_its_slots_whoever_answers() -> None:
     pools = Pools([Pool("p", 3)])
-    assert slots_held({J: View(THEIRS)}, answers(), pools)["p"] == 1
+    assert slots_held({J: JobView(THEIRS)}, answers(), pools)["p"] == 1
 
 
 def test_only_the_instance_that_made_a_restore_point_can_call_it_invalid() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ledger.core.model.facts import RestorePoint, Together
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
-from ledger.core.plan.passes import Observed, View, actions_of, slots_held
+from ledger.core.plan.passes import JobView, Observed, plan_actions, slots_held
 from ledger.core.plan.plan import Action, Start, StartAgain, Stop, Wait
 from ledger.core.plan.pools import NO_POOLS, Pool, Pools, admit, holding, urgency
 
@@ -152,7 +152,7 @@ def test_what_holds_slots(entry_: RecoveryEntry, alive: Any, before: Any, starti
 
 
 def test_a_silent_runner_holds_what_it_had_until_it_answers() -> None:
-    views = {"job": View(entry(state="RESTARTING", attempt=2, slots=3))}
+    views = {"job": JobView(entry(state="RESTARTING", attempt=2, slots=3))}
     first = Observed({"memory": [("job", 1, True, "")]})
     silent = Observed({"memory": None}, first)
     still = Observed({"memory": None}, silent)
@@ -169,7 +169,7 @@ def test_what_runs_without_an_entry_holds_a_slot_wherever_it_may_belong() -> Non
 
 def test_what_runs_with_another_runner_under_a_jobs_id_holds_a_slot_beside_the_job() -> None:
     pools = Pools([Pool("mine", 4, runners=frozenset({"memory"})), Pool("other", 4, runners=frozenset({"x"}))])
-    views = {"job": View(entry(state="RUNNING", attempt=1, known=True, slots=3))}
+    views = {"job": JobView(entry(state="RUNNING", attempt=1, known=True, slots=3))}
     observed = Observed({"memory": [("job", 1, True, "")], "x": [("job", 7, True, ""), ("job", 8, True, "")]})
     assert slots_held(views, observed, pools) == {"mine": 3, "other": 2}
 
@@ -198,7 +198,7 @@ def worlds(draw: Any) -> dict[str, Any]:
         )  # fmt: skip
         listed += [(name, n, True, "") for n in range(1, top + 1) if draw(st.integers(0, 3)) == 0]
         idle = draw(st.integers(0, 4)) > 0
-        views[name] = View(made, idle=idle, starting=0 if idle else top + 1, put_off=draw(st.integers(0, 4)) == 0)
+        views[name] = JobView(made, idle=idle, starting=0 if idle else top + 1, put_off=draw(st.integers(0, 4)) == 0)
     listed += [("ghost", 1, True, "")] * draw(st.integers(0, 1))
     answer = draw(st.sampled_from([listed, listed, listed, None]))
     before = Observed({"memory": listed})
@@ -212,7 +212,7 @@ def worlds(draw: Any) -> dict[str, Any]:
 def test_a_start_never_takes_more_than_is_free(world: dict[str, Any]) -> None:
     held = slots_held(world["views"], world["observed"], world["pools"])
     begun: Counter[str] = Counter()
-    for action in actions_of(**world):
+    for action in plan_actions(**world):
         pool = world["pools"].of(world["views"][action.job_id].entry)
         if isinstance(action, Start) and pool is not None:
             begun[pool.name] += world["views"][action.job_id].entry.slots
@@ -226,7 +226,7 @@ def test_the_passes_that_follow_each_other_never_take_more_than_there_is(world: 
     views, pools = world["views"], world["pools"]
     before = slots_held(views, world["observed"], pools)
     for _ in range(3):
-        for action in actions_of(**world):
+        for action in plan_actions(**world):
             if isinstance(action, Start):
                 view = views[action.job_id]
                 views[action.job_id] = view._replace(idle=False, starting=action.n)
@@ -236,12 +236,12 @@ def test_the_passes_that_follow_each_other_never_take_more_than_there_is(world: 
 
 @given(worlds())
 def test_nobody_overtakes_within_a_pool_but_those_that_can_not_start(world: dict[str, Any]) -> None:
-    views, actions = world["views"], actions_of(**world)
+    views, actions = world["views"], plan_actions(**world)
     begun = {action.job_id for action in actions if isinstance(action, Start)}
     for job_id in waits(actions):
         one = views[job_id].entry
         pool = world["pools"].of(one)
-        wants = isinstance(next(iter(actions_of({job_id: views[job_id]._replace(put_off=False)}, world["observed"],
+        wants = isinstance(next(iter(plan_actions({job_id: views[job_id]._replace(put_off=False)}, world["observed"],
                                                 NO_POOLS, 99)), None), Start)  # fmt: skip
         if pool is None or not wants or views[job_id].put_off or one.slots > pool.slots:
             continue
@@ -255,7 +255,7 @@ def test_the_first_of_a_pool_starts_if_it_fits_and_what_has_no_pool_never_waits_
     """Work-conserving but for those behind one that does not fit: see the module."""
     views, pools = world["views"], world["pools"]
     world["starts_max"] = 99
-    actions = actions_of(**world)
+    actions = plan_actions(**world)
     held, waiting = slots_held(views, world["observed"], pools), waits(actions)
     queues: dict[str, list[RecoveryEntry]] = {}
     for job_id, reason in waiting.items():
@@ -276,7 +276,7 @@ def test_the_order_in_which_jobs_are_looked_at_decides_nothing(world: dict[str, 
     names = list(world["views"])
     rng.shuffle(names)
     again = world | {"views": {name: world["views"][name] for name in names}}
-    told, told_again = actions_of(**world), actions_of(**again)
+    told, told_again = plan_actions(**world), plan_actions(**again)
     assert started(told) == started(told_again) and sorted(map(repr, told)) == sorted(map(repr, told_again))
 
 

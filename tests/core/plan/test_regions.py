@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from ledger.core.model.facts import RestorePoint, Together
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.plan.outside import OUTSIDE
-from ledger.core.plan.passes import Observed, View, actions_of
+from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import NOTHING, Action, Confirm, Knowledge, Settle, Start, Stop, Verify, Wait
 from ledger.core.plan.pools import NO_POOLS
-from ledger.core.plan.regions import Member, points_from, region_of, together
+from ledger.core.plan.regions import RegionMember, points_from, region_of, together
 
 REGION = ("d", "r")
 
@@ -25,27 +25,27 @@ def entry(job_id: str, state: str, **rest: Any) -> RecoveryEntry:
     return RecoveryEntry(job_id, job_id, "d", "memory", JobState(state), "0" * 64, region="r", **rest)
 
 
-def running(job_id: str, n: int = 1, **beside: int) -> Member:
+def running(job_id: str, n: int = 1, **beside: int) -> RegionMember:
     e = entry(job_id, "RUNNING", attempt=n, known=True, together=Together(beside))
-    return Member(e, NOTHING, frozenset({n}), ())
+    return RegionMember(e, NOTHING, frozenset({n}), ())
 
 
-def coming(job_id: str, n: int = 1, outcome: str = "failed", labels: Iterable[str] = (), **rest: Any) -> Member:
+def coming(job_id: str, n: int = 1, outcome: str = "failed", labels: Iterable[str] = (), **rest: Any) -> RegionMember:
     """Its attempt n ended; labels: of its restore points, newest first."""
     points = tuple(RestorePoint(n, 9 - i, f"/{job_id}/{i}") for i, _ in enumerate(labels))
     e = entry(job_id, "RESTARTING", attempt=n, next_attempt=n + 1, outcome=outcome, due=True, restore_points=points,
               consistency=tuple(labels), reason=f"attempt {n} {outcome}: boom", **rest)  # fmt: skip
-    return Member(e, NOTHING, frozenset(), (Start(job_id, n + 1),))
+    return RegionMember(e, NOTHING, frozenset(), (Start(job_id, n + 1),))
 
 
-def knowing(member: Member, **said: str) -> Member:
+def knowing(member: RegionMember, **said: str) -> RegionMember:
     """said: label -> what the runner says of the restore point with it."""
     own = dict(zip(member.entry.consistency, member.entry.restore_points, strict=True))
     verified = tuple((own[label], answer) for label, answer in said.items())
     return member._replace(known=Knowledge(verified=verified))
 
 
-def told(*members: Member) -> dict[str, Action]:
+def told(*members: RegionMember) -> dict[str, Action]:
     return {action.job_id: action for action in together(REGION, members)}
 
 
@@ -56,9 +56,7 @@ def told(*members: Member) -> dict[str, Action]:
     ("beside", "stopped"),
     [({"b": 1}, True), ({"b": 2}, False), ({}, True), ({"b": 3}, False), ({"x": 9, "b": 1}, True)],
 )
-def test_only_what_ran_beside_the_failed_attempt_or_an_earlier_one_goes_back(
-    beside: dict[str, int], stopped: bool
-) -> None:
+def test_only_what_ran_beside_the_failed_attempt_or_an_earlier_one_goes_back(beside: dict[str, int], stopped: bool) -> None:
     actions = told(running("a", 5, **beside), coming("b", 1))
     assert (actions.get("a") is not None) == stopped
     if stopped:
@@ -81,7 +79,7 @@ def test_what_is_no_failure_takes_nobody_back(outcome: str) -> None:
 
 @pytest.mark.parametrize("state", ["QUARANTINED", "SUSPENDED", "CANCELLING", "FAILING"])
 def test_what_does_not_come_back_takes_nobody_back(state: str) -> None:
-    other = Member(entry("b", state, attempt=1, outcome="failed"), NOTHING, frozenset(), ())
+    other = RegionMember(entry("b", state, attempt=1, outcome="failed"), NOTHING, frozenset(), ())
     assert told(running("a", b=1), other) == {}
 
 
@@ -116,8 +114,8 @@ def test_who_is_a_member() -> None:
 
 
 def test_a_first_start_is_made_at_once_and_recorded_beside_the_others() -> None:
-    new = Member(entry("c", "CREATED", next_attempt=1), NOTHING, frozenset(), (Start("c", 1),))
-    quarantined = Member(entry("q", "QUARANTINED", attempt=4, outcome="failed"), NOTHING, frozenset(), ())
+    new = RegionMember(entry("c", "CREATED", next_attempt=1), NOTHING, frozenset(), (Start("c", 1),))
+    quarantined = RegionMember(entry("q", "QUARANTINED", attempt=4, outcome="failed"), NOTHING, frozenset(), ())
     actions = told(running("a", 3, b=1), coming("b", 1), new, quarantined)
     assert actions["c"] == Start("c", 1, together=Together({"a": 3, "b": 2, "q": 4}))
 
@@ -125,7 +123,7 @@ def test_a_first_start_is_made_at_once_and_recorded_beside_the_others() -> None:
 # -- from where --------------------------------------------------------------------------------------------------------
 
 
-def label_and_why(*members: Member) -> tuple[str, str]:
+def label_and_why(*members: RegionMember) -> tuple[str, str]:
     (start, *others) = told(*members).values()
     assert isinstance(start, Start) and start.together is not None
     assert all(isinstance(o, Start) and o.together and o.together.consistency == start.together.consistency for o in others)
@@ -208,9 +206,9 @@ def test_the_cut_is_one_that_is_sound_everywhere_if_there_is_any_and_none_is_new
 def actions_beside(**states: RecoveryEntry) -> dict[str, list[Action]]:
     """Of a whole pass, in which every attempt that runs by its entry is alive."""
     alive = [(j, e.attempt, True, "") for j, e in states.items() if e.state is JobState.RUNNING]
-    views = {job_id: View(e, Knowledge(confirmed=True, settled=frozenset({e.attempt}))) for job_id, e in states.items()}
+    views = {job_id: JobView(e, Knowledge(confirmed=True, settled=frozenset({e.attempt}))) for job_id, e in states.items()}
     found: dict[str, list[Action]] = {job_id: [] for job_id in states}
-    for action in actions_of(views, Observed({"memory": alive}), NO_POOLS, 99):
+    for action in plan_actions(views, Observed({"memory": alive}), NO_POOLS, 99):
         found[action.job_id].append(action)
     return found
 

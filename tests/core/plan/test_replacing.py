@@ -10,10 +10,10 @@ import pytest
 
 from ledger.core.model.facts import CheckpointKind, GraphRef, IntentKind, Replacement, RestorePoint
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
-from ledger.core.plan.passes import Observed, View, actions_of
+from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import Declare, Inherited, Knowledge, Refuse, Retire, Settle, Start, StartAgain, Stop, Wait
 from ledger.core.plan.pools import NO_POOLS, Pool, Pools
-from ledger.core.plan.replacing import CANCEL, RESUME, STOP, Side, Step, intent_id, is_stop, step
+from ledger.core.plan.replacing import CANCEL, RESUME, STOP, ReplacementStep, Side, intent_id, is_stop, step
 from tests.support.registers import entry as folded
 from tests.support.registers import point, spec, started
 
@@ -51,7 +51,7 @@ def old(state: JobState = S.RUNNING, attempt: int = 1, outcome: str = "", alive:
 HELD = old(S.SUSPENDED, 1, "stopped", intent=STOPPED, restore_points=(SAVEPOINT,), restore_from_named=True)
 
 
-def declared(found: Step) -> tuple[str, int, str] | None:
+def declared(found: ReplacementStep) -> tuple[str, int, str] | None:
     d = found.declare
     return (d.fact.kind, d.rev, d.id) if d is not None else None
 
@@ -72,24 +72,24 @@ def test_where_no_savepoint_is_wanted_none_is_made():
 
 def test_once_it_is_held_nothing_is_said_again():
     held = old(S.SUSPENDED, alive=1, intent=STOPPED)
-    assert step(new(), held) == Step(wait="waits for old to stop with a savepoint")
+    assert step(new(), held) == ReplacementStep(wait="waits for old to stop with a savepoint")
 
 
 def test_the_new_one_begins_once_the_old_one_is_at_rest():
     point = replace(SAVEPOINT, attempt=0, id=0)
-    assert step(new(), HELD) == Step(inherited=Inherited((point,), True))
+    assert step(new(), HELD) == ReplacementStep(inherited=Inherited((point,), True))
 
 
 @pytest.mark.parametrize(
     ("side", "expect"),
     [
-        (HELD._replace(alive=frozenset({1})), Step(wait="waits for old to stop with a savepoint")),
+        (HELD._replace(alive=frozenset({1})), ReplacementStep(wait="waits for old to stop with a savepoint")),
         (HELD._replace(alive=None, entry=replace(HELD.entry, outcome_writer="reconciler-1")),
-         Step(wait="waits for old: the memory runner does not answer")),
+         ReplacementStep(wait="waits for old: the memory runner does not answer")),
         (HELD._replace(entry=replace(HELD.entry, outcome_writer="reconciler-1")),
-         Step(wait="waits for old to stop with a savepoint", settle="old")),
-        (HELD._replace(idle=False), Step(wait="waits for old to come to rest")),
-        (HELD._replace(starting=2), Step(wait="waits for old to stop with a savepoint")),
+         ReplacementStep(wait="waits for old to stop with a savepoint", settle="old")),
+        (HELD._replace(idle=False), ReplacementStep(wait="waits for old to come to rest")),
+        (HELD._replace(starting=2), ReplacementStep(wait="waits for old to stop with a savepoint")),
     ],
 )  # fmt: skip
 def test_it_waits_as_long_as_anything_may_come_of_the_old_one(side, expect):
@@ -122,7 +122,7 @@ def test_what_can_never_begin_is_refused(side, words):
 
 
 def test_what_has_begun_needs_the_old_one_no_more():
-    assert step(new(S.RESTARTING, 1, "failed"), None) == Step()
+    assert step(new(S.RESTARTING, 1, "failed"), None) == ReplacementStep()
     assert step(new(S.RESTARTING, 1, "failed", begun=False), None).refuse
 
 
@@ -156,8 +156,8 @@ def test_the_old_one_is_canceled_once_the_new_one_has_proved_itself(side, cancel
 
 def test_and_not_canceled_where_people_brought_it_back():
     side = new(S.RUNNING, 1, alive=1, steady=True)
-    assert step(side, old(S.RESTARTING, 1, "stopped", intent=intent("RUN", 2))) == Step()
-    assert step(side, old(S.CANCELLING, 1, "stopped", intent=intent("CANCEL", 2))) == Step()
+    assert step(side, old(S.RESTARTING, 1, "stopped", intent=intent("RUN", 2))) == ReplacementStep()
+    assert step(side, old(S.CANCELLING, 1, "stopped", intent=intent("CANCEL", 2))) == ReplacementStep()
 
 
 @pytest.mark.parametrize("state", [S.QUARANTINED, S.CANCELED, S.FAILED])
@@ -169,15 +169,15 @@ def test_the_old_one_is_resumed_if_the_new_one_is_given_up(state):
 def test_but_not_as_long_as_anything_may_come_of_the_new_one():
     given_up = new(S.QUARANTINED, 1, "failed-permanent")
     unsettled = given_up._replace(entry=replace(given_up.entry, outcome_writer="reconciler-1"))
-    assert step(unsettled, HELD) == Step(settle="new", unfinished=True)
+    assert step(unsettled, HELD) == ReplacementStep(settle="new", unfinished=True)
     assert declared(step(unsettled._replace(known=Knowledge(settled=frozenset({1}))), HELD))
-    assert step(given_up._replace(alive=frozenset({1})), HELD) == Step(unfinished=True)
-    assert step(given_up._replace(starting=2), HELD) == Step(unfinished=True)
+    assert step(given_up._replace(alive=frozenset({1})), HELD) == ReplacementStep(unfinished=True)
+    assert step(given_up._replace(starting=2), HELD) == ReplacementStep(unfinished=True)
 
 
 def test_and_not_if_somebody_else_holds_it():
     for held in (intent("SUSPEND", 1), intent("SUSPEND", 2, intent_id("another", STOP))):
-        assert step(new(S.QUARANTINED, 1, "failed"), old(S.SUSPENDED, 1, "stopped", intent=held)) == Step()
+        assert step(new(S.QUARANTINED, 1, "failed"), old(S.SUSPENDED, 1, "stopped", intent=held)) == ReplacementStep()
 
 
 def test_an_intents_id_names_its_step_and_nothing_else_is_taken_for_it():
@@ -210,70 +210,70 @@ def test_it_inherits_until_it_has_a_checkpoint_of_its_own_or_is_told_otherwise()
 # -- a pass ------------------------------------------------------------------------------------------------------------
 
 
-def passed(*views: View, alive: dict[str, int], unread: str = "", unreadable: tuple[str, ...] = ()) -> list[Any]:
+def passed(*views: JobView, alive: dict[str, int], unread: str = "", unreadable: tuple[str, ...] = ()) -> list[Any]:
     observed = Observed({"memory": [(job_id, n, True, "x") for job_id, n in alive.items()]})
-    return actions_of({v.entry.job_id: v for v in views}, observed, NO_POOLS, 99, unread, unreadable)
+    return plan_actions({v.entry.job_id: v for v in views}, observed, NO_POOLS, 99, unread, unreadable)
 
 
 def test_a_stop_comes_before_all_else_that_is_wanted_of_the_old_one():
-    asked = View(replace(old().entry, asks=("a",)))
-    found = passed(View(new().entry), asked, alive={"old": 1})
+    asked = JobView(replace(old().entry, asks=("a",)))
+    found = passed(JobView(new().entry), asked, alive={"old": 1})
     assert [type(a).__name__ for a in found] == ["Declare", "Wait", "AskSavepoint"]
 
 
 def test_nothing_of_it_is_judged_before_all_is_read():
-    found = passed(View(new().entry), View(old().entry), alive={"old": 1}, unread="not yet")
+    found = passed(JobView(new().entry), JobView(old().entry), alive={"old": 1}, unread="not yet")
     assert found == [Wait("new", "not yet")]
     back = old(S.RESTARTING, 1, "stopped", intent=intent("RUN", 2), due=True)
-    assert passed(View(back.entry), alive={}, unread="not yet") == [Wait("old", "not yet")]
-    over = View(old(S.FINISHED, 1, "finished").entry)
+    assert passed(JobView(back.entry), alive={}, unread="not yet") == [Wait("old", "not yet")]
+    over = JobView(old(S.FINISHED, 1, "finished").entry)
     assert passed(over, alive={}, unread="not yet") == [Wait("old", "not yet")]
 
 
 def test_an_old_one_that_can_not_be_read_is_waited_for():
-    (found,) = passed(View(new().entry), alive={}, unreadable=("old",))
+    (found,) = passed(JobView(new().entry), alive={}, unreadable=("old",))
     assert isinstance(found, Wait) and "can't be read" in found.reason
 
 
 @pytest.mark.parametrize("state", [S.FINISHED, S.CANCELED])
 def test_the_new_one_is_not_retired_before_the_old_one_was_told(state):
-    over = View(new(state, 1, "finished").entry)
-    busy = View(HELD.entry, idle=False)
+    over = JobView(new(state, 1, "finished").entry)
+    busy = JobView(HELD.entry, idle=False)
     assert passed(over, busy, alive={})[0] == Wait("new", "old must be told first what became of it")
-    told = [type(a).__name__ for a in passed(over, View(HELD.entry), alive={})]
+    told = [type(a).__name__ for a in passed(over, JobView(HELD.entry), alive={})]
     assert told == ["Declare", "Wait"]
-    done = View(replace(HELD.entry, intent=intent("RUN", 2, intent_id("new", RESUME))))
-    assert Retire("new") in passed(View(replace(over.entry, state=S.CANCELED)), done, alive={})
+    done = JobView(replace(HELD.entry, intent=intent("RUN", 2, intent_id("new", RESUME))))
+    assert Retire("new") in passed(JobView(replace(over.entry, state=S.CANCELED)), done, alive={})
 
 
 def test_the_old_one_says_what_it_is_held_for():
-    begins = View(new(S.RUNNING, 1, alive=1).entry)
-    (held,) = passed(begins, View(HELD.entry), alive={"new": 1})
+    begins = JobView(new(S.RUNNING, 1, alive=1).entry)
+    (held,) = passed(begins, JobView(HELD.entry), alive={"new": 1})
     assert held == Wait("old", "new replaces it: canceled once that runs, resumed if that is given up")
 
 
 def test_what_its_own_producer_runs_is_not_told_to_stop():
-    theirs = View(replace(old().entry, runner="outside"))
-    (found,) = [a for a in passed(View(new().entry), theirs, alive={}) if a.job_id == "new"]
+    theirs = JobView(replace(old().entry, runner="outside"))
+    (found,) = [a for a in passed(JobView(new().entry), theirs, alive={}) if a.job_id == "new"]
     assert isinstance(found, Wait) and "run by its own producer" in found.reason
 
 
 def test_in_a_pool_it_goes_before_what_never_ran():
     """As the old one would, whose restore points it begins from."""
-    other = View(job("a-job", S.CREATED))
-    views = {"a-job": other, "new": View(new().entry), "old": View(HELD.entry)}
-    found = actions_of(views, Observed({"memory": []}), Pools([Pool("p", 1)]), 99)
+    other = JobView(job("a-job", S.CREATED))
+    views = {"a-job": other, "new": JobView(new().entry), "old": JobView(HELD.entry)}
+    found = plan_actions(views, Observed({"memory": []}), Pools([Pool("p", 1)]), 99)
     assert [a.job_id for a in found if isinstance(a, Start)] == ["new"]
 
 
 def test_what_another_took_over_is_kept():
-    over = View(old(S.CANCELED, 1, "canceled", restore_points=(SAVEPOINT,)).entry)
+    over = JobView(old(S.CANCELED, 1, "canceled", restore_points=(SAVEPOINT,)).entry)
     taken = new(S.RUNNING, 1, alive=1, restore_points=(RestorePoint(0, 0, "/sav-9"),)).entry
-    assert passed(View(taken), over, alive={"new": 1}) == [Wait("old", "the job that replaced it may begin from 1/9")]
+    assert passed(JobView(taken), over, alive={"new": 1}) == [Wait("old", "the job that replaced it may begin from 1/9")]
     own = replace(taken, restore_points=(RestorePoint(1, 1, "/chk-1"),))
-    assert passed(View(own), over, alive={"new": 1}) == [Retire("old")]
+    assert passed(JobView(own), over, alive={"new": 1}) == [Retire("old")]
     last = replace(taken, job_id="third", replaces="new")  # it took a restore point from farther back
-    assert passed(View(last), over, alive={"third": 1}) == [Wait("old", "the job that replaced it may begin from 1/9")]
+    assert passed(JobView(last), over, alive={"third": 1}) == [Wait("old", "the job that replaced it may begin from 1/9")]
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ INTENTS = [
 STATE_OF = {"SUSPEND": S.SUSPENDED, "CANCEL": S.CANCELLING}
 
 
-def drawn(rng: random.Random, job_id: str) -> tuple[View, frozenset[int]]:
+def drawn(rng: random.Random, job_id: str) -> tuple[JobView, frozenset[int]]:
     """A job in any state, and what of it is alive."""
     wins = rng.choice(INTENTS) if job_id == "old" else None
     states = [S.CREATED, S.RUNNING, S.RESTARTING, S.QUARANTINED, S.FINISHED, S.CANCELED, S.FAILED, S.SUSPENDED]
@@ -305,7 +305,7 @@ def drawn(rng: random.Random, job_id: str) -> tuple[View, frozenset[int]]:
         found = replace(found, restore_points=rng.choice([(), (SAVEPOINT,)]))
     known = Knowledge(frozenset(k for k in (1, 2) if rng.random() < 0.5), rng.random() < 0.5)
     starting = rng.choice([0, 0, n + 1])
-    return View(found, known, rng.random() < 0.7, "", starting, False, rng.random() < 0.5), alive
+    return JobView(found, known, rng.random() < 0.7, "", starting, False, rng.random() < 0.5), alive
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -315,14 +315,14 @@ def test_laws_of_a_pass(seed: int) -> None:
         check_laws(drawn(rng, "new"), drawn(rng, "old"), rng.random() < 0.8)
 
 
-def check_laws(one: tuple[View, frozenset[int]], two: tuple[View, frozenset[int]], answers: bool) -> None:
+def check_laws(one: tuple[JobView, frozenset[int]], two: tuple[JobView, frozenset[int]], answers: bool) -> None:
     (n, n_alive), (o, o_alive) = one, two
     if not answers:  # a runner that has told the end of the last attempt has none alive
         n_alive = frozenset() if n.entry.outcome_writer == A else n_alive
         o_alive = frozenset() if o.entry.outcome_writer == A else o_alive
     listed = [("new", k, True, "x") for k in n_alive] + [("old", k, True, "x") for k in o_alive]
     observed = Observed({"memory": listed if answers else None})
-    found = actions_of({"new": n, "old": o}, observed, NO_POOLS, 99)
+    found = plan_actions({"new": n, "old": o}, observed, NO_POOLS, 99)
     starts = {a.job_id for a in found if isinstance(a, Start | StartAgain)}
     declares = [a for a in found if isinstance(a, Declare)]
     # Never both: neither starts while the other runs, may begin, or starts too.

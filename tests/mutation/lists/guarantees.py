@@ -93,9 +93,9 @@ GUARANTEES = {
     "A job that replaces another never runs beside it, and one of the two always goes on": Mutant(
         "two-may-replace-one", "ledger/core/plan/replacing.py",
         "    if rival:\n"
-        "        return Step(refuse",
+        "        return ReplacementStep(refuse",
         "    if rival and new.proven:\n"
-        "        return Step(refuse",
+        "        return ReplacementStep(refuse",
         ("tests/core/plan/test_replacing.py::test_laws_of_a_pass", "tests/roles/test_replacing.py"),
         "two jobs go on with the work of one",
     ),
@@ -154,8 +154,8 @@ GUARANTEES = {
     ),
     "A restart budget survives any failover": Mutant(
         "times-of-failures-are-forgotten", "ledger/core/fold/restart.py",
-        "    return Past(record.failures, tuple(t for t in record.failure_times if math.isfinite(t)), record.recorded_at)",
-        "    return Past(record.failures, (), record.recorded_at)",
+        "    return FailureHistory(record.failures, tuple(t for t in record.failure_times if math.isfinite(t)), record.recorded_at)",
+        "    return FailureHistory(record.failures, (), record.recorded_at)",
         (
             "tests/core/fold/test_restart.py",
             "tests/roles/test_reconciler.py::test_a_failure_rate_survives_leaders_and_counts_by_when_it_failed",

@@ -100,13 +100,13 @@ MUTANTS = (
     ),
     Mutant(
         "an-unknown-outcome-is-tried-again", ERRORS,
-        "    return Verdict.RETRY if error.retriable() else Verdict.FENCED", "    return Verdict.RETRY",
+        "    return FailureAction.RETRY if error.retriable() else FailureAction.FENCED", "    return FailureAction.RETRY",
         (f"{JUDGED}::test_classify",), "a writer that is superseded asks until its time is over",
     ),
     Mutant(
         "what-is-fatal-is-aborted", ERRORS,
-        "    if error.fatal():\n        return Verdict.FENCED\n    if error.txn_requires_abort():\n        return Verdict.ABORT\n",
-        "    if error.txn_requires_abort():\n        return Verdict.ABORT\n    if error.fatal():\n        return Verdict.FENCED\n",
+        "    if error.fatal():\n        return FailureAction.FENCED\n    if error.txn_requires_abort():\n        return FailureAction.ABORT\n",
+        "    if error.txn_requires_abort():\n        return FailureAction.ABORT\n    if error.fatal():\n        return FailureAction.FENCED\n",
         (f"{JUDGED}::test_classify",), "a fenced writer thinks that it may go on",
     ),
     Mutant(
@@ -146,13 +146,13 @@ MUTANTS = (
     ),
     Mutant(
         "the-lease-of-a-group-counts-from-the-answer", SEEKING,
-        "Held(wish.term, sent_at + self._session_timeout_s * 2 / 3)",
-        "Held(wish.term, self._clock.monotonic() + self._session_timeout_s * 2 / 3)",
+        "KafkaLease(wish.term, sent_at + self._session_timeout_s * 2 / 3)",
+        "KafkaLease(wish.term, self._clock.monotonic() + self._session_timeout_s * 2 / 3)",
         (f"{ELECTED}::test_the_lease_counts_from_the_sending_of_what_was_answered",), "a leader believes to lead when the group has another",
     ),
     Mutant(
         "the-lease-of-a-group-lasts-a-whole-session", SEEKING,
-        "Held(wish.term, sent_at + self._session_timeout_s * 2 / 3)", "Held(wish.term, sent_at + self._session_timeout_s * 2)",
+        "KafkaLease(wish.term, sent_at + self._session_timeout_s * 2 / 3)", "KafkaLease(wish.term, sent_at + self._session_timeout_s * 2)",
         (f"{ELECTED}::test_the_lease_counts_from_the_sending_of_what_was_answered",), "a leader believes to lead when the group has another",
     ),
     Mutant(

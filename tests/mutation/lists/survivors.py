@@ -129,8 +129,8 @@ MUTANTS = (
     ),
     Mutant(
         "what-was-released-leads-on-if-it-is-wanted-again", LEADERSHIP,
-        "            keeper.wish = Wish(False, keeper.wish.term + 1)",
-        "            keeper.wish = Wish(False, keeper.wish.term)",
+        "            keeper.wish = ElectionRequest(False, keeper.wish.term + 1)",
+        "            keeper.wish = ElectionRequest(False, keeper.wish.term)",
         (f"{KEEPERS}test_what_is_released_and_wanted_again_at_once_takes_a_new_place",),
         "a role that gave the lead away leads on",
     ),

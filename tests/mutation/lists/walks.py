@@ -94,11 +94,11 @@ MUTANTS = (
     Mutant(
         "a-tombstone-counts-by-its-time", "ledger/core/model/table.py",
         "                    registers[name] = (value, record.offset())\n                    continue\n"
-        "                foreign.append(Foreign(record, _framing(value)))\n",
+        "                foreign.append(MalformedRecord(record, _framing(value)))\n",
         "                    registers[name] = (value, record.offset())\n"
         "                    self.__dict__.setdefault('times', {})[job_id, name] = record.timestamp()[1]\n"
         "                    continue\n"
-        "                foreign.append(Foreign(record, _framing(value)))\n"
+        "                foreign.append(MalformedRecord(record, _framing(value)))\n"
         "            elif self.__dict__.setdefault('times', {}).get((job_id, name), 0) > record.timestamp()[1]:\n"
         "                continue\n",
         (f"{CLOCKS}entries_are_the_same_whatever_timestamps_their_records_have",),

@@ -14,7 +14,7 @@ from ledger.archive.format.gone import expired_of
 from ledger.archive.format.segments import store_segment
 from ledger.archive.removal.expiring import expire, plan
 from ledger.archive.store.archive import Archive
-from ledger.config.settings import Topics
+from ledger.config.settings import TopicsSection
 from ledger.core.model.facts import AttemptEnded, JobResult
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Ended, Result, Running, Spec, key_of
@@ -27,7 +27,7 @@ from ledger.reader.reading import Source
 from tests.support.archives.given import SPEC, TOPIC_ID, read_out
 from tests.support.repetitions import seeds
 
-TOPICS = Topics()
+TOPICS = TopicsSection()
 EVENTS, RECOVERY = TOPICS.events, TOPICS.recovery
 BEGIN_S = 1_700_000_000
 DAY_S = 86_400
@@ -126,9 +126,9 @@ RESULT = key_of("job-0", Result("FINISHED")), avro.encode(JobResult("job-0", "pr
 # -- the past ----------------------------------------------------------------------------------------------------------
 
 
-def archived_of(archive: Archive) -> dict[TopicPartition, past.Sealed]:
+def archived_of(archive: Archive) -> dict[TopicPartition, past.SealedRecords]:
     return {
-        place: past.Sealed(
+        place: past.SealedRecords(
             archive.head(*place).next, 0.0, partial(archive.records, *place), expired=expired_of(archive.expired(*place))
         )
         for place in archive.places()
@@ -137,9 +137,9 @@ def archived_of(archive: Archive) -> dict[TopicPartition, past.Sealed]:
 
 def asked(archive: Archive, text: str) -> tuple[Source, Places]:
     archived = archived_of(archive)
-    log = bundling.Ended({place: one.next for place, one in archived.items()}, {EVENTS: 1, RECOVERY: 1})
+    log = bundling.BundleLog({place: one.next for place, one in archived.items()}, {EVENTS: 1, RECOVERY: 1})
     clock = ManualClock()
-    source = Source(past.PastLog(log, {}, archived), TOPICS, avro, cloudevents, ThenClock(clock, NOW_S))
+    source = Source(past.HistoricalLog(log, {}, archived), TOPICS, avro, cloudevents, ThenClock(clock, NOW_S))
     return as_of(source, parse(text, NOW_S), archived, {EVENTS: 0.0, RECOVERY: 0.0})
 
 

@@ -15,7 +15,7 @@ from ledger.archive.format.lateness import sure_from_s
 from ledger.archive.format.segments import store_segment
 from ledger.archive.query.querying import opened
 from ledger.archive.store.archive import Archive
-from ledger.config.settings import Topics
+from ledger.config.settings import TopicsSection
 from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -31,7 +31,7 @@ from ledger.core.model.registers import OUTCOMES, Attempt, Checkpoint, Ended, Ru
 from ledger.ports import MemoryRecord
 from tests.support.archives.given import SPEC
 
-TOPICS = Topics()
+TOPICS = TopicsSection()
 BEGIN_MS = 1_700_000_000_000
 PARTITIONS = 2
 Rows = list[dict[str, Any]]

@@ -11,7 +11,7 @@ from ledger.archive.format.gone import EXPIRED, REDACTED
 from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.removal.rewriting import Wanted, rewrite
 from ledger.archive.store.archive import Archive
-from ledger.archive.store.verifying import Verdict, verify
+from ledger.archive.store.verifying import PartitionVerdict, verify
 from ledger.core.model.redaction import stand_in
 from ledger.ports import MemoryRecord
 from tests.support.archives.days import BEGIN_MS, DAYS, PER_DAY, spread
@@ -56,7 +56,7 @@ def must_be_gone(store: MemoryObjects) -> None:
             assert not set(secrets).intersection(bodies), name
 
 
-def verdict_of(archive: Archive, anchors: list[Head]) -> Verdict:
+def verdict_of(archive: Archive, anchors: list[Head]) -> PartitionVerdict:
     return verify(Archive(archive.store), anchors)[0]
 
 

@@ -17,7 +17,7 @@ from ledger.core.model.published import Published
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import Register, Spec, key_of, partition_of
 from ledger.ports import Event, Record, Standing, Task
-from ledger.roles.common.parts import Parts, ProjectorSettings, Topics
+from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
 from ledger.roles.reconciler.reconciler import Reconciler, ReconcilerSettings
 
@@ -99,7 +99,7 @@ class World:
     def parts(self, role: str, name: str, force: bool = False, wrap: Callable[[Any], Any] = lambda log: log) -> Parts:
         return Parts(
             wrap(self.log), Lease(self.elections[role], force), self.clock, avro, cloudevents, self.new_id,
-            Topics(EVENTS, RECOVERY, REJECTS), name, "tester", force,
+            RoleTopics(EVENTS, RECOVERY, REJECTS), name, "tester", force,
         )  # fmt: skip
 
     def projector(self, name: str = "p1", force: bool = False, wrap: Callable[[Any], Any] = lambda log: log) -> Projector:

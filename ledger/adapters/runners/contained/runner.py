@@ -55,9 +55,7 @@ class ContainedRunner(CalledRunner):
         with self._lock:
             self._drop()
 
-    def _ask(
-        self, call: str, convert: Callable[[Any], T], arguments: dict[str, Any], expected: str, deadline: float
-    ) -> T:
+    def _ask(self, call: str, convert: Callable[[Any], T], arguments: dict[str, Any], expected: str, deadline: float) -> T:
         if self._process is None:
             self._process = PluginProcess(self._value, self.folder, self._memory_bytes, deadline)
         answer = self._process.ask(call, arguments, expected, deadline)

@@ -21,11 +21,11 @@ from ledger.adapters.runners.subprocess import content, past_logs, restore
 from ledger.adapters.runners.subprocess.burial import lives
 from ledger.adapters.runners.subprocess.digests import Checks, Digests
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
-from ledger.adapters.runners.subprocess.folders import MARKER, Attempt, Phase
-from ledger.adapters.runners.subprocess.jobs import Job
+from ledger.adapters.runners.subprocess.folders import MARKER, MarkedAttempt, Phase
+from ledger.adapters.runners.subprocess.jobs import AgentJob
 from ledger.adapters.runners.subprocess.kept import kept_in
 from ledger.adapters.runners.subprocess.prepare import prepare, spawn
-from ledger.adapters.runners.subprocess.registry import DAMAGE, Jobs, answering
+from ledger.adapters.runners.subprocess.registry import DAMAGE, JobRegistry, answering
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, numbered
@@ -33,7 +33,7 @@ from ledger.adapters.runners.subprocess.tidying import delete_job
 from ledger.core.model.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
-from ledger.ports import BlobStore, Clock, Kept, ObservedAttempt, Runner, RunnerEvent, StartAnswer, Verification
+from ledger.ports import BlobStore, Clock, ObservedAttempt, Runner, RunnerEvent, RunnerStorage, StartAnswer, Verification
 from ledger.util.files import make_folder
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ NO_ID = (
 )
 #: So many supervisors are looked after in a second; with fewer, each one at every step.
 LOOKS_PER_S = 2000
+
 
 class Agent:
     """The runner side of one host. Thread-safe; `step` and `send` each belong to one thread.
@@ -76,7 +77,7 @@ class Agent:
         self._lock_fd = self._take_lock()
         try:
             self._maker = self._identify(new_id)
-            self._jobs = Jobs(self.folder / "jobs", self._maker, held, digests)
+            self._jobs = JobRegistry(self.folder / "jobs", self._maker, held, digests)
             self._checks = Checks(partial(restore.verify, jobs=self.folder / "jobs"))
             self._jobs.load()
         except BaseException:
@@ -128,7 +129,12 @@ class Agent:
         return OneInstance(self, instance) if instance else self
 
     def start(
-        self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: Mapping[str, str],
+        self,
+        job_id: str,
+        n: int,
+        graph: GraphRef,
+        restore_point: RestorePoint | None,
+        environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
         """See ports.Runner. Up to the marker nothing is started; from the marker on it counts as started for ever."""
@@ -141,7 +147,7 @@ class Agent:
             for earlier in job.attempts.values():
                 if earlier.phase is Phase.ENDED:
                     job.report_late(earlier)
-            attempt = Attempt(job_id, n, job.run_folder(n), restore_point)
+            attempt = MarkedAttempt(job_id, n, job.run_folder(n), restore_point)
             job.preparing = n
         try:
             prepare(attempt, graph, self._blobs, environment, self._inherited, failure_rules)
@@ -152,7 +158,7 @@ class Agent:
         finally:
             job.preparing = None
 
-    def _begin(self, attempt: Attempt) -> StartAnswer:
+    def _begin(self, attempt: MarkedAttempt) -> StartAnswer:
         """The point of no return. Raises: OSError as long as nothing was started."""
         with self._jobs.locked(attempt.job_id) as job:
             if answer := _known(job, attempt.n):  # fenced meanwhile
@@ -193,7 +199,7 @@ class Agent:
         if outcome not in ORDERED:
             raise PermanentError(f"a stop order's outcome is one of {', '.join(ORDERED)}, not {outcome!r}")
         with self._jobs.locked(job_id, damaged=True) as job, answering(job_id):
-            attempt = job.attempts.get(n) or Attempt(job_id, n, job.run_folder(n))
+            attempt = job.attempts.get(n) or MarkedAttempt(job_id, n, job.run_folder(n))
             if job.damaged:
                 if (attempt.folder / MARKER).exists():
                     attempt.order(outcome, savepoint, reason)
@@ -261,7 +267,7 @@ class Agent:
             past_logs.keep(self.folder, job_id, held=self._held)
             delete_job(job.folder)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[RunnerStorage]:
         alive: dict[str, list[int]] = {}
         for attempt in self.observe():
             if attempt.alive:
@@ -289,7 +295,7 @@ class Agent:
             finally:
                 job.lock.release()
 
-    def _step(self, job: Job, thorough: bool) -> None:
+    def _step(self, job: AgentJob, thorough: bool) -> None:
         try:
             for attempt in list(job.attempts.values()):
                 job.observe_attempt(attempt, thorough)
@@ -320,7 +326,7 @@ class Agent:
         return len(acknowledged)
 
 
-def _known(job: Job, n: int) -> StartAnswer | None:
+def _known(job: AgentJob, n: int) -> StartAnswer | None:
     if n in job.attempts or n in job.past:
         return StartAnswer.ALREADY
     return StartAnswer.FENCED if n <= job.fence else None

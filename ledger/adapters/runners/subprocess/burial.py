@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.adapters.runners.subprocess.supervisor import procs
-from ledger.adapters.runners.subprocess.supervisor.procs import Stat
+from ledger.adapters.runners.subprocess.supervisor.procs import ProcessStat
 
 KILL_S = 2.0
 _MAIN = b"/supervisor/__main__.py"
@@ -18,7 +18,7 @@ _MAIN = b"/supervisor/__main__.py"
 MARK = "LEDGER_CHECKPOINT_DIR"
 
 
-def leftovers(folder: str, child: dict[str, Any] | None) -> list[Stat]:
+def leftovers(folder: str, child: dict[str, Any] | None) -> list[ProcessStat]:
     """Living processes of the attempt in this run folder.
 
     Those that carry its mark in their environment; and those in session or process group of its job, if that is proved
@@ -50,7 +50,7 @@ def lives(folder: str) -> bool:
     return supervisor_of(folder) is not None or bool(leftovers(folder, None))
 
 
-def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[Stat]:
+def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[ProcessStat]:
     """Kills them until none is left; those that still are timeout_s after the first look are the answer."""
     left, looked_at = leftovers(folder, child), time.monotonic()
     while left:
@@ -65,14 +65,14 @@ def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float =
     return left
 
 
-def _group(processes: Iterable[Stat], child: dict[str, Any]) -> list[Stat]:
+def _group(processes: Iterable[ProcessStat], child: dict[str, Any]) -> list[ProcessStat]:
     if child.get("boot_id") != procs.boot_id():
         return []
     number, since = int(child["pid"]), int(child["start_time"])
     return [p for p in processes if number in (p.pgid, p.sid) and p.start_time >= since]
 
 
-def _is(process: Stat, child: dict[str, Any] | None) -> bool:
+def _is(process: ProcessStat, child: dict[str, Any] | None) -> bool:
     return child is not None and (process.pid, process.start_time) == (child["pid"], child["start_time"])
 
 

@@ -26,7 +26,7 @@ Identity = tuple[int, int, int, int]
 Known = MutableMapping[Identity, str]
 
 
-class File(NamedTuple):
+class ContentFile(NamedTuple):
     """path: within the checkpoint, "" if that is one file. sha256: lower-case hex. size: in bytes."""
 
     path: str
@@ -40,10 +40,10 @@ class Unsteady(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ContentManifest:
     """files: by path."""
 
-    files: tuple[File, ...]
+    files: tuple[ContentFile, ...]
 
     @property
     def digest(self) -> str:
@@ -67,7 +67,7 @@ def files_of(root: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(root).as_posix(), path
 
 
-def reading(root: Path, known: Known | None = None, block: int = BLOCK) -> Generator[int, None, Manifest]:
+def reading(root: Path, known: Known | None = None, block: int = BLOCK) -> Generator[int, None, ContentManifest]:
     """Reads a checkpoint, and yields after each block how many bytes that was; returns its manifest.
 
     known: SHA-256 of files that were read before; these are not read again, and new ones are added. None: all are read.
@@ -77,13 +77,13 @@ def reading(root: Path, known: Known | None = None, block: int = BLOCK) -> Gener
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             target = os.fsencode(path.readlink())
-            files.append(File(name, status.st_size, LINK + sha256(target).hexdigest()))
+            files.append(ContentFile(name, status.st_size, LINK + sha256(target).hexdigest()))
         else:
             files.append((yield from _reading_file(name, path, known, block)))
-    return Manifest(tuple(files))
+    return ContentManifest(tuple(files))
 
 
-def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Generator[int, None, File]:
+def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Generator[int, None, ContentFile]:
     # Not blocking: the opening of a pipe waits for its other end.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -92,7 +92,7 @@ def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Gen
             raise Unsteady(f"{path} is no regular file")
         identity = _identity(status)
         if known is not None and (digest := known.get(identity)):
-            return File(name, status.st_size, digest, identity)
+            return ContentFile(name, status.st_size, digest, identity)
         found = sha256()
         while data := os.read(fd, block):
             found.update(data)
@@ -101,30 +101,30 @@ def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Gen
             raise Unsteady(f"{path} changed while it was read")
         if known is not None:
             known[identity] = found.hexdigest()
-        return File(name, status.st_size, found.hexdigest(), identity)
+        return ContentFile(name, status.st_size, found.hexdigest(), identity)
     finally:
         os.close(fd)
 
 
-def read(root: Path) -> Manifest:
+def read(root: Path) -> ContentManifest:
     """All of a checkpoint at once, remembering nothing. Raises: OSError, Unsteady."""
     reader = reading(root)
     while True:
         try:
             next(reader)
         except StopIteration as finished:
-            manifest: Manifest = finished.value
+            manifest: ContentManifest = finished.value
             return manifest
 
 
-def different_size(root: Path, recorded: Manifest) -> str:
+def different_size(root: Path, recorded: ContentManifest) -> str:
     """As `difference`, without reading what is in the files. Raises: OSError."""
     known = {file.path: file.sha256 for file in recorded.files}
-    found = [File(name, path.lstat().st_size, known.get(name, "")) for name, path in files_of(root)]
-    return difference(recorded, Manifest(tuple(found)))
+    found = [ContentFile(name, path.lstat().st_size, known.get(name, "")) for name, path in files_of(root)]
+    return difference(recorded, ContentManifest(tuple(found)))
 
 
-def difference(recorded: Manifest, found: Manifest) -> str:
+def difference(recorded: ContentManifest, found: ContentManifest) -> str:
     """The first file that is not what was recorded, and how; "" if there is none."""
     before, now = ({file.path: file for file in manifest.files} for manifest in (recorded, found))
     for path in sorted({*before, *now}):
@@ -147,7 +147,7 @@ def manifest_path(checkpoint: Path) -> Path:
     return checkpoint.parent.parent / "digests" / f"{checkpoint.name}.json"
 
 
-def save(checkpoint: Path, manifest: Manifest) -> bool:
+def save(checkpoint: Path, manifest: ContentManifest) -> bool:
     """Stores it beside the checkpoint's folder; False if it has too many files for that. Not durably: one that a power cut
     takes is taken anew. Raises: OSError."""
     data = to_json({"files": manifest.files})
@@ -161,22 +161,22 @@ def save(checkpoint: Path, manifest: Manifest) -> bool:
     return True
 
 
-def load(checkpoint: Path) -> Manifest | None:
+def load(checkpoint: Path) -> ContentManifest | None:
     """None: there is none that can be read. It only serves what can be done without it, so a damaged one is none."""
     try:
         rows = (read_json(str(manifest_path(checkpoint))) or {})["files"]
-        return Manifest(tuple(_file(*row) for row in rows))
+        return ContentManifest(tuple(_file(*row) for row in rows))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _file(path: str, size: int, digest: str, identity: list[int] | None) -> File:
+def _file(path: str, size: int, digest: str, identity: list[int] | None) -> ContentFile:
     if not isinstance(path, str) or not isinstance(digest, str):
         raise TypeError("no file of a manifest")
     if identity is None:
-        return File(path, int(size), digest)
+        return ContentFile(path, int(size), digest)
     device, inode, length, mtime_ns = (int(number) for number in identity)
-    return File(path, int(size), digest, (device, inode, length, mtime_ns))
+    return ContentFile(path, int(size), digest, (device, inode, length, mtime_ns))
 
 
 def _identity(status: os.stat_result) -> Identity:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledger.adapters.runners.subprocess import content
-from ledger.adapters.runners.subprocess.content import Identity, Manifest, Unsteady
-from ledger.adapters.runners.subprocess.restore import Judged
+from ledger.adapters.runners.subprocess.content import ContentManifest, Identity, Unsteady
+from ledger.adapters.runners.subprocess.restore import RestoreCheck
 from ledger.core.model.facts import RestorePoint
 from ledger.ports import Verification
 
@@ -75,7 +75,7 @@ class Digests:
         """Until `stop` is set. wait: pauses for so many seconds (tests)."""
         if not self._running:
             return
-        active: deque[tuple[Path, Generator[int, None, Manifest]]] = deque()
+        active: deque[tuple[Path, Generator[int, None, ContentManifest]]] = deque()
         block = min(content.BLOCK, max(4096, self.limits.bytes_per_s // 20))
         while not stop.is_set():
             while len(active) < ACTIVE_MAX and (path := self._next(IDLE_S if not active else 0.0)) is not None:
@@ -94,7 +94,7 @@ class Digests:
             return None
 
     def _advance(
-        self, path: Path, reading: Generator[int, None, Manifest], wait: Callable[[float], object]
+        self, path: Path, reading: Generator[int, None, ContentManifest], wait: Callable[[float], object]
     ) -> bool:  # fmt: skip
         """Reads one block; whether there may be more. Whatever goes wrong, this checkpoint has no digest of its content."""
         try:
@@ -117,7 +117,7 @@ class Digests:
         if self._free_at - now >= PAUSE_MIN_S:
             wait(self._free_at - now)
 
-    def _store(self, path: Path, manifest: Manifest) -> None:
+    def _store(self, path: Path, manifest: ContentManifest) -> None:
         try:
             if not content.save(path, manifest):
                 log.warning("no content digest of %s: it has too many files (%d)", path, len(manifest.files))
@@ -154,7 +154,7 @@ REASONS_MAX = 1000
 @dataclass
 class _Check:
     done: threading.Event = field(default_factory=threading.Event)
-    judged: Judged | None = None
+    judged: RestoreCheck | None = None
     at: float = 0.0
 
 
@@ -162,7 +162,7 @@ class Checks:
     """Checks restore points, each in a thread of its own. Thread-safe. What takes long is UNKNOWN until it is done:
     whoever asks again then gets the answer. answer_s: how long a caller is kept."""
 
-    def __init__(self, judge: Callable[[RestorePoint], Judged], answer_s: float = ANSWER_S) -> None:
+    def __init__(self, judge: Callable[[RestorePoint], RestoreCheck], answer_s: float = ANSWER_S) -> None:
         self._judge, self._answer_s = judge, answer_s
         self._guard = threading.Lock()
         self._checks: dict[RestorePoint, _Check] = {}
@@ -182,7 +182,7 @@ class Checks:
         with self._guard:
             return self._reasons.get(point, "")
 
-    def _judged(self, point: RestorePoint) -> Judged:
+    def _judged(self, point: RestorePoint) -> RestoreCheck:
         with self._guard:
             now = time.monotonic()
             for old, check in list(self._checks.items()):
@@ -191,15 +191,15 @@ class Checks:
             found = self._checks.get(point)
             if found is None:
                 if sum(not check.done.is_set() for check in self._checks.values()) >= CHECKS_MAX:
-                    return Judged(Verification.UNKNOWN, "other restore points are being read first")
+                    return RestoreCheck(Verification.UNKNOWN, "other restore points are being read first")
                 found = self._checks[point] = _Check()
                 threading.Thread(target=self._run, args=(point, found), name="agent-check", daemon=True).start()
         if not found.done.wait(self._answer_s):
-            return Judged(Verification.UNKNOWN, "its content is being read")
+            return RestoreCheck(Verification.UNKNOWN, "its content is being read")
         with self._guard:
             if self._checks.get(point) is found:
                 del self._checks[point]
-        return found.judged or Judged(Verification.UNKNOWN, "its check broke off, see the agent's log")
+        return found.judged or RestoreCheck(Verification.UNKNOWN, "its check broke off, see the agent's log")
 
     def _run(self, point: RestorePoint, check: _Check) -> None:
         try:

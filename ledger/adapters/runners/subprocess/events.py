@@ -85,7 +85,7 @@ class EventMaker:
         return avro.decode(CheckpointCompleted, event.value or b"")
 
 
-class Outbox:
+class JobEvents:
     """The events of one job that are on disk, in the order in which they came to be. Guarded by the job's lock."""
 
     def __init__(self, job_id: str, folder: Path, maker: EventMaker) -> None:

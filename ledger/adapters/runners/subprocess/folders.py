@@ -39,7 +39,7 @@ class Phase(Enum):
 
 
 @dataclass
-class Attempt:
+class MarkedAttempt:
     """An attempt whose marker stands. All fields are guarded by the lock of its job.
 
     collected: facts up to this number are events. newest: the highest checkpoint id among the events, -1 = none.
@@ -146,7 +146,7 @@ class Attempt:
         write_durably(self.file("progress.json"), to_json(progress))
 
     @classmethod
-    def load(cls, job_id: str, n: int, folder: Path) -> Attempt:
+    def load(cls, job_id: str, n: int, folder: Path) -> MarkedAttempt:
         """That the marker is there says that it was started; all else is in other files too. Raises: OSError."""
         attempt = cls(job_id, n, folder)
         base = attempt._readable(MARKER, _base) or attempt._readable("attempt.json", _prepared_base)

@@ -12,10 +12,10 @@ from typing import Any
 from ledger.adapters.runners.subprocess import content
 from ledger.adapters.runners.subprocess.burial import kill_leftovers
 from ledger.adapters.runners.subprocess.digests import Digests
-from ledger.adapters.runners.subprocess.events import EventMaker, Outbox
-from ledger.adapters.runners.subprocess.folders import MARKER, Attempt, Phase
+from ledger.adapters.runners.subprocess.events import EventMaker, JobEvents
+from ledger.adapters.runners.subprocess.folders import MARKER, MarkedAttempt, Phase
 from ledger.adapters.runners.subprocess.restore import remove
-from ledger.adapters.runners.subprocess.retention import Chain, subsumed
+from ledger.adapters.runners.subprocess.retention import AttemptCheckpoints, subsumed
 from ledger.adapters.runners.subprocess.supervisor import checkpoints, procs
 from ledger.adapters.runners.subprocess.supervisor.files import (
     create_once,
@@ -26,7 +26,7 @@ from ledger.adapters.runners.subprocess.supervisor.files import (
 )
 from ledger.adapters.runners.subprocess.supervisor.logs import tail
 from ledger.adapters.runners.subprocess.supervisor.verdicts import ordered
-from ledger.adapters.runners.subprocess.tidying import DISPOSED, Past
+from ledger.adapters.runners.subprocess.tidying import DISPOSED, PastAttempts
 from ledger.core.fold.fold import HISTORY
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, CheckpointCompleted, CheckpointKind
 from ledger.core.model.registers import NUMBER_MAX, Checkpoint, Ended, Running
@@ -41,7 +41,7 @@ BACKLOG_MAX = 1000
 SETTLING_S = 2.0
 
 
-class Job:
+class AgentJob:
     def __init__(
         self, job_id: str, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False,
         digests: Digests | None = None,
@@ -52,9 +52,9 @@ class Job:
         self.lock = threading.RLock()  # short: never held while a graph is fetched or anything is sent
         self.preparing: int | None = None  # the attempt whose start is under way, before its marker
         self.fence = 0
-        self.attempts: dict[int, Attempt] = {}
-        self.outbox = Outbox(job_id, folder / "events", maker)
-        self.past = Past(folder / "past.json")
+        self.attempts: dict[int, MarkedAttempt] = {}
+        self.outbox = JobEvents(job_id, folder / "events", maker)
+        self.past = PastAttempts(folder / "past.json")
         self.damaged = ""
         self.forgotten = False
 
@@ -70,7 +70,7 @@ class Job:
             if n in self.past:
                 remove(Path(path))
             elif (Path(path) / MARKER).exists():
-                self.attempts[n] = Attempt.load(self.id, n, Path(path))
+                self.attempts[n] = MarkedAttempt.load(self.id, n, Path(path))
         for stored in self.outbox.events:
             match stored.register:
                 case Running(n):
@@ -105,7 +105,7 @@ class Job:
 
     # -- facts become events -----------------------------------------------------------------------------------------
 
-    def observe_attempt(self, attempt: Attempt, thorough: bool, complete: bool = False) -> None:
+    def observe_attempt(self, attempt: MarkedAttempt, thorough: bool, complete: bool = False) -> None:
         """Turns new facts into events; if the supervisor is gone without a word, says what it can't say any more.
 
         thorough: look after the supervisor itself too, and at the facts even if their folder seems unchanged.
@@ -122,7 +122,7 @@ class Job:
         if gone and attempt.phase is Phase.LIVE:
             self._bury(attempt)
 
-    def _recall(self, attempt: Attempt) -> None:
+    def _recall(self, attempt: MarkedAttempt) -> None:
         """Its progress is lost. What waits as a fact is no event yet. Any other checkpoint that is there is reported, even
         if it was before: the same register then says the same again. An end that was reported is found anew."""
         facts = [fact for _, path in numbered(str(attempt.facts)) if (fact := _fact_in(path))]
@@ -139,7 +139,7 @@ class Job:
         self._name_engine(attempt)
         attempt.doubtful = False
 
-    def _supervised(self, attempt: Attempt) -> bool:
+    def _supervised(self, attempt: MarkedAttempt) -> bool:
         if attempt.process is not None:
             if attempt.process.poll() is None:
                 return True
@@ -147,14 +147,14 @@ class Job:
         claim = attempt.supervisor()
         return claim is not None and procs.alive(claim)
 
-    def _facts_changed(self, attempt: Attempt, thorough: bool) -> bool:
+    def _facts_changed(self, attempt: MarkedAttempt, thorough: bool) -> bool:
         now, (mtime, changed_at) = time.monotonic(), attempt.facts_seen
         found = attempt.facts.stat().st_mtime_ns
         if found != mtime:
             attempt.facts_seen = mtime, changed_at = found, now
         return thorough or now - changed_at <= SETTLING_S
 
-    def _collect(self, attempt: Attempt, backlog_max: int | None) -> None:
+    def _collect(self, attempt: MarkedAttempt, backlog_max: int | None) -> None:
         for number, path in numbered(str(attempt.facts)):
             if backlog_max is not None and len(self.outbox.events) >= backlog_max:
                 return  # they wait as files until some of those in memory are acknowledged
@@ -166,7 +166,7 @@ class Job:
                     self._to_event(attempt, fact)
                 attempt.collected = number
 
-    def _waits(self, attempt: Attempt, fact: dict[str, Any]) -> bool:
+    def _waits(self, attempt: MarkedAttempt, fact: dict[str, Any]) -> bool:
         """Whether the record of a checkpoint should wait for the digest of its content. Not for long; and where the
         supervisor is gone nobody asks, since a restart must not wait. The agent has the digest later in any case."""
         now, number = time.monotonic(), fact["id"]
@@ -180,7 +180,7 @@ class Job:
             return False
         return self._digests.under_way(Path(fact["location"]))
 
-    def _to_event(self, attempt: Attempt, fact: dict[str, Any]) -> None:
+    def _to_event(self, attempt: MarkedAttempt, fact: dict[str, Any]) -> None:
         match fact["fact"]:
             case "running" if not attempt.running:
                 self._name_engine(attempt)
@@ -191,7 +191,7 @@ class Job:
             case "ended" if attempt.phase is Phase.LIVE:
                 self._end(attempt, fact["outcome"], fact["cause"], fact["ran_for_s"], fact["time_s"])
 
-    def _checkpoint(self, attempt: Attempt, fact: dict[str, Any]) -> None:
+    def _checkpoint(self, attempt: MarkedAttempt, fact: dict[str, Any]) -> None:
         location = Path(fact["location"])
         self._digests.take(location)
         manifest = content.load(location)
@@ -202,7 +202,7 @@ class Job:
         self.outbox.add(Checkpoint(attempt.n, fact["id"]), completed, fact.get("time_s"))
         attempt.newest = fact["id"]
 
-    def _end(self, attempt: Attempt, outcome: str, cause: str, ran_for_s: float, time_s: float | None = None) -> None:
+    def _end(self, attempt: MarkedAttempt, outcome: str, cause: str, ran_for_s: float, time_s: float | None = None) -> None:
         newest = attempt.newest if attempt.newest >= 0 else None
         ended = AttemptEnded(cause[:CAUSE_CHARS_MAX], newest, float(ran_for_s))
         self.outbox.add(Ended(attempt.n, outcome, self._maker.writer), ended, time_s)
@@ -212,13 +212,13 @@ class Job:
             "cause": cause.partition("\n")[0][:LOGGED_CHARS_MAX],
         })  # fmt: skip
 
-    def _name_engine(self, attempt: Attempt) -> None:
+    def _name_engine(self, attempt: MarkedAttempt) -> None:
         if not attempt.engine_id and (child := attempt.child()):
             attempt.engine_id = str(child["pid"])
 
     # -- dead supervisors --------------------------------------------------------------------------------------------
 
-    def _bury(self, attempt: Attempt) -> None:
+    def _bury(self, attempt: MarkedAttempt) -> None:
         """Nobody supervises it any more. Once nothing of it lives, its last checkpoints and its end are reported."""
         claim = attempt.supervisor()
         if claim is None:
@@ -245,14 +245,14 @@ class Job:
         last_lines = tail(str(attempt.logs / log_name))
         self._close(attempt, f"{cause}: {last_lines}" if last_lines else cause)
 
-    def _close(self, attempt: Attempt, cause: str) -> None:
+    def _close(self, attempt: MarkedAttempt, cause: str) -> None:
         order = attempt.order("")
         # The supervisor may have been killed between the end itself and its report.
         known = order.get("end") or {"outcome": "failed", "cause": cause, "ran_for_s": _ran_for_s(attempt)}
         outcome = order.get("outcome", "")
         self._end(attempt, outcome or known["outcome"], ordered(order, known["cause"]), known["ran_for_s"])
 
-    def report_late(self, attempt: Attempt) -> None:
+    def report_late(self, attempt: MarkedAttempt) -> None:
         """Checkpoints that nobody has reported. Raises: OSError."""
         fresh, _ = checkpoints.news(str(attempt.checkpoints), attempt.newest)
         for fact in fresh:
@@ -321,7 +321,7 @@ class Job:
 
     def _subsumed(self) -> list[tuple[int, int]]:
         return subsumed({
-            n: Chain(
+            n: AttemptCheckpoints(
                 (a.base.attempt, a.base.id) if a.base is not None and a.base.attempt else None,
                 a.acknowledged, a.phase is Phase.ENDED,
             )
@@ -349,7 +349,7 @@ def _fact_in(path: str) -> dict[str, Any] | None:
     return None
 
 
-def _ran_for_s(attempt: Attempt) -> float:
+def _ran_for_s(attempt: MarkedAttempt) -> float:
     """The supervisor's last sign of life; 0 if there is none."""
     try:
         return float(Path(attempt.file("ran_for_s")).read_text())

@@ -10,10 +10,10 @@ from pathlib import Path
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.core.model.facts import CheckpointKind, RestorePoint
 from ledger.core.model.registers import is_job_id
-from ledger.ports import Kept
+from ledger.ports import RunnerStorage
 
 
-def kept_in(folder: Path, alive: Mapping[str, Sequence[int]], now: float) -> Iterator[Kept]:
+def kept_in(folder: Path, alive: Mapping[str, Sequence[int]], now: float) -> Iterator[RunnerStorage]:
     """folder: of all jobs. alive: job id -> attempts. now: seconds since the epoch. Files may come and go meanwhile.
 
     Raises: OSError if the folder itself can't be read."""
@@ -24,7 +24,7 @@ def kept_in(folder: Path, alive: Mapping[str, Sequence[int]], now: float) -> Ite
             yield _kept(path, tuple(alive.get(path.name, ())), now)
 
 
-def _kept(folder: Path, alive: tuple[int, ...], now: float) -> Kept:
+def _kept(folder: Path, alive: tuple[int, ...], now: float) -> RunnerStorage:
     points: list[RestorePoint] = []
     saved: list[RestorePoint] = []
     point_size = rest_size = files = 0
@@ -50,7 +50,7 @@ def _kept(folder: Path, alive: tuple[int, ...], now: float) -> Kept:
         folders.clear()
     rest = files > 0 or not (points or saved)
     age_s = max(0.0, now - newest)
-    return Kept(folder.name, str(folder), age_s, rest, rest_size, alive, tuple(points), point_size, tuple(saved))
+    return RunnerStorage(folder.name, str(folder), age_s, rest, rest_size, alive, tuple(points), point_size, tuple(saved))
 
 
 def _savepoint(n: int, number: int, path: Path) -> RestorePoint:

@@ -37,7 +37,7 @@ def record(folder: Path, topic: str, topic_id: str) -> None:
 
 
 def _recorded(folder: Path) -> str:
-    """"" = it is not known: a folder of an older release, or a file that is damaged."""
+    """ "" = it is not known: a folder of an older release, or a file that is damaged."""
     try:
         return str(json.loads((folder / NAME).read_bytes())["topic_id"])
     except (OSError, ValueError, KeyError, TypeError):

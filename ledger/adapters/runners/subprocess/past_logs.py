@@ -28,9 +28,7 @@ def is_past(folder: Path, logs: Path) -> bool:
     return logs.is_relative_to(folder / PAST)
 
 
-def keep(
-    folder: Path, job_id: str, jobs_max: int = PAST_JOBS_MAX, held: Callable[[str], bool] = lambda _: False
-) -> None:
+def keep(folder: Path, job_id: str, jobs_max: int = PAST_JOBS_MAX, held: Callable[[str], bool] = lambda _: False) -> None:
     """Moves the logs of all attempts of a job out of its folder, and deletes those of the jobs that are past the longest,
     among which those that are held do not count. May be repeated. Raises: OSError."""
     for logs in sorted((folder / "jobs" / job_id / "attempts").glob("*/logs")):

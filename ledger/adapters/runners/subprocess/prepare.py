@@ -14,7 +14,7 @@ from ledger.adapters.runners.plain import point_to_json, rule_to_json
 from ledger.adapters.runners.subprocess import graph as graphs
 from ledger.adapters.runners.subprocess import supervisor
 from ledger.adapters.runners.subprocess.burial import MARK
-from ledger.adapters.runners.subprocess.folders import Attempt
+from ledger.adapters.runners.subprocess.folders import MarkedAttempt
 from ledger.adapters.runners.subprocess.restore import path_of
 from ledger.adapters.runners.subprocess.supervisor.files import to_json, write_durably
 from ledger.core.model.facts import FailureRule, GraphRef
@@ -33,7 +33,7 @@ _OWN = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_
 
 
 def prepare(
-    attempt: Attempt, graph: GraphRef, blobs: BlobStore, environment: Mapping[str, str], inherited: Mapping[str, str],
+    attempt: MarkedAttempt, graph: GraphRef, blobs: BlobStore, environment: Mapping[str, str], inherited: Mapping[str, str],
     failure_rules: Sequence[FailureRule] = (),
 ) -> None:  # fmt: skip
     """Fills the run folder: graph, `attempt.json`, empty folders. What an earlier try left there goes first.
@@ -70,7 +70,7 @@ def prepare(
     }))  # fmt: skip
 
 
-def _clean(attempt: Attempt) -> None:
+def _clean(attempt: MarkedAttempt) -> None:
     make_folder(attempt.folder, 0o700)
     if attempt.checkpoints.is_dir() and any(attempt.checkpoints.iterdir()):
         raise PermanentError(
@@ -86,7 +86,7 @@ def _clean(attempt: Attempt) -> None:
             path.unlink()
 
 
-def spawn(attempt: Attempt) -> subprocess.Popen[bytes]:
+def spawn(attempt: MarkedAttempt) -> subprocess.Popen[bytes]:
     """Starts the supervisor, in a session of its own. Raises: OSError."""
     main = Path(supervisor.__file__).with_name("__main__.py")
     command = [sys.executable, "-I", "-S", "-E", "-X", "utf8", str(main), str(attempt.folder)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ledger.adapters.runners.subprocess.digests import Digests
 from ledger.adapters.runners.subprocess.events import EventMaker
-from ledger.adapters.runners.subprocess.jobs import Job
+from ledger.adapters.runners.subprocess.jobs import AgentJob
 from ledger.core.model.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
-class Jobs:
+class JobRegistry:
     """job id -> Job. Thread-safe."""
 
     def __init__(
@@ -29,14 +29,14 @@ class Jobs:
     ) -> None:  # fmt: skip
         self._folder, self._maker, self._held, self._digests = folder, maker, held, digests
         self._guard = threading.Lock()  # of the dictionary; never held while anything is read or written
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, AgentJob] = {}
 
     def load(self) -> None:
         """Takes over what an earlier agent on this folder started. A damaged job concerns itself alone."""
         for path in sorted(self._folder.glob("*")):
             if not is_job_id(path.name) or not path.is_dir():
                 continue
-            job = Job(path.name, path, self._maker, self._held, self._digests)
+            job = AgentJob(path.name, path, self._maker, self._held, self._digests)
             try:
                 job.load()
             except DAMAGE as error:
@@ -48,18 +48,18 @@ class Jobs:
         with self._guard:
             return job_id in self._jobs
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[AgentJob]:
         with self._guard:
             return list(self._jobs.values())
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: AgentJob) -> None:
         """Under its lock: whoever waits for that gets another job of this id."""
         job.forgotten = True
         with self._guard:
             self._jobs.pop(job.id, None)
 
     @contextmanager
-    def locked(self, job_id: str, damaged: bool = False) -> Iterator[Job]:
+    def locked(self, job_id: str, damaged: bool = False) -> Iterator[AgentJob]:
         """The job, under its lock; a new one if it is not known. damaged: also if it is.
 
         Raises: PermanentError: no job can be called so. Unreachable: it is damaged."""
@@ -70,7 +70,7 @@ class Jobs:
                 job = self._jobs.get(job_id)
                 if job is None:
                     folder = self._folder / job_id
-                    job = self._jobs[job_id] = Job(job_id, folder, self._maker, self._held, self._digests)
+                    job = self._jobs[job_id] = AgentJob(job_id, folder, self._maker, self._held, self._digests)
             with job.lock:
                 if job.forgotten:
                     continue  # while we waited; what comes now is about a new one
@@ -87,4 +87,3 @@ def answering(job_id: str) -> Iterator[None]:
         yield
     except DAMAGE as error:
         raise Unreachable(f"the agent can't answer for {job_id}: {type(error).__name__}: {error}") from error
-

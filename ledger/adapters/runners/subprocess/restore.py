@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledger.adapters.runners.subprocess import content
-from ledger.adapters.runners.subprocess.content import Manifest, Unsteady
+from ledger.adapters.runners.subprocess.content import ContentManifest, Unsteady
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.checkpoints import size_of
 from ledger.core.model.facts import RestorePoint
 from ledger.ports import Verification
 
 
-class Judged(NamedTuple):
+class RestoreCheck(NamedTuple):
     """reason: why it is not valid, for people."""
 
     verification: Verification
     reason: str = ""
 
 
-VALID = Judged(Verification.VALID)
+VALID = RestoreCheck(Verification.VALID)
 #: What the file system says of a name under which nothing can ever lie.
 _NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
@@ -36,7 +36,7 @@ def path_of(restore_point: RestorePoint) -> Path | None:
     return path if path.is_absolute() and "\0" not in restore_point.location else None
 
 
-def verify(restore_point: RestorePoint, jobs: Path | None = None) -> Judged:
+def verify(restore_point: RestorePoint, jobs: Path | None = None) -> RestoreCheck:
     """VALID: it is there, can be read, and has the recorded size and content, as far as they were recorded. A pipe or
     a device is no restore point: to open one may take for ever.
 
@@ -45,39 +45,41 @@ def verify(restore_point: RestorePoint, jobs: Path | None = None) -> Judged:
     UNKNOWN: the file system gave no answer, or the digest is of a kind that this release does not know."""
     path = path_of(restore_point)
     if path is None:
-        return Judged(Verification.INVALID, f"its location is no path of this host: {restore_point.location!a}")
+        return RestoreCheck(Verification.INVALID, f"its location is no path of this host: {restore_point.location!a}")
     try:
         return _judged(path, restore_point, _stored(path, jobs))
     except (FileNotFoundError, NotADirectoryError):
-        return Judged(Verification.INVALID, f"missing: there is nothing at {path}")
+        return RestoreCheck(Verification.INVALID, f"missing: there is nothing at {path}")
     except Unsteady as error:
-        return Judged(Verification.INVALID, f"damaged: {error}")
+        return RestoreCheck(Verification.INVALID, f"damaged: {error}")
     except OSError as error:
         if error.errno in _NO_NAME:
-            return Judged(Verification.INVALID, f"missing: nothing can lie at its location: {error.strerror}")
-        return Judged(Verification.UNKNOWN, f"it can't be read: {error}")
+            return RestoreCheck(Verification.INVALID, f"missing: nothing can lie at its location: {error.strerror}")
+        return RestoreCheck(Verification.UNKNOWN, f"it can't be read: {error}")
 
 
-def _stored(path: Path, jobs: Path | None) -> Manifest | None:
+def _stored(path: Path, jobs: Path | None) -> ContentManifest | None:
     if jobs is None or checkpoints.parse(path.name) is None or not path.is_relative_to(jobs):
         return None
     return content.load(path)
 
 
-def _judged(path: Path, point: RestorePoint, stored: Manifest | None) -> Judged:
+def _judged(path: Path, point: RestorePoint, stored: ContentManifest | None) -> RestoreCheck:
     """Raises: OSError, Unsteady."""
     if point.size and (size := size_of(str(path))) != point.size:
         which = f"; {told}" if stored and (told := content.different_size(path, stored)) else ""
-        return Judged(Verification.INVALID, f"damaged: {path} has {size} bytes, {point.size} were recorded{which}")
+        return RestoreCheck(Verification.INVALID, f"damaged: {path} has {size} bytes, {point.size} were recorded{which}")
     if why := _unreadable(path):
-        return Judged(Verification.INVALID, f"damaged: {why}")
+        return RestoreCheck(Verification.INVALID, f"damaged: {why}")
     recorded = point.digest
     kind, tagged, _ = recorded.partition(":")
     if tagged and f"{kind}:" != content.TAG:
-        return Judged(Verification.UNKNOWN, f"its digest is of the kind {kind!a}, which this release does not know")
+        return RestoreCheck(Verification.UNKNOWN, f"its digest is of the kind {kind!a}, which this release does not know")
     if recorded and not tagged:
         matches = not path.is_dir() and _sha256(path) == recorded
-        return VALID if matches else Judged(Verification.INVALID, f"damaged: {path} is not what was recorded (SHA-256)")
+        return (
+            VALID if matches else RestoreCheck(Verification.INVALID, f"damaged: {path} is not what was recorded (SHA-256)")
+        )
     if not recorded and stored is None:
         return VALID
     if recorded and stored is not None and stored.digest != recorded:
@@ -86,7 +88,7 @@ def _judged(path: Path, point: RestorePoint, stored: Manifest | None) -> Judged:
     if found.digest == (recorded or (stored.digest if stored else "")):
         return VALID
     which = content.difference(stored, found) if stored else "some file of it is not what was recorded"
-    return Judged(Verification.INVALID, f"damaged: {which} ({path}, SHA-256 over its files)")
+    return RestoreCheck(Verification.INVALID, f"damaged: {which} ({path}, SHA-256 over its files)")
 
 
 def _unreadable(path: Path) -> str:

@@ -18,7 +18,7 @@ KEEP = RESTORE_POINTS
 Place = tuple[int, int]  # attempt, checkpoint id
 
 
-class Chain(NamedTuple):
+class AttemptCheckpoints(NamedTuple):
     """What retention must know of an attempt. checkpoints: those that stand in the log and are here, id -> kind."""
 
     base: Place | None
@@ -26,7 +26,7 @@ class Chain(NamedTuple):
     over: bool
 
 
-def subsumed(attempts: Mapping[int, Chain], keep: int = KEEP) -> list[Place]:
+def subsumed(attempts: Mapping[int, AttemptCheckpoints], keep: int = KEEP) -> list[Place]:
     """Checkpoints whose files can be deleted, because newer ones that stand in the log take their place."""
     if not attempts:
         return []
@@ -47,7 +47,7 @@ def subsumed(attempts: Mapping[int, Chain], keep: int = KEEP) -> list[Place]:
     )
 
 
-def _downwards(attempts: Mapping[int, Chain], n: int, below: int | None) -> Iterator[Place]:
+def _downwards(attempts: Mapping[int, AttemptCheckpoints], n: int, below: int | None) -> Iterator[Place]:
     """The chain from attempt n's checkpoint `below` (None: its newest) on: each attempt's own, then its base's."""
     seen: set[int] = set()
     while n in attempts and n not in seen:

@@ -28,9 +28,7 @@ class KafkaEventSender:
     """properties: librdkafka's; those that safety needs are set here. timeout_s: how long a call may wait for
     acknowledgements. One thread at a time; not to be used across a fork."""
 
-    def __init__(
-        self, topic: str, partitions: int, properties: Mapping[str, Any], *, timeout_s: float = 10.0
-    ) -> None:
+    def __init__(self, topic: str, partitions: int, properties: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
         self.topic, self.partitions, self._timeout_s = topic, partitions, timeout_s
         self._properties = {
             **properties,

@@ -53,7 +53,7 @@ def run_agent(
     )  # fmt: skip
     try:
         with _listen(agent.folder) as listener:
-            server = Server(agent, listener, stop)
+            server = AgentServer(agent, listener, stop)
             threads = [threading.Thread(target=server.serve, name=f"agent-{i}", daemon=True) for i in range(THREADS)]
             threads.append(threading.Thread(target=_send, args=(agent, stop, step_s), name="agent-sender", daemon=True))
             threads.append(threading.Thread(target=digests.run, args=(stop,), name="agent-digests", daemon=True))
@@ -96,7 +96,7 @@ def _listen(folder: Path) -> socket.socket:
     return listener
 
 
-class Server:
+class AgentServer:
     """Answers calls, each thread one at a time."""
 
     def __init__(self, agent: Agent, listener: socket.socket, stop: threading.Event) -> None:

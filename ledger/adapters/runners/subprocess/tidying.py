@@ -12,7 +12,7 @@ from ledger.adapters.runners.subprocess.supervisor.files import read_json, to_js
 DISPOSED = "disposed"
 
 
-class Past:
+class PastAttempts:
     """The numbers of attempts that were started once and of which nothing else is left. Durable, as few ranges."""
 
     def __init__(self, path: Path) -> None:

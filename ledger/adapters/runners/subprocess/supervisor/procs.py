@@ -23,7 +23,7 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-class Stat:
+class ProcessStat:
     """A line of /proc/<pid>/stat. `start_time`: clock ticks since boot."""
 
     __slots__ = ("dead", "pgid", "pid", "ppid", "sid", "start_time")
@@ -39,15 +39,15 @@ class Stat:
         self.dead = fields[0] in "XxZ" and int(fields[17]) <= 1
 
 
-def stat(pid: int) -> Stat | None:
+def stat(pid: int) -> ProcessStat | None:
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
-            return Stat(file.read())
+            return ProcessStat(file.read())
     except (OSError, ValueError, IndexError):
         return None  # it ended while we looked
 
 
-def all_stats() -> list[Stat]:
+def all_stats() -> list[ProcessStat]:
     """Every process that lives now, as far as one can see."""
     found = (stat(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [s for s in found if s is not None and not s.dead]

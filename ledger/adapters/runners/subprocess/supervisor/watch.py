@@ -1,5 +1,5 @@
-"""Watches a checkpoint folder by polling: inotify has few places, and two thousand idle jobs should cost next to nothing.
-"""
+"""Watches a checkpoint folder by polling: inotify has few places, and two thousand idle jobs should cost next to
+nothing."""
 
 from __future__ import annotations
 
