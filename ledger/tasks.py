@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ledger.core.model.facts import RefusedRestorePoint, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX
-from ledger.core.plan.passes import Observed
+from ledger.core.plan.reconcile import Observed
 from ledger.errors import LedgerError, PermanentError, RunnerBroke
 from ledger.ports import (
     BlobStore,

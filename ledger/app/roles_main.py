@@ -68,7 +68,7 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
 def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
     """Raises: ConfigError if a topic, a setting of Kafka or of the blob store is not as it must be; Unreachable if there is
     no broker."""
-    from ledger.adapters.asking import ParallelObserver
+    from ledger.adapters.parallel_observer import ParallelObserver
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
     from ledger.adapters.spark.stream import SparkRecoveryStream

@@ -152,7 +152,7 @@ def candidates(config: Config, role: str) -> list[Candidate]:
 
 
 def _zookeeper(config: Config, role: str) -> tuple[ZooKeeperSettings, str]:
-    from ledger.app.electing import zookeeper_settings
+    from ledger.app.zookeeper_settings import zookeeper_settings
 
     settings = zookeeper_settings(config)
     return settings, settings.candidates(config.topics.prefix, role)
@@ -171,7 +171,7 @@ def of_extra(name: str) -> Iterator[None]:
 def blobs(config: Config) -> BlobStore:
     """Raises: Unreachable if the folder can't be made; ConfigError if what the settings name can't be had."""
     if config.blobs.adapter == "s3":
-        from ledger.app.storing import s3_settings
+        from ledger.app.s3_settings import s3_settings
 
         with of_extra("s3"):
             from ledger.adapters.s3.blobs import S3Blobs
@@ -256,9 +256,9 @@ def world(config: Config) -> tuple[dict[str, Runner], BlobStore]:
     """What a task of the reconciler needs, made where it is performed: what a pin holds is spared there."""
     if not config.archive.adapter:
         return runners(config), blobs(config)
-    from ledger.app import sparing, wiring_pins
+    from ledger.app import pin_guard, wiring_pins
 
     held_by = wiring_pins.held_by(config)
     # It is a runner: what it does not say itself, the one within says.
-    spared: dict[str, Any] = {name: sparing.SparingRunner(one, held_by) for name, one in runners(config).items()}
-    return spared, sparing.PinGuardedBlobStore(blobs(config), held_by)
+    spared: dict[str, Any] = {name: pin_guard.SparingRunner(one, held_by) for name, one in runners(config).items()}
+    return spared, pin_guard.PinGuardedBlobStore(blobs(config), held_by)

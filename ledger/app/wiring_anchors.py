@@ -101,8 +101,8 @@ def watched(config: Config, archive: Archive, archiver: Archiver, anchoring: Anc
     """Around an archiver that runs: its headroom, with an alarm, and its metrics where the settings want them.
 
     Raises: ConfigError if these can't be served."""
-    from ledger.archive.store.headroom import Headroom
-    from ledger.archive.store.measuring import measured
+    from ledger.archive.store.compaction_margin import Headroom
+    from ledger.archive.store.metrics import measured
 
     given, clock = config.archive, wiring.clock()
     known: dict[TopicPartition, Head] = {}

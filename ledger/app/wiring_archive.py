@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ledger.config.config import Config
     from ledger.history.bundle_about import About
     from ledger.history.bundling import Bundle
+    from ledger.history.historical_log import Archived
     from ledger.history.moment import Moment, Places
-    from ledger.history.past import Archived
     from ledger.reader.reading import Progressed, Source
     from ledger.roles.projector.cold_start import StartSnapshot
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def objects(config: Config) -> ObjectStore:
     """What the archive lies in. Raises: as `blobs`; ConfigError if there is to be no archive."""
     if config.archive.adapter == "s3":
-        from ledger.app.storing import s3_settings
+        from ledger.app.s3_settings import s3_settings
 
         with wiring.of_extra("s3"):
             from ledger.adapters.s3.objects import S3Objects
@@ -130,7 +130,7 @@ def archive_progress(
 def chores(config: Config, archive: Archive, anchoring: Anchoring | None = None) -> list[Chore]:
     """What `serve archiver` does beside its work, by the settings."""
     from ledger.archive.store.archiving import Chore
-    from ledger.archive.store.joining import compact
+    from ledger.archive.store.compaction import compact
 
     made: dict[str, tuple[float | None, Callable[[], object]]] = {}
     if anchoring is not None:
@@ -193,7 +193,7 @@ def restoring(config: Config, told: Callable[[str], object]) -> Restoring:
 
 def past(config: Config, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Places]:
     """The ledger as it was at a moment. Raises: as `moments.as_of`, and as `archive` if there is to be one."""
-    from ledger.history.moments import as_of, must_be_of
+    from ledger.history.resolve_moment import as_of, must_be_of
 
     archived, lag_s = _archived(config), _lag_s(config)
     if archived and (topic_ids := getattr(source.log, "topic_ids", None)) is not None:  # a log in memory has none
@@ -203,13 +203,13 @@ def past(config: Config, source: Source, moment: Moment, thin: bool = False) -> 
 
 def _archived(config: Config) -> Archived:
     """What the archive has, nothing if there is to be none. Raises: as `archive`."""
-    from ledger.history.past import SealedRecords, Span
+    from ledger.history.historical_log import SealedRecords, Span
 
     archived: dict[TopicPartition, SealedRecords] = {}
     if config.archive.adapter:
-        from ledger.archive.format.gone import expired_of
         from ledger.archive.format.lateness import sure_from_s
-        from ledger.archive.query.picking import picked
+        from ledger.archive.format.removals import expired_of
+        from ledger.archive.query.key_scan import picked
 
         kept, lag_s = archive(config), _lag_s(config)
         for topic, partition in kept.places():
@@ -250,7 +250,7 @@ def snapshots(config: Config, kept: Archive | None = None, whole: bool = True) -
 
 def keep_snapshots(config: Config, archive: Archive) -> None:
     """One of each partition, from the one before it, and of the old ones so many as are to stay. Raises: as `snapshots`."""
-    from ledger.archive.snapshots.thinning import thin_out
+    from ledger.archive.snapshots.snapshot_retention import thin_out
 
     for topic, partition, _ in snapshots(config, archive, whole=False):
         thin_out(archive, topic, partition, wiring.clock().time())
@@ -258,7 +258,7 @@ def keep_snapshots(config: Config, archive: Archive) -> None:
 
 def cold_start(config: Config) -> Mapping[TopicPartition, StartSnapshot]:
     """What a projector may begin from. Raises: as `archive` and `archived_partitions`."""
-    from ledger.archive.snapshots.beginning import usable
+    from ledger.archive.snapshots.bootstrap import usable
     from ledger.roles.projector.cold_start import StartSnapshot
 
     found = usable(archive(config), archived_partitions(config), config.topics.delete_retention_s / 2)
@@ -276,7 +276,7 @@ def make_bundle(config: Config, store: ObjectStore, then: Source, cut: Places, j
         from ledger.history import bundling
     from ledger.adapters import avro, cloudevents
     from ledger.archive.format.decoding import decoded
-    from ledger.archive.proof.carrying import carry
+    from ledger.archive.proof.bundle_proofs import carry
 
     now_s = wiring.clock().time()
     why = bundling.Why(cloudevents.rfc3339(now_s), whoami(), reason, config.shown(), versions())
@@ -301,7 +301,7 @@ def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
         from ledger.history import bundling
     from ledger.adapters import avro, cloudevents
     from ledger.adapters.local.zipped import ZipObjects
-    from ledger.history.recorded import ThenClock
+    from ledger.history.historical_runner import ThenClock
     from ledger.reader.reading import Source
 
     def source(log: EventLog, about: About) -> Source:

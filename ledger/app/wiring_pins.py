@@ -37,7 +37,7 @@ def is_archived(config: Config, source: Source, job_id: str) -> bool:
     if not is_job_id(job_id):
         return False
     kept = wiring_archive.archive(config)
-    from ledger.archive.query.picking import picked
+    from ledger.archive.query.key_scan import picked
 
     partition, topic = source.partition_of(job_id), source.topics.events
     found = picked(kept, topic, partition, 0, kept.head(topic, partition).next, [f"{job_id}/".encode()])

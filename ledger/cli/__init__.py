@@ -11,7 +11,6 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -39,8 +38,8 @@ EXIT_CODES = {
 
 #: In the order of --help.
 _MODULES = (
-    "embedded", "demo", "jobs", "applying", "savepoints", "replacing", "reading", "differing", "planning", "logs",
-    "garbage", "operator", "archive", "audit", "serve", "topics", "leader", "config",
+    "embedded", "demo", "jobs", "applying", "savepoints", "replacing", "reading", "state_diff", "planning", "logs",
+    "garbage", "archive", "audit", "serve", "topics", "leader", "config",
 )  # fmt: skip
 
 
@@ -141,8 +140,7 @@ def jobledger(
 
 def load_verbs() -> None:
     for name in _MODULES:
-        if find_spec(f"ledger.cli.{name}") is not None:
-            import_module(f"ledger.cli.{name}").register(app)
+        import_module(f"ledger.cli.{name}").register(app)
 
 
 load_verbs()

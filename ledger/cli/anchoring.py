@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli import given
+from ledger.cli import parsing
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column
 from ledger.errors import ConfigError, LedgerError, NotFound, Unreachable, UsageError
@@ -61,7 +61,7 @@ def anchor(world: Context, to: To = None, anew: Anew = None) -> None:
 
     if to is not None and anew is not None:
         raise UsageError("--anew is for the topic: it can't be given with --to.", hint="Begin another file.")
-    why = None if anew is None else given.reason(anew, "--anew")
+    why = None if anew is None else parsing.reason(anew, "--anew")
     archive = wiring_archive.archive(world.config)
     if not archive.places():
         raise NotFound("There is nothing to anchor: the archive is empty.", hint=wiring_archive.where(world.config))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import job_files, opening, showing
+from ledger.cli import job_files, rendering, session
 from ledger.cli.interruption import unwinding
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column
@@ -30,7 +30,7 @@ PANEL = "Jobs"
 _NOT_COMPARED = ("graph", "restore_from", "replaces", "replacement")
 COLUMNS = [
     Column("NAME", "name"), Column("NAMESPACE", "namespace"), Column("OUTCOME", "outcome"), Column("STATE", "state"),
-    showing.ID, Column("WHY", "why", lambda why: "; ".join(why or ()) or "-", text=True),
+    rendering.ID, Column("WHY", "why", lambda why: "; ".join(why or ()) or "-", text=True),
 ]  # fmt: skip
 Files = Annotated[
     list[Path],
@@ -55,7 +55,7 @@ def apply(world: Context, file: Files, replace: Replace = False, again: Again = 
     """
     jobs = job_files.read(file)
     rows: list[dict[str, Any]] = []
-    with unwinding(), opening.client(world, "applying") as (client, tell):
+    with unwinding(), session.client(world, "applying") as (client, tell):
         for job in jobs:
             tell(f"{len(rows)} of {len(jobs)} jobs")
             row = {"file": str(job.path), "name": job.spec.name, "namespace": job.spec.namespace}

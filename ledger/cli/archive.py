@@ -116,7 +116,7 @@ def compact(world: Context) -> None:
     it. Killed, it is run again.
     """
     from ledger.app import wiring, wiring_archive
-    from ledger.archive.store.joining import compact as compact_all
+    from ledger.archive.store.compaction import compact as compact_all
     from ledger.util.plain import to_plain
 
     with world.printer.progress("joining") as tell:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import anchoring, bundling, opening, pinning
+from ledger.cli import anchoring, bundling, pinning, session
 from ledger.cli.anchoring import Files, NoTopic, PublicKey
 from ledger.cli.options import Context, bundle_verb
 from ledger.cli.output import Column, Format, counted
@@ -62,7 +62,7 @@ def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, pub
             verdicts, told = [verdict for verdict, _ in found], [line for _, lines in found for line in lines]
         else:
             young_s = max(YOUNG_S, 2 * world.config.archive.interval_s)
-            verdicts = verify_all(opening.archive(world), heads, young_s)
+            verdicts = verify_all(session.archive(world), heads, young_s)
     rows = [{**to_plain(one), **_bad(one)} for one in verdicts]
     world.printer.rows(rows, VERDICT, empty="the archive is empty")
     for one in verdicts:
@@ -70,7 +70,7 @@ def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, pub
     for line in told:
         world.printer.note(line)
     if not verdicts:  # who watches over an archive by cron has named another folder
-        world.printer.note(f"there is nothing to verify: {opening.where(world)}")
+        world.printer.note(f"there is nothing to verify: {session.where(world)}")
     if bad or not verdicts or any(one.broken for one in verdicts):
         raise typer.Exit(1)
 
@@ -94,7 +94,7 @@ def prove(
     from ledger.cli.output import to_json
     from ledger.core.model.published import headers_of
 
-    archive = opening.archive(world)
+    archive = session.archive(world)
     ends = ("ledger.events", "ledger.recovery")
     topics = {end.removeprefix("ledger."): topic for topic, _ in archive.places() for end in ends if topic.endswith(end)}
     named = parse_place(event_id, topics) or event_id

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ledger.cli import opening, showing
+from ledger.cli import rendering, session
 from ledger.cli.options import Context
 from ledger.cli.output import Column, counted
 from ledger.cli.selection import Selection
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ledger.operations.client import Client
 
 COLUMNS = [
-    showing.ID, Column("NAME", "name"), Column("NAMESPACE", "namespace"), Column("STATE", "state"),
+    rendering.ID, Column("NAME", "name"), Column("NAMESPACE", "namespace"), Column("STATE", "state"),
     Column("ERROR", "error", text=True),
 ]  # fmt: skip
 
@@ -53,7 +53,7 @@ def declare(
 
     if from_ not in ("latest", "scratch"):
         raise UsageError(f"--from {from_} is of one job.", hint="For several jobs: latest or scratch.")
-    with opening.client(world) as (client, _):
+    with session.client(world) as (client, _):
         entries = client.recovery_set().values()
         concerned = [e for e in entries if selected.holds(e.namespace, e.labels) and CONCERNED[kind](e, force)]
     if not concerned:
@@ -61,7 +61,7 @@ def declare(
         return
     _ask(world, kind.lower(), concerned, yes)
     rows: list[dict[str, Any]] = []
-    with opening.client(world, kind.lower()) as (client, tell):
+    with session.client(world, kind.lower()) as (client, tell):
         for entry in concerned:
             tell(f"{len(rows)} of {len(concerned)} jobs")
             if rows and rows[-1].get("exit_code") == Unreachable.exit_code:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.archive.format.chain import Broken
-from ledger.cli import given, opening
-from ledger.cli.opening import AsOf
+from ledger.cli import parsing, session
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, counted
+from ledger.cli.session import AsOf
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,18 +63,18 @@ def bundle(world: Context, to: To, reason: Reason, job: Jobs = None, as_of: AsOf
     """
     from ledger.adapters.local.zipped import ZipObjects
     from ledger.app import wiring_archive
-    from ledger.history.drawing import html
     from ledger.history.timeline import timeline_of
-    from ledger.reader.finding import resolve
+    from ledger.history.timeline_svg import html
+    from ledger.reader.job_lookup import resolve
 
     if logs and not job:
         raise UsageError("--logs needs --job: of which jobs?")
-    why = given.reason(reason)
+    why = parsing.reason(reason)
     if to.exists():
         raise _taken(to)
     part = to.with_name(f"{to.name}.{os.getpid()}.part")
     try:
-        with opening.moments(world, "making a bundle") as at, closing(ZipObjects(part, new=True)) as store:
+        with session.moments(world, "making a bundle") as at, closing(ZipObjects(part, new=True)) as store:
             then, cut = at("--as-of", as_of)
             jobs = [resolve(then, one, retired=True) for one in job or ()]
             records = wiring_archive.make_bundle(world.config, store, then, cut, jobs, why)
@@ -87,8 +87,8 @@ def bundle(world: Context, to: To, reason: Reason, job: Jobs = None, as_of: AsOf
         _name(part, to)
     finally:
         part.unlink(missing_ok=True)
-    opening.say_left_out(world, then)
-    row = {"file": str(to), "records": records, "bytes": size, "as_of": opening.vector(cut), "sha256": digest}
+    session.say_left_out(world, then)
+    row = {"file": str(to), "records": records, "bytes": size, "as_of": session.vector(cut), "sha256": digest}
     world.printer.one(row, MADE)
 
 
@@ -127,7 +127,7 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
     from ledger.app import wiring
 
     with wiring.of_extra("archive"):
-        from ledger.archive.proof import carrying
+        from ledger.archive.proof import bundle_proofs
         from ledger.archive.store import sealing
     from ledger.archive.format.segments import leaves_of
     from ledger.archive.store.archive import Archive
@@ -136,10 +136,10 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
 
     assert world.bundle is not None
     archive, found = Archive(ZipObjects(world.bundle)), []
-    any_proofs, here = carrying.carries_any(archive.store), set(archive.places())
+    any_proofs, here = bundle_proofs.carries_any(archive.store), set(archive.places())
     seal = sealing.check(archive.store)
     told_of = _reaching(archive.store, seal)
-    for place in sorted({*here, *carrying.places(archive.store), *told_of, *seal.broken}):
+    for place in sorted({*here, *bundle_proofs.places(archive.store), *told_of, *seal.broken}):
         own = verify_partition(archive.store, *place, [])
         own = replace(own, broken=(*own.broken, *seal.broken.get(place, ())))
         where, told = f"{own.topic}[{own.partition}]", list[str]()
@@ -149,7 +149,7 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
             other = Broken(0, 0, f"{goes}, and the bundle says up to offset {told_of[place]}")
             own = replace(own, broken=(*own.broken, other))
         try:
-            carried = carrying.read(archive.store, place)
+            carried = bundle_proofs.read(archive.store, place)
             leaves = leaves_of(archive.records(*place))
         except LedgerError as error:  # what is not as its own chain says is told by that
             found.append((own if own.broken else replace(own, broken=(Broken(0, 0, str(error)),)), told))
@@ -160,7 +160,7 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
                 why += " of it: none of its records was archived when it was made, or somebody took them out"
             found.append((own, [*told, f"{where}: nothing is proved by the ledger's own chain: {why}"]))
             continue
-        checked = carrying.check(carried, place, leaves, anchors)
+        checked = bundle_proofs.check(carried, place, leaves, anchors)
         broken = tuple(sorted({*own.broken, *checked.broken}, key=lambda one: (one.offset, one.sequence)))
         # The ledger's chain goes further than a bundle of an earlier moment, of which alone this speaks.
         anchored = min(checked.anchored, own.sealed)
@@ -211,12 +211,12 @@ def _said_of(seal: SealCheck, file: Path) -> str:
 def prove(world: Context, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
     """A proof by the chain of the ledger that a bundle was made of; by the bundle's own where it carries none.
     Raises: as `carrying.prove` and `proving.prove`."""
-    from ledger.archive.proof import carrying
+    from ledger.archive.proof import bundle_proofs
     from ledger.archive.proof.proving import prove as by_its_own
 
-    archive = opening.archive(world)
-    if carrying.carries_any(archive.store):
-        return carrying.prove(archive, named, id_of)
+    archive = session.archive(world)
+    if bundle_proofs.carries_any(archive.store):
+        return bundle_proofs.prove(archive, named, id_of)
     world.printer.note("the bundle carries no proofs of the ledger's chain: this one is of its own, which no anchor knows")
     return by_its_own(archive, named, id_of)
 

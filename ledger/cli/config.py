@@ -58,8 +58,8 @@ def check(world: Context) -> None:
     from ledger.adapters.kafka.errors import made
     from ledger.adapters.kafka.java_client import java_settings
     from ledger.app import wiring, wiring_anchors, wiring_archive
-    from ledger.app.electing import zookeeper_settings
-    from ledger.app.storing import s3_settings
+    from ledger.app.s3_settings import s3_settings
+    from ledger.app.zookeeper_settings import zookeeper_settings
 
     made(AdminClient, world.config.client(), logging.getLogger("ledger.kafka"))
     java_settings(world.config.client())  # Spark reads Kafka by another client

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ledger.adapters.local.room import is_full
+from ledger.adapters.local.disk_space import is_full
 from ledger.cli.options import Context, Yes, verb
 from ledger.cli.output import Format
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ledger.cli import given
+from ledger.cli import parsing
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, utc
 from ledger.errors import ConfigError, UsageError
@@ -87,7 +87,7 @@ def redact(world: Context, records: Records, reason: Reason, force: Force = Fals
     with world.printer.progress("redacting"):
         redacting = wiring_archive.redacting(world.config)
         at = rfc3339(wiring.clock().time())
-        done = redacting.run(named, given.reason(reason), whoami(), at, force=force)
+        done = redacting.run(named, parsing.reason(reason), whoami(), at, force=force)
         alike = redacting.alike(done)
     rows: list[dict[str, Any]] = [to_plain(one) for one in done]
     world.printer.rows(rows, REDACTED)

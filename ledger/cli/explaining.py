@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import Column, Printer, age, brief, lines_of, utc
-from ledger.cli.showing import position, restore_text
+from ledger.cli.rendering import position, restore_text
 from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:

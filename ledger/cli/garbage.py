@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import given, opening
+from ledger.cli import parsing, session
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, Printer, age
-from ledger.cli.showing import ID
+from ledger.cli.rendering import ID
 
 if TYPE_CHECKING:
     from ledger.operations.collecting import Found
@@ -59,8 +59,8 @@ def gc(
     from ledger.util.identity import whoami
 
     config = world.config
-    grace_s = config.reconciler.gc_grace_s if grace is None else given.duration_s(grace, "--grace")
-    with opening.source(world) as source:
+    grace_s = config.reconciler.gc_grace_s if grace is None else parsing.duration_s(grace, "--grace")
+    with session.source(world) as source:
         runners, blobs = wiring.runners(config), wiring.blobs(config)
         held = partial(wiring_pins.held_jobs, config)
         if apply:

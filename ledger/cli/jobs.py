@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli import bulk, given, opening, showing
+from ledger.cli import bulk, parsing, rendering, session
 from ledger.cli.interruption import unwinding
 from ledger.cli.options import Context, InNamespace, WithLabel, Yes, verb
 from ledger.cli.output import Column
@@ -50,7 +50,7 @@ Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NAMESPACE"
 Unique = Annotated[bool, typer.Option("--unique", help="Refuse if a job of this name is not over.", show_default=False)]
 Restart = Annotated[
     str | None,
-    typer.Option("--restart", metavar="POLICY", help=f"{given.RESTART_FORMS}. Default: exponential-delay."),
+    typer.Option("--restart", metavar="POLICY", help=f"{parsing.RESTART_FORMS}. Default: exponential-delay."),
 ]
 PermanentExitCode = Annotated[
     list[int] | None,
@@ -210,7 +210,7 @@ def submit(
     with unwinding(), ExitStack() as stack:
         blob = blob_of(options)
         stack.callback(blob.unlink, missing_ok=True)
-        client, tell = stack.enter_context(opening.client(world, "submitting"))
+        client, tell = stack.enter_context(session.client(world, "submitting"))
         job_id = client.submit(spec, blob, job_id=id_, unique=unique, named=tell)
         again = id_ is not None  # then it may be over since it was first submitted
         ended = client.wait(job_id, None if wait else 0.0) if wait or again else None
@@ -222,7 +222,7 @@ def submit(
 @verb
 def wait(world: Context, job: Job) -> None:
     """Wait until a job is over or quarantined. Exit code 0: it is FINISHED; 1: anything else."""
-    with opening.client(world) as (client, tell):
+    with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
         tell(f"waiting for {job_id}")
         ended = client.wait(job_id)
@@ -242,7 +242,7 @@ def cancel(
 
     bulk.check_one_or_many(job, selected := selection(namespace, label))
     if job is None:
-        bulk.declare(world, "CANCEL", selected, given.reason(reason), force=force, yes=yes)
+        bulk.declare(world, "CANCEL", selected, parsing.reason(reason), force=force, yes=yes)
     else:
         _declare(world, job, IntentKind.CANCEL, reason, force=force)
 
@@ -277,7 +277,7 @@ def retry(
 
     bulk.check_one_or_many(job, selected := selection(namespace, label))
     if job is None:
-        bulk.declare(world, "RETRY", selected, given.reason(reason), from_=from_, force=force, yes=yes)
+        bulk.declare(world, "RETRY", selected, parsing.reason(reason), from_=from_, force=force, yes=yes)
     else:
         _declare(world, job, IntentKind.RETRY, reason, from_, force)
 
@@ -296,7 +296,7 @@ def _answer_submit(world: Context, job_id: str, spec: JobSubmitted, ended: JobOu
     """The id stands in the last line, whatever else is told. A script that captures stdout gets the id alone."""
     row = {"job_id": job_id} | ({"state": ended.state, "reason": ended.reason} if ended and ended.state else {})
     if not world.printer.for_people:
-        world.printer.one(row, [showing.ID])
+        world.printer.one(row, [rendering.ID])
     else:
         state = f"{ended.state}{f': {ended.reason}' if ended.reason else ''}" if ended and ended.state else "admitted"
         told = f"{spec.namespace}/{spec.name} is {state}"
@@ -308,18 +308,18 @@ def _declare(
     world: Context, job: str, kind: IntentKind, reason: str, from_: str = "latest", force: bool = False,
     savepoint: bool = False,
 ) -> None:  # fmt: skip
-    why = given.reason(reason)
-    with opening.client(world) as (client, tell):
+    why = parsing.reason(reason)
+    with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
         tell(f"waiting until {job_id} shows it")
         entry = client.declare(job_id, kind, reason=why, from_=from_, force=force, savepoint=savepoint)
-    showing.one_job(world.printer, showing.known_row(entry))
+    rendering.one_job(world.printer, rendering.known_row(entry))
 
 
 def _say_ended(world: Context, ended: JobOutcome) -> None:
     world.printer.one(
         {"job_id": ended.job_id, "state": ended.state, "reason": ended.reason},
-        [showing.ID, Column("STATE", "state"), Column("REASON", "reason")],
+        [rendering.ID, Column("STATE", "state"), Column("REASON", "reason")],
     )
     if not ended.finished:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli import opening
+from ledger.cli import session
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, age
 
@@ -93,7 +93,7 @@ def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = F
     asked = {name: _elected(world, name) for name in roles} if not all_ else {}
     try:
         with world.printer.progress("reading the log") as tell:
-            source = wiring.source(world.config, opening.telling(tell))
+            source = wiring.source(world.config, session.telling(tell))
             claims = {name: [claim for claim in read_claims(source) if claim.role == name] for name in roles}
     except Unreachable:
         _tell([led(name, [], asked[name], present(folder, name, now), host, now) for name in asked], world)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli import opening
+from ledger.cli import session
 from ledger.cli.jobs import Job as Name
 from ledger.cli.options import Context, verb
 from ledger.core.model.facts import JobResult
@@ -27,10 +27,10 @@ def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = N
     from ledger.adapters.runners.subprocess import printed
     from ledger.app import wiring
     from ledger.errors import NotFound
-    from ledger.reader.finding import resolve
+    from ledger.reader.job_lookup import resolve
     from ledger.reader.watching import Watch
 
-    with opening.source(world, "looking for the attempt") as source:
+    with session.source(world, "looking for the attempt") as source:
         job_id = resolve(source, job, retired=True)
         with Watch(source, job_id) as watch:
             watch.read()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ledger.adapters.local.room import without_room
+from ledger.adapters.local.disk_space import without_room
 from ledger.cli.output import Color, Format, Printer
 from ledger.errors import ConfigError, LedgerError, OutcomeUnknown, Unreachable, UsageError
 from ledger.util import failpoints, loggers

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import given, opening
+from ledger.cli import parsing, session
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, utc
 from ledger.errors import ConfigError, NotFound, UsageError
@@ -49,8 +49,8 @@ def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = 
     """
     from ledger.app import wiring_pins
 
-    why = given.reason(reason)
-    with opening.source(world, "pinning") as source:
+    why = parsing.reason(reason)
+    with session.source(world, "pinning") as source:
         now_s = source.clock.time()
         window = [_time_ms("--from", from_, now_s), _time_ms("--to", to, now_s)]
         begin, end = window
@@ -94,8 +94,8 @@ def unpin(
     """
     from ledger.app import wiring_pins
 
-    why = given.reason(reason)
-    with opening.source(world, "unpinning") as source:
+    why = parsing.reason(reason)
+    with session.source(world, "unpinning") as source:
         _needs_archive(world)
         lifted = wiring_pins.unpin(world.config, source, pin, why)
     if lifted is None:
@@ -114,7 +114,7 @@ def _resolve(world: Context, source: Source, ref: str) -> str:
     """As `finding.resolve`; also the id of a job that the archive alone knows any more: of such a one retention takes all
     in time."""
     from ledger.app import wiring_pins
-    from ledger.reader.finding import resolve
+    from ledger.reader.job_lookup import resolve
 
     try:
         return resolve(source, ref, retired=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ledger.cli import opening
-from ledger.cli.opening import AsOf
+from ledger.cli import session
 from ledger.cli.options import Context, bundle_verb
 from ledger.cli.output import Column, Format, Printer, cell
-from ledger.cli.showing import ID, restore_text
+from ledger.cli.rendering import ID, restore_text
+from ledger.cli.session import AsOf
 from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def plan(world: Context, as_of: AsOf = None) -> None:
     from ledger.operations.planning import plan as made
     from ledger.operations.planning import plan_then
 
-    with opening.source(world, "planning", as_of, thin=True) as source:
+    with session.source(world, "planning", as_of, thin=True) as source:
         if as_of is not None or world.bundle is not None:
             found = plan_then(source, *_limits_then(world))
         else:

@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import checkpoint_runs, comparing, explaining, given, opening, showing, timelines
+from ledger.cli import (
+    checkpoint_runs,
+    entry_diff,
+    explaining,
+    parsing,
+    rendering,
+    session,
+    timelines,
+)
 from ledger.cli.checkpoint_runs import AllRecords
 from ledger.cli.jobs import Job
-from ledger.cli.opening import AsOf
 from ledger.cli.options import Context, InNamespace, WithLabel, bundle_verb, verb
 from ledger.cli.output import Column, utc
 from ledger.cli.selection import Selection, selection
+from ledger.cli.session import AsOf
 from ledger.errors import NotFound, UsageError
 from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.reader.beside import EntryProvenance
+    from ledger.reader.publication_lag import EntryProvenance
     from ledger.reader.rejects import Reject
 
 PANEL = "Look"
@@ -67,22 +75,22 @@ def list_(
     states or leaves them. With --as-of what the leader had published then; jobledger replay --as-of compares it with what
     the log said then.
     """
-    from ledger.reader.beside import published_with_stamps
+    from ledger.reader.publication_lag import published_with_stamps
     from ledger.reader.reading import all_registers, results
 
-    states, selected = given.job_states(state or ()), selection(namespace, label)
-    if sort is not None and sort not in showing.SORTS:
-        raise UsageError(f"--sort takes {', '.join(showing.SORTS)}, not {sort}.")
+    states, selected = parsing.job_states(state or ()), selection(namespace, label)
+    if sort is not None and sort not in rendering.SORTS:
+        raise UsageError(f"--sort takes {', '.join(rendering.SORTS)}, not {sort}.")
     if watch:
         _not_of_the_past(world, as_of, "--watch")
         _watch(world, all_, states, selected)
         return
-    with opening.source(world, as_of=as_of, thin=True) as source:
+    with session.source(world, as_of=as_of, thin=True) as source:
         view, stamps = published_with_stamps(source)
         retired = results(source, all_registers(source)) if all_ else {}
         now_s = source.clock.time()
     rows = _rows(view.entries, retired, states, stamps, selected)
-    showing.jobs(
+    rendering.jobs(
         world.printer, rows, _none(states, selected), _waits(world, as_of), bool(states), now_s, sort,
         {*view.entries, *retired},
     )  # fmt: skip
@@ -95,25 +103,25 @@ def show(world: Context, job: Job, as_of: AsOf = None) -> None:
 
     With --as-of also what the log said then: whether what the leader had published differs, and how far it was behind.
     """
-    from ledger.reader.beside import compare_with_log, published_with_stamps
-    from ledger.reader.finding import SEE_ALL, resolve
+    from ledger.reader.job_lookup import SEE_ALL, resolve
+    from ledger.reader.publication_lag import compare_with_log, published_with_stamps
     from ledger.reader.reading import registers_of, result_of
 
-    with opening.source(world, as_of=as_of, thin=True) as source:
+    with session.source(world, as_of=as_of, thin=True) as source:
         job_id = resolve(source, job, retired=True)
         view, stamps = published_with_stamps(source)
         entry = view.entries.get(job_id)
         retired = None if entry is not None else result_of(registers_of(source, job_id).job())
         said = None if as_of is None else compare_with_log(source, job_id, view)
-        then: dict[str, Any] = {} if said is None else {"log": to_plain(said), "vector": opening.vector_of(source)}
+        then: dict[str, Any] = {} if said is None else {"log": to_plain(said), "vector": session.vector_of(source)}
         now_s = source.clock.time()
     if entry is not None:
-        row = {**showing.entry_row(entry, stamps.of(job_id)), **then}
-        showing.one_job(world.printer, row, _waits(world, as_of), now_s)
+        row = {**rendering.entry_row(entry, stamps.of(job_id)), **then}
+        rendering.one_job(world.printer, row, _waits(world, as_of), now_s)
     elif retired is not None:
-        showing.one_job(world.printer, {**showing.retired_row(retired), **then}, now_s=now_s)
+        rendering.one_job(world.printer, {**rendering.retired_row(retired), **then}, now_s=now_s)
     elif said is not None and said.entry is not None:
-        showing.one_job(world.printer, {"job_id": job_id, "state": "UNPUBLISHED", **then}, now_s=now_s)
+        rendering.one_job(world.printer, {"job_id": job_id, "state": "UNPUBLISHED", **then}, now_s=now_s)
     else:
         raise NotFound(f"{job_id} is not admitted.", hint=f"jobledger explain {job_id} says why. {SEE_ALL}")
 
@@ -129,8 +137,8 @@ def history(
     Times are UTC. A narrow terminal leaves out ACTOR and EPOCH; -o wide shows everything.
     With --timeline a picture instead: attempts, checkpoints, who led and who asked for what, on one time axis.
     """
-    from ledger.history.past import picked
-    from ledger.reader.finding import resolve
+    from ledger.history.historical_log import picked
+    from ledger.reader.job_lookup import resolve
     from ledger.reader.reading import history as records_of
 
     if timeline is not None:
@@ -138,31 +146,31 @@ def history(
         return
     if follow:
         _not_of_the_past(world, as_of, "--follow")
-    with opening.source(world, as_of=as_of, thin=True) as source:
+    with session.source(world, as_of=as_of, thin=True) as source:
         job_id = resolve(source, job, retired=True)
         if not follow:
             own = picked(source, (f"{job_id}/".encode(),))
-            rows = [showing.record_row(record) for record in records_of(own, job_id)]
+            rows = [rendering.record_row(record) for record in records_of(own, job_id)]
     if not follow:
         shown = checkpoint_runs.folded(rows) if world.printer.for_people and not all_records else rows
-        showing.history(world.printer, shown)
+        rendering.history(world.printer, shown)
         if len(shown) < len(rows):
             world.printer.note(checkpoint_runs.NOTE)
         return
     for record in records_of(source, job_id, follow=True):
-        showing.history_line(world.printer, showing.record_row(record))
+        rendering.history_line(world.printer, rendering.record_row(record))
 
 
 @bundle_verb
 def explain(world: Context, job: Job, as_of: AsOf = None) -> None:
     """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
-    from ledger.reader.beside import end_of
-    from ledger.reader.finding import resolve
+    from ledger.reader.job_lookup import resolve
+    from ledger.reader.publication_lag import end_of
 
-    with opening.source(world, as_of=as_of, thin=True) as source:
+    with session.source(world, as_of=as_of, thin=True) as source:
         row = explaining.explained(source, resolve(source, job, retired=True))
         if as_of is not None:
-            row |= {"log_end": end_of(source, row["partition"]), "vector": opening.vector_of(source)}
+            row |= {"log_end": end_of(source, row["partition"]), "vector": session.vector_of(source)}
     row["reconciler_waits"] = _waits(world, as_of).get(row["job_id"], "")
     if world.printer.for_people and as_of is None and world.bundle is None and "reconciler" in row["waits_for"]:
         row["reconciler_leads"] = _reconciler_leads(world)
@@ -174,7 +182,7 @@ def rejects(world: Context) -> None:
     """Records that the ledger could not use, and why."""
     from ledger.reader.rejects import list_rejects
 
-    with opening.source(world) as source:
+    with session.source(world) as source:
         reader = source.log.reader([source.topics.rejects])
         try:
             rows = [_reject_row(reject) for reject in list_rejects(reader)]
@@ -201,7 +209,7 @@ def replay(
     if from_ is not None:
         if as_of is not None or what_if:
             raise UsageError("--from goes with --to and --job alone.")
-        from ledger.cli.stepping import show_steps
+        from ledger.cli.event_trace import show_steps
 
         show_steps(world, from_, "0s" if to is None else to, job, all_records)
         return
@@ -212,11 +220,11 @@ def replay(
 
         show_without(world, what_if, as_of)
         return
-    with opening.source(world, "folding the log", as_of, thin=True) as source:
+    with session.source(world, "folding the log", as_of, thin=True) as source:
         past = as_of is not None or world.bundle is not None  # in which nobody catches up
         found = fold_anew(source, timeout_s=0.0 if past else CATCH_UP_S)
-        vector = "" if as_of is None else opening.vector_of(source)
-    comparing.say_replay(world, found, vector, past)
+        vector = "" if as_of is None else session.vector_of(source)
+    entry_diff.say_replay(world, found, vector, past)
 
 
 def register(app: typer.Typer) -> None:
@@ -261,8 +269,8 @@ def _rows(
     selected: Selection,
 ) -> list[dict[str, Any]]:
     """Of the selected jobs in one of these states (none given: of all), those that are retired last."""
-    rows = [showing.entry_row(entries[job_id], stamps.of(job_id)) for job_id in sorted(entries)]
-    rows += [showing.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in entries]
+    rows = [rendering.entry_row(entries[job_id], stamps.of(job_id)) for job_id in sorted(entries)]
+    rows += [rendering.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in entries]
     return [row for row in rows if (not states or row["state"] in states) and selected.holds_row(row)]
 
 
@@ -274,10 +282,10 @@ def _none(states: frozenset[str], selected: Selection) -> str:
 def _watch(world: Context, all_: bool, states: frozenset[str], selected: Selection) -> None:
     """The list as it is, then a line for each change; for ever. A job that leaves the states is told once more."""
     from ledger.core.model.published import Published
-    from ledger.reader.beside import EntryProvenance
+    from ledger.reader.publication_lag import EntryProvenance
     from ledger.reader.reading import POLL_S, Tail, all_registers, results
 
-    with opening.source(world) as source:
+    with session.source(world) as source:
         view, stamps = Published(source.codec.decode), EntryProvenance(source)
         tail = Tail(source, [source.topics.recovery])
         for records in tail.to_end():
@@ -288,15 +296,15 @@ def _watch(world: Context, all_: bool, states: frozenset[str], selected: Selecti
         rows = _rows(view.entries, retired, states, stamps, selected)
         if world.printer.for_people:
             none = _none(states, selected)
-            showing.jobs(world.printer, rows, none, reasons=bool(states), known={*view.entries, *retired})
+            rendering.jobs(world.printer, rows, none, reasons=bool(states), known={*view.entries, *retired})
         else:
             for row in rows:
-                showing.job_change(world.printer, row, {})
+                rendering.job_change(world.printer, row, {})
         shown: dict[str, dict[str, Any]] = {}
         while True:
             for row in _changes(view, stamps, tail.more(POLL_S), states):
                 if selected.holds_row(row):
-                    showing.job_change(world.printer, row, shown, bool(states))
+                    rendering.job_change(world.printer, row, shown, bool(states))
 
 
 def _changes(view: Any, stamps: EntryProvenance, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
@@ -312,9 +320,9 @@ def _changes(view: Any, stamps: EntryProvenance, records: Any, states: frozenset
         if states and not any(entry and entry.state in states for entry in (change.before, change.after)):
             continue
         if change.after is not None:
-            yield showing.entry_row(change.after, stamps.of(change.job_id))
+            yield rendering.entry_row(change.after, stamps.of(change.job_id))
         else:
-            yield {**showing.entry_row(change.before), "retired": True}
+            yield {**rendering.entry_row(change.before), "retired": True}
 
 
 def _say_unreadable(world: Context, unreadable: set[str]) -> None:

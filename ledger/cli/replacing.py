@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import given, opening, specs
+from ledger.cli import parsing, session, specs
 from ledger.cli.interruption import unwinding
 from ledger.cli.jobs import (
     PANEL,
@@ -31,7 +31,7 @@ from ledger.cli.jobs import (
     StopGrace,
 )
 from ledger.cli.options import Context, verb
-from ledger.cli.showing import ID
+from ledger.cli.rendering import ID
 
 if TYPE_CHECKING:
     from ledger.core.model.facts import JobSubmitted
@@ -95,20 +95,20 @@ def replace(
     """
     from ledger.operations.replacing import check_runner
 
-    rules = given.failure_rules(
+    rules = parsing.failure_rules(
         permanent_exit_code or (), permanent_pattern or (), failure_label or (), permanent_label or ()
     )
     stalls = (checkpoint_interval, stalled_after, on_stall)
-    policy = given.restart_policy(restart, rules)
+    policy = parsing.restart_policy(restart, rules)
     changes: dict[str, Any] = {"priority": priority, "slots": slots}
-    changes["name"] = None if name is None else given.name(name, "--name")
-    changes["namespace"] = None if namespace is None else given.name(namespace, "--namespace")
-    changes["stall_policy"] = given.stall_policy(*stalls) if any(value is not None for value in stalls) else None
+    changes["name"] = None if name is None else parsing.name(name, "--name")
+    changes["namespace"] = None if namespace is None else parsing.name(namespace, "--namespace")
+    changes["stall_policy"] = parsing.stall_policy(*stalls) if any(value is not None for value in stalls) else None
     periodic = savepoint_interval is not None or savepoint_keep is not None
-    changes["savepoint_policy"] = given.savepoint_policy(savepoint_interval, savepoint_keep) if periodic else None
-    place = given.place_to_begin(from_)
-    variables, limits = given.environment(env or ()), specs.limits(memory, stop_grace)
-    with unwinding(), opening.client(world, "submitting") as (client, tell), ExitStack() as stack:
+    changes["savepoint_policy"] = parsing.savepoint_policy(savepoint_interval, savepoint_keep) if periodic else None
+    place = parsing.place_to_begin(from_)
+    variables, limits = parsing.environment(env or ()), specs.limits(memory, stop_grace)
+    with unwinding(), session.client(world, "submitting") as (client, tell), ExitStack() as stack:
         old_id, old = client.to_replace(client.resolve(job, retired=True, taking_over=False), id_)
         check_runner(old_id, old.runner)
         changes["labels"] = specs.merged(old.labels, label or ())

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ledger.cli import given, opening, showing
+from ledger.cli import parsing, rendering, session
 from ledger.cli.jobs import PANEL, Job, Reason
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, utc
@@ -64,12 +64,12 @@ savepoint = typer.Typer(
 @verb
 def ask(world: Context, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) -> None:
     """Ask what runs of a job for a savepoint, and wait for it. It is kept, and `retry --from` takes it."""
-    why = given.reason(reason)
-    with opening.client(world) as (client, tell):
+    why = parsing.reason(reason)
+    with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
         tell(f"waiting for the savepoint of {job_id}")
         point = client.savepoint(job_id, reason=why, timeout_s=timeout)
-    showing.one_restore_point(world.printer, job_id, point)
+    rendering.one_restore_point(world.printer, job_id, point)
 
 
 @verb
@@ -78,7 +78,7 @@ def list_(world: Context, job: Job) -> None:
     from ledger.app import wiring
     from ledger.util.plain import to_plain
 
-    with opening.client(world) as (client, tell):
+    with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
         tell(f"reading the savepoints of {job_id}")
         found = client.savepoints(job_id, lambda: wiring.runners(world.config))
@@ -87,7 +87,7 @@ def list_(world: Context, job: Job) -> None:
         row: dict[str, Any] = to_plain(one)
         rows.append({"job_id": job_id, "savepoint": str(one.point), **row.pop("point"), **row})
     printer = world.printer
-    columns = [showing.ID, *LIST] if printer.form is not Format.name else LIST
+    columns = [rendering.ID, *LIST] if printer.form is not Format.name else LIST
     printer.rows(rows, columns, empty=f"{job_id} has no savepoints.")
 
 
@@ -100,13 +100,13 @@ def dispose(world: Context, job: Job, which: Which, reason: Reason, timeout: Tim
     """
     from ledger.app import wiring
 
-    why = given.reason(reason)
-    with opening.client(world) as (client, tell):
+    why = parsing.reason(reason)
+    with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
         tell(f"waiting until savepoint {which} of {job_id} is deleted")
         point = client.dispose(job_id, which, lambda: wiring.runners(world.config), reason=why, timeout_s=timeout)
     if point is not None:
-        showing.one_restore_point(world.printer, job_id, point)
+        rendering.one_restore_point(world.printer, job_id, point)
     else:
         world.printer.note(f"{which} of {job_id} is gone already.")
 

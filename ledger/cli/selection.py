@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ledger.cli import given
+from ledger.cli import parsing
 from ledger.errors import UsageError
 
 
@@ -43,7 +43,7 @@ class Selection:
 
 def selection(namespaces: Iterable[str] | None = None, labels: Iterable[str] | None = None) -> Selection:
     """What `-n` and `-l` say. Raises: UsageError."""
-    names = frozenset(given.name(namespace, "--namespace") for namespace in namespaces or ())
+    names = frozenset(parsing.name(namespace, "--namespace") for namespace in namespaces or ())
     rules = [_rule(part) for text in labels or () for part in text.split(",")]
     return Selection(names, tuple(rules))
 

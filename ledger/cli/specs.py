@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.cli import given
+from ledger.cli import parsing
 from ledger.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,24 +55,24 @@ def spec_of(options: JobOptions) -> JobSubmitted:
 
     if not options.command:
         raise UsageError("Say what to run.", hint="For example: jobledger submit --name etl -- python etl.py")
-    if given.name(options.runner, "--runner") == OUTSIDE:
+    if parsing.name(options.runner, "--runner") == OUTSIDE:
         raise UsageError(
             f"--runner {OUTSIDE}: such a job is run by its own producer.", hint="It uses a Recorder: docs/RECORDER.md"
         )
-    rules = given.failure_rules(
+    rules = parsing.failure_rules(
         options.permanent_exit_code, options.permanent_pattern, options.failure_label, options.permanent_label
     )
     name = options.name if options.name is not None else _program(options.command[0])
     return JobSubmitted(
-        given.name(name, "--name"), given.name(options.namespace, "--namespace"), options.runner, NO_GRAPH,
-        given.restart_policy(options.restart, rules), slots=options.slots, priority=options.priority,
-        labels=given.labels(options.label),
-        region=None if options.region is None else given.name(options.region, "--region"),
-        restore_from=given.restore_point(options.from_),
-        stall_policy=given.stall_policy(options.checkpoint_interval, options.stalled_after, options.on_stall),
-        checkpoint_retention=given.checkpoint_retention(options.checkpoint_retention),
-        savepoint_policy=given.savepoint_policy(options.savepoint_interval, options.savepoint_keep),
-        restore=given.restore_by(options.restore, options.from_),
+        parsing.name(name, "--name"), parsing.name(options.namespace, "--namespace"), options.runner, NO_GRAPH,
+        parsing.restart_policy(options.restart, rules), slots=options.slots, priority=options.priority,
+        labels=parsing.labels(options.label),
+        region=None if options.region is None else parsing.name(options.region, "--region"),
+        restore_from=parsing.restore_point(options.from_),
+        stall_policy=parsing.stall_policy(options.checkpoint_interval, options.stalled_after, options.on_stall),
+        checkpoint_retention=parsing.checkpoint_retention(options.checkpoint_retention),
+        savepoint_policy=parsing.savepoint_policy(options.savepoint_interval, options.savepoint_keep),
+        restore=parsing.restore_by(options.restore, options.from_),
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def blob_of(options: JobOptions) -> Path:
 
     memory, grace_s = limits(options.memory, options.stop_grace)
     return pack(
-        options.command, options.graph, given.environment(options.env), memory or None,
+        options.command, options.graph, parsing.environment(options.env), memory or None,
         STOP_GRACE_S if grace_s is None else grace_s,
     )  # fmt: skip
 
@@ -91,8 +91,8 @@ def limits(memory: str | None, stop_grace: str | None) -> tuple[int | None, floa
     """(bytes, 0 = no limit; seconds); None where it is not given. Raises: UsageError."""
     from ledger.adapters.runners.subprocess.graph import Graph, problem
 
-    bytes_ = None if memory is None else given.size_bytes(memory, "--memory")
-    grace_s = None if stop_grace is None else given.duration_s(stop_grace, "--stop-grace")
+    bytes_ = None if memory is None else parsing.size_bytes(memory, "--memory")
+    grace_s = None if stop_grace is None else parsing.duration_s(stop_grace, "--stop-grace")
     if why := problem(Graph(("x",), memory_bytes=bytes_ or None)):
         raise UsageError(f"--memory {memory}: {why}.")
     if grace_s is not None and (why := problem(Graph(("x",), stop_grace_s=grace_s))):
@@ -102,7 +102,7 @@ def limits(memory: str | None, stop_grace: str | None) -> tuple[int | None, floa
 
 def merged(old: Mapping[str, str], label: Sequence[str]) -> dict[str, str]:
     """The old labels beside those that are given, or in place of them. Raises: UsageError."""
-    return {**old, **given.labels(label)}
+    return {**old, **parsing.labels(label)}
 
 
 def _program(word: str) -> str:

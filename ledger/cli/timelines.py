@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import opening
+from ledger.cli import session
 from ledger.cli.options import Context
 from ledger.errors import ConfigError, UsageError
 
@@ -19,16 +19,16 @@ File = Annotated[
 
 def draw(world: Context, job: str, path: Path, as_of: str | None, follow: bool) -> None:
     """Raises: UsageError. ConfigError: the file can't be written. NotFound: there is no such job."""
-    from ledger.history import drawing, moment
+    from ledger.history import moment, timeline_svg
     from ledger.history.timeline import timeline_of
-    from ledger.reader.finding import resolve
+    from ledger.reader.job_lookup import resolve
 
     if follow:
         raise UsageError("--timeline and --follow don't go together: a picture does not change.")
-    kinds = {".svg": drawing.svg, ".html": drawing.html}
+    kinds = {".svg": timeline_svg.svg, ".html": timeline_svg.html}
     if path.suffix not in kinds:
         raise UsageError(f"--timeline {path}: a file that ends in .svg or .html.")
-    with opening.source(world, as_of=as_of) as source:
+    with session.source(world, as_of=as_of) as source:
         now_s = source.clock.time()  # with a moment: the time that it was then
         if as_of is not None:
             moment_s = None if moment.parse(as_of, now_s).time_s is None else now_s

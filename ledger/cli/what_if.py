@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ledger.cli import opening
-from ledger.cli.differing import CHANGES, show
+from ledger.cli import session
 from ledger.cli.options import Context
+from ledger.cli.state_diff import CHANGES, show
 
 _TITLES = {"before": "AS IT IS", "after": "WITHOUT"}
 COLUMNS = [
@@ -21,7 +21,7 @@ def show_without(world: Context, what_if: Sequence[str], as_of: str | None) -> N
     from ledger.history.what_if import parse, without
 
     drops = [parse(text) for text in what_if]
-    with opening.source(world, "folding the log twice", as_of) as source:
+    with session.source(world, "folding the log twice", as_of) as source:
         found = without(source, drops)
     show(world.printer, found.changed, "nothing would be different", COLUMNS)
     for job in found.outlived:

@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ledger.archive.removal.retention import FOREVER
 from ledger.config.broker_ports import HOST, read_ports
-from ledger.config.layers import default_dir, file_of, from_environment, from_file, names_of, text_of
+from ledger.config.config_sources import default_dir, file_of, from_environment, from_file, names_of, text_of
 from ledger.config.settings import (
     HOUR_S,
     AgentSection,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from ledger.adapters.java.bringing import bring
 from ledger.adapters.java.class_archives import make_archive
 from ledger.adapters.java.jars import broker_classpath, spark_connector
 from ledger.adapters.java.java import ensure_java
+from ledger.adapters.java.provision import bring
 from ledger.embedded.broker import broker_archive
-from ledger.embedded.exercise import exercise
+from ledger.embedded.warm_up import exercise
 
 
 def main() -> int:

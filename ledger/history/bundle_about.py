@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.archive.format.gone import taken_of
+from ledger.archive.format.removals import taken_of
 from ledger.core.plan.pools import Pool, Pools
 from ledger.errors import UsageError
 from ledger.history.moment import parse
 from ledger.ports import TopicPartition
-from ledger.reader.left_out import Expired
+from ledger.reader.expiry_gaps import Expired
 
 ABOUT = "bundle.json"
 FORMAT = 1

@@ -12,22 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.archive.format.decoding import Decoded
-from ledger.archive.format.gone import redacted_before
 from ledger.archive.format.notes import REWRITTEN
 from ledger.archive.format.objects import ObjectStore
+from ledger.archive.format.removals import redacted_before
 from ledger.archive.format.segments import Leaf, leaves_of, runs, store_segment
 from ledger.archive.store.archive import Archive
 from ledger.errors import LedgerError, UsageError
 from ledger.history.bundle_about import ABOUT, TIME_MAX_S, About, decode, expired_of, plain, utc
+from ledger.history.historical_log import Archived, HistoricalLog, SealedRecords, left_out_between
 from ledger.history.moment import Moment, Places, parse, vector
-from ledger.history.moments import as_of
-from ledger.history.past import Archived, HistoricalLog, SealedRecords, left_out_between
+from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
-from ledger.reader.left_out import Expired, ExpiredJob, ExpiryGaps
+from ledger.reader.expiry_gaps import Expired, ExpiredJob, ExpiryGaps
 from ledger.reader.reading import Source, Tail
 
 if TYPE_CHECKING:
-    from ledger.archive.proof.carrying import Carried
+    from ledger.archive.proof.bundle_proofs import Carried
 
 TOPIC_ID = "bundle"
 #: Asks what proves records of a place, of which these are the leaves; None: nothing does.
@@ -56,7 +56,7 @@ def write(
     chain of the ledger's archive. `seal` comes after it, once all is in.
 
     Raises: as reading; LedgerError."""
-    from ledger.archive.proof.carrying import name_of  # who reads a bundle needs none of it
+    from ledger.archive.proof.bundle_proofs import name_of  # who reads a bundle needs none of it
 
     archive = Archive(store, why.made_by, lambda: why.made_at)
     topics = {"events": then.topics.events, "recovery": then.topics.recovery}

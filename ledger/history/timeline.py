@@ -1,7 +1,8 @@
 """The life of a job as things on one time axis: attempts, checkpoints, who led, what people asked for.
 
-`timeline` is pure: records to a value; `drawing` makes a picture of it. Times are append times, seconds since the epoch:
-the brokers' clock, which orders what different writers wrote; what a writer's own clock said stands beside.
+`timeline` is pure: records to a value; `timeline_svg` makes a picture of it. Times are append times, seconds since
+the epoch: the brokers' clock, which orders what different writers wrote; what a writer's own clock said stands
+beside.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ledger.core.fold.job import Job
 from ledger.core.model import facts as f
 from ledger.core.model import registers as r
 from ledger.core.model.recovery import TERMINAL, RecoveryEntry
-from ledger.history.past import picked
+from ledger.history.historical_log import picked
 from ledger.ports import Record
 from ledger.reader.reading import HistoryRecord, JobLog, Source, Tail
 

@@ -14,7 +14,7 @@ from ledger.core.model.published import headers_of
 from ledger.core.model.registers import parse_key
 from ledger.core.model.table import RegisterTable
 from ledger.errors import NotFound, UsageError
-from ledger.history.differing import Changed, differing, known
+from ledger.history.state_diff import Changed, differing, known
 from ledger.ports import Record
 from ledger.reader.reading import HistoryRecord, RetiredJob, Source, Tail, history_record, results
 

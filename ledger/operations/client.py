@@ -28,12 +28,12 @@ from ledger.core.model.facts import (
 from ledger.core.model.recovery import JobState, RecoveryEntry, RecoverySet
 from ledger.core.model.registers import Ask, Disposed, Intent, Register, Spec
 from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused, UsageError
-from ledger.operations import declaring, disposing, replacing, savepoints
-from ledger.operations.disposing import Savepoint
+from ledger.operations import intents, replacing, savepoint_disposal, savepoints
 from ledger.operations.replacing import LATEST, Replaced
+from ledger.operations.savepoint_disposal import Savepoint
 from ledger.ports import BlobStore, Runner
 from ledger.producer.recorder import Recorded
-from ledger.reader.finding import SEE_ALL, resolve
+from ledger.reader.job_lookup import SEE_ALL, resolve
 from ledger.reader.reading import POLL_S, JobLog, RetiredJob, Source, recovery_set, registers_of, result_of
 from ledger.reader.watching import Watch
 from ledger.util import failpoints
@@ -210,19 +210,19 @@ class Client:
         """
         with Watch(self.source, job_id, recovery=True) as watch:
             watch.read()
-            if (canceled := declaring.canceled_already(watch, kind)) is not None:
+            if (canceled := intents.canceled_already(watch, kind)) is not None:
                 return canceled
-            entry = declaring.entry_to_change(watch, kind)
-            intent = declaring.standing(entry, kind, force)
+            entry = intents.entry_to_change(watch, kind)
+            intent = intents.standing(entry, kind, force)
             offset = None
             if intent is None:
-                declaring.check_possible(watch.job(), entry, kind, from_, force)
+                intents.check_possible(watch.job(), entry, kind, from_, force)
                 rev = 1 + max((i.rev for i in watch.job().intents), default=0)
                 intent = Intent(rev, self._new_id())
                 fact = IntentDeclared(kind, entry.attempt, from_, force, reason, self._actor, savepoint)
                 with self._recorder() as recorder:
                     offset = recorder.record(job_id, intent, fact).offset
-            return declaring.outcome(watch, intent, kind, offset, timeout_s)
+            return intents.outcome(watch, intent, kind, offset, timeout_s)
 
     def savepoint(self, job_id: str, *, reason: str, timeout_s: float | None = SAVEPOINT_S) -> RestorePoint:
         """Asks for a savepoint of what runs of the job, and waits for it.
@@ -251,7 +251,7 @@ class Client:
         if not log.known:
             raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
         asked = runners() if log.job().result is not None else {}
-        return disposing.listed(log, self.recovery_set(), asked, self.source.keep)
+        return savepoint_disposal.listed(log, self.recovery_set(), asked, self.source.keep)
 
     def dispose(
         self, job_id: str, which: str, runners: Callable[[], Mapping[str, Runner]], *, reason: str,
@@ -270,20 +270,22 @@ class Client:
                 raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
             job, entries = watch.job(), self.recovery_set()
             asked = runners() if job.result is not None else {}
-            one = disposing.find(job, disposing.listed(watch.log, entries, asked, self.source.keep), which)
+            one = savepoint_disposal.find(
+                job, savepoint_disposal.listed(watch.log, entries, asked, self.source.keep), which
+            )
             if one is None:
                 return None
             if pin := self._held_by(job_id):
                 raise Refused(f"The pin {pin} holds {job_id} and its savepoints.", hint="See: jobledger audit pins")
             point = one.point
             if job.disposal(*point.order) is None:
-                disposing.check_unneeded(job, one, entries, self.source.keep)
+                savepoint_disposal.check_unneeded(job, one, entries, self.source.keep)
                 fact = SavepointDisposed(point.location, one.base, one.ask, reason, self._actor)
                 failpoints.hit("dispose.unrecorded")
                 with self._recorder() as recorder:
                     recorder.record(job_id, Disposed(*point.order, self._new_id()), fact)
             failpoints.hit("dispose.recorded")
-            done = watch.until(lambda: disposing.outcome(watch, point), timeout_s)
+            done = watch.until(lambda: savepoint_disposal.outcome(watch, point), timeout_s)
             retired = result_of(watch.job())
         if done is None:
             raise OutcomeUnknown(
@@ -291,7 +293,7 @@ class Client:
                 hint="The reconciler deletes it once its runner answers and nothing needs it. jobledger explain tells.",
             )
         if retired is not None:
-            disposing.delete(runners(), retired.result.runner, job_id, point)
+            savepoint_disposal.delete(runners(), retired.result.runner, job_id, point)
         return point
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> JobOutcome:

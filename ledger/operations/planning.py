@@ -20,7 +20,6 @@ from ledger.core.model.published import Published
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.table import RegisterTable
 from ledger.core.plan.heard import lying_elsewhere
-from ledger.core.plan.passes import JobView, Observed, judge, plan_actions, slots_held
 from ledger.core.plan.plan import (
     RESTART_DELAY,
     Action,
@@ -45,9 +44,10 @@ from ledger.core.plan.plan import (
     WantSavepoint,
 )
 from ledger.core.plan.pools import Pools
+from ledger.core.plan.reconcile import JobView, Observed, judge, plan_actions, slots_held
 from ledger.core.plan.regions import points_from, region_of
-from ledger.history.recorded import RecordedBlobs, recorded_runners
-from ledger.operations.cuts import with_cuts
+from ledger.history.historical_runner import RecordedBlobs, recorded_runners
+from ledger.operations.region_cuts import with_cuts
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.reader.reading import Source, Tail, jobs_in
 from ledger.roles.projector.due import DueTimes
@@ -118,7 +118,7 @@ class Plan:
 
 
 def plan_then(source: Source, pools: Pools, starts_max: int) -> Plan:
-    """As `plan`, of a ledger as it was: by the word of its log alone (`ledger.history.recorded`). Raises: Unreachable."""
+    """As `plan`, of a ledger as it was, from its log alone (`ledger.history.historical_runner`). Raises: Unreachable."""
     return plan(source, recorded_runners(_Read(source).entries), RecordedBlobs, pools, starts_max)
 
 

@@ -13,7 +13,7 @@ from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.plan.outside import OUTSIDE
 from ledger.core.plan.replacing import CANCEL, STOP, intent_id
 from ledger.errors import NotFound, Refused, UsageError
-from ledger.reader.finding import SEE_ALL
+from ledger.reader.job_lookup import SEE_ALL
 from ledger.reader.reading import Source, all_registers, jobs_in
 from ledger.reader.watching import Watch
 

@@ -7,7 +7,7 @@ from ledger.core.model.recovery import RECOVERY_SET, JobState
 from ledger.core.model.registers import Ask
 from ledger.core.plan.outside import OUTSIDE
 from ledger.errors import Refused, UsageError
-from ledger.operations.declaring import entry_to_change
+from ledger.operations.intents import entry_to_change
 from ledger.reader.watching import Watch
 
 #: States in which an attempt runs, or will without an operator's doing.

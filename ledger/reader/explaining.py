@@ -10,7 +10,7 @@ from ledger.core.explain import Explanation, Origin, explain
 from ledger.core.fold.failures import Failure
 from ledger.core.fold.savepoints import parse
 from ledger.core.model.recovery import RecoveryEntry
-from ledger.reader.beside import differs
+from ledger.reader.publication_lag import differs
 from ledger.reader.reading import HistoryRecord, Source, result_of
 from ledger.reader.watching import Watch
 

@@ -65,7 +65,7 @@ FAULTS = {
 }
 LIVES = tuple(
     f"tests/archive/{name}.py"
-    for name in ("store/test_archiving", "store/test_joining", "store/test_verifying", "snapshots/test_left_out",
+    for name in ("store/test_archiving", "store/test_compaction", "store/test_verifying", "snapshots/test_expiry_gaps",
                  "snapshots/test_snapshots_expired", "removal/test_expiring", "removal/test_rewriting_altered",
                  "removal/test_rewriting_beside_others", "query/test_querying")
 )  # fmt: skip
@@ -86,13 +86,14 @@ PARTS: tuple[Part, ...] = (
     Part("archive-mutations", "an archive of 100,000 records, one thing altered at a time: each is found and named",
          ("tests/archive/store/test_hundred_thousand.py",), "mutations", 1000, 1000, 600, {"MUTATIONS": "1000"}),
     Part("moments", "the ledger as it was, compared with an independent fold of the full copy",
-         ("tests/history/test_moments.py",), "moments", 1000, 1000, 600, {"MOMENTS": "1000"}),
+         ("tests/history/test_resolve_moment.py",), "moments", 1000, 1000, 600, {"MOMENTS": "1000"}),
     Part("archive-load", "every acknowledged event is in the archive once; archiver, broker and disks are taken away",
          ("tests/archive/store/test_load.py",), "events", 200_000, 200_000, 900, {"EVENTS": "200000"}),
     Part("archive-lives", "drawn histories of an archive: killed, altered, joined, expired, rewritten, queried",
          LIVES, "seeds", 25, 25, 600, {"REPETITIONS": "25"}),
     Part("client-lives", "drawn histories as the client and a cold start read them",
-         ("tests/history/test_past.py", "tests/history/test_cold_start.py"), "seeds", 25, 25, 600, {"REPETITIONS": "25"}),
+         ("tests/history/test_historical_log.py", "tests/history/test_cold_start.py"), "seeds", 25, 25, 600,
+         {"REPETITIONS": "25"}),
     Part("mutants", "each listed mistake in the source whose test needs no server: the test still sees it",
          ("tests/mutation/test_sample.py",), "run", 1, 1, 400, {"REPETITIONS": "10000"}),
     Part("walks", "random walks of the whole ledger in virtual time",

@@ -24,12 +24,12 @@ from ledger.adapters.kafka.errors import (
     error_of,
     told,
 )
+from ledger.adapters.kafka.heartbeats import SignWatch
 from ledger.adapters.kafka.log import OURS, KafkaLog
 from ledger.adapters.kafka.membership import Membership
 from ledger.adapters.kafka.oldest import first_times
 from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.sender import KafkaSender
-from ledger.adapters.kafka.signs import SignWatch
 from ledger.adapters.kafka.topics import TopicSettings, create_topics, specs
 from ledger.adapters.kafka.writer import KafkaWriter
 from ledger.adapters.runners.subprocess.sender import KafkaEventSender

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from ledger.adapters.kafka import membership, seeking, signs
+from ledger.adapters.kafka import heartbeats, membership, seeking
+from ledger.adapters.kafka.heartbeats import Heartbeat, SignWatch, decoded
 from ledger.adapters.kafka.leadership import ElectionNames, KafkaLeadership, candidates
-from ledger.adapters.kafka.signs import Heartbeat, SignWatch, decoded
 from ledger.adapters.memory.clock import ManualClock
 from ledger.errors import Unreachable
 from ledger.ports import Candidate
@@ -122,7 +122,7 @@ class Steps:
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> FakeGroup:
     made = FakeGroup()
-    for module in (membership, signs):
+    for module in (membership, heartbeats):
         monkeypatch.setattr(module, "Consumer", made.make)
     return made
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ledger.adapters.runners.subprocess.graph import unpack
-from ledger.cli import given
+from ledger.cli import parsing
 from ledger.core.model.facts import (
     AttemptEnded,
     CheckpointCompleted,
@@ -121,7 +121,7 @@ def test_wrong_limits_and_labels_are_wrong_usage(shell, flags, told):
     ("text", "size"), [("0", 0), ("1", 1), ("2K", 2048), ("3M", 3 << 20), ("1G", 1 << 30), ("5MiB", 5 << 20)]
 )
 def test_sizes(text, size):
-    assert given.size_bytes(text, "--memory") == size
+    assert parsing.size_bytes(text, "--memory") == size
 
 
 def test_the_command_may_stand_without_dashes(shell):
@@ -228,7 +228,7 @@ def rate(failures, interval_s, delay_s):
     ],
 )
 def test_restart_policies(text, policy):
-    assert given.restart_policy(text) == policy
+    assert parsing.restart_policy(text) == policy
     assert policy.on_exhausted is OnExhausted.QUARANTINE
 
 
@@ -241,7 +241,7 @@ def test_restart_policies(text, policy):
 )  # fmt: skip
 def test_what_is_no_restart_policy(text):
     with pytest.raises(UsageError):
-        given.restart_policy(text)
+        parsing.restart_policy(text)
 
 
 def test_failure_rules_of_submit(shell):
@@ -291,14 +291,14 @@ def test_wrong_rules_are_exit_2_and_say_why(shell, flags, said):
     ],
 )
 def test_stall_policies(arguments, policy):
-    assert given.stall_policy(*arguments) == policy
+    assert parsing.stall_policy(*arguments) == policy
 
 
 def test_restore_points_from_outside(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert given.restore_point(None) is None
-    assert given.restore_point("s3://b/chk").location == "s3://b/chk"
-    assert given.restore_point("chk-1").location == str(tmp_path / "chk-1")
+    assert parsing.restore_point(None) is None
+    assert parsing.restore_point("s3://b/chk").location == "s3://b/chk"
+    assert parsing.restore_point("chk-1").location == str(tmp_path / "chk-1")
 
 
 # -- what is wanted of a job ---------------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def test_no_variable_is_taken_for_a_flag(shell):
 
 
 def test_default_ids_tell_their_age(shell):
-    from ledger.cli.showing import submitted_at
+    from ledger.cli.rendering import submitted_at
 
     assert submitted_at(uuid7(1_700_000_000.5, bytes(10))) == 1_700_000_000.5
     assert submitted_at("job-1") is None
@@ -430,7 +430,7 @@ def test_a_retention_that_is_none_is_wrong_usage(shell):
 def test_what_a_policy_counts_is_called_retries() -> None:
     """The first start is none of them: fixed-delay:2 makes three attempts."""
     with pytest.raises(UsageError) as caught:
-        given.restart_policy("fixed-delay:many")
+        parsing.restart_policy("fixed-delay:many")
     assert "many is no number of retries" in str(caught.value)
     assert "fixed-delay[:RETRIES[:DELAY]]" in caught.value.hint and "ATTEMPTS" not in caught.value.hint
 

@@ -12,7 +12,7 @@ import pytest
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.runner import MemoryRunner
 from ledger.app import wiring, wiring_archive, wiring_pins
-from ledger.app.sparing import PinGuardedBlobStore, SparingRunner
+from ledger.app.pin_guard import PinGuardedBlobStore, SparingRunner
 from ledger.archive.removal import holds, pins
 from ledger.config.config import load_config
 from ledger.core.model.facts import RestorePoint

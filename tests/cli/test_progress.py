@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ledger.cli.opening import telling
+from ledger.cli.session import telling
 
 PACKAGE = Path(__file__).parents[2] / "ledger"
 CLIENTS = {"AdminClient", "Consumer", "Producer"}

@@ -16,7 +16,7 @@ NEVER = ("boto3", "duckdb", "numpy", "pandas", "psutil", "pyarrow.compute", "pys
 #: A bundle says itself how it was set up, and needs no Kafka; a ledger that runs needs no archive.
 NOT_OF_A_BUNDLE = (
     *(*NEVER, "asyncio", "confluent_kafka", "pydantic_settings"),
-    *("ledger.archive.proof.carrying", "ledger.config.config"),
+    *("ledger.archive.proof.bundle_proofs", "ledger.config.config"),
 )
 NOT_OF_A_LEDGER = (*NEVER, "ledger.archive.format.segments", "ledger.archive.store", "pyarrow")
 #: Runs the command as a process of its own does, and says which of the modules are there then.

@@ -19,8 +19,8 @@ from ledger.core.model.facts import (
     Together,
 )
 from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running, key_of
-from ledger.history.drawing import ROWS_MAX, RUNS_MAX, html, svg
 from ledger.history.timeline import AttemptSpan, CheckpointMark, LeadershipSpan, Operation, Timeline, timeline, timeline_of
+from ledger.history.timeline_svg import ROWS_MAX, RUNS_MAX, html, svg
 from ledger.reader.reading import history
 from ledger.reader.reasons import gist
 from tests.support.jobs_world import Shell

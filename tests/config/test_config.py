@@ -14,7 +14,7 @@ import pytest
 from ledger.adapters.kafka.log import OURS
 from ledger.adapters.kafka.topics import TopicSettings
 from ledger.config.config import MASK, REFUSED, SPARK_REFUSED, Config, load_config, mask
-from ledger.config.layers import from_environment, kafka_name
+from ledger.config.config_sources import from_environment, kafka_name
 from ledger.config.settings import PoolSection as Pool_
 from ledger.config.settings import Section
 from ledger.core.model.recovery import JobState, RecoveryEntry

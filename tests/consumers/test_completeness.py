@@ -20,7 +20,7 @@ from ledger.adapters.s3.objects import S3Objects
 from ledger.adapters.s3.settings import S3Settings
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.chains import lines_of
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.errors import Unreachable
 from tests.support.archives.days import DAYS, LATER_S, PER_DAY, sealed_days
 from tests.support.archives.given import TOPIC, records, sealed

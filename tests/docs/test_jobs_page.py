@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.runners.subprocess import graph, prepare
-from ledger.cli import given
+from ledger.cli import parsing
 from ledger.core.fold import fold
 from ledger.core.fold.restart import after_failure
 from ledger.core.model import facts, registers
@@ -66,9 +66,9 @@ def test_the_worker_runs_by_itself_where_a_fallback_is_named(tmp_path: Path) -> 
 
 def test_the_policies_are_those_that_submit_takes() -> None:
     table = re.findall(r"^\| `([^`]+)` \| `([^`]+)`", PAGE.partition("### How often")[2], re.MULTILINE)
-    assert ", ".join(sorted(form for form, _ in table)) == ", ".join(sorted(re.split(", | or ", given.RESTART_FORMS)))
-    policies = {form.partition("[")[0]: given.restart_policy(example) for form, example in table}
-    assert policies["exponential-delay"] == given.restart_policy(None)
+    assert ", ".join(sorted(form for form, _ in table)) == ", ".join(sorted(re.split(", | or ", parsing.RESTART_FORMS)))
+    policies = {form.partition("[")[0]: parsing.restart_policy(example) for form, example in table}
+    assert policies["exponential-delay"] == parsing.restart_policy(None)
     assert policies["fixed-delay"] == RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=2, delay_s=1.0)
     assert policies["failure-rate"].failure_rate_interval_s == 600.0
     verdicts = [after_failure(policies["fixed-delay"], failures, 0.0, "job-1", 2).exhausted for failures in range(3)]

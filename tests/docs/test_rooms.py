@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections import defaultdict
+
 from tests.docs.rooms import END, PAGE, layers, packages, with_rooms
 from tests.support.pages import ROOT
 
@@ -29,6 +33,16 @@ def test_every_package_is_in_the_contract_of_the_layers() -> None:
     assert there == named - {"errors", "tasks"}
 
 
+def test_a_package_names_modules_that_it_has() -> None:
+    for folder in packages():
+        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+        there = {path.stem for path in folder.iterdir()}
+        named = set(re.findall(r"`([a-z_0-9]+)`", text)) - {"up", "down", "register", "jobledger"}
+        if there == {"__init__", "__pycache__"} or there == {"__init__"}:
+            continue  # a module under the name of a package: its docstring speaks of what it does
+        assert named <= there, f"{folder.relative_to(ROOT)} names {sorted(named - there)}"
+
+
 def test_tests_mirror_the_rooms() -> None:
     folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     strangers = sorted(
@@ -37,3 +51,13 @@ def test_tests_mirror_the_rooms() -> None:
     )  # fmt: skip
     assert strangers == []
     assert {path.name for path in (ROOT / "tests").glob("*.py")} == {"__init__.py", "conftest.py"}
+
+
+def test_every_public_class_has_a_name_of_its_own() -> None:
+    places = defaultdict(list)
+    for path in (ROOT / "ledger").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path.relative_to(ROOT).as_posix())
+    assert len(places) > 300, "the search finds them"
+    assert {name: there for name, there in places.items() if len(there) > 1} == {}

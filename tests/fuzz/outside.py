@@ -20,7 +20,7 @@ from ledger.adapters.runners import wire
 from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.adapters.runners.subprocess.registry import JobRegistry
 from ledger.adapters.runners.subprocess.server import AgentServer
-from ledger.config.layers import from_environment, from_file, names_of
+from ledger.config.config_sources import from_environment, from_file, names_of
 from ledger.core.model.facts import GraphRef, RestorePoint
 from ledger.core.model.registers import is_job_id
 from ledger.errors import ConfigError, LedgerError

@@ -7,7 +7,7 @@ from hashlib import sha256
 from random import Random
 
 from ledger.adapters import avro
-from ledger.cli import showing
+from ledger.cli import rendering
 from ledger.core.explain import explain
 from ledger.core.fold.fold import fold_job, prunable
 from ledger.core.fold.job import Job
@@ -187,7 +187,7 @@ def check_entries(records: list[MemoryRecord]) -> bool:
         assert entry.job_id == job_id
         for alive in (None, frozenset[int](), frozenset({1, entry.attempt})):
             decide(entry, Heard(alive))
-        row = showing.entry_row(entry)
-        assert all(column.of(showing._for_people(row)) is not None for column in showing.JOBS)
+        row = rendering.entry_row(entry)
+        assert all(column.of(rendering._for_people(row)) is not None for column in rendering.JOBS)
         published.as_of(job_id, 0)
     return len(published.entries) > 1

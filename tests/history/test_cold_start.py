@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from ledger.archive.snapshots.beginning import usable
+from ledger.archive.snapshots.bootstrap import usable
 from ledger.archive.store.archiving import PartitionShape
 from ledger.core.model.facts import AttemptRunning, JobResult
 from ledger.core.model.registers import Result, Running, partition_of

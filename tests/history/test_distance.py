@@ -12,15 +12,15 @@ import pytest
 import structlog
 
 from ledger.archive.format import parquet
-from ledger.archive.query.picking import picked
-from ledger.history import past
-from ledger.history.differing import changed
+from ledger.archive.query.key_scan import picked
+from ledger.history import historical_log
+from ledger.history.event_trace import steps
 from ledger.history.moment import Moment, parse, vector
-from ledger.history.moments import as_of
-from ledger.history.stepping import steps
+from ledger.history.resolve_moment import as_of
+from ledger.history.state_diff import changed
 from ledger.ports import MemoryRecord, TopicPartition
 from ledger.reader.explaining import explained
-from ledger.reader.finding import resolve
+from ledger.reader.job_lookup import resolve
 from ledger.reader.reading import Source, history
 from tests.support.operated import EVENTS
 from tests.support.remembered import LAG_S, Remembered, a_life
@@ -76,7 +76,7 @@ def read(world: Remembered, monkeypatch: pytest.MonkeyPatch) -> Read:
     return Read(world, monkeypatch)
 
 
-def archived(world: Remembered) -> dict[TopicPartition, past.SealedRecords]:
+def archived(world: Remembered) -> dict[TopicPartition, historical_log.SealedRecords]:
     """As the settings would have it, every object read when it is asked for."""
     return {
         place: replace(one, records=partial(world.archive.records, *place), picked=partial(picked, world.archive, *place))
@@ -167,7 +167,7 @@ def test_the_history_of_one_job_makes_no_record_of_any_other(world: Remembered, 
         whole = then(world, time_s, thin=False)
         for job in jobs(whole):
             expected = list(history(whole, job))
-            asked = past.picked(then(world, time_s, thin=True), (f"{job}/".encode(),))
+            asked = historical_log.picked(then(world, time_s, thin=True), (f"{job}/".encode(),))
             read.clear()
             assert list(history(asked, job)) == expected
             assert [record.offset() for record in read.made] == [record.offset for record in expected]

@@ -12,7 +12,7 @@ from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Checkpoint, Ended, Result, Running, key_of, partition_of
 from ledger.errors import NotFound, Unreachable, UsageError
 from ledger.ports import Event
-from ledger.reader.finding import one, resolve
+from ledger.reader.job_lookup import one, resolve
 from ledger.reader.reading import all_registers, history, recovery_set, registers_of, results
 from tests.support.operated import RECOVERY
 from tests.support.roles.world import PARTITIONS

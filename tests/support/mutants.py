@@ -28,10 +28,10 @@ from ledger.core import garbage
 from ledger.core.fold import fold
 from ledger.core.model.published import Published, epoch_of
 from ledger.core.model.registers import Result, parse_claim
-from ledger.core.plan import passes, plan
+from ledger.core.plan import plan, reconcile
 from ledger.errors import Fenced
 from ledger.operations import collecting
-from ledger.operations.disposing import savepoints as saved
+from ledger.operations.savepoint_disposal import savepoints as saved
 from ledger.ports import Event, EventLog, Leadership, MemoryRecord, Writer
 from ledger.roles.common.own_claims import OwnClaims
 from ledger.roles.projector.projector import Projector
@@ -380,8 +380,8 @@ def retired_in_two_transactions(p: Patches) -> None:
 @mutant
 def start_holds_nothing(p: Patches) -> None:
     """A start that is under way has no slots yet: only what the runner says to be alive has."""
-    plain = passes.holding
-    p.set(passes, "holding", lambda entry, alive, before, starting: plain(entry, alive, before))
+    plain = reconcile.holding
+    p.set(reconcile, "holding", lambda entry, alive, before, starting: plain(entry, alive, before))
 
 
 @mutant
@@ -399,13 +399,13 @@ def savepoints_are_pruned(p: Patches) -> None:
 @mutant
 def given_up_is_never_deleted(p: Patches) -> None:
     """The reconciler passes savepoints by that somebody gave up."""
-    p.set(passes, "_disposing", lambda views, observed, found: [])
+    p.set(reconcile, "_disposing", lambda views, observed, found: [])
 
 
 @mutant
 def whoever_answers_is_believed(p: Patches) -> None:
     """The answer of an agent counts for the attempts of all agents."""
-    p.set(passes, "held_elsewhere", lambda entry, reached, attempts: "")
+    p.set(reconcile, "held_elsewhere", lambda entry, reached, attempts: "")
 
 
 @mutant

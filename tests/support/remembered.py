@@ -20,9 +20,9 @@ from ledger.core.fold.fold import fold
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
 from ledger.core.model.published import Published
 from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running
-from ledger.history import past
+from ledger.history import historical_log
 from ledger.history.moment import parse, vector
-from ledger.history.moments import as_of
+from ledger.history.resolve_moment import as_of
 from ledger.ports import Record, TopicPartition
 from ledger.reader.reading import Source, all_registers
 from tests.support.archives.unpacked import unpack_once
@@ -64,14 +64,14 @@ class Remembered(Operated):
         for topic in (EVENTS, RECOVERY):
             self.log.compact(topic, min_lag_s=LAG_S[topic])
 
-    def archived(self) -> dict[TopicPartition, past.SealedRecords]:
+    def archived(self) -> dict[TopicPartition, historical_log.SealedRecords]:
         found = {}
         for place in self.archive.places():
             manifests = list(self.archive.manifests(*place))
             sure = sure_from_s(manifests, LAG_S[place[0]], self.archive.leaves)
-            spans = [past.Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
+            spans = [historical_log.Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
             read = partial(self.unpacked, place, manifests[-1].next)
-            found[place] = past.SealedRecords(manifests[-1].next, sure, read, spans)
+            found[place] = historical_log.SealedRecords(manifests[-1].next, sure, read, spans)
         return found
 
     def snapshot(self) -> None:
@@ -82,7 +82,7 @@ class Remembered(Operated):
             same = partial(snapshots.same_entries, decode=avro.decode) if recovery else snapshots.same_registers
             snapshots.make(self.archive, topic, partition, thin, lambda r: decoded(r, avro, cloudevents), same)
 
-    def with_snapshots(self) -> dict[TopicPartition, past.SealedRecords]:
+    def with_snapshots(self) -> dict[TopicPartition, historical_log.SealedRecords]:
         def snapshot(place: TopicPartition, end: int) -> Any:
             found = snapshots.latest(self.archive, *place, end)
             return found and (found.next, found.records)
@@ -95,7 +95,9 @@ class Remembered(Operated):
             self._unpacked[place, sealed] = list(self.archive.records(*place, end=sealed))
         return (record for record in self._unpacked[place, sealed] if first <= record.offset() < end)
 
-    def then(self, text: str, archived: Mapping[TopicPartition, past.SealedRecords] | None = None) -> tuple[Source, str]:
+    def then(
+        self, text: str, archived: Mapping[TopicPartition, historical_log.SealedRecords] | None = None
+    ) -> tuple[Source, str]:
         moment = parse(text, self.clock.time())
         source, cut = as_of(self.source(), moment, self.archived() if archived is None else archived, LAG_S)
         return source, vector(cut)

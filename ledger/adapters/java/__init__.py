@@ -1,3 +1,3 @@
 """Java processes: `java` finds a JVM, `jars` downloads jars with Ivy, `class_archives` shortens the start of JVMs,
-`bringing` reports progress.
+`provision` reports progress.
 """

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledger.adapters.clock import SystemClock
+from ledger.adapters.kafka.heartbeats import SignWatch
 from ledger.adapters.kafka.seeking import KafkaCandidate, LeaseRequest
-from ledger.adapters.kafka.signs import SignWatch
 from ledger.config.topics import LEADERS
 from ledger.errors import Unreachable
 from ledger.ports import Candidate, Clock, Standing

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ledger.adapters.kafka.errors import PASSING, made, told
-from ledger.adapters.kafka.signs import QUIET, Heartbeat
+from ledger.adapters.kafka.heartbeats import QUIET, Heartbeat
 
 log = logging.getLogger("ledger.kafka")
 

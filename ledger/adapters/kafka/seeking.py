@@ -8,8 +8,8 @@ import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ledger.adapters.kafka.heartbeats import Heartbeat, Seen, SignWatch
 from ledger.adapters.kafka.membership import Membership
-from ledger.adapters.kafka.signs import Heartbeat, Seen, SignWatch
 from ledger.ports import Clock
 
 log = logging.getLogger("ledger.kafka")

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ledger.adapters.blobs import BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
-from ledger.adapters.local.room import what_to_do
+from ledger.adapters.local.disk_space import what_to_do
 from ledger.core.model.facts import GraphRef
 from ledger.core.model.registers import is_job_id
 from ledger.errors import PermanentError, Unreachable, UsageError

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.adapters.local.room import what_to_do
+from ledger.adapters.local.disk_space import what_to_do
 from ledger.archive.format.objects import ObjectStat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import Unreachable
 from ledger.util.files import make_folder, spool, sync_folder

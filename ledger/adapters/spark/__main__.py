@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from ledger.adapters.java.bringing import bring
 from ledger.adapters.java.class_archives import end, kill, make_archive
+from ledger.adapters.java.provision import bring
 from ledger.adapters.spark.session import spark_archive, start_session
 
 _PATIENCE_S = 120.0

@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.archive.format.chain import Manifest
-from ledger.archive.format.gone import expired_of
 from ledger.archive.format.parquet import SCHEMA
+from ledger.archive.format.removals import expired_of
 from ledger.archive.query import views
 from ledger.archive.store import chains
 from ledger.archive.store.archive import Archive, RecordFile
 from ledger.errors import LedgerError, UsageError
-from ledger.reader.left_out import Expired, ExpiryGaps
+from ledger.reader.expiry_gaps import Expired, ExpiryGaps
 from ledger.reader.reading import TopicNames
 
 VIEWS = (

@@ -122,7 +122,7 @@ FROM facts GROUP BY job_id, partition, part"""
 
 def left_out_at(events: str, recovery: str) -> str:
     """Of whom nobody can tell any more how they stood at T: something of theirs was there that has expired. The rule of
-    `ledger.reader.left_out`, once more: T is a cut in each partition of both topics, behind the last record up to it
+    `ledger.reader.expiry_gaps`, once more: T is a cut in each partition of both topics, behind the last record up to it
     (of those that went, the first of each job are known too), and a job is left out that has lost something below the
     cut, and has all that counts only beyond it. name: null if nobody knows it any more.
     events, recovery: names of the topics."""

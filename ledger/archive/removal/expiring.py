@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ledger.archive.format.gone import EXPIRED
+from ledger.archive.format.removals import EXPIRED
 from ledger.archive.removal.retention import ALL
 from ledger.archive.removal.rewriting import Wanted, clear, rewrite
 from ledger.archive.snapshots.snapshots import Thin, thin_events, thin_recovery
@@ -26,7 +26,7 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.redaction import is_redacted
 from ledger.core.model.registers import Result, Spec, is_job_id, parse_key
 from ledger.ports import Codec, Record, TopicPartition
-from ledger.reader.left_out import ExpiredJob
+from ledger.reader.expiry_gaps import ExpiredJob
 from ledger.reader.reading import TopicNames
 
 #: For how long the superseded records of a namespace are kept, in seconds; ALL: of those that are not named. None: always.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from ledger.archive.format.gone import REDACTED
 from ledger.archive.format.redacted import RedactedRecord
+from ledger.archive.format.removals import REDACTED
 from ledger.archive.removal.expiring import Held, job_of, nothing_held
 from ledger.archive.removal.rewriting import Wanted, rewrite
 from ledger.archive.snapshots.snapshots import Thin

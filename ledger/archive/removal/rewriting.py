@@ -14,14 +14,14 @@ from hashlib import sha256
 
 from ledger.archive.format import merkle, notes, parquet
 from ledger.archive.format.chain import Manifest
-from ledger.archive.format.gone import EXPIRED, REDACTED, Gone, Rewritten, body_of, ranges, with_stubs
 from ledger.archive.format.redacted import RedactedRecord
+from ledger.archive.format.removals import EXPIRED, REDACTED, Gone, Rewritten, body_of, ranges, with_stubs
 from ledger.archive.format.segments import Leaf, leaves_of, unpack
 from ledger.archive.store import chains
 from ledger.archive.store.archive import Archive, Overtaken
 from ledger.archive.store.chains import Chain, Named
 from ledger.errors import LedgerError
-from ledger.reader.left_out import ExpiredJob
+from ledger.reader.expiry_gaps import ExpiredJob
 from ledger.util import failpoints
 
 RANGES_MAX = 50_000  # in one note; what is beyond gets a note of its own

@@ -13,9 +13,9 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from ledger.archive.format.chain import Head, leaf_of
-from ledger.archive.format.gone import REDACTED
 from ledger.archive.format.notes import RESTORED
 from ledger.archive.format.redacted import RedactedRecord
+from ledger.archive.format.removals import REDACTED
 from ledger.archive.restore.layout import RestorePlan, TopicPair, lay_out, plan
 from ledger.archive.store.archive import Archive
 from ledger.core.fold.fold import RESTORE_POINTS, fold

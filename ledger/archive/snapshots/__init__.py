@@ -1,4 +1,5 @@
 """Snapshots: the last record of each key up to an offset.
 
-`snapshots` makes and reads them, `thinning` decides how many stay, `beginning` which of them a projector can start from.
+`snapshots` makes and reads them, `snapshot_retention` decides how many stay, `bootstrap` which of them a projector
+can start from.
 """

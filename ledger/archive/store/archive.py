@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from ledger.archive.format import merkle, notes, parquet
 from ledger.archive.format.chain import NOTE, Head, Manifest, decode, head_of
-from ledger.archive.format.gone import EXPIRED, Gone
 from ledger.archive.format.objects import ObjectStore
+from ledger.archive.format.removals import EXPIRED, Gone
 from ledger.archive.format.segments import Leaf, Segment, manifest_name, unpack
 from ledger.archive.store import chains
 from ledger.archive.store.chains import Chain, Missing, Named

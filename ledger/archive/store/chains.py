@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from ledger.archive.format import notes
 from ledger.archive.format.chain import Manifest, decode
-from ledger.archive.format.gone import Absences, Rewritten, rewritten_of
 from ledger.archive.format.objects import ObjectStore, Unfit
+from ledger.archive.format.removals import Absences, Rewritten, rewritten_of
 from ledger.archive.format.segments import RECORDS_MAX, manifest_name, manifests_prefix
 from ledger.errors import LedgerError, UsageError
 

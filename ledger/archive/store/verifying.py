@@ -16,9 +16,9 @@ from itertools import pairwise, zip_longest
 
 from ledger.archive.format import merkle, notes, parquet
 from ledger.archive.format.chain import Broken, Head, Manifest, broken_links
-from ledger.archive.format.gone import EXPIRED, REDACTED, with_stubs
 from ledger.archive.format.objects import ObjectStore, Unfit
 from ledger.archive.format.redacted import RedactedRecord
+from ledger.archive.format.removals import EXPIRED, REDACTED, with_stubs
 from ledger.archive.format.segments import LEAF_BYTES, Leaf, leaves_of, manifest_name, unpack
 from ledger.archive.store import chains
 from ledger.archive.store.archive import Archive

@@ -15,7 +15,7 @@ from ledger.core.model.recovery import RecoveryEntry
 
 #: What the reason of a wait says where no instance that answers can speak for an attempt.
 HELD = "is held by"
-#: What answers for every instance of a runner: the log, where nobody is asked (`ledger.history.recorded`).
+#: What answers for every instance of a runner: the log, where nobody is asked (`ledger.history.historical_runner`).
 ANY_INSTANCE = "*"
 
 

@@ -61,7 +61,7 @@ class WantSavepoint(NamedTuple):
 
 class Dispose(NamedTuple):
     """Delete the files of savepoints that are given up, then remove their registers. Before a job is retired; else whenever
-    nothing else is done about it (`passes`)."""
+    nothing else is done about it (`reconcile`)."""
 
     job_id: str
     points: tuple[RestorePoint, ...]

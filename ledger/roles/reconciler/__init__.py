@@ -1,6 +1,6 @@
 """The reconciler: observes runners, plans, acts.
 
 Read `reconciler` (take-over, passes), then `flows`: one flow per job, step by step. `starting` and `ending` are the
-flows that start and end an attempt, `flow_steps` their shared steps, `under_way` the flows in progress. `strays` stops
-attempts that run without an entry, `instances` tells which instance of each runner is reached.
+flows that start and end an attempt, `flow_steps` their shared steps, `flow_runner` the flows in progress. `orphans`
+stops attempts that run without an entry, `instances` tells which instance of each runner is reached.
 """

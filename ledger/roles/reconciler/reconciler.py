@@ -19,9 +19,9 @@ from ledger.core.model.published import Published
 from ledger.core.model.recovery import JobState, RecoveryEntry, same_meaning
 from ledger.core.model.registers import parse_claim
 from ledger.core.plan.heard import HELD
-from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import Action, Confirm, Knowledge, Settle, Start, StartAgain, Wait
 from ledger.core.plan.pools import NO_POOLS, Pools
+from ledger.core.plan.reconcile import JobView, Observed, plan_actions
 from ledger.errors import Fenced, LedgerError, TemporaryError, Unreachable
 from ledger.ports import Event, Executor, Marks, Reader, RecoveryStream, Runner, Task, Writer
 from ledger.roles.common.candidacy import Candidacy
@@ -30,11 +30,11 @@ from ledger.roles.common.events import EventFactory, epoch_after, noops
 from ledger.roles.common.own_claims import OwnClaims
 from ledger.roles.common.parts import Parts
 from ledger.roles.common.standstill import Standstill
+from ledger.roles.reconciler.flow_runner import FlowRunner
 from ledger.roles.reconciler.flow_steps import FlowContext, JobMemory
 from ledger.roles.reconciler.flows import Flows
 from ledger.roles.reconciler.instances import NO_CLAIM, Instances
-from ledger.roles.reconciler.strays import Strays
-from ledger.roles.reconciler.under_way import FlowRunner
+from ledger.roles.reconciler.orphans import Strays
 from ledger.tasks import Ask, observe, observed_from
 from ledger.util import failpoints
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.java import jars
-from ledger.adapters.java.bringing import bring
+from ledger.adapters.java.provision import bring
 from ledger.errors import ConfigError
 from tests.support.waiting import until
 

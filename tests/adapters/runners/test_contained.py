@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ledger.adapters.asking import ParallelObserver
 from ledger.adapters.memory.blobs import MemoryBlobs
+from ledger.adapters.parallel_observer import ParallelObserver
 from ledger.adapters.runners import plain
 from ledger.adapters.runners.contained import ContainedRunner, process
 from ledger.adapters.runners.contained.process import SERVER

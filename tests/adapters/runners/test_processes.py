@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters.runners.subprocess.burial import MARK, kill_leftovers, leftovers
+from ledger.adapters.runners.subprocess.orphan_processes import MARK, kill_leftovers, leftovers
 from ledger.adapters.runners.subprocess.supervisor import procs
 from tests.support.host import DEADLINE_S, gone
 from tests.support.waiting import until

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.adapters.runners.subprocess.cleanup import PastAttempts
 from ledger.adapters.runners.subprocess.folders import ANSWERED, ANSWERED_MAX, MarkedAttempt
 from ledger.adapters.runners.subprocess.retention import AttemptCheckpoints, Place, subsumed
-from ledger.adapters.runners.subprocess.tidying import PastAttempts
 from ledger.core.fold.fold import HISTORY
 from ledger.core.model.facts import CheckpointKind, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX, Checkpoint

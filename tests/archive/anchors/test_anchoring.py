@@ -29,7 +29,7 @@ from ledger.archive.format import anchor as anchors
 from ledger.archive.format.anchor import Anchor, judge
 from ledger.archive.format.chain import Head, head_of
 from ledger.archive.store.archive import Archive
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.errors import ConfigError, OutcomeUnknown, Unreachable, UsageError
 from ledger.ports import Event
 from tests.support.archives.given import TOPIC, an_archive, records, sealed

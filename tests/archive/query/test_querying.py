@@ -23,9 +23,9 @@ from ledger.archive.store.archive import Archive
 from ledger.core.fold.job import Job
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.errors import LedgerError, UsageError
-from ledger.history import past
+from ledger.history import historical_log
 from ledger.history.moment import Moment
-from ledger.history.moments import as_of
+from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, MemoryRecord
 from ledger.reader.reading import Source, recovery_set
 from ledger.util.plain import to_plain
@@ -48,8 +48,10 @@ def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
     topics = {TOPICS.events: PARTITIONS, TOPICS.recovery: PARTITIONS}
     log = MemoryLog(topics, ManualClock())
     ends = {place: archive.head(*place).next for place in archive.places()}
-    sealed = {place: past.SealedRecords(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()}
-    source = Source(past.HistoricalLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
+    sealed = {
+        place: historical_log.SealedRecords(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()
+    }
+    source = Source(historical_log.HistoricalLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
     then, _ = as_of(source, Moment(time_s=time_s), sealed, dict.fromkeys(topics, 1e12))
     return recovery_set(then)
 

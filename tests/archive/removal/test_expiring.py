@@ -11,7 +11,7 @@ from ledger.adapters import avro
 from ledger.archive.removal.expiring import expire, plan
 from ledger.archive.snapshots import snapshots
 from ledger.archive.store.archive import Archive
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.archive.store.verifying import verify
 from ledger.core.model.redaction import stand_in
 from ledger.core.model.registers import Running, Spec, key_of

@@ -13,7 +13,7 @@ from ledger.archive.format.segments import store_segment
 from ledger.archive.removal import holds, pins
 from ledger.archive.removal.pins import Pin
 from ledger.archive.store.archive import Archive
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.archive.store.verifying import verify
 from ledger.errors import LedgerError, NotFound
 from ledger.util import failpoints

@@ -20,20 +20,20 @@ from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format import parquet
 from ledger.archive.format.chain import Head, hash_of
 from ledger.archive.format.decoding import Decoded
-from ledger.archive.format.gone import EXPIRED, REDACTED, Gone, Rewritten, body_of, ranges, rewritten_of
 from ledger.archive.format.redacted import RedactedRecord
+from ledger.archive.format.removals import EXPIRED, REDACTED, Gone, Rewritten, body_of, ranges, rewritten_of
 from ledger.archive.format.segments import leaves_of, store_segment
 from ledger.archive.proof.proving import prove
-from ledger.archive.query.picking import picked
+from ledger.archive.query.key_scan import picked
 from ledger.archive.removal.rewriting import Wanted, rewrite
 from ledger.archive.snapshots import snapshots
 from ledger.archive.store.archive import Archive
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.archive.store.verifying import verify
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.redaction import is_redacted, stand_in
 from ledger.core.model.registers import Running
-from ledger.reader.left_out import ExpiredJob
+from ledger.reader.expiry_gaps import ExpiredJob
 from ledger.util import failpoints
 from tests.support.archives.days import BEGIN_MS, LATER_S, an_archive, spread
 from tests.support.archives.given import TOPIC, TOPIC_ID, id_of, read_out

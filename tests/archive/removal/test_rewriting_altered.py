@@ -10,9 +10,9 @@ import pytest
 
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format import parquet
-from ledger.archive.format.gone import EXPIRED, REDACTED, Gone, Rewritten, body_of
 from ledger.archive.format.notes import REWRITTEN
 from ledger.archive.format.redacted import RedactedRecord
+from ledger.archive.format.removals import EXPIRED, REDACTED, Gone, Rewritten, body_of
 from ledger.archive.format.segments import pack
 from ledger.archive.removal.rewriting import Wanted, rewrite
 from ledger.archive.store.archive import Archive

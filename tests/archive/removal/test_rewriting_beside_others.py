@@ -9,7 +9,7 @@ import pytest
 from ledger.archive.format.segments import store_segment
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.chains import Chain
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.archive.store.verifying import verify
 from ledger.ports import MemoryRecord
 from ledger.util import failpoints

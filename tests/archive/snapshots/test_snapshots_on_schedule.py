@@ -14,8 +14,8 @@ from ledger.adapters.memory.objects import MemoryObjects
 from ledger.app import wiring_archive
 from ledger.archive.format import parquet
 from ledger.archive.snapshots import snapshots
+from ledger.archive.snapshots.snapshot_retention import thin_out, to_keep
 from ledger.archive.snapshots.snapshots import Listed, Snapshot, latest, listed
-from ledger.archive.snapshots.thinning import thin_out, to_keep
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.archiving import Chore
 from ledger.config.config import load_config

@@ -18,10 +18,10 @@ from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format import notes, objects, parquet
 from ledger.archive.format.chain import Head, Manifest, head_of
 from ledger.archive.format.segments import leaves_of, manifest_name, store_segment
-from ledger.archive.proof.carrying import carry, check
-from ledger.archive.query.picking import picked
+from ledger.archive.proof.bundle_proofs import carry, check
+from ledger.archive.query.key_scan import picked
 from ledger.archive.store.archive import Archive
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.archive.store.verifying import PartitionVerdict, _wrong_times, verify
 from ledger.errors import LedgerError
 from ledger.ports import MemoryRecord

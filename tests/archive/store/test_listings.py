@@ -12,7 +12,7 @@ import pytest
 
 from ledger.archive.format import notes
 from ledger.archive.format.chain import Manifest
-from ledger.archive.format.gone import REDACTED, Gone, Rewritten, body_of
+from ledger.archive.format.removals import REDACTED, Gone, Rewritten, body_of
 from ledger.archive.format.segments import manifest_name
 from ledger.archive.store import chains
 from ledger.archive.store.chains import Joined, lines_of

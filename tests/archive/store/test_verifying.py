@@ -12,7 +12,7 @@ import pytest
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format import merkle, notes, parquet
 from ledger.archive.format.chain import NOTE, Head, head_of
-from ledger.archive.format.gone import EXPIRED, Gone, Rewritten, body_of
+from ledger.archive.format.removals import EXPIRED, Gone, Rewritten, body_of
 from ledger.archive.format.segments import manifest_name, store_segment
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.verifying import verify

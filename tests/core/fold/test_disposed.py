@@ -23,9 +23,9 @@ from ledger.core.model.facts import (
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.model.registers import Disposed, parse_register, register_name
 from ledger.core.plan.heard import Heard
-from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import AskSavepoint, Dispose, Retire, Stop, Wait, decide
 from ledger.core.plan.pools import NO_POOLS
+from ledger.core.plan.reconcile import JobView, Observed, plan_actions
 from tests.support.registers import (
     DIGEST,
     UNREADABLE,

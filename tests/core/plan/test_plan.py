@@ -10,7 +10,6 @@ import pytest
 from ledger.core.model.facts import OnStall, RestorePoint, StallPolicy
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.plan.heard import ANY_INSTANCE, Heard, lying_elsewhere
-from ledger.core.plan.passes import JobView, Observed, slots_held
 from ledger.core.plan.plan import (
     NOTHING,
     Close,
@@ -28,6 +27,7 @@ from ledger.core.plan.plan import (
     decide,
 )  # fmt: skip
 from ledger.core.plan.pools import Pool, Pools
+from ledger.core.plan.reconcile import JobView, Observed, slots_held
 
 J = "job"
 SETTLED_1 = Knowledge(settled=frozenset({1}))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ledger.core.model.facts import RestorePoint, Together
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
-from ledger.core.plan.passes import JobView, Observed, plan_actions, slots_held
 from ledger.core.plan.plan import Action, Start, StartAgain, Stop, Wait
 from ledger.core.plan.pools import NO_POOLS, Pool, Pools, admit, holding, urgency
+from ledger.core.plan.reconcile import JobView, Observed, plan_actions, slots_held
 
 POOL = Pools([Pool("p", 4)])
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ledger.core.model.facts import RestorePoint, Together
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.plan.outside import OUTSIDE
-from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import NOTHING, Action, Confirm, Knowledge, Settle, Start, Stop, Verify, Wait
 from ledger.core.plan.pools import NO_POOLS
+from ledger.core.plan.reconcile import JobView, Observed, plan_actions
 from ledger.core.plan.regions import RegionMember, points_from, region_of, together
 
 REGION = ("d", "r")

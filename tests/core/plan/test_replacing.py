@@ -10,9 +10,9 @@ import pytest
 
 from ledger.core.model.facts import CheckpointKind, GraphRef, IntentKind, Replacement, RestorePoint
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
-from ledger.core.plan.passes import JobView, Observed, plan_actions
 from ledger.core.plan.plan import Declare, Inherited, Knowledge, Refuse, Retire, Settle, Start, StartAgain, Stop, Wait
 from ledger.core.plan.pools import NO_POOLS, Pool, Pools
+from ledger.core.plan.reconcile import JobView, Observed, plan_actions
 from ledger.core.plan.replacing import CANCEL, RESUME, STOP, ReplacementStep, Side, intent_id, is_stop, step
 from tests.support.registers import entry as folded
 from tests.support.registers import point, spec, started

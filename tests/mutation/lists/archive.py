@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-LATENESS, HEADROOM, STATUS = "ledger/archive/format/lateness.py", "ledger/archive/store/headroom.py", "ledger/archive/store/status.py"
+LATENESS, HEADROOM, STATUS = "ledger/archive/format/lateness.py", "ledger/archive/store/compaction_margin.py", "ledger/archive/store/status.py"
 ANCHORS, ANCHORING = "ledger/archive/anchors/anchors.py", "ledger/archive/anchors/anchoring.py"
 EXPIRING, SNAPSHOTS = "ledger/archive/removal/expiring.py", "ledger/archive/snapshots/snapshots.py"
-CARRYING = "ledger/archive/proof/carrying.py"
-BEGUN, ROOM = "tests/archive/snapshots/test_beginning.py::", "tests/archive/store/test_headroom.py::"
+CARRYING = "ledger/archive/proof/bundle_proofs.py"
+BEGUN, ROOM = "tests/archive/snapshots/test_bootstrap.py::", "tests/archive/store/test_compaction_margin.py::"
 ANCHORED, EXPIRED = "tests/archive/anchors/test_anchoring.py::", "tests/archive/removal/test_expiring.py::"
-THINNED, CARRIED = "tests/archive/snapshots/test_snapshots.py::", "tests/archive/proof/test_carrying.py::"
+THINNED, CARRIED = "tests/archive/snapshots/test_snapshots.py::", "tests/archive/proof/test_bundle_proofs.py::"
 
 MUTANTS = (
     Mutant(

@@ -6,7 +6,7 @@ from tests.mutation.mutant import Mutant
 
 ARCHIVE = "ledger/archive"
 PINS, HOLDS, REDACTING = f"{ARCHIVE}/removal/pins.py", f"{ARCHIVE}/removal/holds.py", f"{ARCHIVE}/removal/redacting.py"
-QUERYING, THINNING = f"{ARCHIVE}/query/querying.py", f"{ARCHIVE}/snapshots/thinning.py"
+QUERYING, THINNING = f"{ARCHIVE}/query/querying.py", f"{ARCHIVE}/snapshots/snapshot_retention.py"
 PINNED, REDACTED = "tests/archive/removal/test_pins.py::", "tests/archive/removal/test_redacting.py::"
 ASKED, THINNED = "tests/archive/query/test_querying.py::", "tests/archive/snapshots/test_snapshots_on_schedule.py::"
 NEEDED = f"{REDACTED}test_what_a_fold_still_reads_is_refused_unless_it_must_be"

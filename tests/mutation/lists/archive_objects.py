@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 ARCHIVER, CHAINS, ARCHIVE, JOINING, VERIFYING = (
-    f"ledger/archive/store/{name}.py" for name in ("archiving", "chains", "archive", "joining", "verifying")
+    f"ledger/archive/store/{name}.py" for name in ("archiving", "chains", "archive", "compaction", "verifying")
 )
 EXPIRING, REWRITING = "ledger/archive/removal/expiring.py", "ledger/archive/removal/rewriting.py"
 SEGMENTS, RESTORING = "ledger/archive/format/segments.py", "ledger/archive/restore/restoring.py"
@@ -103,27 +103,27 @@ MUTANTS = (
     Mutant(
         "the-day-that-runs-is-joined", JOINING,
         "    if last >= 0 and _day(run) < _date(over_ms):", "    if last >= 0:",
-        ("tests/archive/store/test_joining.py::test_a_day_that_is_not_over_waits",), "a day is joined in pieces, and each run makes other objects",
+        ("tests/archive/store/test_compaction.py::test_a_day_that_is_not_over_waits",), "a day is joined in pieces, and each run makes other objects",
     ),
     Mutant(
         "what-is-joined-is-not-compared-with-its-root", JOINING,
         "            if merkle.root([leaf.hash for leaf in own]).hex() != manifest.root:", "            if not own:",
-        ("tests/archive/store/test_joining.py::test_what_a_manifest_seals_and_its_object_does_not_hold_is_not_joined",), "altered records are joined, and the sound copy is dropped",
+        ("tests/archive/store/test_compaction.py::test_what_a_manifest_seals_and_its_object_does_not_hold_is_not_joined",), "altered records are joined, and the sound copy is dropped",
     ),
     Mutant(
         "what-was-joined-is-not-read-back", JOINING,
         "            if store.read(made[suffix][0]) != data:", "            if False:",
-        ("tests/archive/store/test_joining.py::test_a_store_that_does_not_keep_what_it_takes_is_not_believed",), "a store that loses what it takes loses a day",
+        ("tests/archive/store/test_compaction.py::test_a_store_that_does_not_keep_what_it_takes_is_not_believed",), "a store that loses what it takes loses a day",
     ),
     Mutant(
         "what-was-joined-is-dropped-unseen", JOINING,
         "            if gone:\n                self._must_be_sound(one, chain, run)\n", "",
-        ("tests/archive/store/test_joining.py::test_what_was_damaged_between_joining_and_clearing_keeps_what_it_was_made_of",), "a forged note has the sound objects deleted",
+        ("tests/archive/store/test_compaction.py::test_what_was_damaged_between_joining_and_clearing_keeps_what_it_was_made_of",), "a forged note has the sound objects deleted",
     ),
     Mutant(
         "what-is-joined-twice-counts-twice", JOINING,
         "        if any(chain.joined_of(manifest.sequence) is not None for manifest in run):\n            return None\n", "",
-        ("tests/archive/store/test_joining.py::test_two_at_once_and_an_archiver_beside_them",), "two who join at once make two notes",
+        ("tests/archive/store/test_compaction.py::test_two_at_once_and_an_archiver_beside_them",), "two who join at once make two notes",
     ),
     Mutant(
         "what-moved-while-it-was-joined-is-joined", JOINING,

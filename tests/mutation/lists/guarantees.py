@@ -84,7 +84,7 @@ GUARANTEES = {
         "a job that did not answer once is never asked again",
     ),
     "A savepoint that is disposed of is recorded first, and nothing that is needed goes": Mutant(
-        "what-others-need-is-deleted", "ledger/core/plan/passes.py",
+        "what-others-need-is-deleted", "ledger/core/plan/reconcile.py",
         "        free = tuple(point for point, user in users.items() if not user)",
         "        free = tuple(users)",
         ("tests/roles/test_periodic_savepoints.py", "tests/core/fold/test_disposed.py"),
@@ -114,10 +114,10 @@ GUARANTEES = {
         "one job with much text stops every projector",
     ),
     "A disk that is full loses nothing that was acknowledged": Mutant(
-        "a-full-disk-has-room", "ledger/adapters/local/room.py",
+        "a-full-disk-has-room", "ledger/adapters/local/disk_space.py",
         "        if disk.f_bavail * disk.f_frsize < room_bytes or",
         "        if disk.f_bavail * disk.f_frsize < 0 or",
-        ("tests/adapters/test_room.py",),
+        ("tests/adapters/test_disk_space.py",),
         "what can't be kept is taken, and lost",
     ),
     "Nothing depends on Spark's own checkpoint": Mutant(
@@ -177,7 +177,7 @@ GUARANTEES = {
         "an outage stops jobs that are well",
     ),
     "A pool is not given away twice, and a stale job keeps no slot from a live one": Mutant(
-        "strays-hold-no-slot", "ledger/core/plan/passes.py",
+        "strays-hold-no-slot", "ledger/core/plan/reconcile.py",
         "                held[pool.name] += len(attempts)",
         "                held[pool.name] += 0",
         ("tests/roles/test_pools.py", "tests/core/plan/test_pools.py"),
@@ -218,14 +218,14 @@ GUARANTEES = {
         "what was to be kept is deleted",
     ),
     "Everything that is asked of the ledger may be asked again": Mutant(
-        "a-cancel-is-wanted-anew-each-time", "ledger/operations/declaring.py",
+        "a-cancel-is-wanted-anew-each-time", "ledger/operations/intents.py",
         "    if wins is None or wins.kind != kind or kind is IntentKind.RETRY:",
         "    if wins is None or wins.kind != kind or kind is not IntentKind.RETRY:",
-        ("tests/operations/test_declaring.py",),
+        ("tests/operations/test_intents.py",),
         "each repeated cancel is a fact more",
     ),
     "A job that its producer runs itself is left alone": Mutant(
-        "an-outside-job-is-planned-as-ours", "ledger/core/plan/passes.py",
+        "an-outside-job-is-planned-as-ours", "ledger/core/plan/reconcile.py",
         "    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, heard, known)",
         "    return decide(entry, heard, known)",
         ("tests/producer/test_outside_with_roles.py",),
@@ -269,10 +269,10 @@ GUARANTEES = {
         "a ledger begins with records that are not those of the archive",
     ),
     "An answer about the past is that of then, or there is none": Mutant(
-        "the-past-is-answered-from-what-is-left", "ledger/history/moments.py",
+        "the-past-is-answered-from-what-is-left", "ledger/history/resolve_moment.py",
         "        if (place in named or not hole) and _has_all(sealed, end, own_s if end < by_time[place] else time_s):",
         "        if place in named or not hole:",
-        ("tests/history/test_past.py::test_what_compaction_may_have_taken_is_refused_and_not_made_up",),
+        ("tests/history/test_historical_log.py::test_what_compaction_may_have_taken_is_refused_and_not_made_up",),
         "an answer about last week is made up of what is left today",
     ),
     "What it costs to ask about the past follows the distance, and the answer does not": Mutant(
@@ -280,7 +280,7 @@ GUARANTEES = {
         "    return found[-1] if found else None",
         "    return found[0] if found else None",
         (
-            "tests/history/test_past.py::test_from_a_snapshot_it_is_the_same",
+            "tests/history/test_historical_log.py::test_from_a_snapshot_it_is_the_same",
             "tests/archive/snapshots/test_snapshots_on_schedule.py",
         ),
         "each question about the past reads the whole archive",

@@ -6,7 +6,7 @@ from tests.mutation.mutant import Mutant
 
 READER, WRITER, SENDER, CLUSTER, ERRORS, TOPICS, SEEKING, SIGNS, MEMBER = (
     f"ledger/adapters/kafka/{name}.py"
-    for name in ("reader", "writer", "sender", "cluster", "errors", "topics", "seeking", "signs", "membership")
+    for name in ("reader", "writer", "sender", "cluster", "errors", "topics", "seeking", "heartbeats", "membership")
 )
 READS = "tests/adapters/test_kafka_reader.py"
 JUDGED, ELECTED = "tests/adapters/test_kafka_errors.py", "tests/adapters/test_kafka_leadership.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 RETENTION = "ledger/adapters/runners/subprocess/retention.py"
-PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan/plan.py", "ledger/core/plan/passes.py", "ledger/core/fold/fold.py", "ledger/archive/format/chain.py"
+PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan/plan.py", "ledger/core/plan/reconcile.py", "ledger/core/fold/fold.py", "ledger/archive/format/chain.py"
 KEEPER, LEADERSHIP = "ledger/adapters/zookeeper/keeper.py", "ledger/adapters/zookeeper/leadership.py"
 TERM, RESTORING = "ledger/roles/projector/term.py", "ledger/archive/restore/restoring.py"
 RECONCILER = "ledger/roles/reconciler/reconciler.py"
@@ -89,13 +89,13 @@ MUTANTS = (
         "one manifest has two hashes: what is stored differs from what is sworn",
     ),
     Mutant(
-        "a-job-is-retired-under-the-one-that-took-over-from-it", "ledger/core/plan/weaving.py",
+        "a-job-is-retired-under-the-one-that-took-over-from-it", "ledger/core/plan/replacements.py",
         "    taken = {point.location for pair in pairs for point in _taken(pair.new.entry, by_old)}", "    taken = set[str]()",
         ("tests/core/plan/test_replacing.py::test_what_another_took_over_is_kept",),
         "the checkpoint that a job is to begin from is deleted",
     ),
     Mutant(
-        "what-a-job-that-is-over-has-taken-over-is-not-kept", "ledger/core/plan/weaving.py",
+        "what-a-job-that-is-over-has-taken-over-is-not-kept", "ledger/core/plan/replacements.py",
         "    if new.terminal and not any(map(_why_kept, by_old.get(new.job_id, ()))):\n", "    if new.terminal:\n",
         ("tests/roles/test_replacing.py::test_a_chain_goes_link_by_link",),
         "the third of a chain is offered a checkpoint of the first that is deleted",

@@ -10,7 +10,7 @@ from functools import partial
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.archive.format.gone import expired_of
+from ledger.archive.format.removals import expired_of
 from ledger.archive.format.segments import store_segment
 from ledger.archive.removal.expiring import expire, plan
 from ledger.archive.store.archive import Archive
@@ -18,10 +18,10 @@ from ledger.config.settings import TopicsSection
 from ledger.core.model.facts import AttemptEnded, JobResult
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Ended, Result, Running, Spec, key_of
-from ledger.history import bundling, past
+from ledger.history import bundling, historical_log
+from ledger.history.historical_runner import ThenClock
 from ledger.history.moment import Places, parse
-from ledger.history.moments import as_of
-from ledger.history.recorded import ThenClock
+from ledger.history.resolve_moment import as_of
 from ledger.ports import MemoryRecord, TopicPartition
 from ledger.reader.reading import Source
 from tests.support.archives.given import SPEC, TOPIC_ID, read_out
@@ -126,9 +126,9 @@ RESULT = key_of("job-0", Result("FINISHED")), avro.encode(JobResult("job-0", "pr
 # -- the past ----------------------------------------------------------------------------------------------------------
 
 
-def archived_of(archive: Archive) -> dict[TopicPartition, past.SealedRecords]:
+def archived_of(archive: Archive) -> dict[TopicPartition, historical_log.SealedRecords]:
     return {
-        place: past.SealedRecords(
+        place: historical_log.SealedRecords(
             archive.head(*place).next, 0.0, partial(archive.records, *place), expired=expired_of(archive.expired(*place))
         )
         for place in archive.places()
@@ -139,7 +139,7 @@ def asked(archive: Archive, text: str) -> tuple[Source, Places]:
     archived = archived_of(archive)
     log = bundling.BundleLog({place: one.next for place, one in archived.items()}, {EVENTS: 1, RECOVERY: 1})
     clock = ManualClock()
-    source = Source(past.HistoricalLog(log, {}, archived), TOPICS, avro, cloudevents, ThenClock(clock, NOW_S))
+    source = Source(historical_log.HistoricalLog(log, {}, archived), TOPICS, avro, cloudevents, ThenClock(clock, NOW_S))
     return as_of(source, parse(text, NOW_S), archived, {EVENTS: 0.0, RECOVERY: 0.0})
 
 

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format.chain import Head, hash_of
-from ledger.archive.format.gone import EXPIRED, REDACTED
 from ledger.archive.format.redacted import RedactedRecord
+from ledger.archive.format.removals import EXPIRED, REDACTED
 from ledger.archive.removal.rewriting import Wanted, rewrite
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.verifying import PartitionVerdict, verify

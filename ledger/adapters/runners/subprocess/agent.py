@@ -18,18 +18,18 @@ from pathlib import Path
 
 from ledger.adapters.runners.one_instance import OneInstance
 from ledger.adapters.runners.subprocess import content, past_logs, restore
-from ledger.adapters.runners.subprocess.burial import lives
+from ledger.adapters.runners.subprocess.cleanup import delete_job
 from ledger.adapters.runners.subprocess.digests import Checks, Digests
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
 from ledger.adapters.runners.subprocess.folders import MARKER, MarkedAttempt, Phase
+from ledger.adapters.runners.subprocess.inventory import kept_in
 from ledger.adapters.runners.subprocess.jobs import AgentJob
-from ledger.adapters.runners.subprocess.kept import kept_in
+from ledger.adapters.runners.subprocess.orphan_processes import lives
 from ledger.adapters.runners.subprocess.prepare import prepare, spawn
 from ledger.adapters.runners.subprocess.registry import DAMAGE, JobRegistry, answering
 from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, numbered
-from ledger.adapters.runners.subprocess.tidying import delete_job
 from ledger.core.model.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ledger.adapters.runners.subprocess import content
-from ledger.adapters.runners.subprocess.burial import kill_leftovers
+from ledger.adapters.runners.subprocess.cleanup import DISPOSED, PastAttempts
 from ledger.adapters.runners.subprocess.digests import Digests
 from ledger.adapters.runners.subprocess.events import EventMaker, JobEvents
 from ledger.adapters.runners.subprocess.folders import MARKER, MarkedAttempt, Phase
+from ledger.adapters.runners.subprocess.orphan_processes import kill_leftovers
 from ledger.adapters.runners.subprocess.restore import remove
 from ledger.adapters.runners.subprocess.retention import AttemptCheckpoints, subsumed
 from ledger.adapters.runners.subprocess.supervisor import checkpoints, procs
@@ -26,7 +27,6 @@ from ledger.adapters.runners.subprocess.supervisor.files import (
 )
 from ledger.adapters.runners.subprocess.supervisor.logs import tail
 from ledger.adapters.runners.subprocess.supervisor.verdicts import ordered
-from ledger.adapters.runners.subprocess.tidying import DISPOSED, PastAttempts
 from ledger.core.fold.fold import HISTORY
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, CheckpointCompleted, CheckpointKind
 from ledger.core.model.registers import NUMBER_MAX, Checkpoint, Ended, Running

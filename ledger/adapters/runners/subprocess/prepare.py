@@ -13,8 +13,8 @@ from pathlib import Path
 from ledger.adapters.runners.plain import point_to_json, rule_to_json
 from ledger.adapters.runners.subprocess import graph as graphs
 from ledger.adapters.runners.subprocess import supervisor
-from ledger.adapters.runners.subprocess.burial import MARK
 from ledger.adapters.runners.subprocess.folders import MarkedAttempt
+from ledger.adapters.runners.subprocess.orphan_processes import MARK
 from ledger.adapters.runners.subprocess.restore import path_of
 from ledger.adapters.runners.subprocess.supervisor.files import to_json, write_durably
 from ledger.core.model.facts import FailureRule, GraphRef

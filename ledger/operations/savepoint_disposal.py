@@ -15,7 +15,7 @@ from ledger.core.fold.savepoints import parse
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, IntentKind, RestorePoint
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Checkpoint, register_name
-from ledger.core.plan.passes import needed
+from ledger.core.plan.reconcile import needed
 from ledger.errors import PermanentError, Refused, TemporaryError, Unreachable, UsageError
 from ledger.ports import Runner
 from ledger.reader.reading import JobLog, result_of

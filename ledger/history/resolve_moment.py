@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from ledger.core.model.published import headers_of
 from ledger.errors import LedgerError, NotFound, Unreachable
+from ledger.history.historical_log import Archived, HistoricalLog, SealedRecords, Want, left_out_between
+from ledger.history.historical_runner import ThenClock
 from ledger.history.moment import FORMS, Moment, Places
-from ledger.history.past import Archived, HistoricalLog, SealedRecords, Want, left_out_between
-from ledger.history.recorded import ThenClock
 from ledger.ports import NOWHERE, EventLog, Marks, Record, TopicPartition
-from ledger.reader.left_out import reaching
+from ledger.reader.expiry_gaps import reaching
 from ledger.reader.reading import POLL_S, RECORDS_MAX, STANDING_HINT, Source
 
 

@@ -14,7 +14,7 @@ from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.s3.blobs import S3Blobs
 from ledger.adapters.s3.settings import S3Settings
 from ledger.app import wiring
-from ledger.app.storing import s3_settings
+from ledger.app.s3_settings import s3_settings
 from ledger.cli.config import flat
 from ledger.config.config import Config, load_config
 from ledger.errors import ConfigError

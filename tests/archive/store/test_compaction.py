@@ -25,7 +25,7 @@ from ledger.archive.query.querying import opened
 from ledger.archive.store.archive import Archive, RecordFile
 from ledger.archive.store.archiving import Archiver, Chore, PartitionShape, ReaderSegments
 from ledger.archive.store.chains import Joined, lines_of
-from ledger.archive.store.joining import OVER_AFTER_S, compact
+from ledger.archive.store.compaction import OVER_AFTER_S, compact
 from ledger.archive.store.verifying import verify
 from ledger.cli import app
 from ledger.errors import LedgerError, TemporaryError

@@ -11,7 +11,7 @@ from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format import notes
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.chains import LINES, lines_of
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.errors import LedgerError
 from tests.support.archives.days import LATER_S, an_archive
 from tests.support.archives.given import TOPIC

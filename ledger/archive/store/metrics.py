@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.archive.store.headroom import Reckoned
+from ledger.archive.store.compaction_margin import Reckoned
 from ledger.ports import TopicPartition
 from ledger.util import metrics
 from ledger.util.metrics import Metric, Samples

@@ -15,8 +15,8 @@ from ledger.core.plan import outside, regions
 from ledger.core.plan.heard import Heard, disposable, held_elsewhere, lying_elsewhere
 from ledger.core.plan.plan import NOTHING, Action, Dispose, Knowledge, Start, Wait, decide
 from ledger.core.plan.pools import Pools, admit, holding
+from ledger.core.plan.replacements import apply_replacements
 from ledger.core.plan.replacing import Side
-from ledger.core.plan.weaving import apply_replacements
 
 #: (job id, attempt, alive, the engine's own id): ports.ObservedAttempt is one.
 Listed = tuple[str, int, bool, str]

@@ -14,12 +14,12 @@ from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format import parquet
 from ledger.archive.format.chain import Head
 from ledger.archive.format.segments import Leaf, leaves_of, store_segment
-from ledger.archive.proof import carrying
-from ledger.archive.proof.carrying import Carried, ProofCheck, carry, check, parse
+from ledger.archive.proof import bundle_proofs
+from ledger.archive.proof.bundle_proofs import Carried, ProofCheck, carry, check, parse
 from ledger.archive.proof.proving import prove
 from ledger.archive.removal.pins import Pin, pin
 from ledger.archive.store.archive import Archive
-from ledger.archive.store.joining import compact
+from ledger.archive.store.compaction import compact
 from ledger.errors import LedgerError, NotFound
 from ledger.ports import MemoryRecord
 from tests.support.archives.given import TOPIC, TOPIC_ID, an_archive, read_out, records, sealed
@@ -143,18 +143,20 @@ def test_a_proof_from_a_bundle_holds_against_the_ledgers_anchors_by_itself() -> 
     bundle = Archive(MemoryObjects())
     bundle.seal(bundle.head(*PLACE), TOPIC_ID, store_segment(bundle.store, 0, [*of, *later], read_out))
     made, _ = carried_of(archive, of)
-    bundle.store.create(carrying.name_of(*PLACE), made.encode())
+    bundle.store.create(bundle_proofs.name_of(*PLACE), made.encode())
     for record in of:
         event_id = cloudevents.parse(record.headers()).id
-        proof = carrying.prove(bundle, event_id, lambda one: cloudevents.parse(one.headers()).id)
+        proof = bundle_proofs.prove(bundle, event_id, lambda one: cloudevents.parse(one.headers()).id)
         assert proof == prove(archive, event_id, lambda one: cloudevents.parse(one.headers()).id)
         plain = json.loads(json.dumps(proof))
         assert check_alone(plain, head.sha256) and check_alone(plain, archive.head(*PLACE).sha256)
         assert not check_alone(plain, bundle.head(*PLACE).sha256)
     with pytest.raises(LedgerError, match="was not archived yet"):
-        carrying.prove(bundle, cloudevents.parse(later[0].headers()).id, lambda one: cloudevents.parse(one.headers()).id)
+        bundle_proofs.prove(
+            bundle, cloudevents.parse(later[0].headers()).id, lambda one: cloudevents.parse(one.headers()).id
+        )
     with pytest.raises(NotFound):
-        carrying.prove(bundle, "nobody", lambda one: cloudevents.parse(one.headers()).id)
+        bundle_proofs.prove(bundle, "nobody", lambda one: cloudevents.parse(one.headers()).id)
 
 
 def test_a_record_that_was_altered_is_proved_by_nobody() -> None:
@@ -163,9 +165,9 @@ def test_a_record_that_was_altered_is_proved_by_nobody() -> None:
     bundle = Archive(MemoryObjects())
     bad = [replace(one, _timestamp_ms=one.timestamp()[1] + 1) for one in of]
     bundle.seal(bundle.head(*PLACE), TOPIC_ID, store_segment(bundle.store, 0, bad, read_out))
-    bundle.store.create(carrying.name_of(*PLACE), carried_of(archive, of)[0].encode())
+    bundle.store.create(bundle_proofs.name_of(*PLACE), carried_of(archive, of)[0].encode())
     with pytest.raises(LedgerError, match="is not the one"):
-        carrying.prove(bundle, cloudevents.parse(of[0].headers()).id, lambda one: cloudevents.parse(one.headers()).id)
+        bundle_proofs.prove(bundle, cloudevents.parse(of[0].headers()).id, lambda one: cloudevents.parse(one.headers()).id)
 
 
 def test_an_archive_that_is_not_as_it_was_sealed_gives_no_proofs() -> None:

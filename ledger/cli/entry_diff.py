@@ -52,7 +52,7 @@ def _difference_row(difference: Any) -> dict[str, Any]:
 
 def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
     """Of two entries; None: there is none. Of a job that is retired only what its result tells too."""
-    from ledger.reader.beside import STAMPS
+    from ledger.reader.publication_lag import STAMPS
 
     a, b = one or {}, other or {}
     if a and b and _is_retired(a) != _is_retired(b):

@@ -14,7 +14,7 @@ import structlog
 from ledger.core.model.facts import AttemptEnded
 from ledger.core.model.published import Published
 from ledger.core.model.registers import Ended, is_job_id, partition_of
-from ledger.core.plan.passes import Observed
+from ledger.core.plan.reconcile import Observed
 from ledger.ports import Task, TaskOutcome, TaskStatus
 from ledger.roles.common.events import EventFactory
 from ledger.roles.reconciler.flow_steps import Flow

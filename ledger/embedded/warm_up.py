@@ -17,7 +17,7 @@ from ledger.embedded.broker import Broker
 
 _PATIENCE_S = 120.0
 _TOPIC = "exercise"
-_SILENT = logging.Logger("ledger.embedded.exercise", logging.CRITICAL + 1)
+_SILENT = logging.Logger("ledger.embedded.warm_up", logging.CRITICAL + 1)
 
 
 def exercise(options: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """What happened between two moments, record by record: what each one made of its job.
 
-`differing` tells what is different at the end; this tells the way there.
+`state_diff` tells what is different at the end; this tells the way there.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import accumulate
 from ledger.core.fold.job import Job
 from ledger.core.model.registers import parse_key, partition_of
 from ledger.core.model.table import RegisterTable
-from ledger.history.differing import Known, known_of
-from ledger.history.past import since, until
+from ledger.history.historical_log import since, until
+from ledger.history.state_diff import Known, known_of
 from ledger.ports import Record
 from ledger.reader.reading import HistoryRecord, Source, Tail, history_record
 

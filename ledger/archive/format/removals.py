@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.format.segments import Leaf, Segment
 from ledger.ports import Record
-from ledger.reader.left_out import Expired, ExpiredJob
+from ledger.reader.expiry_gaps import Expired, ExpiredJob
 
 EXPIRED, REDACTED = "expired", "redacted"
 Ranges = tuple[tuple[int, int], ...]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli import checkpoint_runs, opening
-from ledger.cli.comparing import differing_fields, entry_text
-from ledger.cli.differing import ACTED, why
+from ledger.cli import checkpoint_runs, session
+from ledger.cli.entry_diff import differing_fields, entry_text
 from ledger.cli.options import Context
 from ledger.cli.output import Column
-from ledger.cli.showing import ID
+from ledger.cli.rendering import ID
+from ledger.cli.state_diff import ACTED, why
 from ledger.errors import UsageError
 from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.history.stepping import TraceStep
+    from ledger.history.event_trace import TraceStep
 
 STEPS = [
     ACTED[0],
@@ -28,11 +28,11 @@ STEPS = [
 
 def show_steps(world: Context, from_: str, to: str, job: str | None, all_records: bool = False) -> None:
     """all_records: also each of a run of checkpoints. Raises: UsageError, NotFound; as `opening.moments`."""
-    from ledger.history.past import together
-    from ledger.history.stepping import steps
-    from ledger.reader.finding import resolve
+    from ledger.history.event_trace import steps
+    from ledger.history.historical_log import together
+    from ledger.reader.job_lookup import resolve
 
-    with opening.moments(world, "replaying the log") as at:
+    with session.moments(world, "replaying the log") as at:
         before, cut = at("--from", from_)
         then, until = at("--to", to)
         if any(cut[place] > end for place, end in until.items()):
@@ -46,9 +46,9 @@ def show_steps(world: Context, from_: str, to: str, job: str | None, all_records
     world.printer.rows(shown, STEPS, empty="nothing was written")
     if len(shown) < len(rows):
         world.printer.note(checkpoint_runs.NOTE)
-    world.printer.note(f"from {opening.vector(cut)}")
-    world.printer.note(f"to {opening.vector(until)}")
-    opening.say_left_out(world, then)
+    world.printer.note(f"from {session.vector(cut)}")
+    world.printer.note(f"to {session.vector(until)}")
+    session.say_left_out(world, then)
 
 
 def _states(row: dict[str, Any]) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """A thousand moments of one long history, compacted again and again: each answer equals a fold of the full copy.
 
-MOMENTS=1000 .venv/bin/python -m pytest tests/history/test_moments.py -s --timeout 3600
+MOMENTS=1000 .venv/bin/python -m pytest tests/history/test_resolve_moment.py -s --timeout 3600
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from ledger.history.moment import Moment, vector
-from ledger.history.moments import as_of
+from ledger.history.resolve_moment import as_of
 from ledger.ports import TopicPartition
 from ledger.reader.reading import recovery_set
 from tests.support.remembered import LAG_S, Remembered, a_life, folded_from, refolded, republished

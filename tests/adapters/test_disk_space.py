@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from ledger.adapters.local.blobs import FileBlobs
+from ledger.adapters.local.disk_space import without_room
 from ledger.adapters.local.objects import FolderObjects
-from ledger.adapters.local.room import without_room
 from ledger.cli import Frame
 from ledger.cli.options import Context, verb
 from ledger.errors import OutcomeUnknown, Unreachable

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from ledger.archive.format import merkle, notes, parquet
 from ledger.archive.format.chain import Manifest
-from ledger.archive.format.gone import with_stubs
+from ledger.archive.format.removals import with_stubs
 from ledger.archive.format.segments import leaves_of, manifest_name, manifests_prefix, pack, store_object
 from ledger.archive.store import chains
 from ledger.archive.store.archive import Archive, Overtaken

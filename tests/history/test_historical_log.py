@@ -18,9 +18,9 @@ from ledger.core.model.facts import AttemptRunning, CheckpointCompleted
 from ledger.core.model.registers import Checkpoint, Running
 from ledger.errors import LedgerError, NotFound, UsageError
 from ledger.history import bundling
+from ledger.history.historical_log import picked
 from ledger.history.moment import Moment, vector
-from ledger.history.moments import as_of
-from ledger.history.past import picked
+from ledger.history.resolve_moment import as_of
 from ledger.ports import Event, Record, TopicPartition
 from ledger.reader.reading import Source, Tail, recovery_set
 from ledger.reader.replaying import replay

@@ -14,7 +14,7 @@ from ledger.util.plain import to_plain
 if TYPE_CHECKING:
     from ledger.core.model.facts import RestorePoint
     from ledger.core.model.recovery import RecoveryEntry
-    from ledger.reader.beside import Stamp
+    from ledger.reader.publication_lag import Stamp
     from ledger.reader.reading import HistoryRecord, RetiredJob
 
 #: States that ask for somebody's attention, and what shows that: the words behind a comma in the table.

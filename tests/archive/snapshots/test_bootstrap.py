@@ -8,7 +8,7 @@ from ledger.adapters import cloudevents
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format.segments import store_segment
 from ledger.archive.snapshots import snapshots
-from ledger.archive.snapshots.beginning import usable
+from ledger.archive.snapshots.bootstrap import usable
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.archiving import PartitionShape
 from ledger.core.model.registers import Running, key_of

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli import checkpoint_runs, opening
+from ledger.cli import checkpoint_runs, session
 from ledger.cli.checkpoint_runs import AllRecords
-from ledger.cli.comparing import differing_fields, entry_text
+from ledger.cli.entry_diff import differing_fields, entry_text
 from ledger.cli.options import Context, bundle_verb
 from ledger.cli.output import Column, Format, Printer, brief, short_digests, utc
 from ledger.cli.reading import PANEL
-from ledger.cli.showing import ID
+from ledger.cli.rendering import ID
 from ledger.errors import UsageError
 from ledger.util.plain import to_plain
 
 if TYPE_CHECKING:
-    from ledger.history.differing import Changed
+    from ledger.history.state_diff import Changed
 
 From = Annotated[str, typer.Option("--from", metavar="MOMENT", help="The earlier moment, as --as-of takes it.")]
 Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job.", show_default=False)]
@@ -60,11 +60,11 @@ def diff(world: Context, from_: From, to: To = "0s", job: Only = None, all_recor
     each. A job that nobody can tell of any more at either moment, since something of it has expired, is left out. Of the
     others what has expired in between is not among the records.
     """
-    from ledger.history.differing import changed
-    from ledger.history.past import together
-    from ledger.reader.finding import resolve
+    from ledger.history.historical_log import together
+    from ledger.history.state_diff import changed
+    from ledger.reader.job_lookup import resolve
 
-    with opening.moments(world, thin=True) as at:
+    with session.moments(world, thin=True) as at:
         before, cut = at("--from", from_)
         after, until = at("--to", to)
         if any(cut[place] > end for place, end in until.items()):
@@ -78,9 +78,9 @@ def diff(world: Context, from_: From, to: To = "0s", job: Only = None, all_recor
         show(printer, found, "nothing changed", all_records=all_records)
     else:
         printer.rows([_job_row(one) for one in found], CHANGED, empty="nothing changed")
-    printer.note(f"from {opening.vector(cut)}")
-    printer.note(f"to {opening.vector(until)}")
-    opening.say_left_out(world, after)
+    printer.note(f"from {session.vector(cut)}")
+    printer.note(f"to {session.vector(until)}")
+    session.say_left_out(world, after)
 
 
 def show(

@@ -9,9 +9,9 @@ import pytest
 
 from ledger.adapters import cloudevents
 from ledger.core.model.recovery import RecoveryEntry
-from ledger.history.differing import changed
+from ledger.history.event_trace import TraceStep, steps
 from ledger.history.moment import parse
-from ledger.history.stepping import TraceStep, steps
+from ledger.history.state_diff import changed
 from ledger.reader.reading import Source
 from tests.support.operated import EVENTS
 from tests.support.remembered import Remembered, a_life, folded_from

@@ -1,6 +1,7 @@
 """The log as it was: everything up to a cut, from the archive where there is one, and from the topics.
 
-`HistoricalLog` is an EventLog, so that whatever reads the ledger reads its past in the same way; `moments` makes one of a moment.
+`HistoricalLog` is an EventLog, so that everything that reads a ledger reads its past in the same way;
+`resolve_moment` makes one of a moment.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from ledger.errors import UsageError
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
-from ledger.reader.left_out import Expired, ExpiryGaps, left_out
+from ledger.reader.expiry_gaps import Expired, ExpiryGaps, left_out
 from ledger.reader.reading import Source
 
 

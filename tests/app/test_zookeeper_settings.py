@@ -14,7 +14,7 @@ import pytest
 from ledger.adapters.local.leadership import FileLockLeadership
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
 from ledger.app import wiring
-from ledger.app.electing import zookeeper_settings
+from ledger.app.zookeeper_settings import zookeeper_settings
 from ledger.config.config import Config, load_config
 from ledger.errors import ConfigError, Unreachable
 

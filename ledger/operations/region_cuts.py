@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from ledger.core.model.facts import RestorePoint
 from ledger.core.plan.heard import lying_elsewhere
-from ledger.core.plan.passes import JobView, Observed
 from ledger.core.plan.plan import Action, Verify
+from ledger.core.plan.reconcile import JobView, Observed
 from ledger.errors import LedgerError
 from ledger.ports import Runner, Task, Verification
 from ledger.tasks import verified

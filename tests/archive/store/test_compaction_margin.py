@@ -14,8 +14,8 @@ from ledger.adapters.prometheus import Exporter
 from ledger.archive.format.anchor import Anchor, AnchorRecord
 from ledger.archive.format.chain import Head
 from ledger.archive.store.archiving import PartitionShape
-from ledger.archive.store.headroom import AGAIN_S, FINE, LOOKS, OVER, SCARCE, UNKNOWN, Headroom, Reckoned
-from ledger.archive.store.measuring import measured
+from ledger.archive.store.compaction_margin import AGAIN_S, FINE, LOOKS, OVER, SCARCE, UNKNOWN, Headroom, Reckoned
+from ledger.archive.store.metrics import measured
 from ledger.archive.store.status import ArchiveProgress, progress, with_anchors
 from ledger.embedded.ports import free_ports
 from ledger.errors import ConfigError, LedgerError, Unreachable

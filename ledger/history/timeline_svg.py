@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ledger.history.strokes import (
+from ledger.history.svg import (
     CHAR,
     DARK,
     GAP,

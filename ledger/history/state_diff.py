@@ -10,7 +10,7 @@ from ledger.core.fold.job import Job
 from ledger.core.model.recovery import RecoveryEntry, diff
 from ledger.core.model.registers import parse_key
 from ledger.core.model.table import RegisterTable
-from ledger.history.past import since
+from ledger.history.historical_log import since
 from ledger.reader.reading import (
     HistoryRecord,
     RetiredJob,

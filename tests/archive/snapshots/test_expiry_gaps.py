@@ -12,19 +12,19 @@ from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.archive.format.gone import Gone
+from ledger.archive.format.removals import Gone
 from ledger.archive.format.segments import store_segment
 from ledger.archive.query.querying import opened
 from ledger.archive.store.archive import Archive
 from ledger.core.model.registers import Running, key_of
 from ledger.errors import LedgerError, NotFound, UsageError
-from ledger.history import bundling, past
+from ledger.history import bundling, historical_log
 from ledger.history.bundle_about import About, decode
+from ledger.history.historical_runner import ThenClock
 from ledger.history.moment import parse, vector
-from ledger.history.recorded import ThenClock
 from ledger.ports import Event, EventLog, MemoryRecord
-from ledger.reader.finding import resolve
-from ledger.reader.left_out import ExpiryGaps
+from ledger.reader.expiry_gaps import ExpiryGaps
+from ledger.reader.job_lookup import resolve
 from ledger.reader.reading import Source, all_registers, recovery_set
 from tests.support.archives.given import TOPIC_ID, read_out
 from tests.support.archives.lives import (
@@ -55,7 +55,7 @@ pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.slow]
 
 
 def left_out_of(found: Source) -> ExpiryGaps:
-    assert isinstance(found.log, past.HistoricalLog)
+    assert isinstance(found.log, historical_log.HistoricalLog)
     return found.log.left_out
 
 
@@ -116,7 +116,7 @@ def test_left_out_are_the_jobs_of_which_something_went_that_counted_then_and_nob
         hidden = left_out_of(after).jobs
         assert hidden.keys() <= taken and {namespace for namespace, _ in hidden.values()} <= {"prod", "test"}
         assert facts_of(after) == facts_of(before, hidden)
-        assert isinstance(after.log, past.HistoricalLog)
+        assert isinstance(after.log, historical_log.HistoricalLog)
         cut = {(topic.removeprefix("ledger."), p): end for (topic, p), end in after.log.cut.items()}
         again = then(archive, vector(cut))
         assert (left_out_of(again), facts_of(again)) == (left_out_of(after), facts_of(after))
@@ -301,14 +301,14 @@ def test_between_two_moments_who_is_left_out_of_either_is_left_out_of_both() -> 
     run(archive)
     one, other = then(archive, moment(3.0)), then(archive, moment(9.0))
     assert left_out_of(one).jobs and not left_out_of(other).jobs
-    for before, after in (past.together(one, other), past.together(other, one)):
+    for before, after in (historical_log.together(one, other), historical_log.together(other, one)):
         assert left_out_of(before) == left_out_of(after) == left_out_of(one)
         hidden = left_out_of(one).jobs
         assert facts_of(before if before.clock is one.clock else after) == facts_of(one)
         assert facts_of(after if before.clock is one.clock else before) == facts_of(other, hidden)
     early = then(archive, moment(0.0))
     assert not left_out_of(early).jobs
-    _, whole = past.together(early, other, between=True)
+    _, whole = historical_log.together(early, other, between=True)
     assert left_out_of(whole).jobs.keys() >= {
         job for days in range(9) for job in left_out_of(then(archive, moment(days))).jobs
     }  # fmt: skip
@@ -319,6 +319,6 @@ def test_of_the_topic_too_nothing_is_told_of_who_is_left_out() -> None:
     log = MemoryLog({EVENTS: 1}, ManualClock())
     log.append([Event(EVENTS, 0, f"job-{n % 2}/admitted".encode(), b"x") for n in range(6)])
     hidden = ExpiryGaps({"prod": 1.0}, {"job-0": ("prod", "job-0")})
-    reader = past.HistoricalLog(log, {(EVENTS, 0): 4}, {}, left_out=hidden).reader([EVENTS])
+    reader = historical_log.HistoricalLog(log, {(EVENTS, 0): 4}, {}, left_out=hidden).reader([EVENTS])
     assert [record.offset() for record in reader.poll(100, 0.0)] == [1, 3]
     assert reader.position() == {(EVENTS, 0): 4}

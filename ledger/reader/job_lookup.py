@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ledger.core.model.registers import is_job_id
 from ledger.errors import NotFound, UsageError
-from ledger.reader.left_out import ExpiryGaps
+from ledger.reader.expiry_gaps import ExpiryGaps
 from ledger.reader.reading import Source, all_registers, recovery_set, registers_of, results
 
 PREFIX_CHARS_MIN = 4
