@@ -49,7 +49,7 @@ lint: $(INSTALLED)
 types: $(INSTALLED) ## Check the types
 	$(BIN)/mypy
 
-check: lint ## Lint, layers and the fast tests: no network, no JVM
+check: lint types ## Lint, layers, types and the fast tests: no network, no JVM
 	$(BIN)/python -m pytest tests -q -n $(WORKERS) --dist worksteal -m "$(FAST)"
 
 test: setup lint ## Everything, on real servers; ends with pytest's closing line

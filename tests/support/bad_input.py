@@ -211,7 +211,7 @@ def _numbers() -> Iterator[Bad]:
             yield Bad(f"checkpoint id {what}", target + b"/checkpoint/1/" + text, RUNNING)
     for text in (b"+1", b"01", b"1.0", b"1e3", b"0x1", b" 1", "１".encode(), b"1_0"):
         yield Bad(f"attempt {text!r}", target + b"/attempt/" + text + b"/1", RUNNING)
-    top = {
+    top: dict[str, tuple[Register, Fact, str]] = {
         "running": (Running(NUMBER_MAX), AttemptRunning("x"), "RUNNING"),
         "attempt": (Attempt(NUMBER_MAX, NUMBER_MAX), AttemptStarted(DIGEST), "RUNNING"),
         "end": (Ended(NUMBER_MAX, "failed", "agent-x"), AttemptEnded("x", 2**63 - 1, 1e308), "QUARANTINED"),

@@ -56,7 +56,7 @@ class Folder:
     def run(
         self, verb: str, *arguments: str, expect: int | None = 0, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        command = [JOBLEDGER, *verb.split(), "--dir", str(self.path), *arguments]
+        command: list[str | Path] = [JOBLEDGER, *verb.split(), "--dir", str(self.path), *arguments]
         done = waiting.run(command, timeout_s, stdin=subprocess.DEVNULL)
         if expect is not None and done.returncode != expect:
             said = f"jobledger {verb} {arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from ledger.adapters.runners.subprocess.digests import Limits
 from ledger.adapters.runners.subprocess.server import run_agent
 from ledger.adapters.runners.subprocess.supervisor import procs
 from ledger.core.model.facts import Fact, GraphRef, RestorePoint
-from ledger.core.model.registers import Register, parse_key
+from ledger.core.model.registers import Ended, Register, parse_key
 from ledger.ports import RunnerEvent
 from tests.support.waiting import until
 
@@ -162,7 +163,7 @@ class Host:
     def said(self, job_id: str, name: str) -> str:
         """What the job reported under this name; waits for it."""
         path = self.control(job_id) / f"{name}.said"
-        return until(lambda: path.exists() and path.read_text(), f"{job_id} says {name}")
+        return until(lambda: path.read_text() if path.exists() else None, f"{job_id} says {name}")
 
     def hush(self, job_id: str) -> None:
         """Forgets what the job said and was told, before another attempt of it."""
@@ -197,7 +198,7 @@ class Host:
         """The end of the attempt, once it is in the log."""
 
         def found() -> list[tuple[Register, Any]]:
-            return [(r, fact) for r, fact in self.logged(job_id) if type(r).__name__ == "Ended" and r.n == n]
+            return [(r, fact) for r, fact in self.logged(job_id) if isinstance(r, Ended) and r.n == n]
 
         ends = until(found, f"{job_id} has ended")
         assert len(ends) == 1
@@ -216,7 +217,7 @@ class Host:
             for name in ("supervisor.json", "child.json"):
                 if procs.alive(who := _process_in(path / name)):
                     procs.kill(who["pid"])  # a job may be dying with its supervisor at this moment
-                    until(lambda who=who: not procs.alive(who), "it dies")
+                    until(partial(_is_dead, who), "it dies")
         for path in self.root.glob("control/*/*.said"):
             if path.stem in ("fork", "escape", "vanish"):
                 kill_if(int(path.read_text()), self.root)
@@ -252,3 +253,7 @@ def printed_by(folder: Path, job_id: str, n: int, text: str) -> None:
 
 
 __all__ = ["Host", "LogFile", "event_from_json", "facts_in", "gone", "printed_by", "until"]
+
+
+def _is_dead(process: Any) -> bool:
+    return not procs.alive(process)

@@ -59,9 +59,9 @@ class Shell(Operated):
     def json(self, *arguments: str) -> Any:
         return json.loads(self.good(*arguments, "-o", "json"))
 
-    def submit(self, name: str = "etl", *arguments: str) -> str:
+    def submit(self, name: str = "etl", *arguments: str) -> str:  # type: ignore[override]  # by the command
         told = self.good("submit", "--name", name, *arguments, "-o", "name", "--", "true")
-        return told.strip()
+        return str(told.strip())
 
 
 def table(text: str) -> list[dict[str, str]]:
@@ -98,7 +98,7 @@ def running(shell: Shell, *options: str) -> str:
 
 def busy(shell: Any, name: str = "etl") -> str:
     """A job with a bit of everything."""
-    job_id = shell.submit(name, "--restart", "fixed-delay:3:10s", "--from", "/outside/chk")
+    job_id: str = shell.submit(name, "--restart", "fixed-delay:3:10s", "--from", "/outside/chk")
     base = RestorePoint(0, 0, "/outside/chk")
     shell.record(job_id, Attempt(1, 1), AttemptStarted(D, base, (RefusedRestorePoint(base, "gone"),), 0, (1.5,)))
     shell.record(job_id, Running(1), AttemptRunning("17"))

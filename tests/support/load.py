@@ -17,7 +17,7 @@ from ledger.core.model.facts import (
 )
 from ledger.core.model.registers import Ended, Register, Running, Spec, key_of
 from ledger.producer.recorder import Recorder
-from tests.simulation import checkers
+from tests.simulation.copies import Told
 
 SPEC = JobSubmitted("etl", "default", "outside", GraphRef("", "", 0), RestartPolicy(RestartKind.FIXED_DELAY, 3, 1.0))
 
@@ -27,7 +27,7 @@ class Load:
 
     def __init__(self, config: Config, pause_s: float = 0.02) -> None:
         self._config, self._pause_s, self._over = config, pause_s, threading.Event()
-        self.told: list[checkers.Told] = []
+        self.told: list[Told] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Load:
@@ -58,4 +58,4 @@ class Load:
         partition, offset, _ = recorder.record(job_id, register, fact)
         key = key_of(job_id, register).encode()
         topic = self._config.topics.events
-        self.told.append(checkers.Told("ok", "load", topic, partition, key, avro.encode(fact), offset=offset))
+        self.told.append(Told("ok", "load", topic, partition, key, avro.encode(fact), offset=offset))

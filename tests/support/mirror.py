@@ -15,7 +15,7 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 
-from tests.simulation.checkers import Copied
+from tests.simulation.copies import Copied
 from tests.support.waiting import in_time, until
 
 Place = tuple[str, int]
@@ -57,7 +57,12 @@ class Mirror:
 
     def to_end(self, timeout_s: float = 30.0) -> Self:
         """Reads both up to the ends as they are now. Raises: AssertionError if an open transaction keeps it from that."""
-        asked = self._admin.list_offsets({TopicPartition(*place): OffsetSpec.latest() for place in self.places})
+        asked = self._admin.list_offsets(
+            {
+                TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                for place in self.places
+            }
+        )
         ends = {(at.topic, at.partition): future.result(10).offset for at, future in asked.items()}
         deadline = time.monotonic() + timeout_s
         while behind := [(r.isolation, place) for r in (self._all, self._committed) for place in self.places
@@ -108,12 +113,14 @@ class _Reading:
 
     def take(self, timeout_s: float) -> None:
         for message in self._consumer.consume(1, timeout_s) + self._consumer.consume(1000, 0):
-            error, place = message.error(), (message.topic(), message.partition())
+            error = message.error()
+            place = str(message.topic()), int(message.partition() or 0)
+            offset = int(message.offset() or 0)
             if error is None:
                 self._found[place].append(Copied.of(message))
-                self.position[place] = message.offset() + 1
+                self.position[place] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self.position[place] = max(self.position[place], message.offset())
+                self.position[place] = max(self.position[place], offset)
             else:
                 assert error.retriable() or error.code() < 0, f"{place}: {error}"
 

@@ -29,6 +29,7 @@ from ledger.core.fold import fold
 from ledger.core.model.published import Published, epoch_of
 from ledger.core.model.registers import Result, parse_claim
 from ledger.core.plan import plan, reconcile
+from ledger.core.plan.pools import holding
 from ledger.errors import Fenced
 from ledger.operations import collecting
 from ledger.operations.savepoint_disposal import savepoints as saved
@@ -239,7 +240,8 @@ UNKNOWN = "the outcome is unknown"
 
 class _Keeping:
     def __init__(self, log: EventLog) -> None:
-        self._log, self._kept = log, None
+        self._log = log
+        self._kept: _Kept | None = None
 
     def writer(self, transactional_id: str) -> Writer:
         if self._kept is None or self._kept.gone:
@@ -330,6 +332,8 @@ def lease_from_suspension(p: Patches) -> None:
         plain(self, link, held)
         self.held = self.held and self.held._replace(until=float("inf"))
 
+    suspended: dict[int, float] = {}  # by candidate: since when
+
     def lease(self: ZooKeeperLeadership) -> Any:
         keeper, link = self._keeper, self._keeper._link
         held, wish = keeper.held, keeper.wish
@@ -337,11 +341,9 @@ def lease_from_suspension(p: Patches) -> None:
             return None
         now = self._clock.monotonic()
         if link is None or link.is_connected:
-            keeper.suspended_at = None
+            suspended.pop(id(keeper), None)
             return held
-        if getattr(keeper, "suspended_at", None) is None:
-            keeper.suspended_at = now
-        return held if now < keeper.suspended_at + link.session_s else None
+        return held if now < suspended.setdefault(id(keeper), now) + link.session_s else None
 
     p.set(ZooKeeperCandidate, "_renew", renew)
     p.set(ZooKeeperLeadership, "_lease", lease)
@@ -356,8 +358,8 @@ def no_settling(p: Patches) -> None:
     """The reconciler goes on without a word of the runner about the attempt before: neither fenced nor asked."""
 
     def fence(self: FlowSteps, entry: Any, memory: Any, n: int) -> Any:
+        yield from ()
         return []
-        yield
 
     p.set(FlowSteps, "_fence", fence)
     p.set(plan, "_settled", lambda entry, known, covered: True)
@@ -380,7 +382,7 @@ def retired_in_two_transactions(p: Patches) -> None:
 @mutant
 def start_holds_nothing(p: Patches) -> None:
     """A start that is under way has no slots yet: only what the runner says to be alive has."""
-    plain = reconcile.holding
+    plain = holding
     p.set(reconcile, "holding", lambda entry, alive, before, starting: plain(entry, alive, before))
 
 

@@ -57,9 +57,9 @@ def rank(file: str) -> tuple[int, str]:
 
 def scheduler(config: Any, log: Any) -> Any:
     """`--dist loadfile`, but files that share a server go to the same worker; None: as xdist does by itself."""
-    from xdist.scheduler import LoadFileScheduling
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-    class Sharing(LoadFileScheduling):
+    class Sharing(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return unit(super()._split_scope(nodeid))
 

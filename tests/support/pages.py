@@ -33,6 +33,7 @@ class Block(NamedTuple):
 
 def example() -> str:
     """The program on the page for producers."""
+    code: str
     (code,) = re.findall(r"```python\n(.*?)```", RECORDER_MD.read_text(), re.DOTALL)
     return code
 

@@ -6,6 +6,8 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Callable
+from typing import Any
 
 END_TXN = 26  # Kafka's api_key
 
@@ -47,7 +49,7 @@ class Proxy:
         for thread in self._threads:
             thread.join(5)
 
-    def _start(self, function, *args) -> None:
+    def _start(self, function: Callable[..., None], *args: Any) -> None:
         thread = threading.Thread(target=function, args=args, daemon=True)
         self._threads.append(thread)
         thread.start()

@@ -5,7 +5,8 @@ Values are facts as they stand (no codec): a fact is readable where it is of the
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Set
+from typing import Any, TypeVar
 
 from ledger.core.fold.fold import RESTORE_POINTS, fold_job
 from ledger.core.fold.job import Job
@@ -143,6 +144,9 @@ def entry(
 TOPIC = "ledger.recovery"
 
 
+K = TypeVar("K")
+
+
 class Topic:
     """Records of one or more partitions, and a codec that remembers what it encoded."""
 
@@ -171,13 +175,13 @@ class Topic:
         self._values.append(value)
         return b"%d" % (len(self._values) - 1)
 
-    def decode(self, kind, value):
+    def decode(self, kind: type[K], value: bytes) -> K:
         found = self._values[int(value)]
         if not isinstance(found, kind):
             raise ValueError(f"not a {kind.__name__}")
         return found
 
-    def published(self, without: set[int] = frozenset()) -> Published:
+    def published(self, without: Set[int] = frozenset()) -> Published:
         published = Published(self.decode)
         for record in self.records:
             if record.offset() not in without:

@@ -17,9 +17,9 @@ from ledger.archive.snapshots import snapshots
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.core.fold.fold import fold
-from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
+from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted, Fact
 from ledger.core.model.published import Published
-from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Register, Running
 from ledger.history import historical_log
 from ledger.history.moment import parse, vector
 from ledger.history.resolve_moment import as_of
@@ -109,12 +109,13 @@ def live(world: Remembered, drawn: random.Random, jobs: list[str]) -> None:
         jobs.append(world.started(f"job-{len(jobs)}"))
         return
     job, n = drawn.choice(jobs), drawn.randrange(1, 4)
-    register, fact = drawn.choice([
+    choices: list[tuple[Register, Fact]] = [
         (Attempt(n, 1), AttemptStarted("0" * 64)),
         (Running(n), AttemptRunning("pid 1")),
         (Checkpoint(n, drawn.randrange(6)), CheckpointCompleted("/x", 1, "0" * 32)),
         (Ended(n, drawn.choice(["failed", "stopped", "finished"]), "runner"), AttemptEnded()),
-    ])  # fmt: skip
+    ]  # fmt: skip
+    register, fact = drawn.choice(choices)
     world.record(job, register, fact)
 
 

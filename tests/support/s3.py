@@ -81,7 +81,7 @@ def moto() -> Iterator[str]:
     from moto.server import ThreadedMotoServer
     from werkzeug.serving import WSGIRequestHandler
 
-    models.S3_UPLOAD_PART_MIN_SIZE = MOTO_PART_BYTES
+    models.S3_UPLOAD_PART_MIN_SIZE = MOTO_PART_BYTES  # type: ignore[attr-defined]
     WSGIRequestHandler.disable_nagle_algorithm = True  # as in tests.support.s3_proxy
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)

@@ -98,7 +98,8 @@ class FaultyProxy:
             self.released.wait(60)
             handler.close_connection = True
             return
-        status, headers, body = 0, {}, b""
+        status, body = 0, b""
+        headers: dict[str, str] = {}
         if not fault.status or fault.after:
             status, headers, body = self._passed_on(handler, sent)
         if fault.status:

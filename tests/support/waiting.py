@@ -66,4 +66,4 @@ def run(command: Sequence[str | Path], timeout_s: float, **options: Any) -> subp
     try:
         return subprocess.run(command, timeout=timeout_s, capture_output=True, text=True, check=False, **options)
     except subprocess.TimeoutExpired as error:
-        raise NotInTime(f"{error}\n{error.stdout}\n{error.stderr}") from error
+        raise NotInTime(f"{error}\n{error.stdout!r}\n{error.stderr!r}") from error

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
@@ -62,7 +63,7 @@ class Zookeepers:
         self.launch(*ports)
         for port in ports or self.members:
             process = self.processes[port]
-            with deadline(lambda process=process: process.poll() is None) as alive:
+            with deadline(partial(_runs, process)) as alive:
                 self.members[port].ready(READY_S, alive=alive)
 
     def kill(self, *ports: int) -> None:
@@ -86,7 +87,7 @@ class Zookeepers:
             self.processes[port].send_signal(signal.SIGSTOP)
         try:
             for port in ports:
-                until(lambda port=port: _halted(self.processes[port].pid), "it stands still")
+                until(partial(_halted, self.processes[port].pid), "it stands still")
             yield
         finally:
             for port in ports:
@@ -102,3 +103,7 @@ def candidate(hosts: str, prefix: str, session_s: float, who: str) -> ZooKeeperL
     """prefix: elections of another prefix have nothing to do with this one. Close it."""
     settings = ZooKeeperSettings(hosts=hosts, session_timeout_s=session_s)
     return ZooKeeperLeadership(settings, settings.candidates(prefix, "projector"), who=who)
+
+
+def _runs(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is None

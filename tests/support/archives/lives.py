@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.clock import ManualClock
@@ -99,7 +100,7 @@ class Life:
         return archive
 
 
-def run(archive: Archive, now_s: float = NOW_S, **given) -> int:
+def run(archive: Archive, now_s: float = NOW_S, **given: Any) -> int:
     return expire(archive, plan(archive, TOPICS, RETENTION, now_s, avro, **given), BY, AT)
 
 
@@ -114,7 +115,7 @@ def jobs_archive(*facts: tuple[str, bytes | None, float]) -> Archive:
     return archive
 
 
-def left(archive: Archive, **given) -> list[int]:
+def left(archive: Archive, **given: Any) -> list[int]:
     run(archive, **given)
     return [record.offset() for record in archive.records(EVENTS, 0)]
 

@@ -22,12 +22,13 @@ from ledger.core.model.facts import (
     AttemptStarted,
     CheckpointCompleted,
     CheckpointKind,
+    Fact,
     LeaderClaimed,
     Progress,
     RestorePoint,
 )
 from ledger.core.model.recovery import JobState, RecoveryEntry
-from ledger.core.model.registers import OUTCOMES, Attempt, Checkpoint, Ended, Running, Spec, claim_key, key_of
+from ledger.core.model.registers import OUTCOMES, Attempt, Checkpoint, Ended, Register, Running, Spec, claim_key, key_of
 from ledger.ports import MemoryRecord
 from tests.support.archives.given import SPEC
 
@@ -81,15 +82,16 @@ def event_records(drawn: random.Random, number: int = 200) -> list[MemoryRecord]
         offset += drawn.choice([1, 1, 3])
         job, n = f"job-{drawn.randrange(4)}", drawn.randrange(1, 5)
         base = drawn.choice([None, RestorePoint(1, 2, "/x", 3)])
-        register, fact = drawn.choice([
+        choices: list[tuple[Register, Fact]] = [
             (Attempt(n, drawn.randrange(1, 12)), AttemptStarted("0" * 64, base, failures=drawn.randrange(3))),
             (Running(n), AttemptRunning(f"pid {n}")),
             (Checkpoint(n, drawn.randrange(5)), CheckpointCompleted("/c", offset, kind=drawn.choice([*CheckpointKind]))),
             (Ended(n, drawn.choice(OUTCOMES), drawn.choice(["agent-1", "reconciler-7"])), AttemptEnded(f"at {offset}")),
             (Spec(avro.spec_digest(SPEC)), SPEC),
-        ])  # fmt: skip
+        ]  # fmt: skip
+        register, fact = drawn.choice(choices)
         key, value = key_of(job, register).encode(), avro.encode(fact)
-        if again := [r.value() for r in found if r.key() == key and r.value()]:
+        if again := [known for r in found if r.key() == key and (known := r.value())]:
             value = again[0]  # one key, one writer, one value
         spoiled = drawn.choice([value] * 12 + [None])
         found.append(MemoryRecord(TOPICS.events, 0, offset, key, spoiled, (), BEGIN_MS + offset))
