@@ -118,14 +118,14 @@ def projectors(broker: RunningBroker, prefix: str, folder: Path) -> Iterator[Pro
 
 def kill_at(point: str, hit: int, ledger: Projectors) -> None:
     """Two projectors; the one that leads dies at the hit; the other leads, and then all is as it must be."""
-    config = ledger.config.config
+    config = ledger.config
     first = ledger.start(f"{point}:kill@{hit}")
     ledger.until(lambda: ledger.holds_the_lock(first) or first.poll() is not None, "the first one is elected")
     second = ledger.start()
     ledger.until(lambda: ledger.stands_by(second), "the second one stands by")
     with Load(config) as load:
         if point == "term.initialised":
-            ledger.until(lambda: ledger.reader.claims(), "the first one leads")
+            ledger.until(lambda: ledger.claims(), "the first one leads")
             ledger.fence()
         ledger.until(lambda: first.poll() is not None, f"the first one comes to {point} for the {hit}. time")
         assert first.returncode == -signal.SIGKILL, ledger.story()
@@ -143,14 +143,14 @@ def kill_at(point: str, hit: int, ledger: Projectors) -> None:
     wrong += checkers.projection_exact(events, recovery)
     wrong += checkers.view_exact(published(ledger.source).entries, events, "readers")
     assert not wrong, "\n".join(wrong[:20])
-    writers = [(claim.epoch, claim.writer) for claim in reversed(ledger.reader.claims())]
+    writers = [(claim.epoch, claim.writer) for claim in reversed(ledger.claims())]
     assert writers[-1][1] == instance("projector", second.pid)
     assert [epoch for epoch, _ in writers] == list(range(1, len(writers) + 1)), "an epoch follows the other"
     assert len(load.told) > 10
 
 
 def _leads(ledger: Projectors, pid: int) -> bool:
-    claims = ledger.reader.claims()
+    claims = ledger.claims()
     return bool(claims) and claims[0].writer == instance("projector", pid)
 
 
@@ -174,19 +174,19 @@ def test_a_submitter_that_is_killed_around_the_blob_leaves_no_job_and_can_submit
     """Incident 001: a graph without a reference is litter, a reference without a graph would be a job that can't start."""
 
     def submit(failpoint: str = "") -> int:
-        environment = {**os.environ, **ledger.config.settings, "LEDGER_FAILPOINT": failpoint}
+        environment = {**os.environ, **ledger.settings, "LEDGER_FAILPOINT": failpoint}
         command = [JOBLEDGER, "submit", "--id", "job", "--", "true"]
         return subprocess.run(command, env=environment, capture_output=True, timeout=90, check=False).returncode
 
     with projectors(broker, prefix, tmp_path / "ledger") as ledger:
         assert submit(f"{point}:kill") == -signal.SIGKILL
-        blobs = list((ledger.config.config.dir / "blobs").rglob("*"))
+        blobs = list((ledger.config.dir / "blobs").rglob("*"))
         assert any(path.is_file() for path in blobs) is (point == "submit.stored")
-        topics = ledger.config.config.topics
-        mirror = Mirror(ledger.config.config.client(), [topics.events]).to_end()
+        topics = ledger.config.topics
+        mirror = Mirror(ledger.config.client(), [topics.events]).to_end()
         assert mirror.raw(topics.events) == []
         ledger.start()
         ledger.until(lambda: submit() == 0, "it is admitted", 120.0)  # a projector that is slow to begin costs a try
         entry = until(lambda: published(ledger.source).entries.get("job"), "it is published")
-        assert entry.graph is not None and wiring.blobs(ledger.config.config).exists(entry.graph)
+        assert entry.graph is not None and wiring.blobs(ledger.config).exists(entry.graph)
         mirror.close()

@@ -228,7 +228,7 @@ def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: F
     assert ledger.run("down", "--jobs", expect=3).stderr.startswith("error: "), "nobody is there to stop the job"
 
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
-    assert [a.alive for a in wiring.runners(ledger.config.config)["subprocess"].observe()] == [True]
+    assert [a.alive for a in wiring.runners(ledger.config)["subprocess"].observe()] == [True]
     assert "stopping attempt 1 of sleeper" in ledger.run("down", "--jobs", "--purge").stdout
     ends(job)
     assert not ledger.processes()

@@ -22,7 +22,7 @@ from ledger.core.model.facts import AttemptRunning
 from ledger.core.model.registers import Running
 from ledger.ports import Event
 from ledger.producer.outbox import REFUSED, SUFFIX
-from ledger.producer.outbox import JobEvents as RecordersOutbox
+from ledger.producer.outbox import Outbox as RecordersOutbox
 from ledger.util.files import make_folder, write_atomic
 from tests.support.disk import TORN, Disk
 from tests.support.host import SystemClock

@@ -181,7 +181,7 @@ def test_the_age_of_what_waits_is_that_of_its_first_record(ledger: Ledger) -> No
     ledger.write(50)
     copy = ledger.copy()
     places = {place: records[3][0] for place, records in copy.items()}
-    found = first_times(ledger.operations.client, places)
+    found = first_times(ledger.client, places)
     assert found == {place: copy[place][3][1] / 1000 for place in places}
     ends = {place: shape.end for place, shape in ledger.shapes().items()}
-    assert first_times(ledger.operations.client, ends) == {}
+    assert first_times(ledger.client, ends) == {}

@@ -36,7 +36,8 @@ def test_a_grammar_that_takes_two_spellings_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_fold_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold.restart, "past", lambda record: fold.restart.Past(record.failures))  # there need not be one
+    # There need not be a record.
+    monkeypatch.setattr(fold.restart, "past", lambda record: fold.restart.FailureHistory(record.failures))
     with pytest.raises(Found, match="NoneType"):
         fuzz("fold", 2_000, seed=1)
 
