@@ -25,9 +25,9 @@ Setting Spark log level to "WARN".
 ROLE = """
 import sys
 from pathlib import Path
-from ledger import logs
-from ledger.config.settings import Log
-logs.configure(Log(format="json"), process="reconciler-1")
+from ledger.app import logs
+from ledger.config.settings import LogSection
+logs.configure(LogSection(format="json"), process="reconciler-1")
 from ledger.adapters.spark.session import start_session
 spark = start_session(Path(sys.argv[1]), slots=1)
 assert spark.conf.get("spark.app.name") == "jobledger-reconciler"
