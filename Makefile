@@ -1,4 +1,4 @@
-# The front door, the same for people and for CI. `make help` lists what there is.
+# The entry point for people and for CI. `make help` lists the targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -9,15 +9,14 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do 
 	&& { echo "$$candidate"; break; }; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
-# So many processes reckon at a time in `make check`, whatever the machine.
+# How many test processes `make check` runs at a time, on any machine.
 WORKERS ?= 2
-# Tests on real servers wait for about half of their time: so three of their files at a time, on two cores too.
+# How many files of tests on real servers run at a time. They wait for half of their time, so three fit on two cores.
 FILES ?= 3
-# A deadline that passed (tests.support.waiting.NotInTime) may be the machine's doing. Such a test is tried once more, and the
-# report shows what happened at first. Nothing else is tried again, and no more than three tests of a run are: the fourth
-# that is late has failed.
+# A slow machine may miss a deadline (tests.support.waiting.NotInTime). Such a test is repeated once, and the report shows the
+# first failure. No other failure is repeated. At most three tests of a run are repeated: the fourth late one fails.
 PATIENT := --reruns 1 --rerun-show-tracebacks --max-suite-reruns 3
-# Else each command that a test runs, and each role, compiles a hundred modules anew.
+# With this variable set, each command and role that a test starts would compile a hundred modules again.
 unexport PYTHONDONTWRITEBYTECODE
 FAST := not kafka and not spark and not acceptance and not slow
 
@@ -38,7 +37,7 @@ setup: $(INSTALLED) ## The environment, Java, the broker's jars and Spark's Kafk
 	$(BIN)/python -m ledger.embedded
 	$(BIN)/python -m ledger.adapters.spark
 
-demo: setup ## Start a ledger, run jobs, kill one, see it come back
+demo: setup ## Start a ledger, run jobs, kill one, and check that it resumes
 	$(BIN)/jobledger demo
 
 lint: $(INSTALLED)
@@ -49,29 +48,29 @@ lint: $(INSTALLED)
 types: $(INSTALLED) ## Check the types
 	$(BIN)/mypy
 
-check: lint types ## Lint, layers, types and the fast tests: no network, no JVM
+check: lint types ## Linters, import layers, types and the fast tests: no network, no JVM
 	$(BIN)/python -m pytest tests -q -n $(WORKERS) --dist worksteal -m "$(FAST)"
 
-test: setup lint ## Everything, on real servers; ends with pytest's closing line
+test: setup lint ## All tests, on real servers; ends with pytest's summary line
 	$(BIN)/python -m pytest tests -n $(FILES) --dist loadfile --no-loadscope-reorder --durations=25 $(PATIENT) \
 		--junitxml=build/tests.xml
 
-mutants: setup ## Mistakes put into the source one at a time: each must make a test fail
+mutants: setup ## Put one mistake at a time into the source; each must make a test fail
 	$(BIN)/python -m tests.mutation
 
-simulate: $(INSTALLED) ## The whole ledger in virtual time, by seed: make simulate SEED=1 N=1000 [STEPS=…] [MUTANT=…]
+simulate: $(INSTALLED) ## Simulate the whole ledger in virtual time, by seed: make simulate SEED=1 N=1000 [STEPS=…] [MUTANT=…]
 	$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) -n $(or $(N),200) $(if $(STEPS),--steps $(STEPS)) $(if $(MUTANT),--mutant $(MUTANT))
 
-fuzz: $(INSTALLED) ## Spoiled inputs for everything that reads: make fuzz SEED=1 N=1000000 [TARGET=keys]
+fuzz: $(INSTALLED) ## Feed corrupt inputs to every parser: make fuzz SEED=1 N=1000000 [TARGET=keys]
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),1) --inputs $(or $(N),1000000) $(if $(TARGET),--target $(TARGET))
 
-acceptance: setup ## Everything that repeats, at full size, slice by slice: make acceptance HOURS=1 [PART=moments]
+acceptance: setup ## Repeat the fault tests up to their full counts, slice by slice: make acceptance HOURS=1 [PART=moments]
 	$(BIN)/python -m tests.acceptance.program $(if $(HOURS),--hours $(HOURS)) $(if $(PART),--part $(PART))
 
-containers: $(INSTALLED) ## The compose file in the engine that docker reaches: start it, kill leaders and the agent, take it down
+containers: $(INSTALLED) ## Start the compose file with docker, kill the leaders and the agent, and remove it
 	$(BIN)/python -m tests.containers
 
-bench: setup ## The benchmarks, as ratios within one run
+bench: setup ## Run the benchmarks; results are ratios within one run
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove caches and build results; .venv and downloaded jars stay

@@ -52,7 +52,7 @@ REGISTRY = re.compile(
 )
 #: The project speaks of itself alone.
 ELSEWHERE = re.compile(
-    r"\b(?:DESIGN|PITFALLS|FAULTS|LIBRARIES|PEERS|ROADMAP|STYLE)(?:\.md| (?:section|rule)\b)"
+    r"\b(?:DESIGN|PITFALLS|FAULTS|LIBRARIES|PEERS|ROADMAP)(?:\.md| (?:section|rule)\b)"
     r"|\b(?:next|previous|this|another) session\b|\bissue #?\d|\b(?:sub-?agents?|helper|colleague|copilot|chatbot|LLM)\b"
     r"|\btaste rule\b|\bin the brief\b",
     re.I,
