@@ -1,15 +1,15 @@
-"""Submits a job, waits until it is over, and says how it ended. Exit code 0: it finished."""
+"""Submits a job, waits until it is over, and prints how it ended. Exit code 0: it finished."""
 
 import sys
 from pathlib import Path
 
 from ledger import GraphRef, IntentKind, JobSubmitted, RestartKind, RestartPolicy, connect, pack
 
-FILLED_IN = GraphRef("", "", 0)  # by submit, once the graph is stored
+FILLED_IN = GraphRef("", "", 0)  # submit replaces it once the graph is stored
 
 
 def main(timeout_s: float, *command: str) -> int:
-    client = connect()  # the ledger that the settings name: LEDGER_DIR, or LEDGER_KAFKA__BOOTSTRAP_SERVERS
+    client = connect()  # to the ledger of LEDGER_DIR, or of LEDGER_KAFKA__BOOTSTRAP_SERVERS
     graph = pack(command, files=[Path(__file__)], environment={"COLOUR": "blue"})
     try:
         policy = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=3, delay_s=10.0)

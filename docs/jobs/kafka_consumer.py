@@ -1,7 +1,7 @@
 """A consumer: counts the records of a topic by key. Its offsets are in the checkpoint, beside the counts.
 
-Offsets that are committed to a group and a state that is stored elsewhere drift apart in a crash: records are counted
-twice, or never. Here both are in one checkpoint, so a restart counts each record once.
+If offsets are committed to a consumer group and the state is stored elsewhere, a crash makes them disagree: records are
+counted twice, or never. Here both are in one checkpoint, so a restart counts each record once.
 """
 
 import json

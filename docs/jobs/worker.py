@@ -1,4 +1,4 @@
-"""A worker: sums the numbers of a file, line by line, and survives whatever kills it."""
+"""A worker: sums the numbers of a file, line by line, and resumes after a crash."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ def main(numbers: str) -> None:
             state = json.loads((job.restored / "state.json").read_text())
         for line in Path(numbers).read_text().splitlines()[state["line"] :]:
             state = {"line": state["line"] + 1, "sum": state["sum"] + int(line)}
-            job.wait(0.01)  # stands for work
+            job.wait(0.01)  # simulates work
             if job.checkpoint_due(every_s=5):
                 with job.checkpoint() as folder:
                     (folder / "state.json").write_text(json.dumps(state))
