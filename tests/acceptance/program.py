@@ -56,9 +56,9 @@ class Part:
 MEETINGS = 60
 FAULTS = {
     "F1": "a leader is killed (kill -9)",
-    "F5": "a leader stands still for longer than its lease, and wakes up when another has led",
-    "F6": "a candidate fences its predecessor after its own lease has ended",
-    "F7": "a leader loses the election's servers alone",
+    "F5": "a leader hangs for longer than its lease, and continues after another leader",
+    "F6": "a candidate fences its predecessor after its own lease has expired",
+    "F7": "a leader loses its connection to the election's servers, but not to Kafka",
     "F15": "a job ends while the leader changes",
     "F28": "the end of a transaction arrives late",
     "F34": "three faults in any order",
@@ -83,50 +83,50 @@ def _episodes(
 
 
 PARTS: tuple[Part, ...] = (
-    Part("archive-mutations", "an archive of 100,000 records, one thing altered at a time: each is found and named",
+    Part("archive-mutations", "one change at a time to an archive of 100,000 records; each is found and named",
          ("tests/archive/store/test_hundred_thousand.py",), "mutations", 1000, 1000, 600, {"MUTATIONS": "1000"}),
-    Part("moments", "the ledger as it was, compared with an independent fold of the full copy",
+    Part("moments", "the ledger at a past moment, compared with an independent fold of a full copy of the log",
          ("tests/history/test_resolve_moment.py",), "moments", 1000, 1000, 600, {"MOMENTS": "1000"}),
-    Part("archive-load", "every acknowledged event is in the archive once; archiver, broker and disks are taken away",
+    Part("archive-load", "archiver, broker and disk space fail at random; each acknowledged event is in the archive once",
          ("tests/archive/store/test_load.py",), "events", 200_000, 200_000, 900, {"EVENTS": "200000"}),
-    Part("archive-lives", "drawn histories of an archive: killed, altered, joined, expired, rewritten, queried",
+    Part("archive-lives", "random histories of an archive: kills, changes, compaction, expiry, redaction, queries",
          LIVES, "seeds", 25, 25, 600, {"REPETITIONS": "25"}),
-    Part("client-lives", "drawn histories as the client and a cold start read them",
+    Part("client-lives", "random histories, read by the client and by a cold start",
          ("tests/history/test_historical_log.py", "tests/history/test_cold_start.py"), "seeds", 25, 25, 600,
          {"REPETITIONS": "25"}),
-    Part("mutants", "each listed mistake in the source whose test needs no server: the test still sees it",
+    Part("mutants", "each listed mutant of the source whose test needs no server is still detected by that test",
          ("tests/mutation/test_sample.py",), "run", 1, 1, 400, {"REPETITIONS": "10000"}),
     Part("walks", "random walks of the whole ledger in virtual time",
          ("tests/simulation/test_walk.py::test_many_walks_end_well",), "walks", 500, 2000, 450,
          {"REPETITIONS": "1", "LEDGER_SIMULATION_SEEDS": "500"}),
-    Part("race", "every schedule of one job and one event of leadership",
+    Part("race", "all interleavings of one job and one leadership event",
          ("tests/simulation/test_race.py::test_every_schedule_of_a_race_to_a_greater_depth",), "schedules",
          130_478, 130_478, 1800, {"REPETITIONS": "1"}),
-    Part("lost-markers", "a broker that dies between a commit and its markers",
+    Part("lost-markers", "a broker dies between a commit and its end markers",
          ("tests/adapters/test_lost_markers.py",), "run", 1, 1, 300, {"REPETITIONS": "1"}),
-    Part("containers", "docker-compose.yml in a container engine",
+    Part("containers", "docker-compose.yml in a container engine, with kills (see below)",
          ("tests/containers/test_containers.py",), "run", 1, 1, 900, marks="containers"),
-    Part("projector-killed", "kill -9 of the leading projector at each of six places of its term",
-         ("tests/acceptance/test_transactions.py::test_the_leading_projector_is_killed",), "kills at each place", 10, 10,
-         1200, {"REPETITIONS": "10"}, faults={"F1": 6}),
-    _episodes("projector-stopped", "SIGSTOP of the leading projector for three sessions", ONE_WRITER_AFTER, 60, 300,
+    Part("projector-killed", "kill -9 of the leading projector at each of six failpoints",
+         ("tests/acceptance/test_transactions.py::test_the_leading_projector_is_killed",), "kills at each failpoint", 10,
+         10, 1200, {"REPETITIONS": "10"}, faults={"F1": 6}),
+    _episodes("projector-stopped", "SIGSTOP of the leading projector for three leases", ONE_WRITER_AFTER, 60, 300,
               only="stopped", F5=1),
-    _episodes("projector-late", "the init of a projector comes after its lease",
+    _episodes("projector-late", "a new projector initialises its writer after its lease has expired",
               f"{ONE_WRITER}::test_a_late_init_disturbs_once_and_writes_nothing", 30, 450, F6=1),
-    _episodes("projector-cut-off", "the leading projector loses ZooKeeper alone",
+    _episodes("projector-cut-off", "the leading projector loses ZooKeeper, but not Kafka",
               f"{ONE_WRITER}::test_a_leader_that_loses_zookeeper_alone_stops_before_another_can_lead", 50, 600, F7=1),
-    _episodes("late-commit", "the end of a transaction arrives late, in the next one",
+    _episodes("late-commit", "the end of a transaction arrives late, during the next transaction",
               "tests/adapters/test_kafka_faults.py::test_a_writer_whose_commit_was_shaken_writes_no_more", 60, 300,
               each=60, F28=1),
     Part("reconciler-killed", "kill -9, and SIGSTOP past the lease, of the leading reconciler at each of eight "
-         "failpoints, half of them while a job ends, by both elections",
+         "failpoints, half of them while a job ends, with both elections",
          (f"{RECONCILER}::test_killed_or_stopped_at_each_failpoint",),
          "kills and as many stops", 16, 64, 200, {"REPETITIONS": "1"}, faults={"F1": 1, "F5": 1, "F15": 1}),
-    _episodes("reconciler-late", "the init of a reconciler comes after its lease, by both elections",
+    _episodes("reconciler-late", "a new reconciler initialises its writer after its lease has expired, with both elections",
               f"{RECONCILER}::test_a_late_init_disturbs_once_and_writes_nothing", 15, 200, each=5, F6=2),
-    _episodes("reconciler-troubles", "each trouble of the leading reconciler, by both elections",
+    _episodes("reconciler-troubles", "each fault of the leading reconciler, with both elections",
               f"{RECONCILER}::test_after_each_trouble_another_goes_on", 10, 500, each=5, F1=2, F5=2, F7=1),
-    _episodes("any-three", "three troubles of any role in any order, by both elections",
+    _episodes("any-three", "three faults of any role in any order, with both elections",
               f"{RECONCILER}::test_three_troubles_of_any_role_in_any_order", 30, 400, each=5, F34=2),
 )  # fmt: skip
 
@@ -252,7 +252,7 @@ def at_commit() -> str:
 def section(records: Sequence[Record], parts: Sequence[Part] = PARTS) -> str:
     """The tables of docs/RELIABILITY.md: what was run, how often, when, of which commit; how often each fault was met."""
     lines = [
-        "| part | what is tried | done | goal | failed runs | last run |",
+        "| part | test | done | goal | failed runs | last run |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for part in parts:
@@ -262,7 +262,7 @@ def section(records: Sequence[Record], parts: Sequence[Part] = PARTS) -> str:
         lines.append(
             f"| {part.name} | {part.what} | {done(part, records):,} | {part.goal:,} {part.unit} | {failed} | {last} |"
         )
-    lines += ["", f"| fault | met, of {MEETINGS} | in the parts |", "| --- | --- | --- |"]
+    lines += ["", f"| fault | times injected (goal: {MEETINGS}) | in the parts |", "| --- | --- | --- |"]
     for name, what in FAULTS.items():
         own = ", ".join(part.name for part in parts if name in part.faults)
         lines.append(f"| {name}: {what} | {met(name, records, parts)} | {own} |")

@@ -37,16 +37,16 @@ def test_the_environment_is_listed_whole() -> None:
     own = {"LEDGER_JOB_ID", "LEDGER_ATTEMPT", "LEDGER_GRAPH_DIR", "LEDGER_CHECKPOINT_DIR", "LEDGER_RESTORE_FROM"}
     assert [name for name in own if f"| `{name}` |" not in PAGE] == []
     (inherited,) = [part for part in PAGE.split("\n\n") if part.startswith("The rest of the environment")]
-    passed, not_passed = inherited.split("**Nothing else is**")
+    passed, not_passed = inherited.split("**No others are copied**")
     assert [name for name in prepare.INHERITED if f"`{name}`" not in passed] == []
     assert [name for name in prepare.INHERITED if f"`{name}`" in not_passed] == []
 
 
 def test_its_numbers_are_those_of_the_code() -> None:
     assert f"keeps the newest {fold.RESTORE_POINTS}," in PAGE
-    assert f"grace, {graph.STOP_GRACE_S:g} s," in " ".join(PAGE.split())
-    assert f"waits {prepare.SAVEPOINT_GRACE_S:g} s for it" in PAGE
-    assert f"then waits {client.SAVEPOINT_S:g} s in vain" in PAGE
+    assert f"after a grace period of {graph.STOP_GRACE_S:g} s" in " ".join(PAGE.split())
+    assert f"waits {prepare.SAVEPOINT_GRACE_S:g} s for the savepoint" in PAGE
+    assert f"then waits in vain for {client.SAVEPOINT_S:g} s" in PAGE
     assert (prepare.LOG_FILES, prepare.LOG_BYTES_MAX) == (4, 4 << 20) and "four of 4 MiB each" in PAGE
     assert registers.CHECKPOINT_ID_MAX == 2**63 - 1 and "2⁶³−1" in PAGE
     assert facts.StallPolicy().intervals_max in (0, 3) and "After three" in PAGE
@@ -65,7 +65,7 @@ def test_the_worker_runs_by_itself_where_a_fallback_is_named(tmp_path: Path) -> 
 
 
 def test_the_policies_are_those_that_submit_takes() -> None:
-    table = re.findall(r"^\| `([^`]+)` \| `([^`]+)`", PAGE.partition("### How often")[2], re.MULTILINE)
+    table = re.findall(r"^\| `([^`]+)` \| `([^`]+)`", PAGE.partition("### Restart policies")[2], re.MULTILINE)
     assert ", ".join(sorted(form for form, _ in table)) == ", ".join(sorted(re.split(", | or ", parsing.RESTART_FORMS)))
     policies = {form.partition("[")[0]: parsing.restart_policy(example) for form, example in table}
     assert policies["exponential-delay"] == parsing.restart_policy(None)
