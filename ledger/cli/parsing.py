@@ -39,10 +39,10 @@ def restart_policy(text: str | None, rules: tuple[FailureRule, ...] = ()) -> Res
 
     Defaults are Flink's: fixed-delay 1 retry after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
     1 failure within 1 min, after 1 s."""
-    from ledger.core.fold import restart
+    from ledger.core.model.policies import restart_problem
 
     policy = replace(_restart_policy(text), failure_rules=rules)
-    if problem := restart.problem(policy):
+    if problem := restart_problem(policy):
         raise UsageError(f"{f'--restart {text}: ' if text else ''}{problem}.", hint=RESTART_FORMS)
     return policy
 
@@ -117,8 +117,8 @@ def failure_rules(
 
 def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_stall: str | None) -> StallPolicy:
     """Nobody watches where no interval is given."""
-    from ledger.core.fold import restart
     from ledger.core.model.facts import OnStall, StallPolicy
+    from ledger.core.model.policies import stall_problem
 
     if checkpoint_interval is None:
         if stalled_after is not None or on_stall is not None:
@@ -132,15 +132,15 @@ def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_
     if kind not in (OnStall.MARK, OnStall.RESTART):
         raise UsageError(f"--on-stall takes mark or restart, not {on_stall}.")
     policy = StallPolicy(interval_s, 3 if stalled_after is None else stalled_after, OnStall(kind))
-    if problem := restart.stall_problem(policy):
+    if problem := stall_problem(policy):
         raise UsageError(f"--checkpoint-interval, --stalled-after: {problem}.")
     return policy
 
 
 def savepoint_policy(interval: str | None, keep: int | None) -> SavepointPolicy:
     """Nobody asks where no interval is given."""
-    from ledger.core.fold import savepoints
     from ledger.core.model.facts import SavepointPolicy
+    from ledger.core.model.policies import savepoint_problem
 
     if interval is None:
         if keep is not None:
@@ -150,7 +150,7 @@ def savepoint_policy(interval: str | None, keep: int | None) -> SavepointPolicy:
     if interval_s == 0:
         raise UsageError("--savepoint-interval must be more than 0.")
     policy = SavepointPolicy(interval_s, keep or 0)
-    if problem := savepoints.problem(policy):
+    if problem := savepoint_problem(policy):
         raise UsageError(f"--savepoint-interval, --savepoint-keep: {problem}.")
     return policy
 

@@ -7,13 +7,14 @@ comes from, and what the job waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ledger.core.fold.failures import Failure, last_failures
-from ledger.core.fold.fold import RESTORE_POINTS, fold_job
+from ledger.core.failures import Failure, last_failures
+from ledger.core.fold.fold import decide
 from ledger.core.fold.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.fold.savepoints import open_asks
 from ledger.core.model.facts import (
     AttemptEnded,
@@ -31,6 +32,7 @@ from ledger.core.model.facts import (
     SavepointDisposed,
 )  # fmt: skip
 from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.redaction import is_redacted
 from ledger.core.model.registers import (
     Admitted,
     Ask,
@@ -48,18 +50,6 @@ from ledger.core.model.registers import (
 from ledger.core.plan.outside import OUTSIDE
 from ledger.core.plan.regions import label_of
 from ledger.core.plan.replacing import is_stop
-
-#: The rules of the fold in their order; the first that applies decides.
-RULES = {
-    0: "nothing is known of this job",
-    1: "a result is recorded: the job is over and retired",
-    2: "no spec of this job is admitted: it is not a job yet",
-    3: "an attempt was finished, canceled or abandoned: terminal is final, whatever else arrives",
-    4: "the winning intent decides",
-    5: "the last attempt failed and must not be followed by another without an operator",
-    6: "the last attempt ended and is followed by another",
-    7: "it was not started yet, or no end of its last attempt is known",
-}
 
 
 class Origin(NamedTuple):
@@ -88,6 +78,7 @@ class Explanation:
     state: str
     in_recovery_set: bool
     rule: int
+    rule_text: str
     because: tuple[str, ...]
     reason: str
     restore_points: tuple[Origin, ...]
@@ -95,28 +86,20 @@ class Explanation:
     waits_for: str
     failures: tuple[Failure, ...]
 
-    @property
-    def rule_text(self) -> str:
-        """Of the last rule, which holds in two cases, the half that applies."""
-        if self.rule != 7:
-            return RULES[self.rule]
-        not_started, runs = RULES[7].split(", or ")
-        return not_started if self.state == JobState.CREATED else runs
-
 
 def explain(
     job: Job, keep: int = RESTORE_POINTS, due_at: str = "", due: bool = False, stalled_since: str = ""
 ) -> Explanation:
     """due_at, due, stalled_since: what the leader stamped on the published entry (in words), since the fold knows no
     time."""
-    entry = fold_job(job, keep)
-    rule, because = _rule(job, entry)
+    rule, entry = decide(job, keep)
     return Explanation(
         job.job_id,
         str(entry.state) if entry else job.result.state if job.result else "",
         entry is not None and entry.in_recovery_set,
-        rule,
-        tuple(register_name(register) for register in because if register in job.names),
+        rule.number,
+        rule.text,
+        tuple(register_name(register) for register in _EVIDENCE[rule.number](job) if register in job.names),
         entry.reason if entry else _last_reason(job),
         tuple(_origins(job, entry)) if entry else (),
         tuple(_remarks(job)),
@@ -128,28 +111,22 @@ def explain(
 # -- what decides ------------------------------------------------------------------------------------------------------
 
 
-def _rule(job: Job, entry: RecoveryEntry | None) -> tuple[int, list[Register]]:
-    if job.result is not None:
-        return 1, [r for r in job.results if job.fact(r, JobResult) is not None]
-    if entry is None:
-        return (2, [Admitted(), *job.specs]) if job.names else (0, [])
-    if entry.terminal:
-        return 3, _terminal_ends(job)
-    end = job.end(job.top)
+def _results(job: Job) -> list[Register]:
+    return [r for r in job.results if job.fact(r, JobResult) is not None]
+
+
+def _intent(job: Job) -> list[Register]:
+    return [job.intent[0]] if job.intent else []
+
+
+def _ends(job: Job) -> list[Register]:
+    """Readable ends of the last attempt, strongest first."""
     ends = [e for e in job.ends.get(job.top, ()) if job.fact(e, AttemptEnded) is not None]
-    ends.sort(key=lambda e: (OUTCOME_RANK[e.outcome], is_runner(e.writer), e.writer), reverse=True)
-    wins: list[Register] = [job.intent[0]] if job.intent else []
-    match entry.state:
-        case JobState.CANCELLING | JobState.SUSPENDED:
-            return 4, wins
-        case JobState.QUARANTINED | JobState.FAILING:
-            if not end:  # this version can't judge something that is named in the reason
-                return 5, [*wins, Admitted()]
-            return 5, [*ends, *wins, Spec(entry.digest)]
-        case JobState.RESTARTING:
-            return 6, [*ends, *_effective_retry(job)]
-        case _:
-            return 7, _signs_of_life(job)
+    return [*sorted(ends, key=lambda e: (OUTCOME_RANK[e.outcome], is_runner(e.writer), e.writer), reverse=True)]
+
+
+def _spec(job: Job) -> list[Register]:
+    return [Spec(job.admitted.digest)] if job.admitted else []
 
 
 def _last_reason(job: Job) -> str:
@@ -179,6 +156,24 @@ def _signs_of_life(job: Job) -> list[Register]:
     attempts = sorted(job.attempts.get(job.top, ()), key=lambda a: a.epoch, reverse=True)
     running = [job.runnings[job.top]] if job.top in job.runnings else []
     return [*running, *attempts]
+
+
+#: For each rule the registers that decide, strongest first.
+_EVIDENCE: dict[int, Callable[[Job], list[Register]]] = {
+    0: lambda _: [],
+    1: _results,
+    2: lambda job: [Admitted(), *job.specs],
+    3: _terminal_ends,
+    4: _intent,
+    5: _intent,
+    6: _intent,
+    7: _signs_of_life,
+    8: lambda job: [*_ends(job), *_intent(job), *_spec(job)],
+    9: _signs_of_life,
+    10: lambda job: [*_ends(job), *_intent(job), *_spec(job)],
+    11: lambda job: [*_ends(job), *_intent(job), *_spec(job)],
+    12: lambda job: [*_ends(job), *_effective_retry(job)],
+}
 
 
 # -- where restore points come from ------------------------------------------------------------------------------------
@@ -220,7 +215,7 @@ def _remarks(job: Job) -> Iterator[Remark]:
     for register in sorted(job.names, key=job.names.__getitem__):
         name = register_name(register)
         if register in job.unreadable:
-            yield Remark(name, _REDACTED if job.is_redacted(register) else _UNREADABLE, True, False)
+            yield Remark(name, _REDACTED if _is_redacted(job, register) else _UNREADABLE, True, False)
         elif isinstance(register, Disposed):
             gone = register.n, register.id
             left = Checkpoint(*gone) in job.names and job.result is None
@@ -230,6 +225,11 @@ def _remarks(job: Job) -> Iterator[Remark]:
             yield Remark(name, "the job is retired: it will be removed", True, True)
         elif job.result is None and (remark := _remark(job, register, name)):
             yield remark
+
+
+def _is_redacted(job: Job, register: Register) -> bool:
+    raw = job.raw(register)
+    return isinstance(raw, tuple) and is_redacted(raw[0])
 
 
 def _read_all(job: Job) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ledger.core.explain import Explanation, Origin, explain
-from ledger.core.fold.failures import Failure
-from ledger.core.fold.savepoints import parse
+from ledger.core.failures import Failure
+from ledger.core.model.periodic import parse
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.reader.publication_lag import differs
 from ledger.reader.reading import HistoryRecord, Source, result_of

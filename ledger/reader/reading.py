@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ledger.core.fold.fold import RESTORE_POINTS, fold_job
+from ledger.core.fold.fold import fold_job
 from ledger.core.fold.job import Job
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.clocks import skew
 from ledger.core.model.facts import Fact, JobResult
 from ledger.core.model.published import Published, headers_of

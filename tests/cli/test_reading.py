@@ -416,7 +416,7 @@ def test_explain_tells_state_rule_evidence_and_what_it_waits_for(shell):
     where = f"[{entry.partition}]@{offset}"
     assert text.splitlines()[0] == f"default/etl ({job_id}) is RESTARTING, in the recovery set"
     assert "  reason: attempt 1 failed: exit code 1" in text
-    assert "  rule 6: the last attempt ended and is followed by another" in text
+    assert "  rule 12: the last attempt ended, and the next one follows" in text
     assert f"    ended/1/failed/agent-a  at {where}, " in text
     assert "  waits for: its restart delay of 10 s, until 20" in text
     assert "    1/5  /chk-5  (completed by attempt 1, the highest that has one)" in text
@@ -458,11 +458,11 @@ def test_explain_does_not_take_the_stamp_of_an_earlier_start_for_that_of_the_nex
 
 def test_explain_of_a_job_that_runs_says_so_and_why_its_last_attempt_ended(shell):
     job_id = shell.submit("etl")
-    assert "rule 7: it was not started yet" in shell.good("explain", "etl")
+    assert "rule 9: the job was not started yet" in shell.good("explain", "etl")
     shell.record(job_id, Attempt(1, 1), AttemptStarted(D))
     shell.record(job_id, Running(1), AttemptRunning("17"))
     first = shell.good("explain", "etl")
-    assert "rule 7: no end of its last attempt is known" in first and "attempt 1 failed" not in first
+    assert "rule 7: no end of the last attempt is known" in first and "attempt 1 failed" not in first
     cause = "exit code 1: Traceback:\nValueError: no table"
     shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded(cause, None, 75.0))
     shell.record(job_id, Attempt(2, 1), AttemptStarted(D))

@@ -12,8 +12,8 @@ import pytest
 
 from ledger.adapters.runners.subprocess import graph, prepare
 from ledger.cli import parsing
-from ledger.core.fold import fold
-from ledger.core.fold.restart import after_failure
+from ledger.core.fold.restart import FailureHistory, after_failure
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model import facts, registers
 from ledger.core.model.facts import RestartKind, RestartPolicy
 from ledger.operations import client
@@ -43,7 +43,7 @@ def test_the_environment_is_listed_whole() -> None:
 
 
 def test_its_numbers_are_those_of_the_code() -> None:
-    assert f"keeps the newest {fold.RESTORE_POINTS}," in PAGE
+    assert f"keeps the newest {RESTORE_POINTS}," in PAGE
     assert f"after a grace period of {graph.STOP_GRACE_S:g} s" in " ".join(PAGE.split())
     assert f"waits {prepare.SAVEPOINT_GRACE_S:g} s for the savepoint" in PAGE
     assert f"then waits in vain for {client.SAVEPOINT_S:g} s" in PAGE
@@ -71,5 +71,7 @@ def test_the_policies_are_those_that_submit_takes() -> None:
     assert policies["exponential-delay"] == parsing.restart_policy(None)
     assert policies["fixed-delay"] == RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=2, delay_s=1.0)
     assert policies["failure-rate"].failure_rate_interval_s == 600.0
-    verdicts = [after_failure(policies["fixed-delay"], failures, 0.0, "job-1", 2).exhausted for failures in range(3)]
+    verdicts = [
+        after_failure(policies["fixed-delay"], FailureHistory(failures), 0.0, "job-1", 2).exhausted for failures in range(3)
+    ]
     assert verdicts == [False, False, True], "three attempts"

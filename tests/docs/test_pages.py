@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.core.explain import RULES
+from ledger.core.fold.rules import RULES
 from tests.support.pages import (
     PAGES,
     ROOT,
@@ -138,7 +138,7 @@ def test_what_is_not_there_is_found() -> None:
 
 def test_the_rules_of_the_fold_are_those_that_explain_prints() -> None:
     lines = (ROOT / "docs" / "ARCHITECTURE.md").read_text().splitlines()
-    assert [rule for n, rule in RULES.items() if n and f"{n}. {rule}" not in lines] == []
+    assert [rule.text for rule in RULES if rule.number and f"{rule.number}. {rule.text}" not in lines] == []
 
 
 def test_decisions_have_a_number_each_and_are_listed() -> None:

@@ -27,6 +27,11 @@ def test_the_root_of_the_package_has_five_modules() -> None:
     assert modules == {"__init__.py", "__main__.py", "_version.py", "errors.py", "tasks.py"}
 
 
+def test_the_fold_can_be_read_in_half_an_hour() -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / "ledger" / "core" / "fold").glob("*.py"))
+    assert lines <= 900
+
+
 def test_every_package_is_in_the_contract_of_the_layers() -> None:
     named = {name for layer in layers("ledger") for name in layer}
     there = {path.name for path in packages() if path.parent == ROOT / "ledger"}

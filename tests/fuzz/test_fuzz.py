@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.core.fold import fold
+from ledger.core.fold import restart, rules
 from ledger.core.model import registers
 from ledger.core.model.facts import IntentKind
 from ledger.core.plan import plan
@@ -37,14 +37,14 @@ def test_a_grammar_that_takes_two_spellings_is_found(monkeypatch: pytest.MonkeyP
 
 def test_a_fold_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     # There need not be a record.
-    monkeypatch.setattr(fold.restart, "past", lambda record: fold.restart.FailureHistory(record.failures))
+    monkeypatch.setattr(restart, "past", lambda record: restart.FailureHistory(record.failures))
     with pytest.raises(Found, match="NoneType"):
         fuzz("fold", 2_000, seed=1)
 
 
 def test_a_fold_that_starts_what_it_does_not_understand_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {kind.name: kind for kind in IntentKind}
-    monkeypatch.setattr(fold, "IntentKind", SimpleNamespace(**{**known, "UNKNOWN": None}))
+    monkeypatch.setattr(rules, "IntentKind", SimpleNamespace(**{**known, "UNKNOWN": None}))
     with pytest.raises(Found, match="by an intent of unknown kind"):
         fuzz("fold", 2_000, seed=1)
 

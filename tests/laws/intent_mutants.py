@@ -10,6 +10,7 @@ from pytest import MonkeyPatch
 
 from ledger.core.fold import fold as core
 from ledger.core.fold.job import INTENT_RANK, Job
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.facts import IntentDeclared, IntentKind
 from ledger.core.model.registers import Intent
 from tests.laws.mutants import MUTANTS as MUTANTS
@@ -20,7 +21,7 @@ def _forced(m: MonkeyPatch, force: Callable[[Job], bool]) -> None:
     """The entry says that its intent is forced where `force` says so."""
     plain = core.fold_job
 
-    def fold_job(job: Job, keep: int = core.RESTORE_POINTS) -> Any:
+    def fold_job(job: Job, keep: int = RESTORE_POINTS) -> Any:
         entry = plain(job, keep)
         if entry is None or entry.intent is None:
             return entry

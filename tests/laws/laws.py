@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ledger.core.fold.fold import offered
 from ledger.core.model.facts import CheckpointCompleted, RestoreBy, RestorePoint
 from ledger.core.model.recovery import TERMINAL, JobState
 from ledger.core.model.registers import Admitted, Checkpoint, Ended, Register, Spec
 from tests.laws import actors, histories, oracle
 from tests.laws.drawn import History, kind_of, place, play, played, shuffled, value
 from tests.laws.histories import DIGEST, JOB, KEEP, Held, Log, bare, least_favourable, registers_of
+from tests.support.offered import offered
 
 
 def fold_all(jobs: dict[str, dict]) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from typing import Any
 from pytest import MonkeyPatch
 
 from ledger.core.fold import fold as core
-from ledger.core.fold import restart
+from ledger.core.fold import restart, restore_points
 from ledger.core.fold.job import Job
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, IntentKind
-from ledger.core.model.registers import Intent, Register, register_name
+from ledger.core.model.registers import NUMBER_MAX, Intent, Register, register_name
 from tests.laws import histories
 from tests.laws.mutants import MUTANTS as MUTANTS
 from tests.laws.mutants import mutant
+from tests.support.offered import offered
 
 # -- readers -----------------------------------------------------------------------------------------------------------
 
@@ -61,14 +63,14 @@ def a_late_reader_goes_on_where_it_was(m: MonkeyPatch) -> None:
 
 def _by_lineage(job: Job) -> Iterator[Any]:
     if job.checkpointed:
-        return core._downwards(job, core._newest_of(job.checkpointed))
-    return core._outside(job)
+        return restore_points._downwards(job, restore_points._newest_of(job.checkpointed))
+    return restore_points._outside(job)
 
 
 @mutant("restore", "oracle", "scratch_stays_scratch_after_verdicts_and_a_prune")
 def the_offer_is_the_lineage_bounded_by_tops_record(m: MonkeyPatch) -> None:
     """The bound hangs on top's record, and an attempt that has only a verdict has none."""
-    plain = core._offer
+    plain = restore_points._path_from
 
     def offer(job: Job, chosen: str) -> Iterator[Any]:
         record = job.attempt(job.top)
@@ -79,13 +81,15 @@ def the_offer_is_the_lineage_bounded_by_tops_record(m: MonkeyPatch) -> None:
         elif record.base is not None:
             yield from (p for p in _by_lineage(job) if p.order <= record.base.order)
 
-    m.setattr(core, "_offer", offer)
+    m.setattr(restore_points, "_path_from", offer)
 
 
 @mutant("restore", "oracle")
 def the_offer_looks_at_checkpoints_alone(m: MonkeyPatch) -> None:
-    plain = core._offer
-    m.setattr(core, "_offer", lambda job, chosen: _by_lineage(job) if chosen == "latest" else plain(job, chosen))
+    plain = restore_points._path_from
+    m.setattr(
+        restore_points, "_path_from", lambda job, chosen: _by_lineage(job) if chosen == "latest" else plain(job, chosen)
+    )
 
 
 @mutant("restore", "oracle")
@@ -93,19 +97,19 @@ def the_offer_is_every_checkpoint_newest_first(m: MonkeyPatch) -> None:
     def offer(job: Job, chosen: str) -> Iterator[Any]:
         own = sorted((c for checkpoints in job.checkpoints.values() for c in checkpoints), reverse=True)
         yield from (p for c in own if (p := job.restore_point(c)) is not None)
-        yield from core._outside(job)
+        yield from restore_points._outside(job)
 
-    m.setattr(core, "_offer", offer)
+    m.setattr(restore_points, "_path_from", offer)
 
 
 @mutant("a_base_that_is_gone_is_no_start_from_scratch")
 def nothing_named_is_said_where_nothing_is_offered(m: MonkeyPatch) -> None:
-    m.setattr(core, "_restore_from_named", lambda job: next(core.offered(job), None) is not None)
+    m.setattr(restore_points, "named", lambda job: next(offered(job), None) is not None)
 
 
 @mutant("zero", "oracle", "a_base_that_is_gone_gives_way_to_what_is_left")
 def a_base_that_is_gone_ends_the_way(m: MonkeyPatch) -> None:
-    m.setattr(Job, "checkpointed_below", lambda job, n: 0 if n <= core.NUMBER_MAX else _checkpointed(job))
+    m.setattr(Job, "checkpointed_below", lambda job, n: 0 if n <= NUMBER_MAX else _checkpointed(job))
 
 
 def _checkpointed(job: Job) -> int:
@@ -114,13 +118,13 @@ def _checkpointed(job: Job) -> int:
 
 @mutant("a_place_that_an_operator_named_is_not_replaced_by_another", "oracle")
 def a_retry_takes_what_is_left(m: MonkeyPatch) -> None:
-    plain = core._offer
+    plain = restore_points._path_from
 
     def offer(job: Job, chosen: str) -> Iterator[Any]:
         points = list(plain(job, chosen))
         yield from points if points or chosen == "scratch" else _by_lineage(job)
 
-    m.setattr(core, "_offer", offer)
+    m.setattr(restore_points, "_path_from", offer)
 
 
 @mutant("zero", "a_base_that_is_gone_gives_way_to_what_is_left")
@@ -128,22 +132,22 @@ def what_a_lost_base_gives_way_to_is_pruned(m: MonkeyPatch) -> None:
     """Kept is what lies on the way from a base that is there, and nothing that is merely left."""
 
     def kept(job: Job, keep: int) -> set[tuple[int, int]]:
-        ways = [core._offer(job, "latest")]
-        if pending := core._pending_retry(job):
-            ways.append(core._offer(job, pending.from_))
+        ways = [restore_points._path_from(job, "latest")]
+        if pending := restore_points.pending_retry(job):
+            ways.append(restore_points._path_from(job, pending.from_))
         record = job.attempt(job.recorded)
         lost = (
             record is not None
             and record.base is not None
             and record.base.attempt > 0
-            and not any(id_ <= record.base.id for id_ in job.places(record.base.attempt))
+            and not any(id_ <= record.base.id for id_ in job.checkpoint_ids(record.base.attempt))
         )
         if lost and job.recorded > job.checkpointed:
             return set()
         return plain(job, keep)
 
-    plain = core._kept_restore_points
-    m.setattr(core, "_kept_restore_points", kept)
+    plain = restore_points.kept
+    m.setattr(restore_points, "kept", kept)
 
 
 # -- pruning -----------------------------------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def _also(m: MonkeyPatch, more: Callable[[Job, int, int], list[Register]]) -> No
     """`prunable` with more registers than are."""
     plain = core.prunable
 
-    def prunable(job: Job, keep: int = core.RESTORE_POINTS, history: int = core.HISTORY) -> list[Register]:
+    def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = core.HISTORY) -> list[Register]:
         gone = plain(job, keep, history)
         if job.result is not None or job.spec is None:
             return gone
@@ -170,15 +174,15 @@ def _beyond(job: Job, history: int) -> set[int]:
 def pruning_takes_the_base(m: MonkeyPatch) -> None:
     """Kept are the newest on the lineage alone."""
     m.setattr(
-        core, "_kept_restore_points",
-        lambda job, keep: {p.order for p in core._first(job, _by_lineage(job), keep)},
+        restore_points, "kept",
+        lambda job, keep: {p.order for p in restore_points.first(job, _by_lineage(job), keep)},
     )  # fmt: skip
 
 
 @mutant("retry", "restore", "a_place_that_a_retry_names_stays_until_its_attempt_ends")
 def pruning_takes_what_a_pending_retry_names(m: MonkeyPatch) -> None:
-    m.setattr(core, "_pending_retry", lambda job: None)
-    plain = core._retry_of_end
+    m.setattr(restore_points, "pending_retry", lambda job: None)
+    plain = restore_points.retry_of_end
 
     def retry_of_end(job: Job) -> Any:
         wants = job.intent[1] if job.intent else None
@@ -186,7 +190,7 @@ def pruning_takes_what_a_pending_retry_names(m: MonkeyPatch) -> None:
         return wants if named and job.end(job.top) else None
 
     assert plain is not retry_of_end
-    m.setattr(core, "_retry_of_end", retry_of_end)
+    m.setattr(restore_points, "retry_of_end", retry_of_end)
 
 
 @mutant("restore", "what_the_newest_attempt_began_from_stays")
@@ -218,7 +222,7 @@ def pruning_takes_the_top_with_the_history(m: MonkeyPatch) -> None:
 def pruning_keeps_only_the_highest_revision(m: MonkeyPatch) -> None:
     plain = core.prunable
 
-    def prunable(job: Job, keep: int = core.RESTORE_POINTS, history: int = core.HISTORY) -> list[Register]:
+    def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = core.HISTORY) -> list[Register]:
         gone = plain(job, keep, history)
         if job.result is not None or job.spec is None or not job.intents:
             return gone
@@ -236,7 +240,7 @@ def pruning_takes_the_admission(m: MonkeyPatch) -> None:
 @mutant("a_savepoint_stays_until_it_is_disposed_of")
 def pruning_takes_savepoints(m: MonkeyPatch) -> None:
     def savepoints(job: Job, keep: int, history: int) -> list[Register]:
-        kept = core._kept_restore_points(job, keep)
+        kept = restore_points.kept(job, keep)
         every = [c for checkpoints in job.checkpoints.values() for c in checkpoints if (c.n, c.id) not in kept]
         return [
             c for c in every
@@ -253,7 +257,7 @@ def pruning_takes_savepoints(m: MonkeyPatch) -> None:
 def a_retry_forgives_the_counter_and_not_the_times(m: MonkeyPatch) -> None:
     plain = core.fold_job
 
-    def fold_job(job: Job, keep: int = core.RESTORE_POINTS) -> Any:
+    def fold_job(job: Job, keep: int = RESTORE_POINTS) -> Any:
         entry, record = plain(job, keep), job.attempt(job.top)
         if entry is None or record is None or entry.terminal:
             return entry

@@ -14,8 +14,10 @@ from pytest import MonkeyPatch
 
 from ledger.core.fold import fold as core
 from ledger.core.fold import job as view
+from ledger.core.fold import restore_points
 from ledger.core.fold.job import INTENT_RANK, OUTCOME_RANK, RESULT_RANK, TERMINAL_OUTCOMES, Job
-from ledger.core.model.facts import AttemptEnded, IntentDeclared, IntentKind, JobAdmitted
+from ledger.core.fold.restore_points import RESTORE_POINTS
+from ledger.core.model.facts import AttemptEnded, AttemptStarted, IntentDeclared, IntentKind, JobAdmitted
 from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Attempt, Ended, Intent, Register, Result
 from tests.laws import histories
@@ -147,7 +149,7 @@ def terminal_only_at_the_top(m: MonkeyPatch) -> None:
 def canceled_is_derived_from_the_intent(m: MonkeyPatch) -> None:
     plain = core.fold_job
 
-    def fold_job(job: Job, keep: int = core.RESTORE_POINTS) -> Any:
+    def fold_job(job: Job, keep: int = RESTORE_POINTS) -> Any:
         entry = plain(job, keep)
         if entry and entry.state is JobState.CANCELLING and (job.top == 0 or job.end(job.top)):
             return replace(entry, state=JobState.CANCELED)
@@ -200,7 +202,7 @@ def a_reconcilers_word_counts_before_the_runners(m: MonkeyPatch) -> None:
 def the_lowest_epoch_counts(m: MonkeyPatch) -> None:
     def attempt(job: Job, n: int) -> Any:
         for register in sorted(job.attempts.get(n, ()), key=lambda a: a.epoch):
-            if (fact := job.fact(register, view.AttemptStarted)) is not None:
+            if (fact := job.fact(register, AttemptStarted)) is not None:
                 return fact
         return None
 
@@ -225,7 +227,7 @@ def a_retry_counts_for_any_attempt(m: MonkeyPatch) -> None:
         wants = job.intent[1] if job.intent else None
         return wants if wants and wants.kind is IntentKind.RETRY and job.end(job.top) else None
 
-    m.setattr(core, "_retry_of_end", retry)
+    m.setattr(restore_points, "retry_of_end", retry)
 
 
 @mutant("oracle", "an_end_alone_tells_of_an_attempt")

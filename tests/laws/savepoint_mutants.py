@@ -10,8 +10,9 @@ from typing import Any
 from pytest import MonkeyPatch
 
 from ledger.core.fold import fold as core
-from ledger.core.fold import savepoints
+from ledger.core.fold import restore_points, savepoints
 from ledger.core.fold.job import Job
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.facts import CheckpointCompleted
 from tests.laws.mutants import MUTANTS as MUTANTS
 from tests.laws.mutants import mutant
@@ -19,14 +20,16 @@ from tests.laws.mutants import mutant
 
 @mutant("oracle", "restore", "what_is_given_up_is_not_offered_and_nothing_takes_its_place")
 def what_is_given_up_is_offered(m: MonkeyPatch) -> None:
-    m.setattr(core, "_first", lambda job, way, keep: tuple(islice(way, keep)))
+    m.setattr(restore_points, "first", lambda job, way, keep: tuple(islice(way, keep)))
 
 
 @mutant("oracle", "what_is_given_up_is_not_offered_and_nothing_takes_its_place")
 def what_is_given_up_makes_room_for_one_more(m: MonkeyPatch) -> None:
     """Which may be pruned already, and be offered once a copy of it comes late."""
     m.setattr(
-        core, "_first", lambda job, way, keep: tuple(islice((p for p in way if job.disposal(*p.order) is None), keep))
+        restore_points,
+        "first",
+        lambda job, way, keep: tuple(islice((p for p in way if job.disposal(*p.order) is None), keep)),
     )
 
 
@@ -65,33 +68,33 @@ def an_ask_that_is_answered_stays_open(m: MonkeyPatch) -> None:
 
 @mutant("oracle", "an_ask_is_open_until_a_savepoint_names_it_and_the_next_follows_the_newest")
 def the_next_ask_follows_the_first_savepoint(m: MonkeyPatch) -> None:
-    m.setattr(savepoints, "newest", lambda job: min(savepoints._periodic(job), default=savepoints.NOWHERE))
+    m.setattr(savepoints, "newest", lambda job: min(savepoints._periodic(job), default=savepoints.NO_SAVEPOINT))
 
 
 @mutant("oracle", "a_takeover_inherits_until_it_has_a_checkpoint_and_goes_on_where_it_began")
 def what_has_checkpoints_of_its_own_still_inherits(m: MonkeyPatch) -> None:
-    plain = core._inherits
+    plain = restore_points.inherits
 
     def inherits(job: Job, spec: Any) -> bool:
         return plain(Job(job.job_id, {n: v for n, v in job._registers.items() if b"/" not in n}, job._read), spec)
 
-    m.setattr(core, "_inherits", inherits)
+    m.setattr(restore_points, "inherits", inherits)
 
 
 @mutant("oracle", "a_takeover_inherits_until_it_has_a_checkpoint_and_goes_on_where_it_began")
 def a_record_says_nothing_of_where_a_replacing_job_began(m: MonkeyPatch) -> None:
-    plain = core._outside
-    m.setattr(core, "_outside", lambda job, recorded=None: plain(job))
+    plain = restore_points._outside
+    m.setattr(restore_points, "_outside", lambda job, recorded=None: plain(job))
 
 
 @mutant("oracle", "what_restores_by_itself_is_offered_nothing")
 def a_job_that_restores_by_itself_is_offered_its_checkpoints(m: MonkeyPatch) -> None:
     plain = core.fold_job
 
-    def fold_job(job: Job, keep: int = core.RESTORE_POINTS) -> Any:
+    def fold_job(job: Job, keep: int = RESTORE_POINTS) -> Any:
         entry = plain(job, keep)
         if entry is None or entry.retiring:
             return entry
-        return replace(entry, restore_points=core._first(job, core._way(job), keep))
+        return replace(entry, restore_points=restore_points.first(job, restore_points.path(job), keep))
 
     m.setattr(core, "fold_job", fold_job)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Any
 
-from ledger.core.fold.fold import RESTORE_POINTS, fold
+from ledger.core.fold.fold import fold
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.facts import (
     CheckpointCompleted,
     CheckpointKind,

@@ -25,7 +25,7 @@ from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.log import EndOfTransaction, MemoryLog, MemoryReader, MemoryWriter, NoAnswer
 from ledger.adapters.memory.runner import MemoryRunner
 from ledger.core import garbage
-from ledger.core.fold import fold
+from ledger.core.fold import fold, restore_points
 from ledger.core.model.published import Published, epoch_of
 from ledger.core.model.registers import Result, parse_claim
 from ledger.core.plan import plan, reconcile
@@ -391,7 +391,7 @@ def savepoints_are_pruned(p: Patches) -> None:
     """Savepoints are what checkpoints are: what no start may begin from goes, whoever asked for it."""
 
     def disposals(job: Any, keep: int) -> Any:
-        kept = fold._kept_restore_points(job, keep)
+        kept = restore_points.kept(job, keep)
         points = [point for point, _ in saved(job)]
         return tuple(point for point in points if point.order not in kept)
 

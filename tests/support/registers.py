@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any, TypeVar
 
-from ledger.core.fold.fold import RESTORE_POINTS, fold_job
+from ledger.core.fold.fold import fold_job
 from ledger.core.fold.job import Job
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,

@@ -18,7 +18,8 @@ from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.format.removals import REDACTED
 from ledger.archive.restore.layout import RestorePlan, TopicPair, lay_out, plan
 from ledger.archive.store.archive import Archive
-from ledger.core.fold.fold import RESTORE_POINTS, fold
+from ledger.core.fold.fold import fold
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.published import Published, headers_of
 from ledger.core.model.recovery import Difference, diff
 from ledger.core.model.registers import Register

@@ -7,23 +7,11 @@ until it decides or is published. A value that does not decode counts as absent 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from ledger.core.model.facts import (
-    AttemptEnded,
-    AttemptRunning,
-    AttemptStarted,
-    CheckpointCompleted,
-    Fact,
-    IntentDeclared,
-    IntentKind,
-    JobAdmitted,
-    JobResult,
-    JobSubmitted,
-    RestorePoint,
-    SavepointDisposed,
-)  # fmt: skip
-from ledger.core.model.redaction import is_redacted
+from ledger.core.model import facts
+from ledger.core.model.facts import IntentKind
+from ledger.core.model.once import once
 from ledger.core.model.registers import (
     NUMBER_MAX,
     OUTCOMES,
@@ -42,10 +30,9 @@ from ledger.core.model.registers import (
     parse_register,
 )  # fmt: skip
 
-#: (register, raw value) -> the fact; None if the value can't be read, or is not the fact that the register holds.
-Read = Callable[[Register, Any], Fact | None]
+#: (register, raw value) -> the fact; None if the value is unreadable, or not the fact that the register must hold.
+Read = Callable[[Register, Any], facts.Fact | None]
 F = TypeVar("F")
-T = TypeVar("T")
 R = TypeVar("R", Attempt, Ended)
 
 OUTCOME_RANK = {outcome: rank for rank, outcome in enumerate(OUTCOMES)}
@@ -55,18 +42,6 @@ INTENT_RANK = {
     IntentKind.CANCEL: 4, IntentKind.UNKNOWN: 3, IntentKind.SUSPEND: 2, IntentKind.RETRY: 1, IntentKind.RUN: 0,
 }  # fmt: skip
 TERMINAL_OUTCOMES = ("finished", "canceled", "abandoned")
-
-
-class once(Generic[T]):  # noqa: N801
-    """A property that is worked out once: functools.cached_property without its lock, which costs more than the rest
-    here (Python before 3.12)."""
-
-    def __init__(self, work_out: Callable[[Any], T]) -> None:
-        self._work_out, self._name = work_out, work_out.__name__
-
-    def __get__(self, job: Any, _: type | None = None) -> T:
-        value = job.__dict__[self._name] = self._work_out(job)
-        return value
 
 
 class Job:
@@ -81,7 +56,7 @@ class Job:
         self.unreadable: set[Register] = set()
         self._registers = registers
         self._read = read
-        self._facts: dict[Register, Fact | None] = {}
+        self._facts: dict[Register, facts.Fact | None] = {}
         self.specs: list[Spec] = []
         self.intents: list[Intent] = []
         self.attempts: dict[int, list[Attempt]] = {}
@@ -117,7 +92,7 @@ class Job:
                     self.results.append(register)
 
     def fact(self, register: Register, kind: type[F]) -> F | None:
-        """The fact in a register, or None if it is absent or can't be read."""
+        """The fact in a register; None if the register is absent or unreadable."""
         try:
             return self._facts[register]  # type: ignore[return-value]
         except KeyError:
@@ -129,91 +104,86 @@ class Job:
         self._facts[register] = fact
         return fact  # type: ignore[return-value]
 
-    def is_redacted(self, register: Register) -> bool:
-        """Whether what is in a register stands for a value that was taken out of the archive (`core.redaction`)."""
-        held = self._registers.get(self.names.get(register, b""))
-        return isinstance(held, tuple) and is_redacted(held[0])
+    def raw(self, register: Register) -> Any:
+        """The undecoded value of a register; None if it is absent."""
+        return self._registers.get(self.names.get(register, b""))
 
     # -- what counts -------------------------------------------------------------------------------------------------
 
     @once
     def result(self) -> Result | None:
         """With two, FINISHED > CANCELED > FAILED."""
-        readable = [r for r in self.results if self.fact(r, JobResult) is not None]
+        readable = [r for r in self.results if self.fact(r, facts.JobResult) is not None]
         return max(readable, key=lambda r: RESULT_RANK[r.state], default=None)
 
     @once
-    def admitted(self) -> JobAdmitted | None:
-        return self.fact(Admitted(), JobAdmitted) if Admitted() in self.names else None
+    def admitted(self) -> facts.JobAdmitted | None:
+        return self.fact(Admitted(), facts.JobAdmitted) if Admitted() in self.names else None
 
     @once
-    def spec(self) -> JobSubmitted | None:
+    def spec(self) -> facts.JobSubmitted | None:
         """The admitted spec, if it is here."""
-        return self.fact(Spec(self.admitted.digest), JobSubmitted) if self.admitted else None
+        return self.fact(Spec(self.admitted.digest), facts.JobSubmitted) if self.admitted else None
 
     @once
-    def terminal_end(self) -> tuple[Ended, AttemptEnded] | None:
+    def terminal_end(self) -> tuple[Ended, facts.AttemptEnded] | None:
         """finished, else canceled, else abandoned, of *any* attempt: terminal is final."""
         return self._strongest([e for ends in self.ends.values() for e in ends if e.outcome in TERMINAL_OUTCOMES])
 
     @once
-    def terminal_outcome(self) -> str | None:
-        return self.terminal_end[0].outcome if self.terminal_end else None
-
-    @once
     def top(self) -> int:
-        """The highest attempt that anything readable knows of; 0 = none."""
+        """The highest attempt that any readable register names; 0 = none."""
         for n in sorted({*self.attempts, *self.runnings, *self.ends}, reverse=True):
             if self.attempt(n) is not None or self.end(n) is not None or self.running(n) is not None:
                 return n
         return 0
 
     def known(self, n: int) -> bool:
-        """Whether the runner gave a sign of attempt n: it runs, made a checkpoint, or ended."""
+        """Whether the runner has reported on attempt n: that it runs, made a checkpoint, or ended."""
         return self._has_checkpoint(n) or self.end(n) is not None or self.running(n) is not None
 
-    def attempt(self, n: int) -> AttemptStarted | None:
+    def attempt(self, n: int) -> facts.AttemptStarted | None:
         """The record of attempt n that counts: the highest epoch's."""
-        for register in _descending(self.attempts.get(n, ()), _epoch):
-            if (fact := self.fact(register, AttemptStarted)) is not None:
+        for register in _descending(self.attempts.get(n, ()), lambda attempt: attempt.epoch):
+            if (fact := self.fact(register, facts.AttemptStarted)) is not None:
                 return fact
         return None
 
-    def running(self, n: int) -> AttemptRunning | None:
-        return self.fact(self.runnings[n], AttemptRunning) if n in self.runnings else None
+    def running(self, n: int) -> facts.AttemptRunning | None:
+        return self.fact(self.runnings[n], facts.AttemptRunning) if n in self.runnings else None
 
-    def end(self, n: int) -> tuple[Ended, AttemptEnded] | None:
-        """The end of attempt n that counts: by rank of the outcome, then the runner's own word before another's."""
+    def end(self, n: int) -> tuple[Ended, facts.AttemptEnded] | None:
+        """The end of attempt n that counts: the strongest outcome, and among equals the one that the runner wrote."""
         return self._strongest(self.ends.get(n, ()))
 
     @once
-    def intent(self) -> tuple[Intent, IntentDeclared] | None:
+    def intent(self) -> tuple[Intent, facts.IntentDeclared] | None:
         """The intent that wins: cancel before all, then the highest revision, then kind, then uuid."""
-        readable = [(i, fact) for i in self.intents if (fact := self.fact(i, IntentDeclared)) is not None]
+        readable = [(i, fact) for i in self.intents if (fact := self.fact(i, facts.IntentDeclared)) is not None]
         return max(
             readable,
             key=lambda x: (x[1].kind is IntentKind.CANCEL, x[0].rev, INTENT_RANK[x[1].kind], x[0].uuid),
             default=None,
         )
 
-    def checkpoint(self, n: int, id_: int) -> CheckpointCompleted | None:
-        return self.fact(Checkpoint(n, id_), CheckpointCompleted)
+    def checkpoint(self, n: int, id_: int) -> facts.CheckpointCompleted | None:
+        return self.fact(Checkpoint(n, id_), facts.CheckpointCompleted)
 
-    def restore_point(self, register: Checkpoint) -> RestorePoint | None:
-        fact = self.fact(register, CheckpointCompleted)
+    def restore_point(self, register: Checkpoint) -> facts.RestorePoint | None:
+        fact = self.fact(register, facts.CheckpointCompleted)
         if fact is None:
             return None
-        return RestorePoint(register.n, register.id, fact.location, fact.size, fact.digest, fact.kind)
+        return facts.RestorePoint(register.n, register.id, fact.location, fact.size, fact.digest, fact.kind)
 
-    def disposal(self, n: int, id_: int) -> SavepointDisposed | None:
-        """That a savepoint is given up; None: it is not. Of several that say so the highest uuid is shown."""
+    def disposal(self, n: int, id_: int) -> facts.SavepointDisposed | None:
+        """The disposal of a savepoint, the one of the highest uuid if there are several; None = it is not disposed."""
         for register in sorted(self.disposed.get((n, id_), ()), reverse=True):
-            if (fact := self.fact(register, SavepointDisposed)) is not None:
+            if (fact := self.fact(register, facts.SavepointDisposed)) is not None:
                 return fact
         return None
 
-    def places(self, n: int) -> list[int]:
-        """Ids of all checkpoints of attempt n that anything tells of, given up or not, newest first."""
+    def checkpoint_ids(self, n: int) -> list[int]:
+        """Ids of all checkpoints of attempt n, disposed ones included, newest first."""
         ids = {c.id for c in self.checkpoints.get(n, ())}
         if self.disposed:
             ids |= {id_ for attempt, id_ in self.disposed if attempt == n}
@@ -226,39 +196,35 @@ class Job:
 
     @once
     def checkpointed(self) -> int:
-        """The highest attempt that has a readable checkpoint, or one that is given up; 0 = none."""
+        """The highest attempt that has a readable checkpoint, or had one that is disposed; 0 = none."""
         return self.checkpointed_below(NUMBER_MAX + 1)
 
     def checkpointed_below(self, n: int) -> int:
-        """The highest attempt below n that has a readable checkpoint, or one that is given up; 0 = none."""
+        """As `checkpointed`, among the attempts below n."""
         attempts = {k for k in (*self.checkpoints, *(place[0] for place in self.disposed)) if k < n}
         return next((k for k in sorted(attempts, reverse=True) if self._has_checkpoint(k)), 0)
 
     def _has_checkpoint(self, n: int) -> bool:
-        if any(self.fact(c, CheckpointCompleted) is not None for c in reversed(self.checkpoints.get(n, ()))):
+        if any(self.fact(c, facts.CheckpointCompleted) is not None for c in reversed(self.checkpoints.get(n, ()))):
             return True
-        # One that is given up was there: what follows from that must not depend on whether its register is gone yet.
+        # A disposed savepoint existed. The answer must not depend on whether its register is tombstoned yet.
         return any(place[0] == n and self.disposal(*place) is not None for place in self.disposed)
 
-    def _strongest(self, ends: Collection[Ended]) -> tuple[Ended, AttemptEnded] | None:
+    def _strongest(self, ends: Collection[Ended]) -> tuple[Ended, facts.AttemptEnded] | None:
         for register in _descending(ends, _end_order):
-            if (fact := self.fact(register, AttemptEnded)) is not None:
+            if (fact := self.fact(register, facts.AttemptEnded)) is not None:
                 return register, fact
         return None
 
 
 def is_runner(writer: str) -> bool:
-    """Whether a writer speaks for the runner: then its end of an attempt comes after all its checkpoints."""
+    """Whether the runner itself wrote a fact. Then the end of an attempt comes after all its checkpoints."""
     return writer.startswith("agent-")
 
 
 def _descending(registers: Collection[R], order: Callable[[R], Any]) -> Iterable[R]:
-    """Strongest first. Nearly always there is one or none, and then nothing to sort."""
+    """Strongest first. Most attempts have one register, so there is nothing to sort."""
     return sorted(registers, key=order, reverse=True) if len(registers) > 1 else registers
-
-
-def _epoch(attempt: Attempt) -> int:
-    return attempt.epoch
 
 
 def _end_order(end: Ended) -> tuple[int, int, bool, str]:

@@ -15,6 +15,7 @@ from ledger.core.model.facts import (
     CheckpointRetention,
     FailureRule,
     GraphRef,
+    IntentDeclared,
     Replacement,
     RestoreBy,
     RestorePoint,
@@ -22,6 +23,7 @@ from ledger.core.model.facts import (
     StallPolicy,
     Together,
 )
+from ledger.core.model.registers import Intent
 
 
 class JobState(StrEnum):
@@ -57,6 +59,13 @@ class WinningIntent:
     reason: str
     actor: str
     savepoint: bool = False
+
+    @classmethod
+    def of(cls, intent: Intent, fact: IntentDeclared) -> WinningIntent:
+        return cls(
+            str(fact.kind), intent.rev, intent.uuid, fact.attempt, fact.from_, fact.force, fact.reason, fact.actor,
+            fact.savepoint,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

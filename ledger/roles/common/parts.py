@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledger.core.fold.fold import HISTORY, RESTORE_POINTS
+from ledger.core.fold.fold import HISTORY
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.ports import Clock, Codec, Envelope, EventLog, Leadership
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import structlog
 
-from ledger.core.fold.restart import FAILURE_TIMES_MAX
 from ledger.core.model.facts import AttemptStarted, RefusedRestorePoint, RestorePoint, Together
+from ledger.core.model.policies import FAILURE_TIMES_MAX
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import Attempt, Intent
 from ledger.core.plan.heard import lying_elsewhere

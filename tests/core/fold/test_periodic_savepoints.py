@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
 
-from ledger.core.fold import savepoints
 from ledger.core.fold.fold import fold_job, prunable
-from ledger.core.fold.savepoints import TRIES_MAX, Periodic, parse
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, SavepointDisposed, SavepointPolicy
+from ledger.core.model.periodic import TRIES_MAX, Periodic, parse
+from ledger.core.model.policies import savepoint_problem
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import register_name
 from ledger.core.plan.heard import Heard
@@ -131,7 +131,7 @@ def test_names_are_read_as_they_are_written(attempt, id_, tries):
      SavepointPolicy(60.0, -1), SavepointPolicy(0.0, 10**9)],
 )  # fmt: skip
 def test_a_policy_that_nobody_can_follow_quarantines(policy):
-    assert savepoints.problem(policy)
+    assert savepoint_problem(policy)
     got = entry(policy=policy)
     assert got.state is JobState.QUARANTINED and "savepoint_policy" in got.reason
     assert entry(*RUNS, policy=policy).state is JobState.RUNNING, "what runs is left alone"

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core.fold.restart import FAILURE_TIMES_MAX, FAILURES_MAX, after_failure, problem, stall_problem
+from ledger.core.fold.restart import FAILURES_MAX, FailureHistory, RestartDecision, after_failure
 from ledger.core.model.facts import FailureRule, OnExhausted, OnStall, RestartKind, RestartPolicy, StallPolicy
+from ledger.core.model.policies import FAILURE_TIMES_MAX, restart_problem, stall_problem
 
 NONE = RestartPolicy(RestartKind.NONE)
 FIXED = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max=3, delay_s=7.0)
@@ -18,6 +19,10 @@ EXPONENTIAL = RestartPolicy(
     reset_after_s=3600.0,
 )  # fmt: skip
 RATE = RestartPolicy(RestartKind.FAILURE_RATE, delay_s=5.0, failures_per_interval=2, failure_rate_interval_s=60.0)
+
+
+def after(policy, failures, ran_for_s, job_id, next_attempt, times=(), recorded_at=None) -> RestartDecision:
+    return after_failure(policy, FailureHistory(failures, tuple(times), recorded_at), ran_for_s, job_id, next_attempt)
 
 
 def with_(policy: RestartPolicy, **fields):
@@ -58,7 +63,7 @@ def with_(policy: RestartPolicy, **fields):
     ],
 )
 def test_after_failure(policy, failures, ran_for_s, expect):
-    got = after_failure(policy, failures, ran_for_s, "job-1", 2)
+    got = after(policy, failures, ran_for_s, "job-1", 2)
     assert (got.failures, got.exhausted) == expect[:2]
     assert got.delay_s == pytest.approx(expect[2], abs=0.001)
 
@@ -66,35 +71,35 @@ def test_after_failure(policy, failures, ran_for_s, expect):
 @pytest.mark.parametrize("kind", [RestartKind.NONE, RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY])
 @pytest.mark.parametrize("failures", [-(2**63), -1, 2**31 - 1, 2**63 - 1])
 def test_counters_that_nobody_sane_wrote_stay_in_bounds(kind, failures):
-    got = after_failure(with_(EXPONENTIAL, kind=kind), failures, 0.0, "job-1", 2)
+    got = after(with_(EXPONENTIAL, kind=kind), failures, 0.0, "job-1", 2)
     assert 1 <= got.failures <= FAILURES_MAX
     assert 0 <= got.delay_s <= 60
 
 
 def test_jitter_is_the_same_for_every_leader_and_different_for_every_start():
     policy = with_(EXPONENTIAL, jitter=0.1, delay_s=10.0)
-    delays = {(job, n): after_failure(policy, 0, 0.0, job, n).delay_s for job in ("job-1", "job-2") for n in range(2, 300)}
+    delays = {(job, n): after(policy, 0, 0.0, job, n).delay_s for job in ("job-1", "job-2") for n in range(2, 300)}
     assert all(9.0 <= delay <= 11.0 for delay in delays.values())
     assert len(set(delays.values())) > 500, "it spreads"
     assert min(delays.values()) < 9.1 and max(delays.values()) > 10.9, "over the whole width"
-    assert delays == {(job, n): after_failure(policy, 0, 0.0, job, n).delay_s for job, n in delays}
+    assert delays == {(job, n): after(policy, 0, 0.0, job, n).delay_s for job, n in delays}
 
 
 @pytest.mark.parametrize("jitter", [0.1, 1.0])
 def test_jitter_never_exceeds_the_longest_delay(jitter):
     policy = with_(EXPONENTIAL, jitter=jitter)
-    delays = [after_failure(policy, 50, 0.0, "job-1", n).delay_s for n in range(2, 200)]
+    delays = [after(policy, 50, 0.0, "job-1", n).delay_s for n in range(2, 200)]
     assert 0 <= min(delays) < 60 == max(delays)
 
 
 def test_rounding_never_exceeds_the_longest_delay():
     policy = with_(EXPONENTIAL, delay_max_s=0.0016)
-    assert after_failure(policy, 50, 0.0, "job-1", 2).delay_s == 0.0016
+    assert after(policy, 50, 0.0, "job-1", 2).delay_s == 0.0016
 
 
 @pytest.mark.parametrize("policy", [NONE, FIXED, EXPONENTIAL, RATE, RestartPolicy()])
 def test_policies_without_a_problem(policy):
-    assert problem(policy) == ""
+    assert restart_problem(policy) == ""
 
 
 @pytest.mark.parametrize(
@@ -103,7 +108,7 @@ def test_policies_without_a_problem(policy):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e308])
 @pytest.mark.parametrize("kind", [RestartKind.NONE, RestartKind.FIXED_DELAY, RestartKind.EXPONENTIAL_DELAY])
 def test_numbers_that_are_none_are_a_problem_that_names_the_field(kind, name, value):
-    assert name in problem(with_(EXPONENTIAL, kind=kind, **{name: value}))
+    assert name in restart_problem(with_(EXPONENTIAL, kind=kind, **{name: value}))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,7 @@ def test_numbers_that_are_none_are_a_problem_that_names_the_field(kind, name, va
      {"failure_rules": (FailureRule("a", 1),) * 51}],
 )  # fmt: skip
 def test_other_problems(fields):
-    assert problem(with_(EXPONENTIAL, **fields)) != ""
+    assert restart_problem(with_(EXPONENTIAL, **fields)) != ""
 
 
 @pytest.mark.parametrize(
@@ -156,14 +161,14 @@ def test_stall_policies_by_which_nobody_can_watch(policy):
     ],
 )
 def test_a_failure_rate(times, recorded_at, ran_for_s, failed_at, exhausted):
-    got = after_failure(RATE, 7, ran_for_s, "job-1", 2, times, recorded_at)
+    got = after(RATE, 7, ran_for_s, "job-1", 2, times, recorded_at)
     assert got == (8, exhausted, 5.0, failed_at)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -1.0, 1e308])
 def test_a_failure_rate_is_total(number):
     for times, recorded_at, ran_for_s in (((number,), 1.0, 1.0), ((1.0,), number, 1.0), ((1.0,), 1.0, number)):
-        got = after_failure(RATE, 0, ran_for_s, "job-1", 2, times, recorded_at)
+        got = after(RATE, 0, ran_for_s, "job-1", 2, times, recorded_at)
         assert not got.exhausted
         assert got.failed_at is None or math.isfinite(got.failed_at)
 
@@ -185,7 +190,7 @@ class Job:
     def fails(self, at, known=True, seen=None):
         """at, seen: when it fails, and when a reconciler records the next attempt."""
         ran_for_s = at - self.recorded_at if known else 0.0
-        got = after_failure(self.policy, 0, ran_for_s, "job-1", 2, self.times, self.recorded_at)
+        got = after(self.policy, 0, ran_for_s, "job-1", 2, self.times, self.recorded_at)
         seen = at if seen is None else seen
         self.times = (*self.times, seen if got.failed_at is None else got.failed_at)[-FAILURE_TIMES_MAX:]
         self.recorded_at = seen
@@ -205,8 +210,8 @@ def test_law_exhausted_is_more_failures_than_allowed_in_the_interval_before(poli
 @given(RATES, TIMES, st.integers(-(10**6), 10**6))
 def test_law_only_differences_of_times_count(policy, moments, shift):
     before, recorded_at = [float(m) for m in moments], 501.0
-    here = after_failure(policy, 0, 3.0, "job-1", 2, before, recorded_at)
-    there = after_failure(policy, 0, 3.0, "job-1", 2, [t + shift for t in before], recorded_at + shift)
+    here = after(policy, 0, 3.0, "job-1", 2, before, recorded_at)
+    there = after(policy, 0, 3.0, "job-1", 2, [t + shift for t in before], recorded_at + shift)
     assert here.exhausted is there.exhausted
 
 
@@ -215,7 +220,7 @@ def test_law_one_more_failure_never_helps_and_time_always_does(policy, moments, 
     before = [float(m) for m in moments]
 
     def exhausted(times, ran_for_s=3.0):
-        return after_failure(policy, 0, ran_for_s, "job-1", 2, times, 501.0).exhausted
+        return after(policy, 0, ran_for_s, "job-1", 2, times, 501.0).exhausted
 
     assert exhausted([*before, float(extra)]) >= exhausted(before)
     assert exhausted(before, 3.0 + extra) <= exhausted(before)

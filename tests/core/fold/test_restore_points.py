@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.core.fold.fold import offered, prunable
+from ledger.core.fold.fold import prunable
 from ledger.core.model.facts import CheckpointKind, RestorePoint
 from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Checkpoint, register_name
+from tests.support.offered import offered
 from tests.support.registers import DIGEST, UNREADABLE, checkpoint, entry, given, intent, point, spec, started
 
 SPEC = f"spec/{DIGEST}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.core.fold.fold import fold, fold_job, offered
+from ledger.core.fold.fold import fold, fold_job
 from ledger.core.model.facts import JobAdmitted
 from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import parse_register
+from tests.support.offered import offered
 from tests.support.registers import DIGEST, UNREADABLE, entry, given, intent, point, registers, started
 
 A = "agent-a"

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from ledger.core.explain import explain
-from ledger.core.fold.fold import offered, prunable
+from ledger.core.fold.fold import prunable
 from ledger.core.model.facts import IntentKind, RestoreBy, RestorePoint
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Checkpoint
+from tests.support.offered import offered
 from tests.support.registers import DIGEST, checkpoint, entry, given, intent, spec
 
 SPEC = f"spec/{DIGEST}"

@@ -23,11 +23,9 @@ GUARANTEES = {
         "two leaders disagree on whether a job runs",
     ),
     "A job that is over stays over": Mutant(
-        "a-spec-outlives-the-result", "ledger/core/fold/fold.py",
-        "    if job.result is not None:\n"
-        "        return _retiring(job, job.result)",
-        "    if job.result is not None and job.spec is None:\n"
-        "        return _retiring(job, job.result)",
+        "a-spec-outlives-the-result", "ledger/core/fold/rules.py",
+        "lambda s: s.job.result is not None, _result)",
+        "lambda s: s.job.result is not None and s.job.spec is None, _result)",
         ("tests/laws/test_laws.py",),
         "a copy of a retired job's spec starts it again",
     ),
@@ -314,7 +312,7 @@ GUARANTEES = {
         "evidence is deleted under a pin",
     ),
     "What was written stays readable": Mutant(
-        "an-unknown-retention-is-taken-for-a-known-one", "ledger/core/fold/fold.py",
+        "an-unknown-retention-is-taken-for-a-known-one", "ledger/core/model/policies.py",
         "    if spec.checkpoint_retention is CheckpointRetention.UNKNOWN:",
         "    if spec.checkpoint_retention is None:",
         ("tests/core/fold/test_entry.py::test_a_spec_that_this_version_does_not_know_is_not_started",),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 RETENTION = "ledger/adapters/runners/subprocess/retention.py"
-PLAN, PASSES, FOLD, CHAIN = "ledger/core/plan/plan.py", "ledger/core/plan/reconcile.py", "ledger/core/fold/fold.py", "ledger/archive/format/chain.py"
+PLAN, PASSES = "ledger/core/plan/plan.py", "ledger/core/plan/reconcile.py"
+RULES, CHAIN = "ledger/core/fold/rules.py", "ledger/archive/format/chain.py"
 KEEPER, LEADERSHIP = "ledger/adapters/zookeeper/keeper.py", "ledger/adapters/zookeeper/leadership.py"
 TERM, RESTORING = "ledger/roles/projector/term.py", "ledger/archive/restore/restoring.py"
 RECONCILER = "ledger/roles/reconciler/reconciler.py"
@@ -50,9 +51,9 @@ MUTANTS = (
         "every reader grows with each job that there ever was",
     ),
     Mutant(
-        "an-unknown-kind-is-looked-for-in-the-first-restore-point", FOLD,
-        "    if any(p.kind is CheckpointKind.UNKNOWN for p in points):",
-        "    if any(p.kind is CheckpointKind.UNKNOWN for p in points[:1]):",
+        "an-unknown-kind-is-looked-for-in-the-first-restore-point", RULES,
+        "for point in self.points)",
+        "for point in self.points[:1])",
         (
             "tests/core/fold/test_entry.py::test_a_restore_point_of_unknown_kind_stops_a_start_wherever_it_stands_among_those_offered",
         ),

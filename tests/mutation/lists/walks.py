@@ -79,9 +79,9 @@ MUTANTS = (
         "a reconciler waits for a minute until it knows that an entry has caught up with the log",
     ),
     Mutant(
-        "a-retry-counts-of-a-job-that-is-over", "ledger/core/fold/fold.py",
-        "    pending = _pending_retry(job) if job.terminal_end is None else None",
-        "    pending = _pending_retry(job)",
+        "a-retry-counts-of-a-job-that-is-over", "ledger/core/fold/restore_points.py",
+        "    pending = pending_retry(job) if job.terminal_end is None else None",
+        "    pending = pending_retry(job)",
         ("tests/roles/test_checkpoint_retention.py::test_a_retry_of_what_is_over_already_passes_over_no_checkpoint",),
         "a retry that comes too late leaves checkpoints that nobody knows of, and a result that names an old one",
     ),

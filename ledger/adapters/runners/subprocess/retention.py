@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ledger.core.fold.fold import RESTORE_POINTS
+from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.facts import CheckpointKind
 
 KEEP = RESTORE_POINTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.core.fold.failures import Failure, last_failures
+from ledger.core.failures import Failure, last_failures
 from ledger.core.model.facts import AttemptEnded
 from tests.support.registers import UNREADABLE, given
 
