@@ -29,17 +29,44 @@ if TYPE_CHECKING:
         RestartPolicy,
         RestorePoint,
     )
-    from ledger.core.model.recovery import JobState, RecoveryEntry, RecoverySet
+    from ledger.core.model.recovery import Entries, JobState, RecoveryEntry
     from ledger.core.model.registers import Checkpoint, Ended, Running
     from ledger.errors import LedgerError, OutcomeUnknown, Refused, Unreachable
     from ledger.operations.client import Client
     from ledger.producer.recorder import Recorded, Recorder, Unacknowledged
 
 __all__ = [
-    "AttemptEnded", "AttemptRunning", "Checkpoint", "CheckpointCompleted", "CheckpointKind", "Client", "Config", "Ended",
-    "GraphRef", "IntentKind", "JobState", "JobSubmitted", "LedgerError", "OnExhausted", "OutcomeUnknown", "Recorded",
-    "Recorder", "RecoveryEntry", "RecoverySet", "Refused", "RestartKind", "RestartPolicy", "RestorePoint", "Running",
-    "RunningJob", "Unacknowledged", "Unreachable", "__version__", "connect", "job", "load_config",
+    "AttemptEnded",
+    "AttemptRunning",
+    "Checkpoint",
+    "CheckpointCompleted",
+    "CheckpointKind",
+    "Client",
+    "Config",
+    "Ended",
+    "Entries",
+    "GraphRef",
+    "IntentKind",
+    "JobState",
+    "JobSubmitted",
+    "LedgerError",
+    "OnExhausted",
+    "OutcomeUnknown",
+    "Recorded",
+    "Recorder",
+    "RecoveryEntry",
+    "Refused",
+    "RestartKind",
+    "RestartPolicy",
+    "RestorePoint",
+    "Running",
+    "RunningJob",
+    "Unacknowledged",
+    "Unreachable",
+    "__version__",
+    "connect",
+    "job",
+    "load_config",
     "pack",
 ]  # fmt: skip
 
@@ -52,7 +79,7 @@ _MODULES = {
         "AttemptEnded", "AttemptRunning", "CheckpointCompleted", "CheckpointKind", "GraphRef", "IntentKind",
         "JobSubmitted", "OnExhausted", "RestartKind", "RestartPolicy", "RestorePoint",
     ),
-    "ledger.core.model.recovery": ("JobState", "RecoveryEntry", "RecoverySet"),
+    "ledger.core.model.recovery": ("JobState", "RecoveryEntry", "Entries"),
     "ledger.core.model.registers": ("Checkpoint", "Ended", "Running"),
     "ledger.errors": ("LedgerError", "OutcomeUnknown", "Refused", "Unreachable"),
     "ledger.producer.recorder": ("Recorded", "Recorder", "Unacknowledged"),

@@ -173,7 +173,7 @@ def perform(task: Task, runners: Mapping[str, Runner], blobs: BlobStore) -> Task
     runner = runners.get(task.runner)
     if runner is None:
         known = ", ".join(sorted(runners)) or "none"
-        return TaskOutcome(TaskStatus.REFUSED, reason=f"there is no runner {task.runner!r} here (known: {known})")
+        return TaskOutcome(TaskStatus.NO_RUNNER, reason=f"there is no runner {task.runner!r} here (known: {known})")
     try:
         asked = runner.only(task.instance) if task.instance else runner
         return TaskOutcome(TaskStatus.DONE, VERBS[task.verb](task, asked, blobs))

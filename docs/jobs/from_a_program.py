@@ -21,7 +21,7 @@ def main(timeout_s: float, *command: str) -> int:
     if not ended.state:  # the time ran out
         client.declare(job_id, IntentKind.CANCEL, reason=f"took longer than {timeout_s:g} s")
     print(f"{job_id} is {ended.state or 'canceled'}: {ended.reason}")
-    for entry in client.recovery_set().live().values():
+    for entry in client.entries().recovery_set().values():
         print(f"still to be brought back: {entry.namespace}/{entry.name}, {entry.state}")
     return 0 if ended.finished else 1
 

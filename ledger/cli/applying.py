@@ -111,7 +111,7 @@ def _applied(client: Client, job: job_files.JobFile, replacing: bool, again: boo
 def _standing(client: Client, spec: JobSubmitted) -> RecoveryEntry | None:
     """The job of this name that is not over; of two of which one takes over from the other, that one. Raises: Refused."""
     same = (spec.namespace, spec.name)
-    live = [e for e in client.recovery_set().values() if (e.namespace, e.name) == same and not e.terminal]
+    live = [e for e in client.entries().values() if (e.namespace, e.name) == same and not e.terminal]
     taken_over = {e.replaces for e in live if e.state != "QUARANTINED"}
     left = [e for e in live if e.job_id not in taken_over]
     if len(left) > 1:
@@ -127,7 +127,7 @@ def _over(client: Client, spec: JobSubmitted) -> tuple[str, str] | None:
     from ledger.reader.reading import all_registers, results
 
     same = (spec.namespace, spec.name)
-    entries = client.recovery_set().values()
+    entries = client.entries().values()
     if over := [(e.job_id, str(e.state)) for e in entries if (e.namespace, e.name) == same and e.terminal]:
         return max(over)
     gone = results(client.source, all_registers(client.source)).values()

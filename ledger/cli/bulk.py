@@ -54,7 +54,7 @@ def declare(
     if from_ not in ("latest", "scratch"):
         raise UsageError(f"--from {from_} is of one job.", hint="For several jobs: latest or scratch.")
     with session.client(world) as (client, _):
-        entries = client.recovery_set().values()
+        entries = client.entries().values()
         concerned = [e for e in entries if selected.holds(e.namespace, e.labels) and CONCERNED[kind](e, force)]
     if not concerned:
         world.printer.rows([], COLUMNS, empty=f"There is no job to {kind.lower()} among those selected.")

@@ -183,7 +183,7 @@ def _why_garbage(one: StoredItem, claim: Claims, points: frozenset[str], read_to
         case Kind.UNFINISHED if claim.graphs:
             return f"a put that did not come to its end left it; the graph of the job is {min(claim.graphs)}"
         case Kind.RUN_FOLDER if one.alive or (claim.known and not claim.state):
-            return ""  # what is alive is a stray: to be stopped with a record, by the reconciler
+            return ""  # what is alive is an orphan: to be stopped with a record, by the reconciler
         case Kind.CHECKPOINTS if one.alive or not claim.state or claim.keeps or points.intersection(one.locations):
             return ""
         case Kind.SAVEPOINT if one.where not in claim.disposed or not claim.state or points.intersection(one.locations):

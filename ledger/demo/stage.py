@@ -16,12 +16,12 @@ from typing import TypeVar
 from ledger.adapters.java.java import SHORT_LIVED
 from ledger.app import wiring
 from ledger.config.config import load_config
-from ledger.core.model.recovery import RecoveryEntry, RecoverySet
+from ledger.core.model.recovery import Entries, RecoveryEntry
 from ledger.errors import LedgerError, OutcomeUnknown
 from ledger.ports import ObservedAttempt
 from ledger.reader.claims import read_claims
 from ledger.reader.leaders import led
-from ledger.reader.reading import Source, recovery_set
+from ledger.reader.reading import Source, entries_of
 
 POLL_S = 0.25
 T = TypeVar("T")
@@ -70,8 +70,8 @@ class Stage:
             self._source = wiring.source(load_config(self.folder))
         return self._source
 
-    def entries(self) -> RecoverySet:
-        return recovery_set(self.source)
+    def entries(self) -> Entries:
+        return entries_of(self.source)
 
     def entry(self, job_id: str) -> RecoveryEntry | None:
         return self.entries().get(job_id)

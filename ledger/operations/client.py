@@ -25,7 +25,7 @@ from ledger.core.model.facts import (
     SavepointAsked,
     SavepointDisposed,
 )
-from ledger.core.model.recovery import JobState, RecoveryEntry, RecoverySet
+from ledger.core.model.recovery import Entries, JobState, RecoveryEntry
 from ledger.core.model.registers import Ask, Disposed, Intent, Register, Spec
 from ledger.errors import NotFound, OutcomeUnknown, PermanentError, Refused, UsageError
 from ledger.operations import intents, replacing, savepoint_disposal, savepoints
@@ -34,7 +34,7 @@ from ledger.operations.savepoint_disposal import Savepoint
 from ledger.ports import BlobStore, Runner
 from ledger.producer.recorder import Recorded
 from ledger.reader.job_lookup import SEE_ALL, resolve
-from ledger.reader.reading import POLL_S, JobLog, RetiredJob, Source, recovery_set, registers_of, result_of
+from ledger.reader.reading import POLL_S, JobLog, RetiredJob, Source, entries_of, registers_of, result_of
 from ledger.reader.watching import Watch
 from ledger.util import failpoints
 
@@ -76,9 +76,9 @@ class Client:
         self.source, self._recorder, self._blobs = source, recorder, blobs
         self._digest, self._new_id, self._actor = digest, new_id, actor
 
-    def recovery_set(self) -> RecoverySet:
-        """job id -> entry of every job that is not retired; `.live()` of it are those to be brought back."""
-        return recovery_set(self.source)
+    def entries(self) -> Entries:
+        """job id -> entry of every job that is not retired; `.recovery_set()` of them are those to bring back."""
+        return entries_of(self.source)
 
     def resolve(self, ref: str, retired: bool = False, taking_over: bool = True) -> str:
         """The id of the job that `ref` names; see `finding.resolve`."""
@@ -251,7 +251,7 @@ class Client:
         if not log.known:
             raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
         asked = runners() if log.job().result is not None else {}
-        return savepoint_disposal.listed(log, self.recovery_set(), asked, self.source.keep)
+        return savepoint_disposal.listed(log, self.entries(), asked, self.source.keep)
 
     def dispose(
         self, job_id: str, which: str, runners: Callable[[], Mapping[str, Runner]], *, reason: str,
@@ -268,7 +268,7 @@ class Client:
             watch.read()
             if not watch.log.known:
                 raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
-            job, entries = watch.job(), self.recovery_set()
+            job, entries = watch.job(), self.entries()
             asked = runners() if job.result is not None else {}
             one = savepoint_disposal.find(
                 job, savepoint_disposal.listed(watch.log, entries, asked, self.source.keep), which
@@ -313,7 +313,7 @@ class Client:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _check_unique(self, spec: JobSubmitted, job_id: str) -> None:
-        for entry in recovery_set(self.source).values():
+        for entry in entries_of(self.source).values():
             same = (entry.namespace, entry.name) == (spec.namespace, spec.name)
             if same and entry.job_id not in (job_id, spec.replaces) and not entry.terminal:
                 raise Refused(

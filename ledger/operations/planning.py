@@ -142,8 +142,8 @@ def plan(
     wanted = {action.job_id for action in actions}
     rows += [planner.idle(view.entry) for job_id, view in views.items() if job_id not in wanted]
     rows += [Planned(job_id, "", "", "", "", "wait", 0, "the projector has not admitted its spec") for job_id in read.new]
-    strays = _strays(observed, {*views, *read.new, *read.unreadable})
-    return Plan((*strays, *rows), tuple(_uses(views, observed, pools, rows)), silent, read.as_of)
+    orphans = _orphans(observed, {*views, *read.new, *read.unreadable})
+    return Plan((*orphans, *rows), tuple(_uses(views, observed, pools, rows)), silent, read.as_of)
 
 
 def _begun_meanwhile(actions: list[Action], runners: Mapping[str, Runner]) -> set[str]:
@@ -258,9 +258,9 @@ class _Planner:
             restore_from_named=offered.named, elsewhere=offered.elsewhere, instance=self._observed.of(entry).instance,
         )  # fmt: skip
         outcome = self._check(task)
-        if outcome.status is TaskStatus.REFUSED and row.action == "start-again":
+        if outcome.refused and row.action == "start-again":
             return replace(row, action="settle", why=f"it can't be started again: {outcome.reason}")
-        if outcome.status is TaskStatus.REFUSED:
+        if outcome.refused:
             return replace(row, action="quarantine", why=outcome.reason)
         if outcome.status is not TaskStatus.DONE or not isinstance(prepared := outcome.answer, Prepared):
             return replace(row, action="wait", why=f"its start could not be prepared: {outcome.reason}")
@@ -340,13 +340,13 @@ def _deletes(entry: RecoveryEntry, forced: bool) -> Iterator[str]:
     yield f"{len(entry.registers)} registers"
 
 
-def _strays(observed: Observed, known: set[str]) -> Iterator[Planned]:
+def _orphans(observed: Observed, known: set[str]) -> Iterator[Planned]:
     for runner, job_id in sorted(observed.listed):
         if job_id in known:
             continue
         alive = sorted(observed.alive(runner, job_id) or ())
         for n in alive:
-            why = "a stray: it runs, and the ledger has no such job"
+            why = "an orphan: it runs, and the ledger has no such job"
             yield Planned(job_id, "", "", runner, "", "stop", n, why, then="record that, forget the job")
         if not alive:
             yield Planned(job_id, "", "", runner, "", "forget", 0, "the ledger has no such job, or it is retired")

@@ -55,14 +55,22 @@ class Task:
 class TaskStatus(StrEnum):
     DONE = "done"  # `answer` is the task's
     REFUSED = "refused"  # a PermanentError: this job can't, ever
+    NO_RUNNER = "no-runner"  # the job names a runner that this reconciler does not have: no attempt can be fenced
     UNREACHABLE = "unreachable"  # no answer: nothing is known
     CRASHED = "crashed"  # it died, raised, or ran out of time: nothing is known
 
 
 class TaskOutcome(NamedTuple):
+    """answer: of a task that is done; `tasks` says what. reason: why it is not done, for people."""
+
     status: TaskStatus
     answer: Any = None
     reason: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the task can never be done."""
+        return self.status in (TaskStatus.REFUSED, TaskStatus.NO_RUNNER)
 
 
 class Executor(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ledger.core.model.registers import is_job_id
 from ledger.errors import NotFound, UsageError
 from ledger.reader.expiry_gaps import ExpiryGaps
-from ledger.reader.reading import Source, all_registers, recovery_set, registers_of, results
+from ledger.reader.reading import Source, all_registers, entries_of, registers_of, results
 
 PREFIX_CHARS_MIN = 4
 SEE_ALL = "jobledger list --all shows all of them."
@@ -23,7 +23,7 @@ def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool =
     retired: look among retired (and not yet admitted) jobs too. taking_over: False: of two of which one is to replace the
     other, that other is meant. Raises: UsageError if several are meant; NotFound; LedgerError: nobody can tell any more.
     """
-    entries = recovery_set(source)
+    entries = entries_of(source)
     if ref in entries:
         return ref
     hidden = getattr(source.log, "left_out", None) or ExpiryGaps()

@@ -15,7 +15,7 @@ from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.clocks import skew
 from ledger.core.model.facts import Fact, JobResult
 from ledger.core.model.published import Published, headers_of
-from ledger.core.model.recovery import RecoveryEntry, RecoverySet
+from ledger.core.model.recovery import Entries, RecoveryEntry
 from ledger.core.model.redaction import is_redacted
 from ledger.core.model.registers import Register, is_job_id, parse_key, parse_register, partition_of, register_name
 from ledger.core.model.table import Held, RegisterTable
@@ -133,8 +133,8 @@ def published(source: Source) -> Published:
     return view
 
 
-def recovery_set(source: Source) -> RecoverySet:
-    """job id -> entry of every job that is not retired; `.live()` of it are those to be brought back."""
+def entries_of(source: Source) -> Entries:
+    """job id -> entry of every job that is not retired; `.recovery_set()` of it are those to be brought back."""
     return published(source).entries
 
 

@@ -72,7 +72,7 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     start_stale(folder, "stale")
     folder.until(lambda: "stale" in folder.alive(), "the stale job has the slot")
     [(action, attempt, why)] = planned(folder, "stale")
-    assert (action, attempt) == ("stop", 1) and why.startswith("a stray"), "the next leader will stop it"
+    assert (action, attempt) == ("stop", 1) and why.startswith("an orphan"), "the next leader will stop it"
     seen = [set(folder.alive())]
     os.kill(reconciler, signal.SIGKILL)
 
@@ -91,7 +91,7 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
 
     def told() -> bool:
         history = folder.run("history", "stale", "-o", "json").stdout
-        return "ended/1/stopped/reconciler-" in history and "a stray" in history
+        return "ended/1/stopped/reconciler-" in history and "an orphan" in history
 
     folder.until(told, "why it was stopped is told", PATIENCE_S)
 

@@ -78,7 +78,7 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
     bare.flush()
 
     def good() -> dict[str, RecoveryEntry]:
-        return {job_id: entry for job_id, entry in client.recovery_set().items() if job_id in GOOD and entry.known}
+        return {job_id: entry for job_id, entry in client.entries().items() if job_id in GOOD and entry.known}
 
     until(lambda: len(good()) == len(GOOD), "the good jobs are published", DEADLINE_S)
     before, bads = good(), everything()
@@ -116,7 +116,7 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
     found = replay(client.source)  # waits for the projector
     assert found.behind == ()
     assert {difference.job_id for difference in found.differences} <= {"size-3"}  # of it only a stand-in is published
-    after, entries = good(), client.recovery_set()
+    after, entries = good(), client.entries()
     assert after.keys() == before.keys()
     assert all(same_meaning(after[job_id], before[job_id]) for job_id in before)
     found_in = {bad.job: str(entries[bad.job].state) if bad.job in entries else "" for bad in taken if bad.job}

@@ -249,7 +249,7 @@ def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> N
         "good": TaskStatus.DONE, "hangs": TaskStatus.CRASHED, "dies": TaskStatus.CRASHED,
         "leaves": TaskStatus.CRASHED, "refuses": TaskStatus.REFUSED, "fine": TaskStatus.DONE,
     }  # fmt: skip
-    assert got["lost"].status is TaskStatus.REFUSED and "there is no runner" in got["lost"].reason
+    assert got["lost"].status is TaskStatus.NO_RUNNER and "there is no runner" in got["lost"].reason
 
 
 def test_what_is_preloaded_is_there_before_children_are_forked() -> None:

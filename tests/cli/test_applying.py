@@ -254,7 +254,7 @@ def test_all_that_is_wrong_is_told_at_once_and_nothing_is_submitted(shell: Shell
     assert told.exit_code == 2
     wanted = ("one.toml:3:", "one.toml:4:", "good is the job of", "Nothing was submitted")
     assert [word for word in wanted if word not in told.stderr] == []
-    assert shell.client().recovery_set() == {}
+    assert shell.client().entries() == {}
 
 
 def test_a_folder_without_files_and_a_file_that_is_not_there_are_wrong_usage(shell: Shell, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_same_again_while_nobody_has_admitted_it_is_the_one_that_is_there(sh
     assert shell.run(*one).exit_code == 4
     shell.working = True
     new = shell.good(*one).splitlines()[-1]
-    assert [e.job_id for e in shell.client().recovery_set().values() if e.replaces == old] == [new]
+    assert [e.job_id for e in shell.client().entries().values() if e.replaces == old] == [new]
 
 
 def test_one_that_was_given_up_is_no_obstacle(shell, old):
@@ -239,7 +239,7 @@ def test_the_command_may_be_killed_at_any_point(shell, old, monkeypatch, point):
             patched.setattr(shell.recorder, "record", and_killed)
         with pytest.raises(Killed):
             shell.client().replace(old, spec(shell, old), shell.graph(), reason="release 7")
-    there = [j for j, e in shell.client().recovery_set().items() if e.replaces == old]
+    there = [j for j, e in shell.client().entries().items() if e.replaces == old]
     assert there == [] and shell.now(old).state == "RUNNING"
     again = shell.client().replace(old, spec(shell, old), shell.graph(), reason="release 7")
-    assert [j for j, e in shell.client().recovery_set().items() if e.replaces == old] == [again]
+    assert [j for j, e in shell.client().entries().items() if e.replaces == old] == [again]

@@ -91,7 +91,7 @@ TABLE: dict[str, tuple[StoredItem, Claims | None, str]] = {
         claims(facts={"result/FINISHED": replace(plain(parse_register("result/FINISHED")), restore_point=point("1/4"))}),
         "",
     ),
-    "something of it is alive: a stray": (replace(FOLDER, alive=(1,)), claims("result/FINISHED"), ""),
+    "something of it is alive: an orphan": (replace(FOLDER, alive=(1,)), claims("result/FINISHED"), ""),
     "something of nobody is alive": (replace(FOLDER, alive=(1,)), None, ""),
 }  # fmt: skip
 

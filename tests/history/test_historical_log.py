@@ -22,7 +22,7 @@ from ledger.history.historical_log import picked
 from ledger.history.moment import Moment, vector
 from ledger.history.resolve_moment import as_of
 from ledger.ports import Event, Record, TopicPartition
-from ledger.reader.reading import Source, Tail, recovery_set
+from ledger.reader.reading import Source, Tail, entries_of
 from ledger.reader.replaying import replay
 from tests.support.operated import EVENTS, RECOVERY
 from tests.support.remembered import LAG_S, Remembered, a_life, folded_from, live, refolded, republished
@@ -39,7 +39,7 @@ def test_at_any_moment_it_is_what_the_full_copy_says(tmp_path: Path, seed: int) 
     for time_s in random.Random(seed).sample(moments, MOMENTS):
         source, told = world.then(cloudevents.rfc3339(time_s))
         assert folded_from(source) == refolded(world, time_s), f"seed {seed}, {told}"
-        assert recovery_set(source) == republished(world, time_s), f"seed {seed}, {told}"
+        assert entries_of(source) == republished(world, time_s), f"seed {seed}, {told}"
         spanless = {place: replace(sealed, spans=()) for place, sealed in world.archived().items()}
         assert world.then(cloudevents.rfc3339(time_s), spanless)[1] == told
         again, same = world.then(told)
@@ -75,7 +75,7 @@ def test_from_a_snapshot_it_is_the_same(tmp_path: Path, seed: int) -> None:
     for time_s in random.Random(seed).sample(moments, MOMENTS):
         source, cut = as_of(world.source(), Moment(time_s=time_s), archived, LAG_S, thin=True)
         assert folded_from(source) == refolded(world, time_s), f"seed {seed}, {vector(cut)}"
-        assert recovery_set(source) == republished(world, time_s), f"seed {seed}, {vector(cut)}"
+        assert entries_of(source) == republished(world, time_s), f"seed {seed}, {vector(cut)}"
         used += any(archived[place].snapshot(end) for place, end in source.log.cut.items())  # type: ignore[attr-defined]
     assert used > 0
 
@@ -253,7 +253,7 @@ def test_before_the_first_record_of_a_young_topic_there_was_nothing(tmp_path: Pa
     job = world.started()
     p = world.source().partition_of(job)
     source, _ = world.then(f"events[{p}]@{world.log.records(EVENTS, p)[-1].offset()},recovery[{p}]@-1", {})
-    assert job in folded_from(source) and job not in recovery_set(source)
+    assert job in folded_from(source) and job not in entries_of(source)
 
 
 def test_who_was_idle_is_trusted(tmp_path: Path) -> None:

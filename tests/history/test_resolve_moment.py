@@ -15,7 +15,7 @@ import structlog
 from ledger.history.moment import Moment, vector
 from ledger.history.resolve_moment import as_of
 from ledger.ports import TopicPartition
-from ledger.reader.reading import recovery_set
+from ledger.reader.reading import entries_of
 from tests.support.remembered import LAG_S, Remembered, a_life, folded_from, refolded, republished
 
 MOMENTS = int(os.environ.get("MOMENTS", "80"))
@@ -37,7 +37,7 @@ def test_each_is_what_the_full_copy_says_with_snapshots_and_without(tmp_path: Pa
         for kind, (archived, thin) in kinds.items():
             source, cut = as_of(world.source(), Moment(time_s=time_s), archived, LAG_S, thin=thin)
             what = f"SEED={SEED}, number {number}, {kind}, as of {vector(cut)}"
-            assert recovery_set(source) == listed, what
+            assert entries_of(source) == listed, what
             assert folded_from(source) == logged, what
         seen, jobs = seen + 1, jobs | listed.keys()
     print(f"SEED={SEED}: {seen} moments of {len(world.copy)} records, of which compaction had removed {removed}, "

@@ -40,7 +40,7 @@ def test_a_retry_from_somewhere_is_refused_and_one_without_goes_on(world: Operat
 def test_to_begin_from_a_restore_point_is_refused(world: Operated) -> None:
     with pytest.raises(UsageError, match="can't begin --from"):
         world.started(restore=RestoreBy.EXTERNAL, restore_from=RestorePoint(0, 0, "/chk-9"))
-    assert world.client().recovery_set() == {}
+    assert world.client().entries() == {}
 
 
 def test_a_replacement_restores_in_the_same_way(world: Operated) -> None:

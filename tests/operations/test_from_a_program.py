@@ -65,6 +65,6 @@ def test_it_cancels_what_takes_too_long(
     world: Operated, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(2.0, "sleep", "1000") == 1
-    (entry,) = world.client().recovery_set().values()
+    (entry,) = world.client().entries().values()
     assert (entry.state, entry.reason) == (JobState.CANCELLING, "took longer than 2 s")
     assert f"{entry.job_id} is canceled" in capsys.readouterr().out

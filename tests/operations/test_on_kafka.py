@@ -73,8 +73,8 @@ def test_while_the_projector_is_away_outcomes_are_unknown_and_replay_catches_up_
     projector.start()
     until(lambda: replay(client.source).behind == (), "the projector has caught up")
     assert replay(client.source).differences == ()
-    assert client.recovery_set()[job_id].state is JobState.SUSPENDED
-    assert client.recovery_set().live() == {}
+    assert client.entries()[job_id].state is JobState.SUSPENDED
+    assert client.entries().recovery_set() == {}
 
 
 def test_the_example_for_producers_runs_on_a_broker(config, projector, monkeypatch, tmp_path):

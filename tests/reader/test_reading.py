@@ -13,7 +13,7 @@ from ledger.core.model.registers import Checkpoint, Ended, Result, Running, key_
 from ledger.errors import NotFound, Unreachable, UsageError
 from ledger.ports import Event
 from ledger.reader.job_lookup import one, resolve
-from ledger.reader.reading import all_registers, history, recovery_set, registers_of, results
+from ledger.reader.reading import all_registers, entries_of, history, registers_of, results
 from tests.support.operated import RECOVERY
 from tests.support.roles.world import PARTITIONS
 
@@ -33,9 +33,9 @@ def retire(world, job_id: str, name: str = "etl") -> None:
 def test_the_recovery_set_is_what_is_published(world):
     a, b = world.started("a"), world.started("b")
     world.client().declare(b, IntentKind.SUSPEND, reason="x")
-    entries = recovery_set(world.source())
+    entries = entries_of(world.source())
     assert {e.name: e.state for e in entries.values()} == {"a": JobState.CREATED, "b": JobState.SUSPENDED}
-    assert set(entries.live()) == {a}
+    assert set(entries.recovery_set()) == {a}
 
 
 def test_an_entry_of_an_epoch_that_nobody_claimed_is_not_read(world):
@@ -44,7 +44,7 @@ def test_an_entry_of_an_epoch_that_nobody_claimed_is_not_read(world):
     partition = partition_of(a, PARTITIONS)
     world.working = False
     world.log.append([Event(RECOVERY, partition, b"zombie", zombie, (("ledger_epoch", b"999"),))])
-    assert set(recovery_set(world.source())) == {a}
+    assert set(entries_of(world.source())) == {a}
 
 
 def test_reading_waits_for_an_open_transaction_and_then_gives_up(world):
@@ -57,10 +57,10 @@ def test_reading_waits_for_an_open_transaction_and_then_gives_up(world):
     world.working = False
     began = world.clock.monotonic()
     with pytest.raises(Unreachable, match="stands still at offset"):
-        recovery_set(world.source())
+        entries_of(world.source())
     assert world.clock.monotonic() - began >= world.source().patience_s
     world.log.end("foreign", committed=False)
-    assert len(recovery_set(world.source())) == 1
+    assert len(entries_of(world.source())) == 1
 
 
 def test_progress_is_told_up_to_the_end(world):
@@ -69,7 +69,7 @@ def test_progress_is_told_up_to_the_end(world):
     for n in range(5):
         world.started(f"job{n}")
     told = []
-    recovery_set(replace(world.source(), progressed=lambda *what: told.append(what)))
+    entries_of(replace(world.source(), progressed=lambda *what: told.append(what)))
     assert told[0][1] < told[-1][1] == told[-1][2]
 
 

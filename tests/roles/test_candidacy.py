@@ -38,7 +38,7 @@ class Candidate:
 
     def lead(self, epoch: int = 1) -> None:
         assert self.candidacy.may_lead()
-        self.candidacy.leads(epoch)
+        self.candidacy.became_leader(epoch)
 
     def told(self, seconds: float, looking: Callable[[], object] = lambda: None) -> list[dict[str, Any]]:
         """What the alarm says within so many seconds."""
@@ -66,11 +66,11 @@ def one(election: MemoryElection) -> Candidate:
 def test_who_holds_the_lease_leads_again_at_once_after_a_fence(one: Candidate) -> None:
     one.lead()
     one.clock.advance(HEALTHY_S)
-    one.candidacy.stands_back(Fenced("epoch 1 was replaced by 2"))
+    one.candidacy.step_down(Fenced("epoch 1 was replaced by 2"))
     assert one.leadership.valid() and one.candidacy.epoch == 0
     assert one.candidacy.may_lead()
     assert one.candidacy.reason() == "the same leader after: epoch 1 was replaced by 2"
-    one.candidacy.leads(3)
+    one.candidacy.became_leader(3)
     assert (one.candidacy.epoch, one.candidacy.terms, one.candidacy.waits_for) == (3, 2, "")
 
 
@@ -79,7 +79,7 @@ def test_a_term_ends_by_any_error_and_the_lead_is_kept(one: Candidate, error: Le
     """Whether Kafka can be reached is what the next take-over finds out."""
     one.lead()
     one.clock.advance(HEALTHY_S)
-    one.candidacy.stands_back(error)
+    one.candidacy.step_down(error)
     assert one.leadership.valid() and one.candidacy.may_lead()
 
 
@@ -87,7 +87,7 @@ def test_a_term_ends_by_any_error_and_the_lead_is_kept(one: Candidate, error: Le
 def test_who_cannot_take_over_lets_another(one: Candidate, election: MemoryElection, error: LedgerError) -> None:
     two = Candidate(election, one.clock, "p2")
     assert one.candidacy.may_lead()
-    one.candidacy.stands_back(error)
+    one.candidacy.step_down(error)
     assert election.holder is None
     assert not one.candidacy.may_lead(), "or the first to ask would be the one who let go"
     assert str(error) in one.candidacy.waits_for
@@ -101,14 +101,14 @@ def test_who_cannot_take_over_lets_another(one: Candidate, election: MemoryElect
 def test_an_ended_lease_is_nothing_to_keep(one: Candidate, election: MemoryElection) -> None:
     one.lead()
     election.end_lease()
-    one.candidacy.stands_back(Fenced("the lease ended while leading"))
+    one.candidacy.step_down(Fenced("the lease ended while leading"))
     assert one.candidacy.may_lead()
     assert one.candidacy.reason() == "elected", "it was elected anew"
 
 
 def test_a_lease_that_ends_after_a_fence_leads_to_an_election(one: Candidate, election: MemoryElection) -> None:
     one.lead()
-    one.candidacy.stands_back(Fenced("replaced"))
+    one.candidacy.step_down(Fenced("replaced"))
     election.end_lease()
     assert one.candidacy.may_lead()
     assert one.candidacy.reason() == "elected"
@@ -121,7 +121,7 @@ def test_fences_in_a_row_are_no_busy_loop_and_end_with_another_leader(one: Candi
         if one.candidacy.may_lead():
             tries += 1
             at.append(one.clock.monotonic() - began)
-            one.candidacy.stands_back(Fenced("no answer in time"))
+            one.candidacy.step_down(Fenced("no answer in time"))
         one.clock.advance(0.05)
         assert tries < 20
     assert tries == FENCED_MAX + 1
@@ -133,15 +133,15 @@ def test_short_terms_count_as_fences_and_a_long_one_forgets_them(one: Candidate,
     for _ in range(3 * FENCED_MAX):
         while not one.candidacy.may_lead():
             one.clock.advance(0.1)
-        one.candidacy.leads(1)
+        one.candidacy.became_leader(1)
         one.clock.advance(HEALTHY_S)
-        one.candidacy.stands_back(Fenced("now and then"))
+        one.candidacy.step_down(Fenced("now and then"))
         assert election.holder is one.leadership
     for _ in range(FENCED_MAX):
         one.clock.advance(2.0)
         assert one.candidacy.may_lead()
-        one.candidacy.leads(1)
-        one.candidacy.stands_back(Fenced("again and again"))
+        one.candidacy.became_leader(1)
+        one.candidacy.step_down(Fenced("again and again"))
     assert election.holder is None
 
 
@@ -149,18 +149,18 @@ def test_forced_leadership_lasts_one_term(election: MemoryElection) -> None:
     forced = Candidate(election, ManualClock(), forced=True)
     forced.lead()
     forced.clock.advance(HEALTHY_S)
-    forced.candidacy.stands_back(Fenced("replaced"))
+    forced.candidacy.step_down(Fenced("replaced"))
     assert election.holder is None
     forced.lead(3)
     forced.clock.advance(HEALTHY_S)
-    forced.candidacy.stands_back(Fenced("replaced"))
+    forced.candidacy.step_down(Fenced("replaced"))
     assert election.holder is forced.leadership, "a candidate like any other now"
 
 
 def test_a_standby_that_cannot_read_changes_nothing(one: Candidate, election: MemoryElection) -> None:
     two = Candidate(election, one.clock, "p2")
     two.lead()
-    one.candidacy.stands_back(Unreachable("no answer"))
+    one.candidacy.step_down(Unreachable("no answer"))
     assert election.holder is two.leadership and one.candidacy.waits_for == ""
     two.candidacy.ends()
     assert one.candidacy.may_lead()
@@ -170,9 +170,9 @@ def test_who_kept_the_lead_and_then_cannot_even_read_gives_it_away(one: Candidat
     """Cut off from Kafka: the term ends by a commit without an answer, and reading fails before the next take-over."""
     one.lead()
     one.clock.advance(HEALTHY_S)
-    one.candidacy.stands_back(Fenced("commit: no answer in time"))
+    one.candidacy.step_down(Fenced("commit: no answer in time"))
     assert election.holder is one.leadership
-    one.candidacy.stands_back(Unreachable("no answer"))
+    one.candidacy.step_down(Unreachable("no answer"))
     assert election.holder is None and not one.candidacy.may_lead()
 
 
@@ -346,7 +346,7 @@ def test_nobody_leads_is_an_alarm_after_the_limit_and_again_and_it_is_told_when_
     one.lead()
     assert one.told(60) == []
     election.end_lease()
-    one.candidacy.stands_back(Fenced("the lease ended"))
+    one.candidacy.step_down(Fenced("the lease ended"))
     logs = one.told(1 + AFTER_S + AGAIN_S)
     assert [(log["event"], log["log_level"], log["seconds"]) for log in logs] == [
         ("leaderless", "error", AFTER_S), ("leaderless", "error", AFTER_S + AGAIN_S),
@@ -395,7 +395,7 @@ def test_two_that_take_turns_in_failing_do_not_lead(one: Candidate, election: Me
         for candidate in (one, two):
             if candidate.candidacy.may_lead():
                 one.alarm.look()
-                candidate.candidacy.stands_back(Unreachable("no answer from Kafka"))
+                candidate.candidacy.step_down(Unreachable("no answer from Kafka"))
                 break
 
     logs = one.told(2 * AFTER_S, fail)
@@ -414,7 +414,7 @@ def test_what_is_told_of_an_instance(one: Candidate, election: MemoryElection) -
         "lease_left_s": None, "leader": "p1", "waits_for": "", "because": "", "leaderless_s": 0.0,
     }  # fmt: skip
     election.end_lease()
-    one.candidacy.stands_back(Fenced("the lease ended"))
+    one.candidacy.step_down(Fenced("the lease ended"))
     one.clock.advance(3)
     one.alarm.look()
     one.clock.advance(2)

@@ -139,7 +139,7 @@ def test_a_stray_holds_a_slot_until_it_is_stopped_and_leaves_a_record(cluster: C
     assert cluster.r.counters["strays_stopped"] == 1
     assert cluster.alive() == {("live", 1)} and [a.job_id for a in cluster.runner.observe()] == ["live"]
     record = avro.decode(AttemptEnded, cluster.values()[b"ghost/ended/3/stopped/reconciler-1"])
-    assert record.cause.startswith("a stray:")
+    assert record.cause.startswith("an orphan:")
     assert cluster.entry("ghost") is None
 
 

@@ -499,7 +499,7 @@ def test_a_forced_cancel_is_retired_while_the_runner_is_silent(cluster: Cluster)
     cluster.intend("job", IntentKind.CANCEL, attempt=1, force=True)
     cluster.go(20)
     assert cluster.registers("job") == {"result/CANCELED"} and not cluster.blobs.exists(spec.graph)
-    cluster.runner.up = True  # the host was not lost after all: what it still has is a stray
+    cluster.runner.up = True  # the host was not lost after all: what it still has is an orphan
     cluster.go(20)
     assert cluster.registers("job") == {"result/CANCELED"} and cluster.runner.observe() == []
 

@@ -25,7 +25,7 @@ from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Attempt, Checkpoint, parse_key
 from ledger.operations.client import Client
 from ledger.producer.outside import NO_GRAPH
-from ledger.reader.reading import recovery_set
+from ledger.reader.reading import entries_of
 from tests.cluster import Cluster, Node
 from tests.cluster.network import ZK
 from tests.scenarios.keeping import keep
@@ -173,7 +173,7 @@ def test_incident_000_only_the_running_job_comes_back(
     graphs = {}
     for name, command in submitted.items():
         running.submit(name, command)
-        entry = running.until(lambda name=name: recovery_set(running.source).get(name), f"{name} is published")
+        entry = running.until(lambda name=name: entries_of(running.source).get(name), f"{name} is published")
         graphs[name] = entry.graph
     (tmp_path / "seen").touch()
     blobs = wiring.blobs(running.config)
@@ -182,7 +182,7 @@ def test_incident_000_only_the_running_job_comes_back(
     for name in ("over", "canceled"):
         ended = running.client.wait(name, 60)
         assert ended.state == {"over": JobState.FINISHED, "canceled": JobState.CANCELED}[name], ended
-    points = running.until(lambda: recovery_set(running.source)["ticking"].restore_points, "a checkpoint")
+    points = running.until(lambda: entries_of(running.source)["ticking"].restore_points, "a checkpoint")
     before = alive(running.config, ["ticking"])
 
     leader, epoch = running.leading(), running.epoch()
@@ -192,8 +192,8 @@ def test_incident_000_only_the_running_job_comes_back(
         assert successor is not leader
         leader.heal(ZK)
 
-        published = recovery_set(running.source)
-        assert set(published.live()) == {*JOBS, "ticking"}, "only what runs is to be brought back"
+        published = entries_of(running.source)
+        assert set(published.recovery_set()) == {*JOBS, "ticking"}, "only what runs is to be brought back"
         entry = published["ticking"]
         assert entry.attempt == 1 and entry.state is JobState.RUNNING
         assert alive(running.config, ["ticking"]) == before, "a failover restarts nothing"
@@ -207,13 +207,13 @@ def test_incident_000_only_the_running_job_comes_back(
         running.until(lambda: alive(running.config, ["ticking"]).get("ticking", (0,))[0] == 2, "it is brought back")
 
         def published_base() -> RestorePoint | None:
-            entry = recovery_set(running.source)["ticking"]
+            entry = entries_of(running.source)["ticking"]
             return entry.base if entry.attempt == 2 else None
 
         base = running.until(published_base, "what the second attempt began from is published")
         offered = running.until(lambda: _newest_of_attempt(running, "ticking", 1), "what the first attempt left")
         assert (base.attempt, base.id) == offered
-        assert set(recovery_set(running.source).live()) == {*JOBS, "ticking"}
+        assert set(entries_of(running.source).recovery_set()) == {*JOBS, "ticking"}
     (tmp_path / "enough").touch()
     assert running.client.wait("ticking", 60).finished
     with capsys.disabled():

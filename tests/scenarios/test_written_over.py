@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from ledger.adapters import avro
 from ledger.core.model.facts import AttemptRunning
 from ledger.core.model.published import Published
-from ledger.core.model.recovery import RecoverySet
+from ledger.core.model.recovery import Entries
 from ledger.core.model.registers import Running, Spec
 from ledger.ports import MemoryRecord
 from ledger.producer.recorder import Recorder
@@ -68,7 +68,7 @@ def compacted(records: Sequence[copies.Copied]) -> list[copies.Copied]:
     return [one for one in records if last[one.partition, one.key] == one.offset]
 
 
-def read(records: Sequence[copies.Copied], mutant: str = "") -> RecoverySet:
+def read(records: Sequence[copies.Copied], mutant: str = "") -> Entries:
     """As the ledger's own reader takes them, perhaps with a guard taken out."""
     plain = [MemoryRecord(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in records]
     with mutated(mutant) if mutant else nullcontext():

@@ -15,7 +15,7 @@ from operator import methodcaller
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ledger.core.model.facts import Progress
-from ledger.core.model.recovery import RecoveryEntry, RecoverySet
+from ledger.core.model.recovery import Entries, RecoveryEntry
 from ledger.core.model.registers import NOOP_KEY, NUMBER_MAX, PROGRESS_KEY, is_job_id, parse_claim
 
 EPOCH_HEADER = "ledger_epoch"
@@ -73,7 +73,7 @@ class Published:
         self._entry_offset: dict[str, int] = {}
         self._progress_offset: dict[int, int] = {}
         self._without_effect: set[tuple[int, bytes]] = set()
-        self.entries = RecoverySet()
+        self.entries = Entries()
         self.unreadable: set[str] = set()
         self.raw: dict[int, dict[bytes, Raw]] = {}
         self.claimed: dict[int, int] = {}

@@ -192,10 +192,10 @@ def same_meaning(a: RecoveryEntry | None, b: RecoveryEntry | None) -> bool:
     return replace(a, as_of=0, epoch=0) == replace(b, as_of=0, epoch=0)
 
 
-class RecoverySet(dict[str, RecoveryEntry]):
+class Entries(dict[str, RecoveryEntry]):
     """job id -> entry of every job that is not retired. `live()` are those to be brought back after a failure."""
 
-    def live(self) -> dict[str, RecoveryEntry]:
+    def recovery_set(self) -> dict[str, RecoveryEntry]:
         return {job_id: entry for job_id, entry in self.items() if entry.in_recovery_set}
 
 

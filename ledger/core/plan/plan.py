@@ -147,7 +147,7 @@ class Close(NamedTuple):
 class Retire(NamedTuple):
     """The job is over and nothing of it runs: delete what it leaves, then write its result and tombstones.
 
-    forced: without the runner's word, which an operator gave up; what it still has is a stray once it answers again.
+    forced: without the runner's word, which an operator gave up; what it still has is an orphan once it answers again.
     """
 
     job_id: str

@@ -213,7 +213,7 @@ def _no_room(new: RecoveryEntry, old: Side, held: Mapping[str, int], pools: Pool
 def slots_held(views: Mapping[str, JobView], observed: Observed, pools: Pools) -> Counter[str]:
     """Pool -> slots held by whatever is alive, or may be.
 
-    What runs without an entry that could say more (a stray, or a job whose entry can't be read) holds one slot for each
+    What runs without an entry that could say more (an orphan, or a job whose entry can't be read) holds one slot for each
     attempt, in every pool that jobs of its runner can belong to.
     """
     held: Counter[str] = Counter()

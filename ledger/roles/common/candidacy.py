@@ -52,21 +52,21 @@ class Candidacy:
             return f"the same leader after: {self._kept_after}"[:1000]
         return self._leadership.standing().because or "elected"
 
-    def must_hold(self, doing: str) -> None:
+    def require_lease(self, doing: str) -> None:
         """Raises: Fenced if the lease has ended."""
         if not self._leadership.valid():
             raise Fenced(f"the lease ended while {doing}")
 
-    def leads(self, epoch: int) -> None:
+    def became_leader(self, epoch: int) -> None:
         """The take-over is done."""
         self.epoch, self.terms, self.waits_for, self._trying = epoch, self.terms + 1, "", False
         self.since, self._began_at = self._clock.time(), self._clock.monotonic()
 
-    def stands_back(self, error: Exception) -> None:
+    def step_down(self, error: Exception) -> None:
         """The term, or the take-over, came to nothing. Keeps the lead if the lease is valid, unless it is of no use here:
         the log can't be reached, or one fence follows the other. Never blocks."""
         now, led, tried = self._clock.monotonic(), self.epoch > 0, self._trying
-        self._ceases()
+        self._stop_leading()
         if not (led or tried or (self._leadership.valid() and not self._forced)):
             return  # nothing was held: only reading failed
         self._failures = 1 if led and now - self._began_at >= HEALTHY_S else self._failures + 1
@@ -77,19 +77,19 @@ class Candidacy:
             return
         if useless:
             self._wait(AWAY_S, error)
-        self._gives_away()
+        self._release()
 
     def ends(self) -> None:
         """Told to stop: another may lead at once."""
-        self._ceases()
-        self._gives_away()
+        self._stop_leading()
+        self._release()
 
-    def _ceases(self) -> None:
+    def _stop_leading(self) -> None:
         if self.epoch:
             self.since = self._clock.time()
         self.epoch, self.waits_for, self._trying = 0, "", False
 
-    def _gives_away(self) -> None:
+    def _release(self) -> None:
         self._forced, self._kept_after, self._failures = False, "", 0
         self._leadership.release()
 

@@ -54,7 +54,7 @@ def read_up_to(marks: Marks, reader: Reader, read: Callable[[], None], candidacy
     """`read` polls once and takes what came. Raises: Fenced if the lease ends before the marks are reached."""
     catch_up = CatchUp(marks, clock)
     while behind := catch_up.behind(reader.position()):
-        candidacy.must_hold("reading the log")
+        candidacy.require_lease("reading the log")
         candidacy.waits_for = str(behind[0])
         read()
     candidacy.waits_for = "its claim"

@@ -69,7 +69,7 @@ class Projector:
         try:
             self._read()
             if self._term is not None:
-                self.candidacy.must_hold("leading")
+                self.candidacy.require_lease("leading")
                 self._at_end_at = self._standstill.check()
                 with self._foreign_taken() as foreign:
                     self.counters["written"] += self._term.publish(self._taken_dirty(), foreign)
@@ -164,7 +164,7 @@ class Projector:
             failpoints.hit("term.elected")
             writer.init()
             failpoints.hit("term.initialised")
-            self.candidacy.must_hold("fencing its predecessor; nothing was written")
+            self.candidacy.require_lease("fencing its predecessor; nothing was written")
             topics = (self._topics.events, self._topics.recovery, self._topics.rejects)
             writer.commit(noops({topic: self._parts.log.partitions(topic) for topic in topics}))
             self._read_up_to(self._reader.high_watermarks())
@@ -182,7 +182,7 @@ class Projector:
         self._read_up_to(claimed)
         with self._foreign_taken() as foreign:
             self._term.publish(self._taken_dirty(), foreign)
-        self.candidacy.leads(epoch)
+        self.candidacy.became_leader(epoch)
         self._standstill = Standstill(self._reader, self._clock)
         log.info("leads", epoch=epoch, jobs=len(self._table))
 
@@ -197,7 +197,7 @@ class Projector:
 
     def _stand_back(self, error: Exception) -> None:
         """Drops the writer and leads no more; what was read stays. The next step may lead again if the lease is ours."""
-        self.candidacy.stands_back(error)
+        self.candidacy.step_down(error)
         self._drop_term(str(error))
 
     def _drop_term(self, reason: str) -> None:

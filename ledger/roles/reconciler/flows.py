@@ -63,6 +63,6 @@ class Flows(Starting, Ending):
             case Declare():
                 return self._declare(entry, memory, action)
             case Refuse(_, n, cause):
-                return self._verdict(entry, memory, n, cause)
+                return self._fenced_end(entry, memory, n, "failed-permanent", cause)
             case _:
                 return None

@@ -19,20 +19,20 @@ from ledger.ports import Task, TaskOutcome, TaskStatus
 from ledger.roles.common.events import EventFactory
 from ledger.roles.reconciler.flow_steps import Flow
 
-CAUSE = "a stray: it ran, and the ledger has no such job; stopped by the reconciler"
+CAUSE = "an orphan: it ran, and the ledger has no such job; stopped by the reconciler"
 log = structlog.get_logger("reconciler")
 
 
 @dataclass(slots=True)
-class _Stray:
+class _Orphan:
     """end: of the log when it was first seen. stopped: attempts that took our order to stop and are not recorded yet."""
 
     end: int
     stopped: set[int] = field(default_factory=set)
 
 
-class Strays:
-    """The strays of one term. end: partition -> high watermark of the topic of facts. read: whether a partition is read
+class Orphans:
+    """The orphans of one term. end: partition -> high watermark of the topic of facts. read: whether a partition is read
     up to the claim of this term (partition, as_of)."""
 
     def __init__(
@@ -41,41 +41,41 @@ class Strays:
     ) -> None:  # fmt: skip
         self._published, self._factory, self._topic, self._partitions = published, factory, topic, partitions
         self._end, self._read, self._counters = end, read, counters
-        self._known: dict[tuple[str, str, str], _Stray] = {}  # by runner, its instance and job
+        self._known: dict[tuple[str, str, str], _Orphan] = {}  # by runner, its instance and job
 
     def flows(self, observed: Observed, busy: Container[str]) -> Iterator[tuple[str, Flow]]:
         """What to do about each now, by job id. busy: jobs that are left alone in this pass."""
         before = self._known  # of a runner that does not answer now all is kept in mind
-        self._known = {key: stray for key, stray in before.items() if key[0] in observed.silent}
+        self._known = {key: orphan for key, orphan in before.items() if key[0] in observed.silent}
         for runner, job_id in sorted(observed.listed):
             if job_id in self._published.entries or job_id in self._published.unreadable:
                 continue
             partition = partition_of(job_id, self._partitions)
             instance = observed.instances.get(runner, "")
-            stray = before.get((runner, instance, job_id)) or _Stray(self._end(partition))
-            self._known[runner, instance, job_id] = stray
+            orphan = before.get((runner, instance, job_id)) or _Orphan(self._end(partition))
+            self._known[runner, instance, job_id] = orphan
             as_of = self._published.as_of(job_id, partition)
-            if job_id in busy or as_of < stray.end or not self._read(partition, as_of):
+            if job_id in busy or as_of < orphan.end or not self._read(partition, as_of):
                 continue
             alive = sorted(observed.alive(runner, job_id) or ())
             if alive:
                 log.warning("stray", job=job_id, runner=runner, alive=alive, action="stop")
-                yield job_id, self._stop(runner, instance, job_id, alive, stray)
+                yield job_id, self._stop(runner, instance, job_id, alive, orphan)
             else:
-                yield job_id, self._forget(runner, instance, job_id, stray)
+                yield job_id, self._forget(runner, instance, job_id, orphan)
 
-    def _stop(self, runner: str, instance: str, job_id: str, alive: list[int], stray: _Stray) -> Flow:
+    def _stop(self, runner: str, instance: str, job_id: str, alive: list[int], orphan: _Orphan) -> Flow:
         for n in alive:
             outcome: TaskOutcome = yield Task("stop", runner, job_id, n, outcome="stopped", instance=instance)
             if outcome.status is TaskStatus.DONE:
-                stray.stopped.add(n)
+                orphan.stopped.add(n)
 
-    def _forget(self, runner: str, instance: str, job_id: str, stray: _Stray) -> Flow:
+    def _forget(self, runner: str, instance: str, job_id: str, orphan: _Orphan) -> Flow:
         """Nothing of it runs any more. What was stopped is put on record first: once forgotten, nobody knows of it."""
-        if stray.stopped and is_job_id(job_id):
-            ends = [Ended(n, "stopped", self._factory.writer) for n in sorted(stray.stopped)]
-            log.warning("stray_stopped", job=job_id, runner=runner, attempts=sorted(stray.stopped))
-            self._counters["strays_stopped"] += len(stray.stopped)
+        if orphan.stopped and is_job_id(job_id):
+            ends = [Ended(n, "stopped", self._factory.writer) for n in sorted(orphan.stopped)]
+            log.warning("stray_stopped", job=job_id, runner=runner, attempts=sorted(orphan.stopped))
+            self._counters["strays_stopped"] += len(orphan.stopped)
             yield [self._factory.register(self._topic, job_id, end, AttemptEnded(CAUSE)) for end in ends]
-            stray.stopped.clear()
+            orphan.stopped.clear()
         yield Task("forget", runner, job_id, instance=instance)

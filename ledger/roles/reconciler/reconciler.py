@@ -34,7 +34,7 @@ from ledger.roles.reconciler.flow_runner import FlowRunner
 from ledger.roles.reconciler.flow_steps import FlowContext, JobMemory
 from ledger.roles.reconciler.flows import Flows
 from ledger.roles.reconciler.instances import NO_CLAIM, Instances
-from ledger.roles.reconciler.orphans import Strays
+from ledger.roles.reconciler.orphans import Orphans
 from ledger.tasks import Ask, observe, observed_from
 from ledger.util import failpoints
 
@@ -104,7 +104,7 @@ class Reconciler:
         failpoints.hit("term.elected")
         self._writer.init()
         failpoints.hit("term.initialised")
-        self.candidacy.must_hold("fencing its predecessor; nothing was written")
+        self.candidacy.require_lease("fencing its predecessor; nothing was written")
         self._writer.commit(noops({self._topic: self._partitions}))
         reader = self._reader = self._parts.log.reader([self._topic])
         self._highest, self._predecessor, self._own_claims = 0, NO_CLAIM, OwnClaims()
@@ -128,13 +128,13 @@ class Reconciler:
         self.published = Published(self._parts.codec.decode)
         self._memory: dict[str, JobMemory] = {}
         self._observed = Observed({})
-        self._strays = Strays(
+        self._orphans = Orphans(
             self.published, factory, self._topic, self._partitions, self._end, self._past_claim, self.counters
         )
         self._under_way = FlowRunner(self._commit, self._submit, self.counters)
         self._next_pass = self._clock.monotonic()
         self._stream.open(epoch)
-        self.candidacy.leads(epoch)
+        self.candidacy.became_leader(epoch)
         self._standstill = Standstill(reader, self._clock)
         log.info("leads", epoch=epoch)
 
@@ -157,7 +157,7 @@ class Reconciler:
 
     def _stand_back(self, error: Exception) -> None:
         """Leads no more. Flows are dropped where they are: whoever leads next judges anew from log and runners."""
-        self.candidacy.stands_back(error)
+        self.candidacy.step_down(error)
         self._drop_term(str(error))
 
     def _drop_term(self, reason: str) -> None:
@@ -180,7 +180,7 @@ class Reconciler:
     # -- leading -------------------------------------------------------------------------------------------------------
 
     def _lead(self) -> None:
-        self.candidacy.must_hold("leading")
+        self.candidacy.require_lease("leading")
         records = self._stream.take(self._settings.tick_s)
         for record in records:
             self.published.apply(record)
@@ -219,7 +219,7 @@ class Reconciler:
                 waits[action.job_id] = action.reason
             elif action.job_id not in self._under_way:
                 self._perform(action)
-        for job_id, flow in self._strays.flows(self._observed, self._under_way):
+        for job_id, flow in self._orphans.flows(self._observed, self._under_way):
             self._under_way.begin(job_id, flow)
         waits |= {job_id: why for job_id in views if job_id in self._under_way and (why := self._memory[job_id].doing)}
         self._note(waits)
@@ -305,7 +305,7 @@ class Reconciler:
             self._tell(waits)
 
     def _commit(self, events: list[Event]) -> list[int]:
-        self.candidacy.must_hold("leading")
+        self.candidacy.require_lease("leading")
         assert self._writer is not None
         return self._writer.commit(events)
 

@@ -43,8 +43,8 @@ class Starting(FlowSteps):
         offered = inherited or Inherited(own, entry.restore_from_named, lying_elsewhere(own, entry, memory.heard))
         outcome: TaskOutcome = yield self._prepare(entry, memory, n, *offered)
         self._put_off(memory, outcome)
-        if outcome.status is TaskStatus.REFUSED:
-            yield from self._verdict(entry, memory, n, outcome.reason)
+        if outcome.refused:
+            yield from self._unstartable(entry, memory, n, outcome)
             return
         if outcome.status is not TaskStatus.DONE or not isinstance(prepared := outcome.answer, Prepared):
             log.warning("not_prepared", job=entry.job_id, attempt=n, reason=outcome.reason)
@@ -69,7 +69,7 @@ class Starting(FlowSteps):
         memory.put_off = ""
         if outcome.status is TaskStatus.DONE:
             memory.put_off = outcome.answer.unknown
-        elif outcome.status is not TaskStatus.REFUSED:
+        elif not outcome.refused:
             memory.put_off = f"its start could not be prepared: {outcome.reason}"
         memory.put_off_at = self._around.clock.monotonic()
 
@@ -77,7 +77,7 @@ class Starting(FlowSteps):
         points = (entry.base,) if entry.base else ()
         elsewhere = lying_elsewhere(points, entry, memory.heard)
         outcome: TaskOutcome = yield self._prepare(entry, memory, n, points, entry.base is not None, elsewhere)
-        if outcome.status is TaskStatus.REFUSED:
+        if outcome.refused:
             yield from self._fenced_end(entry, memory, n, "stopped", f"not started again: {outcome.reason}")
             return
         if outcome.status is not TaskStatus.DONE or outcome.answer.unknown:
@@ -90,19 +90,19 @@ class Starting(FlowSteps):
 
     def _started(self, entry: RecoveryEntry, memory: JobMemory, n: int, outcome: TaskOutcome) -> Flow:
         log.info("start", job=entry.job_id, attempt=n, answer=outcome.answer or outcome.status, reason=outcome.reason)
-        if outcome.status is TaskStatus.REFUSED:
-            yield from self._verdict(entry, memory, n, outcome.reason)
+        if outcome.refused:
+            yield from self._unstartable(entry, memory, n, outcome)
         elif outcome.status is TaskStatus.CRASHED:
             memory.crashed[n] = f"the start crashed: {outcome.reason}"
         elif outcome.status is TaskStatus.DONE and outcome.answer is StartAnswer.FENCED:
             yield from self._fenced_end(entry, memory, n, "stopped", "its start was refused: it had been fenced")
 
-    def _verdict(self, entry: RecoveryEntry, memory: JobMemory, n: int, cause: str) -> Flow:
-        """The job can't be started at all: said as a fact, once the attempt can't begin any more."""
-        if cause.startswith("there is no runner"):
-            yield from self._write(entry, memory, self._end(n, "failed-permanent", cause))
+    def _unstartable(self, entry: RecoveryEntry, memory: JobMemory, n: int, outcome: TaskOutcome) -> Flow:
+        """Records that the job cannot be started. The attempt is fenced first, unless there is no runner to fence it."""
+        if outcome.status is TaskStatus.NO_RUNNER:
+            yield from self._write(entry, memory, self._end(n, "failed-permanent", outcome.reason))
         else:
-            yield from self._fenced_end(entry, memory, n, "failed-permanent", cause)
+            yield from self._fenced_end(entry, memory, n, "failed-permanent", outcome.reason)
 
     def _record(
         self, entry: RecoveryEntry, memory: JobMemory, base: RestorePoint | None,

@@ -27,7 +27,7 @@ from ledger.history import historical_log
 from ledger.history.moment import Moment
 from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, MemoryRecord
-from ledger.reader.reading import Source, recovery_set
+from ledger.reader.reading import Source, entries_of
 from ledger.util.plain import to_plain
 from tests.support.archives.queried import (
     BEGIN_MS,
@@ -53,7 +53,7 @@ def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
     }
     source = Source(historical_log.HistoricalLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
     then, _ = as_of(source, Moment(time_s=time_s), sealed, dict.fromkeys(topics, 1e12))
-    return recovery_set(then)
+    return entries_of(then)
 
 
 class Ending:
@@ -85,7 +85,7 @@ def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None
             found = {row["job_id"]: row["entry"] for row in rows if not row["unreadable"]}
             assert found == {job: json.loads(json.dumps(to_plain(entry))) for job, entry in wanted.items()}, moment
             in_set = ask(f"FROM recovery_set_at('{moment}') ORDER BY job_id")
-            assert [row["job_id"] for row in in_set] == sorted(wanted.live()), moment
+            assert [row["job_id"] for row in in_set] == sorted(wanted.recovery_set()), moment
             assert all(row["state"] == wanted[row["job_id"]].state for row in in_set)
             live += len(in_set)
     assert live > 0

@@ -23,7 +23,7 @@ from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted
 from ledger.core.model.registers import Attempt, Ended, Running
 from ledger.errors import ConfigError
 from ledger.producer.recorder import Recorder
-from ledger.reader.reading import recovery_set
+from ledger.reader.reading import entries_of
 from ledger.reader.replaying import replay
 from tests.support.archives.on_kafka import PARTITIONS, SPEC, Told, projecting, seal, settings
 from tests.support.servers import RunningBroker
@@ -74,7 +74,7 @@ def restore(config: Config, to: str, partitions: int, *options: str, **environme
 
 
 def meaning(config: Config) -> dict[str, tuple]:
-    found = recovery_set(wiring.source(config))
+    found = entries_of(wiring.source(config))
     return {job: (one.state, one.attempt, one.outcome, one.reason, one.restore_points) for job, one in found.items()}
 
 

@@ -18,7 +18,7 @@ from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted
 from ledger.core.model.registers import Attempt, Ended, Running
 from ledger.ports import NOWHERE, Marks
 from ledger.producer.recorder import Recorder
-from ledger.reader.reading import recovery_set
+from ledger.reader.reading import entries_of
 from ledger.reader.replaying import replay
 from tests.support.archives.on_kafka import PARTITIONS, SPEC, projecting, seal, settings
 from tests.support.servers import RunningBroker
@@ -52,7 +52,7 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         return reader(log, topics, partition, begin)
 
     monkeypatch.setattr(KafkaLog, "reader", seen)
-    before = recovery_set(wiring.source(config))
+    before = entries_of(wiring.source(config))
     cold = load_config(tmp_path, **given, projector={"cold_start": "snapshot"})
     with projecting(cold), Recorder("runner", config=config) as runner:
         client = connect(cold)
@@ -61,7 +61,7 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         client.declare(jobs[5], IntentKind.SUSPEND, reason="night")
         found = replay(wiring.source(config), timeout_s=100)
         assert (found.differences, found.behind) == ((), ())
-        after = recovery_set(wiring.source(config))
+        after = entries_of(wiring.source(config))
     assert made in [dict(begin) for begin in begun], "it began behind the snapshots"
     assert after.keys() == before.keys() == set(jobs)
     states = {job: str(entry.state) for job, entry in after.items()}

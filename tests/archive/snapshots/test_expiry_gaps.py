@@ -25,7 +25,7 @@ from ledger.history.moment import parse, vector
 from ledger.ports import Event, EventLog, MemoryRecord
 from ledger.reader.expiry_gaps import ExpiryGaps
 from ledger.reader.job_lookup import resolve
-from ledger.reader.reading import Source, all_registers, recovery_set
+from ledger.reader.reading import Source, all_registers, entries_of
 from tests.support.archives.given import TOPIC_ID, read_out
 from tests.support.archives.lives import (
     BEGIN_S,
@@ -80,9 +80,9 @@ def test_a_moment_before_leaves_out_the_jobs_of_that_namespace_and_tells_all_oth
     for days, hidden in ((2.0, {"prod", "test"}), (6.0, {"test"}), (9.0, set())):
         before, after = then(whole, moment(days)), then(archive, moment(days))
         assert set(left_out_of(after).namespaces) == hidden
-        wanted = {job: entry for job, entry in recovery_set(before).items() if entry.namespace not in hidden}
-        assert dict(recovery_set(after)) == wanted
-        for job, entry in recovery_set(before).items():
+        wanted = {job: entry for job, entry in entries_of(before).items() if entry.namespace not in hidden}
+        assert dict(entries_of(after)) == wanted
+        for job, entry in entries_of(before).items():
             if entry.namespace in hidden and job in left_out_of(after).jobs:
                 with pytest.raises(LedgerError, match="nobody can tell any more"):
                     resolve(after, job)
@@ -97,7 +97,7 @@ def taken_of(archive: Archive) -> set[str]:
 
 def facts_of(source: Source, hidden: Container[str] = ()) -> tuple[object, object]:
     """What was published, and the registers, of all jobs but these."""
-    entries = {job: entry for job, entry in recovery_set(source).items() if job not in hidden}
+    entries = {job: entry for job, entry in entries_of(source).items() if job not in hidden}
     jobs = all_registers(source).jobs[0].items()
     return entries, {job: dict(held) for job, held in jobs if job.decode() not in hidden}
 
@@ -120,7 +120,7 @@ def test_left_out_are_the_jobs_of_which_something_went_that_counted_then_and_nob
         cut = {(topic.removeprefix("ledger."), p): end for (topic, p), end in after.log.cut.items()}
         again = then(archive, vector(cut))
         assert (left_out_of(again), facts_of(again)) == (left_out_of(after), facts_of(after))
-        spared += sum(entry.namespace != "kept" and job not in hidden for job, entry in recovery_set(before).items())
+        spared += sum(entry.namespace != "kept" and job not in hidden for job, entry in entries_of(before).items())
         some += len(hidden)
     assert spared > 0 < some
     with pytest.raises(NotFound):
@@ -199,7 +199,7 @@ def test_queries_leave_them_out_of_what_was_published_then(seed: int, noted: boo
         for days in (2.0, 6.0, 9.0):
             rows = queries.ask(f"SELECT job_id FROM entries_at('{moment(days)}') WHERE NOT unreadable").rows
             source = then(archive, moment(days))
-            assert {row["job_id"] for row in rows} == set(recovery_set(source))
+            assert {row["job_id"] for row in rows} == set(entries_of(source))
             left = list(queries.ask(f"FROM left_out_at('{moment(days)}')").rows)
             if noted:
                 named = {row["job_id"]: (row["namespace"], row["name"] or row["job_id"]) for row in left}
@@ -267,7 +267,7 @@ def test_a_bundle_answers_as_the_ledger_would_have(seed: int, noted: bool) -> No
     queried = opened(bundle.archive, TOPICS, lambda _: 0.0, lambda topic, p: bundle.archived[topic, p].expired)
     with queried as queries:
         rows = queries.ask(f"SELECT job_id FROM entries_at('{moment(2.0)}') WHERE NOT unreadable").rows
-        assert {row["job_id"] for row in rows} == set(recovery_set(then(archive, moment(2.0))))
+        assert {row["job_id"] for row in rows} == set(entries_of(then(archive, moment(2.0))))
 
 
 def test_of_whom_a_bundle_of_the_past_holds_nothing_it_says_so_at_every_moment() -> None:

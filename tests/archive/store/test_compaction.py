@@ -39,7 +39,7 @@ from tests.support.repetitions import DEEP, one_fast, seeds
 pytestmark = pytest.mark.slow
 
 
-def must_hold(archive: Archive, anchors: list[Head]) -> None:
+def require_lease(archive: Archive, anchors: list[Head]) -> None:
     """All is there, proved by every anchor that was taken before."""
     fresh = Archive(archive.store)
     for partition in (0, 1):
@@ -61,7 +61,7 @@ def test_a_day_is_one_object_and_all_that_was_known_of_it_holds() -> None:
     assert sum(one.removed for one in done) == before
     assert len([name for name in store.stored if name.endswith(".parquet")]) == 2 * DAYS
     assert not store.names("records/") and not store.names("leaves/")
-    must_hold(archive, anchors)
+    require_lease(archive, anchors)
     for verdict in verify(archive, anchors):
         assert verdict.strays == ()
     assert compact(archive, LATER_S) == []
@@ -113,9 +113,9 @@ def test_a_day_that_is_not_over_waits() -> None:
     second_s = BEGIN_MS / 1000 + 2 * DAY_MS / 1000
     assert {one.day for one in compact(archive, second_s + OVER_AFTER_S - 1)} == {"2023-11-15"}
     assert {one.day for one in compact(archive, second_s + OVER_AFTER_S)} == {"2023-11-16"}
-    must_hold(archive, anchors)
+    require_lease(archive, anchors)
     assert {one.day for one in compact(archive, LATER_S)} == {"2023-11-17", "2023-11-18"}
-    must_hold(archive, anchors)
+    require_lease(archive, anchors)
 
 
 def test_what_comes_later_is_sealed_behind_it_and_joined_in_its_time() -> None:
@@ -148,9 +148,9 @@ def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
             break
         except KeyboardInterrupt:
             store.left = 10**9
-        must_hold(archive, anchors)
+        require_lease(archive, anchors)
         compact(archive, LATER_S)
-        must_hold(archive, anchors)
+        require_lease(archive, anchors)
         assert not store.names("records/") and not store.names("leaves/")
         assert [verdict.strays for verdict in verify(archive, anchors)] == [(), ()], at
     assert at > 0, "it was never killed"
@@ -360,7 +360,7 @@ def test_the_verb_joins_what_lies_in_a_folder(tmp_path: Path, monkeypatch: pytes
         told = CliRunner().invoke(app, ["archive", "compact", "--dir", str(tmp_path), "-o", "json"])
         assert told.exit_code == 0, told.output
         assert len(json.loads(told.stdout)) == wanted
-    must_hold(Archive(kept), anchors)
+    require_lease(Archive(kept), anchors)
     assert list(archive.records(TOPIC, 0)) == list(Archive(kept).records(TOPIC, 0))
 
 

@@ -10,9 +10,9 @@ from ledger.core.model.recovery import (
     RECOVERY_SET,
     TERMINAL,
     Difference,
+    Entries,
     JobState,
     RecoveryEntry,
-    RecoverySet,
     diff,
     same_meaning,
 )
@@ -61,7 +61,7 @@ def test_every_state_is_in_the_recovery_set_or_terminal_or_waits_for_an_operator
 
 
 def test_a_job_that_is_being_retired_is_not_brought_back():
-    jobs = RecoverySet(
+    jobs = Entries(
         {
             "runs": ENTRY,
             "retires": replace(ENTRY, retiring=True),
@@ -69,4 +69,4 @@ def test_a_job_that_is_being_retired_is_not_brought_back():
             "over": replace(ENTRY, state=JobState.FINISHED),
         }
     )
-    assert set(jobs.live()) == {"runs"}
+    assert set(jobs.recovery_set()) == {"runs"}

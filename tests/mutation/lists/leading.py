@@ -30,19 +30,19 @@ MUTANTS = (
     ),
     Mutant(
         "the-lease-is-not-looked-at-after-the-reconcilers-fence", RECONCILER,
-        '        self.candidacy.must_hold("fencing its predecessor; nothing was written")\n', "",
+        '        self.candidacy.require_lease("fencing its predecessor; nothing was written")\n', "",
         (f"{TAKE_OVERS}test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing[reconciler]",),
         "a candidate that wakes up late writes beside the leader",
     ),
     Mutant(
         "the-lease-is-not-looked-at-after-the-projectors-fence", PROJECTOR,
-        '            self.candidacy.must_hold("fencing its predecessor; nothing was written")\n', "",
+        '            self.candidacy.require_lease("fencing its predecessor; nothing was written")\n', "",
         (f"{TAKE_OVERS}test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing[projector]",),
         "a candidate that wakes up late writes beside the leader",
     ),
     Mutant(
         "the-lease-is-not-looked-at-while-the-log-is-read", "ledger/roles/common/catching_up.py",
-        '        candidacy.must_hold("reading the log")\n', "",
+        '        candidacy.require_lease("reading the log")\n', "",
         (f"{TAKE_OVERS}test_who_loses_the_lease_while_the_log_does_not_come_to_its_end_gives_up",),
         "a candidate without a lease waits for the end of the log instead of standing by",
     ),
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         "the-lease-is-not-looked-at-at-the-reconcilers-commit", RECONCILER,
-        '        self.candidacy.must_hold("leading")\n        assert self._writer is not None',
+        '        self.candidacy.require_lease("leading")\n        assert self._writer is not None',
         "        assert self._writer is not None",
         (f"{TAKE_OVERS}test_who_loses_the_lease_when_all_is_read_claims_nothing[reconciler]",),
         "who holds no lease any more claims an epoch, and takes the lead from whoever does",

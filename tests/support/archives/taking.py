@@ -60,7 +60,7 @@ def verdict_of(archive: Archive, anchors: list[Head]) -> PartitionVerdict:
     return verify(Archive(archive.store), anchors)[0]
 
 
-def must_hold(archive: Archive, anchors: list[Head], strays: bool = False) -> None:
+def require_lease(archive: Archive, anchors: list[Head], strays: bool = False) -> None:
     """strays: who was overtaken may have left some, none of which holds what is gone."""
     heads = [*anchors, archive.head(TOPIC, 0)]
     verdict = verdict_of(archive, [one for one in heads if one.partition == 0])
