@@ -1,7 +1,7 @@
 """jobledger: which jobs must be brought back, from which checkpoint, and why.
 
-The names below are the public interface, with those of `ledger.spark`; nothing else is promised. They are imported when
-first used, so that `import ledger` costs nothing.
+The public interface consists of the names below and those of `ledger.spark`. All other names may change. The names are
+imported at first use, so that `import ledger` is fast.
 """
 
 from __future__ import annotations

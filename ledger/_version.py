@@ -1,3 +1,3 @@
-"""The version, in this one place: the package metadata, `jobledger --version` and the event source all read it."""
+"""The version. The package metadata, `jobledger --version` and the event source all read it from here."""
 
 __version__ = "0.1.0"

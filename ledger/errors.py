@@ -1,14 +1,15 @@
-"""What can go wrong, told by meaning and not by origin. The docstring of each class says when it is raised and what to do.
+"""The errors of the ledger, classified by their meaning and not by the module that raises them. The docstring of each class
+states when it is raised and what to do.
 
-Two kinds of failure: a `TemporaryError` waits and is tried again, a `PermanentError` concerns one job and
-quarantines it; anything else crashes the role loudly, and its supervisor starts it again.
+In a role, there are two kinds of failure. After a `TemporaryError` the role waits and retries. A `PermanentError` concerns
+one job and quarantines it. Any other error crashes the role, and its supervisor restarts it.
 """
 
 from __future__ import annotations
 
 
 class LedgerError(Exception):
-    """Base of all errors of the ledger. `hint` says what to do next; `exit_code` is what the command line answers."""
+    """Base of all errors of the ledger. `hint` is the next step for the user; the command line exits with `exit_code`."""
 
     exit_code = 1
 
@@ -18,67 +19,67 @@ class LedgerError(Exception):
 
 
 class NotFound(LedgerError):
-    """The job or record that was named does not exist. `jobledger list --all` shows what does."""
+    """The named job or record does not exist. List all jobs: `jobledger list --all`."""
 
     exit_code = 1
 
 
 class UsageError(LedgerError):
-    """What was asked cannot be asked this way: correct the call. Nothing was changed."""
+    """The call or command is invalid: correct it. Nothing was changed."""
 
     exit_code = 2
 
 
 class ConfigError(LedgerError):
-    """A setting or the surroundings (Java, a topic, a folder) are not as they must be. Nothing was started."""
+    """A setting or a prerequisite (Java, a topic, a folder) is wrong or missing. Nothing was started."""
 
     exit_code = 2
 
 
 class Unreachable(LedgerError):
-    """Kafka, the agent or the blob store did not answer. Nothing was changed; try again once it does."""
+    """Kafka, the agent or the blob store did not answer. Nothing was changed. Retry once it is available."""
 
     exit_code = 3
 
 
 class RunnerBroke(Unreachable):
-    """A runner raised, died, hung or answered nonsense when it was asked. Nothing is known of what it was asked for; it is
-    asked again by itself. Its package is to be mended, or removed."""
+    """A runner raised, died, hung or returned an invalid answer. The outcome of the call is unknown. The ledger repeats the
+    call by itself. Fix the runner's package, or remove it."""
 
 
 class OutcomeUnknown(LedgerError):
-    """Sent, but not known to be stored: it may or may not be in the log. Sending the same event again is harmless."""
+    """An event was sent, but may or may not be in the log. Sending the same event again is safe."""
 
     exit_code = 4
 
 
 class Refused(LedgerError):
-    """The ledger said no (another digest under this id, a retired id, an overtaken intent). Nothing will come of it."""
+    """The ledger rejected a request without effect: another digest under this id, a retired id, a superseded intent."""
 
     exit_code = 5
 
 
 class Fenced(LedgerError):
-    """Another leader has taken over, or the outcome of a transaction is not known. This role must stand back and prove
-    its leadership anew before it writes again; it is safe to do so, and no job is touched by it."""
+    """Another leader has taken over, or the outcome of a transaction is unknown. This role must step down, and must win the
+    election again before it writes. That is safe: no job is affected."""
 
     exit_code = 5
 
 
 class TemporaryError(LedgerError):
-    """It may go well later: wait and try again."""
+    """The operation may succeed later: wait and retry."""
 
     exit_code = 3
 
 
 class PermanentError(LedgerError):
-    """It will never go well for this job: the job is quarantined with this message as its reason."""
+    """The operation can never succeed for this job. The job is quarantined with this message as its reason."""
 
     exit_code = 1
 
 
 class RecordTooLarge(PermanentError):
-    """A record is larger than its topic takes. Nothing of its transaction was written; the writer goes on without it."""
+    """A record is larger than its topic allows. Nothing of its transaction was written. The writer continues without it."""
 
     def __init__(self, topic: str, partition: int, key: bytes, size_bytes: int) -> None:
         super().__init__(

@@ -1,5 +1,5 @@
 """Settings as data.
 
-`settings` are the sections, `config` the whole, `config_sources` the order of flag, environment and file. `topics`
-are the settings of the topics, `broker_ports` the address of the embedded broker.
+`settings` defines the sections, `config` all settings of a process, and `config_sources` reads environment and file.
+`topics` holds the settings of the topics, `broker_ports` the address of the embedded broker.
 """

@@ -1,4 +1,4 @@
-"""Where the embedded broker of a folder listens: its file `ports.json`."""
+"""The ports at which the embedded broker of a folder listens, read from its file `ports.json`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ FILE = "ports.json"
 
 
 class BrokerPorts(NamedTuple):
-    """port: for clients."""
+    """port: the listener for clients. controller_port: the listener of the KRaft controller."""
 
     port: int
     controller_port: int
 
 
 def read_ports(folder: Path) -> BrokerPorts | None:
-    """None: no broker was ever made there. Raises: ConfigError if the file is damaged."""
+    """The ports of the broker in this folder; None if no broker was ever created there.
+
+    Raises: ConfigError if the file is damaged."""
     chosen = folder / FILE
     if not chosen.exists():
         return None
@@ -29,6 +31,6 @@ def read_ports(folder: Path) -> BrokerPorts | None:
         return BrokerPorts(int(ports["port"]), int(ports["controller_port"]))
     except (ValueError, KeyError, TypeError) as damaged:
         raise ConfigError(
-            f"{chosen} does not hold the two ports of the broker",
-            hint='Write {"port": P, "controller_port": C} into it, with the ports that clients know, or remove it.',
+            f"{chosen} does not hold the two ports of the broker.",
+            hint='Write {"port": P, "controller_port": C} into it, with the ports that clients use, or delete it.',
         ) from damaged

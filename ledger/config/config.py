@@ -1,9 +1,9 @@
 """Settings, as data: flag > environment > TOML file > default. Nothing here opens a connection.
 
-The environment holds settings as `LEDGER_<SECTION>__<KEY>` (two underscores; other names that begin with LEDGER_ belong
-to jobs), besides LEDGER_DIR and LEDGER_CONFIG; of a pool as `LEDGER_POOLS__<NAME>__<KEY>`. In the sections kafka and
-spark `_` stands for the dot of a name: `LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. A name that nobody knows
-is an error: it is a typo.
+The variables are LEDGER_DIR, LEDGER_CONFIG and `LEDGER_<SECTION>__<KEY>` (two underscores), and for a pool
+`LEDGER_POOLS__<NAME>__<KEY>`. Other variables that begin with LEDGER_ belong to jobs. In the sections kafka and spark, `_`
+replaces the dots of a name: `LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. An unknown name is an error, because
+it is a typo.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ _FILE = ".file"
 _A_POOL = re.compile(r"\Apools\.[^.]*\.")
 _POOL = re.compile(r"[a-z](_?[a-z0-9-])*")
 
-#: librdkafka settings that nobody may set, with the reason. The Kafka adapter has the same table: a test compares them.
+#: librdkafka settings that users must not set, with the reason. A test compares them with the Kafka adapter's table.
 REFUSED = {
     "acks": "a fact counts once all in-sync replicas have it",
-    "auto.offset.reset": "a reader that has lost its place must say so, not jump",
-    "enable.auto.commit": "positions are not kept in groups",
-    "enable.auto.offset.store": "positions are not kept in groups",
+    "auto.offset.reset": "a reader whose offset is gone must fail, not skip records",
+    "enable.auto.commit": "offsets are not stored in consumer groups",
+    "enable.auto.offset.store": "offsets are not stored in consumer groups",
     "enable.idempotence": "a resend must not become a second record",
-    "enable.partition.eof": "positions must pass control records",
+    "enable.partition.eof": "readers need it to move past control records",
     "group.id": "readers belong to no group",
     "isolation.level": "readers see committed records only",
     "partitioner": "every writer names the partition itself",
     "transaction.timeout.ms": "a paused leader's open transaction must not block its successor",
-    "transactional.id": "it names the role, and so who fences whom",
+    "transactional.id": "it is derived from the role, so that a new leader fences the old one",
 }
 
 
-#: Spark settings that nobody may set, by their names without the first word, with the reason.
+#: Spark settings that users must not set, by their names without `spark.`, with the reason.
 SPARK_REFUSED = {
-    "jars": "it holds the Kafka connector of this version; name others in jars.packages",
-    "python.daemon.module": "workers are forked with the ledger imported",
+    "jars": "it holds the Kafka connector of this version; put others into jars.packages",
+    "python.daemon.module": "the ledger's own daemon forks workers with the ledger already imported",
 }
 
 
@@ -77,21 +77,21 @@ class Config(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
     dir: Path = Field(default_factory=default_dir)
-    """The folder of an embedded ledger: broker, blobs, runs, logs. Default: $XDG_DATA_HOME/jobledger. Flag --dir,
-    environment LEDGER_DIR. With a Kafka of your own: blobs, locks and the agent's runs of this host."""
+    """The folder of an embedded ledger: broker, blobs, runs, logs. With your own Kafka it holds blobs, locks and the
+    agent's runs of this host. Default: $XDG_DATA_HOME/jobledger. Flag --dir, environment LEDGER_DIR."""
     config_file: Path | None = None
-    """The TOML file. None: ledger.toml in `dir`, if it is there. Flag --config, environment LEDGER_CONFIG."""
+    """The TOML file. None: ledger.toml in `dir`, if it exists. Flag --config, environment LEDGER_CONFIG."""
     kafka: dict[str, str] = Field(default_factory=dict)
-    """librdkafka settings by their dotted names, passed on as they are. `<name>.file` reads the value from a file, which
-    is how secrets should come. Without bootstrap.servers the broker embedded in `dir` is meant."""
+    """librdkafka settings by their dotted names, passed on unchanged. `<name>.file` reads the value from a file; use it for
+    secrets. Without bootstrap.servers, the ledger uses the broker embedded in `dir`."""
     topics: TopicsSection = TopicsSection()
     projector: ProjectorSection = ProjectorSection()
     reconciler: ReconcilerSection = ReconcilerSection()
     spark: dict[str, str] = Field(default_factory=dict)
-    """Settings of Spark for the reconciler and the archiver, by their names without the first word: `driver.memory` is
-    `spark.driver.memory`. Names with capital letters can't come from the environment."""
+    """Settings of Spark for the reconciler and the archiver, by their names without `spark.`: `driver.memory` is
+    `spark.driver.memory`. Names with capital letters can't be set in the environment."""
     pools: dict[str, PoolSection] = Field(default_factory=dict)
-    """Which jobs share how many slots: a section for each pool, `[pools.NAME]`. None by default: nothing is limited."""
+    """Slots that jobs share, with a section `[pools.NAME]` for each pool. Default: no pools, so nothing is limited."""
     agent: AgentSection = AgentSection()
     plugins: PluginsSection = PluginsSection()
     blobs: BlobsSection = BlobsSection()
@@ -126,7 +126,7 @@ class Config(BaseSettings):
             raise ValueError("must be a table of librdkafka names")
         names = {name.removesuffix(_FILE): name for name in value}
         if refused := [f"{name} ({REFUSED[name]})" for name in names if name in REFUSED]:
-            raise ValueError(f"these are the ledger's own: {'; '.join(refused)}. Remove them")
+            raise ValueError(f"only the ledger itself sets {'; '.join(refused)}. Remove them")
         return {name: text_of(setting) for name, setting in value.items()}
 
     @field_validator("spark", mode="before")
@@ -135,21 +135,23 @@ class Config(BaseSettings):
         if not isinstance(value, Mapping):
             raise ValueError("must be a table of Spark's names, without `spark.`")
         if refused := [f"{name} ({SPARK_REFUSED[name]})" for name in value if name in SPARK_REFUSED]:
-            raise ValueError(f"these are the ledger's own: {'; '.join(refused)}. Remove them")
+            raise ValueError(f"only the ledger itself sets {'; '.join(refused)}. Remove them")
         if doubled := [name for name in value if name.startswith("spark.")]:
-            raise ValueError(f"the section is the first word: {', '.join(n.removeprefix('spark.') for n in doubled)}")
+            raise ValueError(f"write names without `spark.`: {', '.join(n.removeprefix('spark.') for n in doubled)}")
         return {name: text_of(setting) for name, setting in value.items()}
 
     @field_validator("pools")
     @classmethod
     def _pools(cls, value: dict[str, PoolSection]) -> dict[str, PoolSection]:
         if wrong := [name for name in value if _POOL.fullmatch(name) is None]:
-            raise ValueError(f"a name is of a-z, 0-9, - and single _, and begins with a letter: not {', '.join(wrong)}")
+            raise ValueError(
+                f"a pool's name consists of a-z, 0-9, - and single _, and begins with a letter: not {', '.join(wrong)}"
+            )
         _limits(value)
         return value
 
     def limits(self) -> core_pools.Pools:
-        """The pools as the core takes them."""
+        """The pools as values of the core."""
         return _limits(self.pools)
 
     @property
@@ -159,7 +161,7 @@ class Config(BaseSettings):
 
     @property
     def bootstrap(self) -> str:
-        """Raises: ConfigError if nothing says where Kafka is."""
+        """The address of Kafka. Raises: ConfigError if none is set and no embedded broker exists."""
         if not self.embedded:
             return self.kafka[BOOTSTRAP]
         ports = read_ports(self.dir / "broker")
@@ -171,9 +173,9 @@ class Config(BaseSettings):
         return f"{HOST}:{ports.port}"
 
     def client(self) -> dict[str, str]:
-        """The settings of every Kafka client, by librdkafka's names, secrets included: never show them.
+        """The settings of every Kafka client, by librdkafka's names. They contain secrets: never show them.
 
-        Raises: ConfigError if nothing says where Kafka is, or a file with a secret can't be read."""
+        Raises: ConfigError if no address of Kafka is known, or a file with a secret can't be read."""
         client = {BOOTSTRAP: self.bootstrap}
         for name, value in self.kafka.items():
             if name.endswith(_FILE):
@@ -187,7 +189,7 @@ class Config(BaseSettings):
         return {f"spark.{name}": value for name, value in self.spark.items()}
 
     def topic_settings(self) -> TopicSettings:
-        """What the topics must be, the unset sizes filled in."""
+        """The settings that the topics must have, with default sizes filled in."""
         partitions, replicas = (4, 1) if self.embedded else (24, 3)
         given = self.topics.model_dump()
         replicas = given["replication_factor"] or replicas
@@ -197,42 +199,43 @@ class Config(BaseSettings):
 
     @property
     def agent_folder(self) -> Path:
-        """What the runner agent of this host and the runner `subprocess` share: socket, runs, checkpoints."""
+        """The folder that the agent of this host shares with the runner `subprocess`: socket, runs, checkpoints."""
         return self.dir / "agent"
 
     @property
     def waits_file(self) -> Path:
-        """What the reconciler of this host says that jobs wait for (`ledger.app.waiting`)."""
+        """The file with the reasons why jobs wait, written by the reconciler of this host (`ledger.app.waiting`)."""
         return self.dir / "run" / "waits.json"
 
     @property
     def gc_interval_s(self) -> float:
-        """Seconds between two collections of garbage by the reconciler; 0 = none."""
+        """Seconds between two garbage collections by the reconciler; 0 means never."""
         if self.reconciler.gc_interval_s is not None:
             return self.reconciler.gc_interval_s
         return HOUR_S if self.blobs.adapter == "file" else 0.0
 
     @property
     def collected_file(self) -> Path:
-        """What was deleted as garbage from this host, and why (`ledger.operations.collecting`)."""
+        """The log of garbage deleted on this host, with reasons (`ledger.operations.collecting`)."""
         return self.dir / "collected.jsonl"
 
     @property
     def notified_file(self) -> Path:
-        """Which notifications instances on this host have delivered (`ledger.app.notifying`)."""
+        """The file that lists the notifications delivered from this host (`ledger.app.notifying`)."""
         return self.dir / "run" / "notified.json"
 
     @property
     def candidates_folder(self) -> Path:
-        """Where the instances of roles on this host say how they stand (`ledger.reader.presence`)."""
+        """The folder in which the role instances on this host publish their status (`ledger.reader.presence`)."""
         return self.dir / "run" / "candidates"
 
     def leader_lock(self, role: str) -> Path:
-        """The file whose lock says who leads a role on this host."""
+        """The file whose lock makes its holder the leader of a role on this host."""
         return self.dir / "run" / f"leader-{role}.lock"
 
     def environment(self) -> dict[str, str]:
-        """The variables that give a child process what came by flag, the paths apart: argv is no place for settings."""
+        """The variables that pass settings given by flags to a child process, because argv can be read by all users. The
+        two paths are not included."""
         found = {}
         for name, origin in self._origins.items():
             section, separator, key = name.partition(".")
@@ -252,7 +255,7 @@ class Config(BaseSettings):
         return found
 
     def shown(self) -> dict[str, Any]:
-        """All settings as plain values for people, secrets masked."""
+        """All settings as plain values to print, with secrets masked."""
         plain = self.model_dump(mode="json")
         if self.notify.webhook:
             plain["notify"]["webhook"] = MASK
@@ -261,15 +264,15 @@ class Config(BaseSettings):
         return plain
 
     def origins(self) -> dict[str, str]:
-        """Dotted name of each setting that is not at its default -> where it comes from."""
+        """Maps the dotted name of each setting that is not at its default to its source."""
         return dict(self._origins)
 
 
 def load_config(dir: Path | None = None, config_file: Path | None = None, **overrides: Any) -> Config:  # noqa: A002
-    """The settings in force. `overrides` are sections: `load_config(topics={"prefix": "test."})`; they and the two paths
-    rank above environment and file.
+    """The settings in force. `overrides` are sections: `load_config(topics={"prefix": "test."})`. They and the two paths
+    override environment and file.
 
-    Raises: ConfigError that names the setting and where it came from, never its value.
+    Raises: ConfigError that names the setting and its source, never its value.
     """
     paths = {"dir": dir, "config_file": config_file}
     flags = {name: value for name, value in paths.items() if value is not None} | overrides
@@ -286,7 +289,7 @@ def load_config(dir: Path | None = None, config_file: Path | None = None, **over
 
 
 def mask(name: str, value: str) -> str:
-    """The value, or MASK if the name tells of a secret. Names of files are no secret."""
+    """The value, or MASK if the setting's name indicates a secret. File names are not secret."""
     secret = any(word in name.lower() for word in _SECRET)
     return MASK if secret and not name.endswith((_FILE, ".location", "_file")) else value
 
@@ -314,7 +317,7 @@ def _limits(given: Mapping[str, PoolSection]) -> core_pools.Pools:
 
 
 def read_secret(name: str, file: Path) -> str:
-    """What stands in a file that a setting names. Raises: ConfigError if it can't be read."""
+    """The content of a file that a setting names, without the final newline. Raises: ConfigError if it can't be read."""
     try:
         return file.expanduser().read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -322,18 +325,18 @@ def read_secret(name: str, file: Path) -> str:
 
 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> str:
-    """Without the values: one of them may be a secret."""
+    """The text of the error, without values, because a value may be a secret."""
     told = []
     for one in error.errors(include_input=False, include_url=False, include_context=False):
         name = ".".join(str(part) for part in one["loc"])
         what = _unknown(name) if one["type"] == "extra_forbidden" else one["msg"].removeprefix("Value error, ")
         own = {origin for setting, origin in origins.items() if setting == name or setting.startswith(f"{name}.")}
         told.append(f"{name} ({' and '.join(sorted(own)) or 'default'}): {what}.")
-    return "Settings that can't be: " + " ".join(told)
+    return "Invalid settings: " + " ".join(told)
 
 
 def _unknown(name: str) -> str:
-    """What is said of a setting or a section that there is none of, with the known name that is most like it."""
+    """The error text for an unknown setting or section, with the most similar known name."""
     asked = _A_POOL.sub("pools.NAME.", name)
     section, _, key = asked.rpartition(".")
     names = {known: known.rpartition(".") for known in _names()}

@@ -1,4 +1,4 @@
-"""Where settings are found: the environment and a TOML file, each as nested tables. What they mean is `config`."""
+"""Reads settings from the environment and from a TOML file, each as nested tables. `config` validates them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _UNDERSCORED = {"log.level": "log_level"}  # the one librdkafka name with an und
 
 
 def default_dir() -> Path:
-    """Where the ledger of this user lies."""
+    """The default folder of this user's ledger: $XDG_DATA_HOME/jobledger."""
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(home) / "jobledger"
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The settings among the variables, as nested as in the file. An empty variable counts as not set."""
+    """The settings among the variables, nested as in the file. An empty variable counts as not set."""
     found: dict[str, Any] = {}
     for variable, field in (("LEDGER_DIR", "dir"), ("LEDGER_CONFIG", "config_file")):
         if environment.get(variable):
@@ -47,7 +47,7 @@ def kafka_name(name: str) -> str:
 
 
 def file_of(known: Mapping[str, Any]) -> Path | None:
-    """The TOML file that is meant; None: there is none. known: what flags and environment say."""
+    """The TOML file to read; None if there is none. known: the settings from flags and environment."""
     if known.get("config_file") is not None:
         return Path(known["config_file"]).expanduser()
     file = Path(known.get("dir") or default_dir()).expanduser() / "ledger.toml"
@@ -55,7 +55,7 @@ def file_of(known: Mapping[str, Any]) -> Path | None:
 
 
 def from_file(file: Path | None) -> dict[str, Any]:
-    """Raises: ConfigError if it can't be read."""
+    """The settings in the file; none if `file` is None. Raises: ConfigError if it can't be read."""
     if file is None:
         return {}
     try:
@@ -64,15 +64,15 @@ def from_file(file: Path | None) -> dict[str, Any]:
         for section in ("kafka", "spark"):
             if isinstance(settings.get(section), dict):
                 settings[section] = _flat(settings[section])
-    except (OSError, ValueError, RecursionError) as error:  # tomllib raises its own, and that of a date that is none
+    except (OSError, ValueError, RecursionError) as error:  # tomllib raises ValueErrors, also for an invalid date
         raise ConfigError(f"The settings in {file} can't be read: {error}.") from error
     if misplaced := {"dir", "config_file"} & set(settings):
-        raise ConfigError(f"{file} sets {', '.join(misplaced)}: a file can't say where it lies.", hint="Use --dir.")
+        raise ConfigError(f"{file} sets {', '.join(misplaced)}: a file can't set its own location.", hint="Use --dir.")
     return settings
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """TOML reads `bootstrap.servers = …` without quotes as a table in a table."""
+    """The table with dotted names, because TOML reads an unquoted `bootstrap.servers = …` as nested tables."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
@@ -80,7 +80,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def names_of(layer: Mapping[str, Any]) -> list[str]:
-    """The dotted name of everything that a layer sets."""
+    """The dotted names of all settings in a layer."""
     names = []
     for section, value in layer.items():
         names += [f"{section}.{key}" for key in names_of(value)] if isinstance(value, Mapping) else [section]
@@ -88,9 +88,9 @@ def names_of(layer: Mapping[str, Any]) -> list[str]:
 
 
 def text_of(setting: Any) -> str:
-    """As it would stand in the environment. Raises: ValueError if it is no plain value."""
+    """The value as text, as in the environment. Raises: ValueError if it is not a text, number or boolean."""
     if isinstance(setting, bool):
         return str(setting).lower()
     if isinstance(setting, str | int | float):
         return str(setting)
-    raise ValueError("each must be a text, a number or true or false")
+    raise ValueError("each value must be a text, a number, true or false")

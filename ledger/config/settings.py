@@ -1,4 +1,4 @@
-"""The sections of the settings: names, units, bounds and defaults. How they are found is `config`."""
+"""The sections of the settings: names, units, bounds and defaults. `config` loads them."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ class Section(BaseModel):
 
 
 class TopicsSection(Section):
-    """The topics and how they are made. Sizes that are None depend on whose Kafka it is: one embedded broker, or yours."""
+    """The topics and their Kafka settings. The default sizes depend on the cluster: the embedded broker, or your Kafka."""
 
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,180}$")
-    """Put before the names of all topics, for several ledgers in one cluster. Empty: none, as one ledger is the rule."""
+    """Prefix of all topic names, so that several ledgers can share a cluster. Empty: no prefix."""
     partitions: int | None = Field(default=None, ge=1, le=10_000)
-    """Of events and of recovery, the same for both, fixed when they are made. None: 4 embedded, 24 elsewhere."""
+    """Partitions of ledger.events and of ledger.recovery, the same for both. Fixed once the topics are created. None: 4
+    with the embedded broker, 24 elsewhere."""
     replication_factor: int | None = Field(default=None, ge=1, le=32)
-    """Copies of each partition. None: 1 embedded (there is one broker), 3 elsewhere."""
+    """Replicas of each partition. None: 1 with the embedded broker, 3 elsewhere."""
     min_insync_replicas: int | None = Field(default=None, ge=1, le=32)
-    """Copies that a write waits for. None: 1 embedded, 2 elsewhere, so that one broker may be away."""
+    """Replicas that must acknowledge a write. None: 1 with the embedded broker. 2 elsewhere, so one broker may fail."""
     delete_retention_s: float = Field(default=7 * DAY_S, gt=0)
-    """How long tombstones stay after compaction, in seconds: longer than any reader or replica is ever away. A reader
-    that was away for half of it reads anew."""
+    """How long tombstones stay after compaction, in seconds. Set it longer than any reader or replica is ever down. A
+    reader that was down for half of this time reads the topic again from the beginning."""
     min_compaction_lag_s: float = Field(default=DAY_S, ge=0)
-    """Age in seconds up to which ledger.events keeps every record: the time that the archive has to copy it."""
+    """Age in seconds before compaction may remove a record of ledger.events. The archive must copy it within this time."""
     recovery_min_compaction_lag_s: float = Field(default=HOUR_S, ge=0)
-    """The same for ledger.recovery. It exceeds the longest failover, so that a leader can still see and mend what a
-    stale predecessor wrote."""
+    """The same for ledger.recovery. Set it longer than the longest failover, so that a leader can still see and overwrite
+    records of a stale predecessor."""
     max_message_bytes: int = Field(default=1_048_576, ge=65_536)
-    """Of one record, in bytes. About Kafka's own default: facts are small, graphs lie in the blob store."""
+    """Largest record, in bytes. The default is about Kafka's own: facts are small, and graphs are in the blob store."""
     rejects_retention_s: float = Field(default=30 * DAY_S, gt=0)
-    """How long refused records are kept, in seconds. 30 days: time to find out who sends them."""
+    """How long copies of rejected records are kept, in seconds. 30 days leave time to find out who sends them."""
 
     @property
     def events(self) -> str:
@@ -63,63 +64,64 @@ class ProjectorSection(Section):
     """The role that folds ledger.events into ledger.recovery."""
 
     commit_interval_s: float = Field(default=0.05, gt=0, le=1)
-    """Seconds of waiting for records before what has come is published: latency against transactions per second."""
+    """Seconds to collect records before their effect is published. Less: lower latency. More: fewer transactions."""
     restore_points: int = Field(default=3, ge=1, le=100)
-    """How many of the newest restore points an entry offers. 3: two may be damaged and the job still comes back."""
+    """How many of the newest restore points an entry offers. With 3, two may be damaged and the job still comes back."""
     history: int = Field(default=10, ge=1, le=1000)
-    """Attempts per job whose facts are kept in the topic. Older ones are in the archive only."""
+    """Attempts per job whose facts stay in the topic. Facts of older attempts are in the archive only."""
     collect_unadmitted_after_s: float = Field(default=DAY_S, gt=0)
-    """Seconds after which registers of an id that nobody submitted are removed."""
+    """Seconds after which the registers of a job id are removed if no job was submitted under it."""
     cold_start: str = Field(default="log", pattern="^(log|snapshot)$")
-    """What a projector reads itself up from. log: the topics, from their beginning. snapshot: the newest snapshots of the
-    archive, and the topics from there on; what has none, or one that covers nothing younger than half of
-    `topics.delete_retention_s`, is read from the beginning, and so is everything if the archive does not answer."""
+    """Where a projector starts to read. log: at the beginning of the topics. snapshot: at the archive's newest snapshots. A
+    partition is still read from the beginning if it has no snapshot, or if its snapshot covers no record younger than half
+    of `topics.delete_retention_s`. If the archive does not answer, all partitions are."""
     result_retention_s: float | None = Field(default=None, gt=0)
-    """Seconds that the result of a retired job is kept. None: for ever, which takes some 200 bytes a job and refuses
-    an id that is used again."""
+    """Seconds that the result of a retired job is kept. The result takes some 200 bytes, and makes the ledger refuse a
+    second use of the job's id. None: for ever."""
 
 
 class ReconcilerSection(Section):
     """The role that starts and stops attempts."""
 
     observe_interval_s: float = Field(default=1.0, gt=0)
-    """Seconds between two looks at the runners while nothing happens in the log. A dead attempt is seen this late."""
+    """Seconds between two queries of the runners while the log is quiet. It bounds how late a dead attempt is noticed."""
     action_timeout_s: float = Field(default=30.0, gt=0)
     """Seconds that one call to a runner or blob store may take before it counts as crashed."""
     observe_timeout_s: float = Field(default=10.0, gt=0)
-    """Seconds that a pass waits for the runners, all of which are asked at once. Who did not answer then is silent, and is
-    not waited for until an answer of it has come. As long as the agent's client waits."""
+    """Seconds that a pass waits for the runners, which are all queried at once. A runner that has not answered by then
+    counts as silent. Later passes do not wait for it until it has answered. The default equals the timeout of the agent's
+    client."""
     starts_max: int = Field(default=20, ge=1)
-    """Attempts started in one pass over the set. More wait for the next ("start rate"), so that a cold start does not flood
-    a host. What may run at the same time is limited by pools."""
+    """Most attempts started in one pass. Further starts wait for the next pass ("start rate"), so that a cold start does
+    not overload a host. To limit how many run at the same time, use pools."""
     replaced_after_s: float = Field(default=10.0, ge=0)
-    """Seconds that an attempt of a job that replaces another must have run, without a checkpoint of its own, before the old
-    one is canceled for good. Until then it can be resumed: new code that does not work mostly says so at once."""
+    """When a job replaces another: seconds that its attempt must run before the old job is canceled for good. A checkpoint
+    of the attempt ends the wait earlier. Until then the old job can be resumed, in case the new code fails at once."""
     gc_interval_s: float | None = Field(default=None, ge=0)
-    """Seconds between two collections of garbage (`jobledger gc --apply`) by the reconciler that leads; each reads the log
-    from its beginning, in a process of its own. 0: none. None: an hour where graphs lie in the folder of this ledger, none
-    where they lie in a bucket, as another ledger may put its own there: set it once you know that none does."""
+    """Seconds between two garbage collections (`jobledger gc --apply`) by the leading reconciler. Each reads the log from
+    its beginning, in a process of its own. 0: never. None: every hour if graphs are in this ledger's folder, never if they
+    are in a bucket. Another ledger may store its graphs in the same bucket: set an interval only if none does."""
     gc_grace_s: float = Field(default=DAY_S, ge=HOUR_S)
-    """Age in seconds up to which it leaves alone what nobody refers to. A day: time to see what is being lost. Never below
-    an hour: what is being submitted is not in the log yet."""
+    """Age in seconds before a garbage collection may delete an orphan. A day leaves time to notice a mistake. At least an
+    hour, because the graph of a job that is being submitted is not in the log yet."""
     trigger_interval_s: float = Field(default=0.0, ge=0)
-    """Least time in seconds between two micro-batches of the Spark stream. 0: as soon as there are records."""
+    """Least time in seconds between two micro-batches of the Spark stream. 0: each starts once there are records."""
     batch_offsets_max: int = Field(default=50_000, ge=100)
-    """Offsets of ledger.recovery that one micro-batch covers at most. A new leader reads the whole topic in such batches,
-    so this bounds its memory. Less: more batches, and a longer take-over."""
+    """Most offsets of ledger.recovery in one micro-batch. A new leader reads the whole topic in such batches, so this
+    bounds its memory. Less: more batches, and a longer take-over."""
 
 
 class PoolSection(Section):
-    """Slots that jobs share: of those that are alive at one time, the slots together are never more than this. Which jobs:
-    those of the namespaces and runners named here. Of several pools the one that names a job's namespace counts, then the
-    one that names its runner; a job of no pool is not limited. Only what starts waits: nothing that runs is stopped."""
+    """Slots that jobs share. The jobs of a pool that are alive at one time never use more slots than it has. A pool takes a
+    job whose namespace and runner are listed here. If several pools match, one that lists namespaces wins over one that
+    lists only runners. A job without a pool is not limited. Only starts wait: a pool never stops a running job."""
 
     slots: int = Field(ge=1, le=1_000_000)
-    """How many there are. A job takes as many as it was submitted with (`submit --slots`), 1 by default."""
+    """Number of slots. A job takes the number that it was submitted with (`submit --slots`), 1 by default."""
     namespaces: tuple[str, ...] = ()
-    """Of the jobs that belong to the pool. Empty: any. In the environment separated by commas."""
+    """Namespaces whose jobs belong to the pool. Empty: any. In the environment separated by commas."""
     runners: tuple[str, ...] = ()
-    """Of the jobs that belong to the pool. Empty: any. In the environment separated by commas."""
+    """Runners whose jobs belong to the pool. Empty: any. In the environment separated by commas."""
 
     @field_validator("namespaces", "runners", mode="before")
     @classmethod
@@ -128,146 +130,149 @@ class PoolSection(Section):
 
 
 class PluginsSection(Section):
-    """Runners that other packages bring (entry points of `jobledger.runners`). Each lives in processes of its own."""
+    """Runners from other packages (entry points of `jobledger.runners`). Each runs in processes of its own."""
 
     call_timeout_s: float = Field(default=20.0, gt=0)
-    """Seconds that one call may take, loading included; then its process is killed. Below `reconciler.action_timeout_s`, so
-    that it is the plug-in that is named."""
+    """Seconds that one call of a plug-in may take, including its loading. Then its process is killed. Keep it below
+    `reconciler.action_timeout_s`, so that the error names the plug-in."""
     memory_mb: int = Field(default=1024, ge=0, le=1 << 20)
-    """Addresses that such a process may have, in MiB (RLIMIT_AS). 0: as many as there are."""
+    """Address space of such a process, in MiB (RLIMIT_AS). 0: no limit."""
 
 
 class AgentSection(Section):
     """The runner agent of this host (runner subprocess)."""
 
     send_timeout_s: float = Field(default=10.0, gt=0)
-    """Seconds that one sending of facts may wait for Kafka. After that they wait on disk and are sent again."""
+    """Seconds that one attempt to send facts may wait for Kafka. After that the facts stay on disk and are sent again."""
     digest_bytes_per_s: int = Field(default=100 << 20, ge=0)
-    """Bytes per second that the agent reads at most to take digests of new checkpoints, so that the disk stays the jobs'.
-    Files that did not change since are not read again. 0: no digests are taken, and a start compares sizes only."""
+    """Most bytes per second that the agent reads to compute digests of new checkpoints. The limit leaves the disk to the
+    jobs. Unchanged files are not read again. 0: no digests are computed, and a start compares sizes only."""
     digest_wait_s: float = Field(default=5.0, ge=0, le=60)
-    """Seconds that the record of a checkpoint waits at most for the digest of its content. A digest that takes longer is
-    kept by the agent alone, which checks it before a start all the same."""
+    """Most seconds that the record of a checkpoint waits for the digest of its content. If the digest takes longer, only
+    the agent keeps it, and still checks it before a start."""
 
 
 class LeadershipSection(Section):
-    """How projectors and reconcilers agree on who leads. The epoch in the log keeps two leaders apart whatever it says."""
+    """How projectors and reconcilers elect their leaders. Even if an election fails, the epoch in the log separates two
+    leaders."""
 
     adapter: str = Field(default="file", pattern="^(file|zookeeper|kafka)$")
-    """file: a lock in `dir`, for one host. zookeeper, kafka: for several hosts (section zookeeper; or nothing more)."""
+    """file: a lock in `dir`, for one host. zookeeper, kafka: for several hosts. zookeeper needs the section zookeeper;
+    kafka needs no further settings."""
     session_timeout_s: float = Field(default=10.0, ge=1, le=600)
-    """Seconds after which a leader that was not heard of is replaced; its own lease ends at two thirds of that. The
-    servers have bounds for it, and what they grant is what counts. Less: quicker failover, and more of it."""
+    """Seconds after which a leader without a heartbeat is replaced. Its own lease expires after two thirds of that. The
+    servers limit the value; the one that they grant is used. Less: faster, but more frequent failovers."""
     leaderless_after_s: float | None = Field(default=None, gt=0)
-    """Seconds without a leader after which each instance raises an alarm. None: one and a half sessions, as nobody can lead
-    before the session of a dead leader is over."""
+    """Seconds without a leader after which each instance logs an alarm. None: one and a half sessions, because no
+    candidate can lead before the session of a dead leader has expired."""
 
 
 class ZooKeeperSection(Section):
-    """Where ZooKeeper is and who we are to it. Used if `leadership.adapter` is zookeeper."""
+    """The ZooKeeper ensemble and its credentials. Used if `leadership.adapter` is zookeeper."""
 
     hosts: str = ""
-    """`zk1:2181,zk2:2181`, by name where addresses change. Members that the ensemble gets later are found without it."""
+    """The members, as in `zk1:2181,zk2:2181`. Use host names if addresses may change. Members that join the ensemble later
+    are discovered and need not be listed."""
     chroot: str = Field(default="", pattern=r"^(/[^/\s]+)*$")
-    """A path before all of ours, such as /ledger. Empty: none. Made if it is not there."""
+    """The path below which the ledger creates all its nodes, such as /ledger. It is created if missing. Empty: the root."""
     auth: str = Field(default="", pattern="^(|digest|sasl)$")
-    """digest, or sasl (DIGEST-MD5): what we make can be read and changed by this user only. Empty: by anybody."""
+    """digest or sasl (DIGEST-MD5): only this user can read and change the ledger's nodes. Empty: everybody can."""
     username: str = ""
-    """Of `auth`."""
+    """The user name for `auth`."""
     password_file: Path | None = None
-    """The file that holds the password of `auth`."""
+    """The file that holds the password for `auth`."""
     tls: bool = False
-    """Whether members are spoken to by TLS, at their secure port."""
+    """Whether to connect to the members with TLS, at their secure port."""
     tls_ca_file: Path | None = None
-    """Who may sign members' certificates (PEM), and nobody else. None: whom the system trusts."""
+    """The only certificate authorities (PEM) that are trusted to sign members' certificates. None: those of the system."""
     tls_cert_file: Path | None = None
-    """Our own certificate (PEM), for members that ask for one."""
+    """The ledger's own certificate (PEM), for members that require client certificates."""
     tls_key_file: Path | None = None
-    """Its key (PEM)."""
+    """The private key (PEM) of `tls_cert_file`."""
     tls_key_password_file: Path | None = None
-    """The file that holds the key's password. None: it has none."""
+    """The file that holds the password of `tls_key_file`. None: the key has no password."""
     tls_verify_hostname: bool = True
-    """Whether the name in `hosts` must be in the member's certificate."""
+    """Whether a member's certificate must contain its name in `hosts`."""
 
 
 class BucketSection(Section):
-    """Of S3's credentials nothing stands here: boto3 finds them where it always does (environment, ~/.aws, the role of the
-    machine)."""
+    """A bucket of S3. Credentials are not settings: boto3 finds them in its usual places (environment, ~/.aws, the role of
+    the machine)."""
 
     bucket: str = Field(default="", pattern=r"^[A-Za-z0-9:/._-]{0,255}$")
-    """The bucket, which must exist; or the ARN of an access point."""
+    """The name of an existing bucket, or the ARN of an access point."""
     prefix: str = Field(default="", pattern=r"^(([A-Za-z0-9_-][A-Za-z0-9._-]*)(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?)?$")
-    """A path before all of ours, such as ledger/prod, where the bucket holds more. Empty: none."""
+    """Prefix of all object names, such as ledger/prod, if the bucket holds other data too. Empty: no prefix."""
     endpoint_url: str | None = None
-    """Of a store other than Amazon's: http(s)://host:port. None: as boto3 finds it."""
+    """The address of a store other than Amazon's: http(s)://host:port. None: boto3's own setting."""
     region: str | None = None
-    """The bucket's. None: as boto3 finds it (AWS_REGION, ~/.aws/config)."""
+    """The region of the bucket. None: boto3's own setting (AWS_REGION, ~/.aws/config)."""
     path_style: bool | None = None
-    """Whether the bucket stands in the path (true) or in the host's name (false). None: in the path where `endpoint_url` is
-    given, as most stores other than Amazon's want it, else in the host's name."""
+    """Whether URLs hold the bucket in the path (true) or in the host name (false). None: true if `endpoint_url` is set, as
+    most stores other than Amazon's need it, else false."""
     sse: str = Field(default="", pattern="^(|AES256|aws:kms|aws:kms:dsse)$")
-    """How the store encrypts what it is given. Empty: as the bucket does by itself."""
+    """The server-side encryption of objects. Empty: the default of the bucket."""
     sse_kms_key_id: str = Field(default="", max_length=2048)
-    """The key of KMS, for aws:kms and aws:kms:dsse. Empty: the one of the account."""
+    """The KMS key for aws:kms and aws:kms:dsse. Empty: the account's default key."""
     part_bytes: int = Field(default=16 << 20, ge=5 << 20, le=1 << 30)
-    """Graphs from this size on are uploaded in parts of it, in bytes. One part is held in memory."""
+    """Size of an upload part, in bytes. Files of this size or larger are uploaded in parts. One part is held in memory."""
     connect_timeout_s: float = Field(default=3.0, gt=0, le=60)
-    """Seconds that one connection may take."""
+    """Seconds that one connection attempt may take."""
     read_timeout_s: float = Field(default=8.0, gt=0, le=600)
-    """Seconds of silence after which an answer is given up. Times `attempts_max` it should stay below
-    `reconciler.action_timeout_s`, or a slow store looks like a crash."""
+    """Seconds without data after which a response is abandoned. `read_timeout_s` times `attempts_max` should stay below
+    `reconciler.action_timeout_s`. Otherwise a slow store looks like a crash."""
     attempts_max: int = Field(default=3, ge=1, le=20)
-    """Of one request, the first included, where the store did not answer or was busy."""
+    """Attempts for one request, including the first, if the store does not answer or is busy."""
 
 
 class BlobsSection(BucketSection):
-    """Where job graphs lie. Submitters, agents and reconcilers must name the same place."""
+    """Where job graphs are stored. Submitters, agents and reconcilers must use the same store."""
 
     adapter: str = Field(default="file", pattern="^(file|s3)$")
-    """file: the folder `blobs` in `dir`. s3: a bucket, which the settings of the section name."""
+    """file: the folder `blobs` in `dir`. s3: the bucket that the other settings of this section name."""
 
 
 class ArchiveSection(BucketSection):
-    """Where every record is kept when compaction has removed it from its topic."""
+    """Where all records are kept, including those that compaction has removed from their topic."""
 
     adapter: str = Field(default="", pattern="^(|file|s3)$")
-    """Empty: there is no archive. file: the folder `archive` in `dir`. s3: a bucket, which the settings of the section
-    name; with a prefix of its own if graphs lie in the same one."""
+    """Empty: there is no archive. file: the folder `archive` in `dir`. s3: the bucket that the other settings of this
+    section name. If graphs are in the same bucket, give the archive a prefix of its own."""
     interval_s: float = Field(default=10.0, gt=0, le=3600)
-    """The least seconds between two batches. Each makes three objects for each partition in which something was written, so
-    a longer one makes fewer and larger; and what is written since the last is not archived yet."""
+    """Least seconds between two batches. Each batch makes three objects for each partition with new records. So a longer
+    interval makes fewer and larger objects, but archives records later."""
     compact_interval_s: float | None = Field(default=None, gt=0)
-    """Seconds between two times at which the archiver joins the days that are over. None: it never does, and needs no
-    right to delete objects; `jobledger archive compact` does it when it is called."""
+    """Seconds between two compactions by the archiver, which merge the objects of past days. None: it never compacts, and
+    needs no permission to delete objects. Use `jobledger archive compact` instead."""
     retention: dict[str, float | None] = Field(default_factory=dict)
-    """Namespace -> for how long the archive keeps what was superseded in its jobs, in seconds or as 90d; `*`: all others.
-    `forever`: without an end, as where nothing is said. As a table, or in one text: prod=365d,*=90d. Only `archive expire`
-    takes anything out."""
+    """How long the archive keeps superseded records of jobs, by namespace, in seconds or as 90d. `*` names all other
+    namespaces. `forever`, the default, sets no limit. Write a table, or one text: prod=365d,*=90d. Only an expiry run
+    deletes records (`archive expire`)."""
     expire_interval_s: float | None = Field(default=None, gt=0)
-    """Seconds between two times at which the archiver takes out what has expired. None: it never does, and needs no right
-    to delete objects; `jobledger archive expire` does it when it is called."""
+    """Seconds between two expiry runs by the archiver. None: it never deletes expired records, and needs no permission to
+    delete objects. Use `jobledger archive expire` instead."""
     snapshot_interval_s: float | None = Field(default=None, gt=0)
-    """Seconds between two times at which the archiver makes snapshots, each from the one before it, and thins out old ones:
-    all of the last day stay, one of each day of a month, one of each month before. None: it makes none, and needs no right
-    to delete objects; `jobledger archive snapshot` makes them when it is called."""
+    """Seconds between two snapshot runs by the archiver. Each snapshot is made from the one before. Old ones are thinned
+    out: all of the last day stay, one for each day of the last month, and one for each earlier month. None: the archiver
+    makes no snapshots, and needs no permission to delete objects. Use `jobledger archive snapshot` instead."""
     headroom_min: float = Field(default=0.5, ge=0, le=1)
-    """The least headroom that is no reason to worry, as a part of the topic's min.compaction.lag: with less left
-    the archiver, `archive status` and `topics check` say so loudly, and with none the verbs fail."""
+    """The headroom below which the archiver, `archive status` and `topics check` warn, as a fraction of the topic's
+    min.compaction.lag. Without any headroom the two commands fail."""
     headroom_interval_s: float = Field(default=30.0, gt=0)
-    """Seconds between two times at which the archiver reckons the headroom, for its alarm and its metrics."""
+    """Seconds between two computations of the headroom by the archiver, for its alarm and its metrics."""
     anchor_interval_s: float = Field(default=60.0, ge=0)
-    """Seconds between two times at which the archiver anchors what has grown, in the topic of anchors. What was sealed
-    since is not proved yet. 0: it never does."""
+    """Seconds between two anchors of the chains that have grown, which the archiver writes to the anchor topic. Records
+    sealed since the last anchor are not proved yet. 0: the archiver writes no anchors."""
     anchor_key_file: Path | None = None
-    """The private key (Ed25519, PEM) that signs anchors; its owner alone should be able to read it. None: they are not
+    """The private key (Ed25519, PEM) that signs anchors. Only its owner should be able to read it. None: anchors are not
     signed."""
     anchor_public_key_file: Path | None = None
-    """The public keys (PEM, one after the other) whose anchors count for `audit verify`, `archive restore` and an
-    archiver that signs, and no others. None: all count, signed or not."""
+    """The public keys (PEM, one after the other) that `audit verify`, `archive restore` and a signing archiver trust. They
+    ignore all other anchors. None: all anchors count, signed or not."""
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
-    """Where the archiver answers GET /metrics (Prometheus). None: nowhere."""
+    """The port at which the archiver serves GET /metrics (Prometheus). None: it serves no metrics."""
     metrics_address: str = "127.0.0.1"
-    """The address of it. By default only this host can ask; there is no password."""
+    """The address at which the archiver serves metrics, without a password. The default admits this host only."""
 
     @field_validator("retention", mode="before")
     @classmethod
@@ -276,21 +281,21 @@ class ArchiveSection(BucketSection):
 
 
 class NotifySection(Section):
-    """Who is told that a job has come into a state in which people are needed. The leading projector tells, at least once
-    for each id (`id` in the body: job, attempt and state). Nothing is told unless command or webhook is set."""
+    """Notifications that a job has reached a state in which it needs an operator. The leading projector sends each at least
+    once. Deduplicate by `id` in the body (job, attempt and state). Nothing is sent unless command or webhook is set."""
 
     command: tuple[str, ...] = ()
-    """A program and its arguments; it gets the JSON body on stdin, and 0 as its exit code says that it took it. It never
-    passes through a shell. In the environment as words a shell would split. No secrets: argv can be seen by all."""
+    """A program and its arguments. It reads the JSON body from stdin, and exits with 0 if it accepted the notification. No
+    shell is used. In the environment, write words as for a shell. Pass no secrets: every user can see the arguments."""
     webhook: str = ""
-    """An http(s) url to which the JSON body is posted; a status of 2xx says that it was taken. Taken for a secret: only its
-    host is ever shown."""
+    """An http(s) URL to which the JSON body is posted. A status of 2xx means that it was accepted. The URL is treated as a
+    secret: only its host is ever shown."""
     webhook_file: Path | None = None
-    """The file that holds the url, in place of `webhook`."""
+    """The file that holds the URL, in place of `webhook`."""
     states: tuple[JobState, ...] = (JobState.QUARANTINED,)
-    """Of which jobs. In the environment separated by commas."""
+    """The states of a job that are notified. In the environment separated by commas."""
     timeout_s: float = Field(default=10.0, gt=0, le=300)
-    """Seconds that one telling may take. After that it has failed; it is tried again, ever more rarely, 8 times in all."""
+    """Seconds that one delivery may take before it counts as failed. It is repeated with backoff, 8 times in all."""
 
     @field_validator("command", mode="before")
     @classmethod
@@ -305,9 +310,9 @@ class NotifySection(Section):
 
 
 class LogSection(Section):
-    """What the processes say on stderr."""
+    """The log that each process writes to stderr."""
 
     level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
-    """The least that is told: debug, info, warning or error."""
+    """The lowest level that is logged: debug, info, warning or error."""
     format: str = Field(default="auto", pattern="^(auto|console|json)$")
-    """auto: lines for people on a terminal, JSON (one object a line) elsewhere. console, json: always that."""
+    """auto: readable lines on a terminal, JSON (one object per line) elsewhere. console, json: always that format."""

@@ -1,11 +1,12 @@
-"""The archive as Spark DataFrames, for whoever analyses it with Spark.
+"""The archive as Spark DataFrames, for analyses with Spark.
 
     from ledger import load_config
     from ledger.spark import events
     events(spark, load_config()).where("fact = 'AttemptEnded'").groupBy("job_id").count()
 
-The same records as the views `events` and `recovery_records` of `jobledger archive query`. Each task fetches objects
-through the archive's own store, those alone that a manifest names, and checks them; so Spark needs no connector for S3.
+They hold the same records as the views `events` and `recovery_records` of `jobledger archive query`. Each task fetches
+objects through the archive's own store and checks them, so Spark needs no connector for S3. Objects that no manifest names
+are not read.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ SHAPE = (
 def events(spark: SparkSession, config: Config) -> DataFrame:
     """Every archived record of ledger.events, in no order.
 
-    Shape: partition, then the columns of `ledger.archive.format.parquet`. A record that was sent twice is there twice.
-    Raises: ConfigError: there is no archive. LedgerError: a chain can't be read; in a task, an object is not as sealed."""
+    Shape: partition, then the columns of `ledger.archive.format.parquet`. A record that was sent twice appears twice.
+    Raises: ConfigError if there is no archive. LedgerError if a chain can't be read, or (in a task) if an object differs
+    from what was sealed."""
     return _records(spark, config, config.topics.events)
 
 
 def recovery(spark: SparkSession, config: Config) -> DataFrame:
-    """Every archived record of ledger.recovery, those that readers drop included. Shape, Raises: as `events`."""
+    """Every archived record of ledger.recovery, including those that readers ignore. Shape, Raises: as `events`."""
     return _records(spark, config, config.topics.recovery)
 
 
@@ -59,7 +61,7 @@ def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
 
 
 def _read(opened: Callable[[], Archive], files: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[Any, ...]]:
-    """One task: files to the records in them. As plain rows: batches of Arrow would ask for pandas."""
+    """The records in the files, as plain rows, for one task. (Arrow batches would require pandas.)"""
     archive = opened()
     for file in (RecordFile(*file) for file in files):
         table = pq.read_table(pa.BufferReader(archive.file(file)))

@@ -109,7 +109,7 @@ PARTS: tuple[Part, ...] = (
     Part("projector-killed", "kill -9 of the leading projector at each of six failpoints",
          ("tests/acceptance/test_transactions.py::test_the_leading_projector_is_killed",), "kills at each failpoint", 10,
          10, 1200, {"REPETITIONS": "10"}, faults={"F1": 6}),
-    _episodes("projector-stopped", "SIGSTOP of the leading projector for three leases", ONE_WRITER_AFTER, 60, 300,
+    _episodes("projector-stopped", "SIGSTOP of the leading projector for three sessions", ONE_WRITER_AFTER, 60, 300,
               only="stopped", F5=1),
     _episodes("projector-late", "a new projector initialises its writer after its lease has expired",
               f"{ONE_WRITER}::test_a_late_init_disturbs_once_and_writes_nothing", 30, 450, F6=1),

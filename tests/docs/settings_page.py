@@ -8,11 +8,12 @@ from tests.support.pages import ROOT
 PAGE = ROOT / "docs" / "SETTINGS.md"
 HEAD = """# Settings
 
-All settings, with their defaults. `key` under `[section]` in `DIR/ledger.toml`, or the variable in the environment; a flag
-wins over the environment, the environment over the file. `jobledger config show --sources` prints those in force,
-`jobledger config check` says whether they can be used, `jobledger config describe SECTION` prints a part of this page.
+This page lists all settings with their defaults. Set one as `key` under `[section]` in `DIR/ledger.toml`, or by its
+variable in the environment. A flag overrides the environment, and the environment overrides the file.
+`jobledger config show --sources` prints the settings in force, `jobledger config check` checks them, and
+`jobledger config describe SECTION` prints a part of this page.
 
-This page is made from the code: `python -m tests.docs.settings_page`.
+This page is generated from the code: `python -m tests.docs.settings_page`.
 """
 
 

@@ -17,14 +17,14 @@ log = logging.getLogger("ledger.kafka")
 #: Client settings that nobody may set: the promises of the ledger rest on what we set here.
 OURS = {
     "acks": "a fact counts once all in-sync replicas have it",
-    "enable.auto.commit": "positions are not kept in groups",
-    "enable.auto.offset.store": "positions are not kept in groups",
+    "enable.auto.commit": "offsets are not stored in consumer groups",
+    "enable.auto.offset.store": "offsets are not stored in consumer groups",
     "enable.idempotence": "a resend must not become a second record",
-    "enable.partition.eof": "positions must pass control records",
-    "auto.offset.reset": "a reader that has lost its place must say so, not jump",
+    "enable.partition.eof": "readers need it to move past control records",
+    "auto.offset.reset": "a reader whose offset is gone must fail, not skip records",
     "group.id": "readers belong to no group",
     "isolation.level": "readers see committed records only",
-    "transactional.id": "it names the role, and so who fences whom",
+    "transactional.id": "it is derived from the role, so that a new leader fences the old one",
     "transaction.timeout.ms": "a paused leader's open transaction must not block its successor",
     "partitioner": "every writer names the partition itself",
 }
