@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all. The one place that does it."""
+"""Atomic and durable writes of files. The only module that does it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replaces `path` by `data`, durably: after a crash at any moment it holds all of the old or all of the new."""
+    """Replaces the content of `path` durably: after a crash at any moment it holds all of the old or all of the new."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -25,7 +25,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes durable that names were added to the folder or taken from it."""
+    """Makes the creation or removal of names in the folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -34,8 +34,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Makes it, and those above it that are missing, durably: what is durable in a folder is lost with its name.
-    mode: of the folder itself. One that is there is left as it is."""
+    """Creates the folder and its missing parents durably, because the loss of a folder's name loses its content.
+
+    mode: of the folder itself. An existing folder is not changed."""
     missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
     folder.mkdir(mode=mode, parents=True, exist_ok=True)
     for one in missing:
@@ -43,7 +44,8 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def spool(chunks: Iterable[bytes], folder: Path, prefix: str) -> tuple[Path, str, int]:
-    """Writes the chunks durably to a temporary file in `folder`: path, digest and size. Nothing is left on error."""
+    """Path, SHA-256 and size of a new temporary file in `folder` with these chunks, written durably. On error no file is
+    left."""
     handle, temporary = tempfile.mkstemp(prefix=prefix, dir=folder)
     digest, size = hashlib.sha256(), 0
     try:

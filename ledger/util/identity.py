@@ -1,4 +1,4 @@
-"""Who is behind an event, for audit: the operating system's user and host. What a producer says of itself is not proved."""
+"""Names of users, processes and versions, for audits. A producer reports its own user and host; nothing proves them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def whoami() -> str:
-    """`user@host`; a user id without a name gives its number."""
+    """`user@host`. If the user id has no name, its number is used."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's uid without an entry in passwd
@@ -19,16 +19,16 @@ def whoami() -> str:
 
 
 def instance(role: str, pid: int | None = None, host: str = "") -> str:
-    """`<role>-<host>-<pid>`: the one name of a process of a role, in claims, locks and lists. By default this process.
+    """`<role>-<host>-<pid>`: the name of a role's process in claims, locks and lists. By default, of this process.
 
-    A host that is called after its role, as in a container, is not named twice: `projector-1-7`."""
+    If the host name already begins with the role, as in a container, the role is not repeated: `projector-1-7`."""
     where = host or socket.gethostname()
     where = where if where.startswith(f"{role}-") else f"{role}-{where}"
     return f"{where}-{os.getpid() if pid is None else pid}"
 
 
 def versions() -> dict[str, str]:
-    """Name -> version, of what a bug may depend on. What is not installed is not named."""
+    """Maps the names of Python, the system and installed packages to their versions, for bug reports."""
     found = {"python": platform.python_version(), "system": platform.platform()}
     for name in ("jobledger", "confluent-kafka", "fastavro", "pyarrow", "pyspark"):
         try:

@@ -1,6 +1,6 @@
-"""Ids of jobs, events and intents: UUID version 7, so that ids sort by when they were made.
+"""Ids of jobs, events and intents: UUID version 7, so that ids sort by creation time.
 
-Python has `uuid.uuid7` from 3.14 on; until then these lines stand in for it. Source: RFC 9562, sections 5.7 and 6.2.
+Python has `uuid.uuid7` only from 3.14 on. Source: RFC 9562, sections 5.7 and 6.2.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ _TIME_MAX_MS = (1 << 48) - 1
 
 
 def uuid7(time_s: float, random_bytes: bytes) -> str:
-    """The UUIDv7 of a moment and of chance, in its canonical text form (36 characters, lower case).
+    """The UUIDv7 made of a time and random bytes, in its canonical text form (36 characters, lower case).
 
-    time_s: seconds since the epoch; whole milliseconds of it go into the first 48 bits. random_bytes: 10 or more, of
-    which 74 bits are used. Raises: ValueError if there are fewer, or the time does not fit in 48 bits.
+    time_s: seconds since the epoch; the first 48 bits hold its whole milliseconds. random_bytes: 10 or more; 74 bits are
+    used. Raises: ValueError if there are fewer bytes, or the time does not fit in 48 bits.
     """
     if len(random_bytes) < RANDOM_BYTES:
         raise ValueError(f"uuid7 needs {RANDOM_BYTES} random bytes, got {len(random_bytes)}")

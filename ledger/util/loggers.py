@@ -1,7 +1,7 @@
-"""Loggers of modules that commands import too. structlog, which brings rich and asyncio, takes a tenth of a second
-to import: that is done when something is said, and most commands say nothing by the log.
+"""Loggers for modules that commands import too. They import structlog at the first log message only. The import loads rich
+and asyncio and takes a tenth of a second, and most commands log nothing.
 
-How it is said is for the process: a role sets structlog up by `ledger.app.logs`, a command says it by `LEAST`.
+The process configures the output: a role by `ledger.app.logs`, a command by `LEAST`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-#: Set in a process that is a command: the least that is told on stderr, a level of `logging`. None: as structlog is set up.
+#: Set in a command's process: the lowest level (of `logging`) that goes to stderr. None: structlog's configuration applies.
 LEAST: int | None = None
 
 
 class Logger:
-    """What `structlog.get_logger(name)` gives, asked for when it is used."""
+    """A proxy of `structlog.get_logger(name)` that imports structlog at first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
         if method.startswith("_"):
-            raise AttributeError(method)  # what pickle and the like ask for is no method of a logger
+            raise AttributeError(method)  # pickle and similar modules look for special methods
         import structlog
 
         if LEAST is not None and not structlog.is_configured():

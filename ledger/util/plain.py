@@ -1,4 +1,4 @@
-"""Values as plain dicts and lists for JSON: the keys are the field names of the Avro schemas."""
+"""Converts values to plain dicts and lists for JSON. The keys are the field names of the Avro schemas."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses and named tuples to dicts, tuples to lists, enums to their symbols; a field `from_` is called `from`."""
-    if type(value) in _PLAIN:  # most of what there is
+    """The value with dataclasses and named tuples as dicts, tuples as lists, and enums as their values. A dataclass field
+    `from_` becomes `from`."""
+    if type(value) in _PLAIN:  # most values
         return value
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name.removesuffix("_"): to_plain(getattr(value, f.name)) for f in fields(value)}

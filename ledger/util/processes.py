@@ -1,8 +1,9 @@
-"""Programs of the embedded ledger: started in a session of their own, they outlive whoever started them, and are found
-again by whoever comes next.
+"""Daemon processes of the embedded ledger. Each runs in a session of its own, outlives its starter, and can be found again
+by any later command.
 
-A pid alone names nothing, for pids are used again: with it goes the start time in clock ticks since boot, and the boot.
-(Not the start time of day: it moves when the clock is set.) Linux only, as /proc is.
+A pid does not identify a process, because pids are reused. So a process is identified by its pid, its start time in clock
+ticks since boot, and the id of the boot. (The wall clock can't be used, because it can be set.) Linux only, because of
+/proc.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _POLL_S = 0.02
 
 
 class Identity(NamedTuple):
-    """What names a process for ever. start_time: clock ticks since boot."""
+    """Identifies a process uniquely and for ever. start_time: in clock ticks since boot."""
 
     pid: int
     start_time: int
@@ -36,27 +37,27 @@ class Identity(NamedTuple):
 
 
 def identity(pid: int) -> Identity | None:
-    """Of a process that runs; None if there is none, or what is left of it is a zombie."""
+    """The identity of a running process; None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        # The name in parentheses may hold anything, blanks and parentheses too.
+        # The name in parentheses may contain any characters, including blanks and parentheses.
         fields = stat.rpartition(")")[2].split()
         state, threads, start_time = fields[0], int(fields[17]), int(fields[19])
     except (OSError, ValueError, IndexError):
-        return None  # it ended while we looked
-    # A main thread that has ended looks like a zombie while others go on.
+        return None  # it ended meanwhile
+    # A process looks like a zombie if its main thread has ended while other threads run.
     if state in "XxZ" and threads <= 1:
         return None
     return Identity(pid, start_time, _boot_id())
 
 
 def alive(who: Identity) -> bool:
-    """Whether exactly this process still runs."""
+    """Whether this process, and not another one with its pid, still runs."""
     return identity(who.pid) == who
 
 
 def pid_namespace() -> str:
-    """The namespace in which this process counts processes, as in `pid:[4026531836]`; "" where it can't be told."""
+    """The pid namespace of this process, as in `pid:[4026531836]`; "" if it can't be read."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -64,7 +65,7 @@ def pid_namespace() -> str:
 
 
 def read_identity(path: Path) -> Identity | None:
-    """Of the process noted in a pid file, if it runs. Whatever else the file holds is no obstacle."""
+    """The identity of the process in a pid file; None if it does not run, or the file is missing or damaged."""
     try:
         said = json.loads(path.read_text())
         who = Identity(int(said["pid"]), int(said["start_time"]), str(said["boot_id"]))
@@ -74,7 +75,7 @@ def read_identity(path: Path) -> Identity | None:
 
 
 def note_identity(path: Path, who: Identity) -> None:
-    """Writes a pid file, in full or not at all."""
+    """Writes a pid file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(who._asdict()) + "\n")
@@ -82,13 +83,13 @@ def note_identity(path: Path, who: Identity) -> None:
 
 
 def send(who: Identity, number: int) -> None:
-    """Signals exactly this process; one that has gone is no error."""
+    """Sends the signal to this process. It is no error if the process has ended."""
     try:
         handle = os.pidfd_open(who.pid)
     except ProcessLookupError:
         return
     try:
-        if alive(who):  # the handle was made before: what is checked is what is signalled
+        if alive(who):  # the pidfd was opened before the check, so the signal goes to the checked process
             signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
         pass
@@ -97,7 +98,9 @@ def send(who: Identity, number: int) -> None:
 
 
 def stop(who: Identity, grace_s: float, gone: Callable[[], bool] | None = None) -> bool:
-    """SIGTERM, and SIGKILL after grace_s. False if it had to be killed. gone: reaps a child of ours."""
+    """Sends SIGTERM, and SIGKILL after grace_s seconds. Returns False if SIGKILL was needed.
+
+    gone: returns whether the process has ended; for a child process it must also reap it."""
     gone = gone or (lambda: not alive(who))
     send(who, signal.SIGTERM)
     if _wait(gone, grace_s):
@@ -108,10 +111,10 @@ def stop(who: Identity, grace_s: float, gone: Callable[[], bool] | None = None) 
 
 
 def find(*arguments: str) -> Identity | None:
-    """A session leader of this user whose command line holds all these arguments.
+    """A session leader of this user whose command line contains all these arguments; None if there is none.
 
-    For a process whose pid was never noted, because its starter was killed just then. Children that a program forks have
-    its command line too, but do not lead a session.
+    It finds a process without a pid file, whose starter was killed before writing it. Forked children have the same command
+    line, but are not session leaders.
     """
     for process in psutil.process_iter():
         try:
@@ -125,9 +128,9 @@ def find(*arguments: str) -> Identity | None:
 
 
 class Process:
-    """One program. `<folder>/run/<name>.pid` says who it is, `<folder>/log/<name>.log` holds what it says.
+    """One daemon process. Its identity is in `<folder>/run/<name>.pid`, its output in `<folder>/log/<name>.log`.
 
-    command: made anew for each start. marks: arguments that tell it from any other program.
+    command: called for each start. marks: arguments that distinguish it from all other programs.
     """
 
     def __init__(
@@ -142,7 +145,7 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
 
     def adopt(self) -> Identity | None:
-        """Finds the process if it runs, whoever started it."""
+        """The identity of the running process, also if another command started it; None if it does not run."""
         self._who = read_identity(self.pid_file)
         if self._who is None and self._marks:
             self._who = find(*self._marks)
@@ -153,7 +156,7 @@ class Process:
         return self._who
 
     def start(self) -> Identity:
-        """Raises: ConfigError if the program can't be started, or what `command` raises."""
+        """Starts the program and writes its pid file. Raises: ConfigError if that fails; errors of `command`."""
         try:
             command = list(self._command())
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -165,11 +168,11 @@ class Process:
                 )  # fmt: skip
         except OSError as error:
             raise ConfigError(f"{self.name} can't be started: {error}.") from error
-        # A child that we have not reaped keeps its pid, so this names it even if it has ended already.
+        # A child that is not reaped keeps its pid, so this identifies it even if it has already ended.
         who = identity(self._child.pid) or Identity(self._child.pid, 0, _boot_id())
         try:
             note_identity(self.pid_file, who)
-        except OSError as error:  # nobody could find it again: a second one would stand beside it
+        except OSError as error:  # without a pid file, the next command would start a second one
             self._child.kill()
             self._child.wait()
             raise ConfigError(f"{self.name} can't be started: {error}.") from error
@@ -178,7 +181,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """0 if it was never seen."""
+        """The pid; 0 if the process was never found or started."""
         return self._who.pid if self._who else 0
 
     def alive(self) -> bool:
@@ -188,25 +191,25 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """Of one that ended, negative: the signal. Of a process that was adopted nobody can say: None."""
+        """The exit code of an ended child, or its signal as a negative number; None if it runs or is no child."""
         return self._child.returncode if self._child is not None else None
 
     def ended_how(self) -> str:
-        """For people."""
+        """How the process ended, as a text for people."""
         code = self.exit_code
         if code is None:
             return "ended"
         return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
     def stop(self, grace_s: float) -> bool:
-        """SIGTERM, SIGKILL after grace_s; False if that was needed. Idempotent."""
+        """Sends SIGTERM, and SIGKILL after grace_s seconds. Returns False if SIGKILL was needed. Idempotent."""
         ended_well = stop(self._who, grace_s, lambda: not self.alive()) if self._who is not None else True
         if not self.alive():
             self.pid_file.unlink(missing_ok=True)
         return ended_well
 
     def last_line(self, chars_max: int = 300) -> str:
-        """The last thing it said, hints apart, at most so many characters."""
+        """The last line of the log that is neither empty nor a hint, cut to chars_max characters; "" if there is none."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -217,8 +220,8 @@ class Process:
         return next((line[:chars_max] for line in said if line), "")
 
     def rotate_log(self) -> None:
-        """Copies the log away and empties it, if it is too long. The program goes on writing to the same file, for nobody
-        stands between; a line that it writes between copy and cut is lost. On a disk that is full no copy is kept."""
+        """Copies the log and truncates it if it is too long. The program keeps writing to the same file, so a line written
+        between copy and truncation is lost. If the disk is full, no copy is kept."""
         try:
             if self.log.stat().st_size < self._log_bytes_max:
                 return
@@ -238,7 +241,7 @@ class Process:
 
 
 def texts_of(line: str) -> list[str]:
-    """A line of a log in JSON as it would be told on a terminal. One that is no object is what it is."""
+    """The lines that a terminal shows for one JSON line of a log. A line that is no JSON object is returned unchanged."""
     try:
         told = json.loads(line)
         event, level, hint = str(told["event"]), told.get("level"), told.get("hint")
