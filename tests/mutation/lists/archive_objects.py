@@ -187,12 +187,12 @@ MUTANTS = (
     ),
     Mutant(
         "what-is-rewritten-is-not-compared", REWRITING,
-        "    _require_lease(one, sealed, place, new, chain, gone)\n    return Rewritten", "    return Rewritten",
+        "    _must_hold(one, sealed, place, new, chain, gone)\n    return Rewritten", "    return Rewritten",
         ("tests/archive/removal/test_rewriting_altered.py::test_a_rewriting_that_takes_out_more_is_not_noted",), "a wrong rewriting takes out what was to stay",
     ),
     Mutant(
         "the-old-object-goes-though-the-new-one-is-damaged", REWRITING,
-        "            _require_lease(one, _sealed(archive, one), (topic, partition), chains.read_as(archive.store, one.now), chain, ())\n", "",
+        "            _must_hold(one, _sealed(archive, one), (topic, partition), chains.read_as(archive.store, one.now), chain, ())\n", "",
         ("tests/archive/removal/test_rewriting_altered.py::test_what_was_damaged_between_rewriting_and_clearing_keeps_what_it_was_made_of",), "the only sound copy is deleted",
     ),
     Mutant(
