@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ledger.adapters import avro
-from ledger.app import wiring, wiring_pins
+from ledger.app import wiring
 from ledger.config.config import Config, load_config
 from ledger.operations.client import Client
 from ledger.producer.recorder import Recorder
@@ -37,5 +38,14 @@ def connect(
         digest=avro.spec_digest,
         new_id=lambda: uuid7(clock.time(), os.urandom(RANDOM_BYTES)),
         actor=who,
-        held_by=wiring_pins.held_by(config),
+        held_by=_held_by(config),
     )
+
+
+def _held_by(config: Config) -> Callable[[str], str]:
+    """Returns the pin that holds a job, "" for none. Without an archive there are no pins, and nothing is imported."""
+    if not config.archive.adapter:
+        return lambda _: ""
+    from ledger.app import wiring_pins
+
+    return wiring_pins.held_by(config)
