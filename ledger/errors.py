@@ -1,15 +1,16 @@
-"""The errors of the ledger, classified by their meaning and not by the module that raises them. The docstring of each class
-states when it is raised and what to do.
+"""The errors of the ledger, classified by their meaning and not by the module that raises them. The docstring of each
+class states when it is raised and what to do.
 
-In a role, there are two kinds of failure. After a `TemporaryError` the role waits and retries. A `PermanentError` concerns
-one job and quarantines it. Any other error crashes the role, and its supervisor restarts it.
+In a role, there are two kinds of failure. After a `TemporaryError` the role waits and retries. A `PermanentError`
+concerns one job and quarantines it. Any other error crashes the role, and its supervisor restarts it.
 """
 
 from __future__ import annotations
 
 
 class LedgerError(Exception):
-    """Base of all errors of the ledger. `hint` is the next step for the user; the command line exits with `exit_code`."""
+    """Base of all errors of the ledger. `hint` is the next step for the user; the command line exits with
+    `exit_code`."""
 
     exit_code = 1
 
@@ -43,8 +44,8 @@ class Unreachable(LedgerError):
 
 
 class RunnerBroke(Unreachable):
-    """A runner raised, died, hung or returned an invalid answer. The outcome of the call is unknown. The ledger repeats the
-    call by itself. Fix the runner's package, or remove it."""
+    """A runner raised, died, hung or returned an invalid answer. The outcome of the call is unknown. The ledger repeats
+    the call by itself. Fix the runner's package, or remove it."""
 
 
 class OutcomeUnknown(LedgerError):
@@ -60,8 +61,8 @@ class Refused(LedgerError):
 
 
 class Fenced(LedgerError):
-    """Another leader has taken over, or the outcome of a transaction is unknown. This role must step down, and must win the
-    election again before it writes. That is safe: no job is affected."""
+    """Another leader has taken over, or the outcome of a transaction is unknown. This role must step down, and must win
+    the election again before it writes. That is safe: no job is affected."""
 
     exit_code = 5
 
@@ -79,7 +80,8 @@ class PermanentError(LedgerError):
 
 
 class RecordTooLarge(PermanentError):
-    """A record is larger than its topic allows. Nothing of its transaction was written. The writer continues without it."""
+    """A record is larger than its topic allows. Nothing of its transaction was written. The writer continues without
+    it."""
 
     def __init__(self, topic: str, partition: int, key: bytes, size_bytes: int) -> None:
         super().__init__(

@@ -1,5 +1,5 @@
-"""What the tasks of a reconciler do, one function a verb. They run in processes of their own (ports.Executor), know only
-ports, and answer with plain values."""
+"""The tasks of a reconciler, one function for each verb. They run in processes of their own (`ports.Executor`), use
+only ports, and return plain values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from ledger.ports import (
 
 
 class Prepared(NamedTuple):
-    """base: what the attempt begins from, None = from scratch. unknown: a restore point that could not be judged now,
-    so the start waits; "" = none."""
+    """The outcome of `prepare`. base: the restore point to start from; None means from scratch. refused: the newer
+    restore points that are invalid. unknown: why a restore point can't be verified now, so that the start must wait; ""
+    if all can."""
 
     base: RestorePoint | None
     refused: tuple[RefusedRestorePoint, ...]
@@ -33,15 +34,17 @@ class Prepared(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """alive: attempts that still run, so nothing was deleted. blobs: how many were."""
+    """The outcome of `clean`. alive: attempts that still run; if there are any, nothing was deleted. blobs: number of
+    blobs deleted."""
 
     alive: tuple[int, ...]
     blobs: int = 0
 
 
 def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
-    """Checks that the graph is there, and takes the newest offered restore point that verifies. Never from scratch if
-    there is one to begin from."""
+    """The newest offered restore point that verifies. From scratch only if no restore point is offered.
+
+    Raises: PermanentError if the graph is missing, or no offered restore point verifies."""
     if task.graph is None or not blobs.exists(task.graph):
         raise PermanentError(f"the job graph is missing from the blob store: {task.graph and task.graph.uri}")
     refused: list[RefusedRestorePoint] = []
@@ -55,37 +58,38 @@ def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
     if refused or task.restore_from_named:
         named = "; ".join(f"{r.restore_point}: {r.reason}" for r in refused) or "none is left"
         raise PermanentError(
-            f"no restore point verifies ({named}); the ledger never starts such a job from scratch by itself: "
-            "jobledger retry --from scratch does"
+            f"no restore point verifies ({named}); the ledger does not start this job from scratch by itself. To do so: "
+            "jobledger retry --from scratch"
         )
     return Prepared(None, ())
 
 
 def verify(task: Task, runner: Runner, _: BlobStore) -> tuple[Verification, ...]:
-    """Of each restore point what the runner says of it."""
+    """The runner's verification of each restore point, in order."""
     return verified(task, runner)
 
 
 def verified(task: Task, runner: Runner) -> tuple[Verification, ...]:
-    """As `verify`, for who has no blob store at hand."""
+    """As `verify`, for callers without a blob store."""
     return tuple(_verified(task, runner, point) for point in task.restore_points)
 
 
 def _verified(task: Task, runner: Runner, point: RestorePoint) -> Verification:
-    """Storage may be shared, so an instance can read what another one made. If it can't, that says nothing."""
+    """The verification of a restore point. If another instance made it, INVALID becomes UNKNOWN: this instance can read
+    it only if they share storage, so its failure proves nothing."""
     found = runner.verify(point)
     return Verification.UNKNOWN if found is Verification.INVALID and point in task.elsewhere else found
 
 
 def _why_unknown(task: Task, runner: Runner, point: RestorePoint) -> str:
     if point in task.elsewhere:
-        return f"restore point {point} does not lie with {task.instance}, which can't read {point.location}"
+        return f"restore point {point} is not stored with {task.instance}, which can't read {point.location}"
     why = runner.why_refused(point)
     return f"restore point {point} can't be verified at the moment" + (f": {why}" if why else "")
 
 
 def start(task: Task, runner: Runner, _: BlobStore) -> StartAnswer:
-    """`restore_points` holds the one to begin from, or none."""
+    """Starts the attempt from the only entry of `restore_points`, or from scratch if there is none."""
     if task.graph is None:
         raise PermanentError("a job without a graph can't be started")
     base = next(iter(task.restore_points), None)
@@ -106,8 +110,8 @@ def savepoint(task: Task, runner: Runner, _: BlobStore) -> None:
 
 
 def clean(task: Task, runner: Runner, blobs: BlobStore) -> Cleaned:
-    """Fences the job for good; once nothing of it runs, deletes its blobs, and its checkpoints if they are not kept.
-    By force only the blobs, without a word from the runner."""
+    """Fences the job for good. If no attempt of it runs, deletes its blobs, and its checkpoints if `dispose` is set. If
+    `forced` is set, deletes only the blobs, without calling the runner."""
     if task.forced:
         return Cleaned((), blobs.delete_all(task.job_id))
     runner.fence(task.job_id, NUMBER_MAX)
@@ -128,14 +132,15 @@ def forget(task: Task, runner: Runner, _: BlobStore) -> None:
 
 
 def observation_of(runner: Runner) -> Observation:
-    """What runs, and which instance says so. Raises: what `Runner.observe` raises."""
+    """The attempts that one instance of the runner knows. Raises: as `Runner.observe`."""
     instance = runner.instance()
     return Observation(instance, runner.only(instance).observe())
 
 
 def observe(runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]) -> dict[str, Observation | None]:
-    """No task: what the reconciler asks every runner itself, before each pass (docs/decisions/0006). None: no answer; then
-    `unheard` hears why. This one asks one after the other; `adapters.asking` asks all at once."""
+    """Maps each runner to its attempts. None: no answer; then `unheard` is called with the error. This is not a task:
+    the reconciler calls it before each pass (docs/decisions/0006). It queries one runner after the other;
+    `adapters.asking` queries all at once."""
     answers: dict[str, Observation | None] = {}
     for name, runner in runners.items():
         try:
@@ -149,7 +154,8 @@ def observe(runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError],
 def observed_from(
     answers: Mapping[str, Observation | None], earlier: Observed | None = None, why: Mapping[str, str] | None = None
 ) -> Observed:  # fmt: skip
-    """The answers as the plan takes them. earlier: what was known before. why: runner -> why it did not answer."""
+    """The answers in the form that the plan needs. earlier: the previous observation. why: maps a runner to the reason
+    why it did not answer."""
     attempts = {name: None if answer is None else answer.attempts for name, answer in answers.items()}
     instances = {name: answer.instance for name, answer in answers.items() if answer is not None}
     return Observed(attempts, earlier, why, instances)
@@ -159,7 +165,7 @@ def acknowledge(task: Task, runner: Runner, _: BlobStore) -> None:
     runner.acknowledge(task.job_id, task.keys)
 
 
-#: `observe`, or what stands in for it.
+#: The signature of `observe` and its replacements.
 Ask = Callable[[Mapping[str, Runner], Callable[[str, LedgerError], None]], Mapping[str, Observation | None]]
 
 VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
@@ -169,7 +175,7 @@ VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
 
 
 def perform(task: Task, runners: Mapping[str, Runner], blobs: BlobStore) -> TaskOutcome:
-    """Performs one task; what it raises becomes its outcome."""
+    """The outcome of one task. Its exceptions become outcomes too."""
     runner = runners.get(task.runner)
     if runner is None:
         known = ", ".join(sorted(runners)) or "none"

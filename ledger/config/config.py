@@ -1,9 +1,9 @@
 """Settings, as data: flag > environment > TOML file > default. Nothing here opens a connection.
 
 The variables are LEDGER_DIR, LEDGER_CONFIG and `LEDGER_<SECTION>__<KEY>` (two underscores), and for a pool
-`LEDGER_POOLS__<NAME>__<KEY>`. Other variables that begin with LEDGER_ belong to jobs. In the sections kafka and spark, `_`
-replaces the dots of a name: `LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. An unknown name is an error, because
-it is a typo.
+`LEDGER_POOLS__<NAME>__<KEY>`. Other variables that begin with LEDGER_ belong to jobs. In the sections kafka and spark,
+`_` replaces the dots of a name: `LEDGER_KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers`. An unknown name is an error,
+because it is a typo.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Config(BaseSettings):
     config_file: Path | None = None
     """The TOML file. None: ledger.toml in `dir`, if it exists. Flag --config, environment LEDGER_CONFIG."""
     kafka: dict[str, str] = Field(default_factory=dict)
-    """librdkafka settings by their dotted names, passed on unchanged. `<name>.file` reads the value from a file; use it for
-    secrets. Without bootstrap.servers, the ledger uses the broker embedded in `dir`."""
+    """librdkafka settings by their dotted names, passed on unchanged. `<name>.file` reads the value from a file; use it
+    for secrets. Without bootstrap.servers, the ledger uses the broker embedded in `dir`."""
     topics: TopicsSection = TopicsSection()
     projector: ProjectorSection = ProjectorSection()
     reconciler: ReconcilerSection = ReconcilerSection()
@@ -234,8 +234,8 @@ class Config(BaseSettings):
         return self.dir / "run" / f"leader-{role}.lock"
 
     def environment(self) -> dict[str, str]:
-        """The variables that pass settings given by flags to a child process, because argv can be read by all users. The
-        two paths are not included."""
+        """The variables that pass settings given by flags to a child process, because argv can be read by all users.
+        The two paths are not included."""
         found = {}
         for name, origin in self._origins.items():
             section, separator, key = name.partition(".")
@@ -269,8 +269,8 @@ class Config(BaseSettings):
 
 
 def load_config(dir: Path | None = None, config_file: Path | None = None, **overrides: Any) -> Config:  # noqa: A002
-    """The settings in force. `overrides` are sections: `load_config(topics={"prefix": "test."})`. They and the two paths
-    override environment and file.
+    """The settings in force. `overrides` are sections: `load_config(topics={"prefix": "test."})`. They and the two
+    paths override environment and file.
 
     Raises: ConfigError that names the setting and its source, never its value.
     """
@@ -317,7 +317,8 @@ def _limits(given: Mapping[str, PoolSection]) -> core_pools.Pools:
 
 
 def read_secret(name: str, file: Path) -> str:
-    """The content of a file that a setting names, without the final newline. Raises: ConfigError if it can't be read."""
+    """The content of a file that a setting names, without the final newline. Raises: ConfigError if it can't be
+    read."""
     try:
         return file.expanduser().read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

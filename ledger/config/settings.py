@@ -19,7 +19,8 @@ class Section(BaseModel):
 
 
 class TopicsSection(Section):
-    """The topics and their Kafka settings. The default sizes depend on the cluster: the embedded broker, or your Kafka."""
+    """The topics and their Kafka settings. The default sizes depend on the cluster: the embedded broker, or your
+    Kafka."""
 
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,180}$")
     """Prefix of all topic names, so that several ledgers can share a cluster. Empty: no prefix."""
@@ -34,10 +35,11 @@ class TopicsSection(Section):
     """How long tombstones stay after compaction, in seconds. Set it longer than any reader or replica is ever down. A
     reader that was down for half of this time reads the topic again from the beginning."""
     min_compaction_lag_s: float = Field(default=DAY_S, ge=0)
-    """Age in seconds before compaction may remove a record of ledger.events. The archive must copy it within this time."""
+    """Age in seconds before compaction may remove a record of ledger.events. The archive must copy it within this
+    time."""
     recovery_min_compaction_lag_s: float = Field(default=HOUR_S, ge=0)
-    """The same for ledger.recovery. Set it longer than the longest failover, so that a leader can still see and overwrite
-    records of a stale predecessor."""
+    """The same for ledger.recovery. Set it longer than the longest failover, so that a leader can still see and
+    overwrite records of a stale predecessor."""
     max_message_bytes: int = Field(default=1_048_576, ge=65_536)
     """Largest record, in bytes. The default is about Kafka's own: facts are small, and graphs are in the blob store."""
     rejects_retention_s: float = Field(default=30 * DAY_S, gt=0)
@@ -66,15 +68,16 @@ class ProjectorSection(Section):
     commit_interval_s: float = Field(default=0.05, gt=0, le=1)
     """Seconds to collect records before their effect is published. Less: lower latency. More: fewer transactions."""
     restore_points: int = Field(default=3, ge=1, le=100)
-    """How many of the newest restore points an entry offers. With 3, two may be damaged and the job still comes back."""
+    """How many of the newest restore points an entry offers. With 3, two may be damaged and the job still comes
+    back."""
     history: int = Field(default=10, ge=1, le=1000)
     """Attempts per job whose facts stay in the topic. Facts of older attempts are in the archive only."""
     collect_unadmitted_after_s: float = Field(default=DAY_S, gt=0)
     """Seconds after which the registers of a job id are removed if no job was submitted under it."""
     cold_start: str = Field(default="log", pattern="^(log|snapshot)$")
-    """Where a projector starts to read. log: at the beginning of the topics. snapshot: at the archive's newest snapshots. A
-    partition is still read from the beginning if it has no snapshot, or if its snapshot covers no record younger than half
-    of `topics.delete_retention_s`. If the archive does not answer, all partitions are."""
+    """Where a projector starts to read. log: at the beginning of the topics. snapshot: at the archive's newest
+    snapshots. A partition is still read from the beginning if it has no snapshot, or if its snapshot covers no record
+    younger than half of `topics.delete_retention_s`. If the archive does not answer, all partitions are."""
     result_retention_s: float | None = Field(default=None, gt=0)
     """Seconds that the result of a retired job is kept. The result takes some 200 bytes, and makes the ledger refuse a
     second use of the job's id. None: for ever."""
@@ -84,26 +87,29 @@ class ReconcilerSection(Section):
     """The role that starts and stops attempts."""
 
     observe_interval_s: float = Field(default=1.0, gt=0)
-    """Seconds between two queries of the runners while the log is quiet. It bounds how late a dead attempt is noticed."""
+    """Seconds between two queries of the runners while the log is quiet. It bounds how late a dead attempt is
+    noticed."""
     action_timeout_s: float = Field(default=30.0, gt=0)
     """Seconds that one call to a runner or blob store may take before it counts as crashed."""
     observe_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds that a pass waits for the runners, which are all queried at once. A runner that has not answered by then
-    counts as silent. Later passes do not wait for it until it has answered. The default equals the timeout of the agent's
-    client."""
+    counts as silent. Later passes do not wait for it until it has answered. The default equals the timeout of the
+    agent's client."""
     starts_max: int = Field(default=20, ge=1)
-    """Most attempts started in one pass. Further starts wait for the next pass ("start rate"), so that a cold start does
-    not overload a host. To limit how many run at the same time, use pools."""
+    """Most attempts started in one pass. Further starts wait for the next pass ("start rate"), so that a cold start
+    does not overload a host. To limit how many run at the same time, use pools."""
     replaced_after_s: float = Field(default=10.0, ge=0)
-    """When a job replaces another: seconds that its attempt must run before the old job is canceled for good. A checkpoint
-    of the attempt ends the wait earlier. Until then the old job can be resumed, in case the new code fails at once."""
+    """When a job replaces another: seconds that its attempt must run before the old job is canceled for good. A
+    checkpoint of the attempt ends the wait earlier. Until then the old job can be resumed, in case the new code fails
+    at once."""
     gc_interval_s: float | None = Field(default=None, ge=0)
-    """Seconds between two garbage collections (`jobledger gc --apply`) by the leading reconciler. Each reads the log from
-    its beginning, in a process of its own. 0: never. None: every hour if graphs are in this ledger's folder, never if they
-    are in a bucket. Another ledger may store its graphs in the same bucket: set an interval only if none does."""
+    """Seconds between two garbage collections (`jobledger gc --apply`) by the leading reconciler. Each reads the log
+    from its beginning, in a process of its own. 0: never. None: every hour if graphs are in this ledger's folder, never
+    if they are in a bucket. Another ledger may store its graphs in the same bucket: set an interval only if none
+    does."""
     gc_grace_s: float = Field(default=DAY_S, ge=HOUR_S)
-    """Age in seconds before a garbage collection may delete an orphan. A day leaves time to notice a mistake. At least an
-    hour, because the graph of a job that is being submitted is not in the log yet."""
+    """Age in seconds before a garbage collection may delete an orphan. A day leaves time to notice a mistake. At least
+    an hour, because the graph of a job that is being submitted is not in the log yet."""
     trigger_interval_s: float = Field(default=0.0, ge=0)
     """Least time in seconds between two micro-batches of the Spark stream. 0: each starts once there are records."""
     batch_offsets_max: int = Field(default=50_000, ge=100)
@@ -112,9 +118,10 @@ class ReconcilerSection(Section):
 
 
 class PoolSection(Section):
-    """Slots that jobs share. The jobs of a pool that are alive at one time never use more slots than it has. A pool takes a
-    job whose namespace and runner are listed here. If several pools match, one that lists namespaces wins over one that
-    lists only runners. A job without a pool is not limited. Only starts wait: a pool never stops a running job."""
+    """Slots that jobs share. The jobs of a pool that are alive at one time never use more slots than it has. A pool
+    takes a job whose namespace and runner are listed here. If several pools match, one that lists namespaces wins over
+    one that lists only runners. A job without a pool is not limited. Only starts wait: a pool never stops a running
+    job."""
 
     slots: int = Field(ge=1, le=1_000_000)
     """Number of slots. A job takes the number that it was submitted with (`submit --slots`), 1 by default."""
@@ -143,13 +150,14 @@ class AgentSection(Section):
     """The runner agent of this host (runner subprocess)."""
 
     send_timeout_s: float = Field(default=10.0, gt=0)
-    """Seconds that one attempt to send facts may wait for Kafka. After that the facts stay on disk and are sent again."""
+    """Seconds that one attempt to send facts may wait for Kafka. After that the facts stay on disk and are sent
+    again."""
     digest_bytes_per_s: int = Field(default=100 << 20, ge=0)
-    """Most bytes per second that the agent reads to compute digests of new checkpoints. The limit leaves the disk to the
-    jobs. Unchanged files are not read again. 0: no digests are computed, and a start compares sizes only."""
+    """Most bytes per second that the agent reads to compute digests of new checkpoints. The limit leaves the disk to
+    the jobs. Unchanged files are not read again. 0: no digests are computed, and a start compares sizes only."""
     digest_wait_s: float = Field(default=5.0, ge=0, le=60)
-    """Most seconds that the record of a checkpoint waits for the digest of its content. If the digest takes longer, only
-    the agent keeps it, and still checks it before a start."""
+    """Most seconds that the record of a checkpoint waits for the digest of its content. If the digest takes longer,
+    only the agent keeps it, and still checks it before a start."""
 
 
 class LeadershipSection(Section):
@@ -171,10 +179,11 @@ class ZooKeeperSection(Section):
     """The ZooKeeper ensemble and its credentials. Used if `leadership.adapter` is zookeeper."""
 
     hosts: str = ""
-    """The members, as in `zk1:2181,zk2:2181`. Use host names if addresses may change. Members that join the ensemble later
-    are discovered and need not be listed."""
+    """The members, as in `zk1:2181,zk2:2181`. Use host names if addresses may change. Members that join the ensemble
+    later are discovered and need not be listed."""
     chroot: str = Field(default="", pattern=r"^(/[^/\s]+)*$")
-    """The path below which the ledger creates all its nodes, such as /ledger. It is created if missing. Empty: the root."""
+    """The path below which the ledger creates all its nodes, such as /ledger. It is created if missing. Empty: the
+    root."""
     auth: str = Field(default="", pattern="^(|digest|sasl)$")
     """digest or sasl (DIGEST-MD5): only this user can read and change the ledger's nodes. Empty: everybody can."""
     username: str = ""
@@ -184,7 +193,8 @@ class ZooKeeperSection(Section):
     tls: bool = False
     """Whether to connect to the members with TLS, at their secure port."""
     tls_ca_file: Path | None = None
-    """The only certificate authorities (PEM) that are trusted to sign members' certificates. None: those of the system."""
+    """The only certificate authorities (PEM) that are trusted to sign members' certificates. None: those of the
+    system."""
     tls_cert_file: Path | None = None
     """The ledger's own certificate (PEM), for members that require client certificates."""
     tls_key_file: Path | None = None
@@ -196,8 +206,8 @@ class ZooKeeperSection(Section):
 
 
 class BucketSection(Section):
-    """A bucket of S3. Credentials are not settings: boto3 finds them in its usual places (environment, ~/.aws, the role of
-    the machine)."""
+    """A bucket of S3. Credentials are not settings: boto3 finds them in its usual places (environment, ~/.aws, the role
+    of the machine)."""
 
     bucket: str = Field(default="", pattern=r"^[A-Za-z0-9:/._-]{0,255}$")
     """The name of an existing bucket, or the ARN of an access point."""
@@ -208,14 +218,15 @@ class BucketSection(Section):
     region: str | None = None
     """The region of the bucket. None: boto3's own setting (AWS_REGION, ~/.aws/config)."""
     path_style: bool | None = None
-    """Whether URLs hold the bucket in the path (true) or in the host name (false). None: true if `endpoint_url` is set, as
-    most stores other than Amazon's need it, else false."""
+    """Whether URLs hold the bucket in the path (true) or in the host name (false). None: true if `endpoint_url` is set,
+    as most stores other than Amazon's need it, else false."""
     sse: str = Field(default="", pattern="^(|AES256|aws:kms|aws:kms:dsse)$")
     """The server-side encryption of objects. Empty: the default of the bucket."""
     sse_kms_key_id: str = Field(default="", max_length=2048)
     """The KMS key for aws:kms and aws:kms:dsse. Empty: the account's default key."""
     part_bytes: int = Field(default=16 << 20, ge=5 << 20, le=1 << 30)
-    """Size of an upload part, in bytes. Files of this size or larger are uploaded in parts. One part is held in memory."""
+    """Size of an upload part, in bytes. Files of this size or larger are uploaded in parts. One part is held in
+    memory."""
     connect_timeout_s: float = Field(default=3.0, gt=0, le=60)
     """Seconds that one connection attempt may take."""
     read_timeout_s: float = Field(default=8.0, gt=0, le=600)
@@ -239,22 +250,22 @@ class ArchiveSection(BucketSection):
     """Empty: there is no archive. file: the folder `archive` in `dir`. s3: the bucket that the other settings of this
     section name. If graphs are in the same bucket, give the archive a prefix of its own."""
     interval_s: float = Field(default=10.0, gt=0, le=3600)
-    """Least seconds between two batches. Each batch makes three objects for each partition with new records. So a longer
-    interval makes fewer and larger objects, but archives records later."""
+    """Least seconds between two batches. Each batch makes three objects for each partition with new records. So a
+    longer interval makes fewer and larger objects, but archives records later."""
     compact_interval_s: float | None = Field(default=None, gt=0)
-    """Seconds between two compactions by the archiver, which merge the objects of past days. None: it never compacts, and
-    needs no permission to delete objects. Use `jobledger archive compact` instead."""
+    """Seconds between two compactions by the archiver, which merge the objects of past days. None: it never compacts,
+    and needs no permission to delete objects. Use `jobledger archive compact` instead."""
     retention: dict[str, float | None] = Field(default_factory=dict)
     """How long the archive keeps superseded records of jobs, by namespace, in seconds or as 90d. `*` names all other
     namespaces. `forever`, the default, sets no limit. Write a table, or one text: prod=365d,*=90d. Only an expiry run
     deletes records (`archive expire`)."""
     expire_interval_s: float | None = Field(default=None, gt=0)
-    """Seconds between two expiry runs by the archiver. None: it never deletes expired records, and needs no permission to
-    delete objects. Use `jobledger archive expire` instead."""
+    """Seconds between two expiry runs by the archiver. None: it never deletes expired records, and needs no permission
+    to delete objects. Use `jobledger archive expire` instead."""
     snapshot_interval_s: float | None = Field(default=None, gt=0)
-    """Seconds between two snapshot runs by the archiver. Each snapshot is made from the one before. Old ones are thinned
-    out: all of the last day stay, one for each day of the last month, and one for each earlier month. None: the archiver
-    makes no snapshots, and needs no permission to delete objects. Use `jobledger archive snapshot` instead."""
+    """Seconds between two snapshot runs by the archiver. Each snapshot is made from the one before. Old ones are
+    thinned out: all of the last day stay, one for each day of the last month, and one for each earlier month. None: the
+    archiver makes no snapshots, and needs no permission to delete objects. Use `jobledger archive snapshot` instead."""
     headroom_min: float = Field(default=0.5, ge=0, le=1)
     """The headroom below which the archiver, `archive status` and `topics check` warn, as a fraction of the topic's
     min.compaction.lag. Without any headroom the two commands fail."""
@@ -264,11 +275,11 @@ class ArchiveSection(BucketSection):
     """Seconds between two anchors of the chains that have grown, which the archiver writes to the anchor topic. Records
     sealed since the last anchor are not proved yet. 0: the archiver writes no anchors."""
     anchor_key_file: Path | None = None
-    """The private key (Ed25519, PEM) that signs anchors. Only its owner should be able to read it. None: anchors are not
-    signed."""
+    """The private key (Ed25519, PEM) that signs anchors. Only its owner should be able to read it. None: anchors are
+    not signed."""
     anchor_public_key_file: Path | None = None
-    """The public keys (PEM, one after the other) that `audit verify`, `archive restore` and a signing archiver trust. They
-    ignore all other anchors. None: all anchors count, signed or not."""
+    """The public keys (PEM, one after the other) that `audit verify`, `archive restore` and a signing archiver trust.
+    They ignore all other anchors. None: all anchors count, signed or not."""
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
     """The port at which the archiver serves GET /metrics (Prometheus). None: it serves no metrics."""
     metrics_address: str = "127.0.0.1"
@@ -281,15 +292,17 @@ class ArchiveSection(BucketSection):
 
 
 class NotifySection(Section):
-    """Notifications that a job has reached a state in which it needs an operator. The leading projector sends each at least
-    once. Deduplicate by `id` in the body (job, attempt and state). Nothing is sent unless command or webhook is set."""
+    """Notifications that a job has reached a state in which it needs an operator. The leading projector sends each at
+    least once. Deduplicate by `id` in the body (job, attempt and state). Nothing is sent unless command or webhook is
+    set."""
 
     command: tuple[str, ...] = ()
-    """A program and its arguments. It reads the JSON body from stdin, and exits with 0 if it accepted the notification. No
-    shell is used. In the environment, write words as for a shell. Pass no secrets: every user can see the arguments."""
+    """A program and its arguments. It reads the JSON body from stdin, and exits with 0 if it accepted the notification.
+    No shell is used. In the environment, write words as for a shell. Pass no secrets: every user can see the
+    arguments."""
     webhook: str = ""
-    """An http(s) URL to which the JSON body is posted. A status of 2xx means that it was accepted. The URL is treated as a
-    secret: only its host is ever shown."""
+    """An http(s) URL to which the JSON body is posted. A status of 2xx means that it was accepted. The URL is treated
+    as a secret: only its host is ever shown."""
     webhook_file: Path | None = None
     """The file that holds the URL, in place of `webhook`."""
     states: tuple[JobState, ...] = (JobState.QUARANTINED,)

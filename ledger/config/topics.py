@@ -26,12 +26,13 @@ class TopicSettings:
     min_compaction_lag_s: float = 86_400.0
     """How long ledger.events keeps every record. The archive must copy it within this time."""
     recovery_min_compaction_lag_s: float = 3_600.0
-    """How long ledger.recovery keeps every record. Must be longer than the longest failover: otherwise log compaction may
-    remove the correct record before the new leader has overwritten the record of a stale leader."""
+    """How long ledger.recovery keeps every record. Must be longer than the longest failover: otherwise log compaction
+    may remove the correct record before the new leader has overwritten the record of a stale leader."""
     max_message_bytes: int = 1_048_576
     rejects_retention_s: float = 30 * 86_400.0
     leaders: bool = False
-    """Whether Kafka elects the leaders. Then there is a topic of one partition for the elections; it holds no records."""
+    """Whether Kafka elects the leaders. Then there is a topic of one partition for the elections; it holds no
+    records."""
     anchors: bool = False
     """Whether there is an archive. Then there is a topic of one partition for its anchors."""
     extra: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

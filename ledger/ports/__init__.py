@@ -1,7 +1,8 @@
-"""The ports: protocols of the outside services that the roles need. Every adapter passes their contract (tests/contract).
+"""The ports: protocols of the outside services that the roles need. All adapters pass their contract (tests/contract).
 
 Adapters: `adapters/memory` (tests, simulation), `adapters/kafka`, `adapters/local` (file lock, file blobs),
-`adapters/runners/*`. The same contract suite runs on all adapters of a port, so the in-memory ones behave like the others.
+`adapters/runners/*`. The same contract suite runs on all adapters of a port, so the in-memory ones behave like the
+others.
 """
 
 from __future__ import annotations

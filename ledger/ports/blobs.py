@@ -1,4 +1,4 @@
-"""Where graphs of jobs lie."""
+"""The port to the store of job graphs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from ledger.core.model.facts import GraphRef
 
 
 class StoredBlob(NamedTuple):
-    """What lies in a blob store. put_at: when it was put last, in seconds of the store's own clock: what tells one put from
-    another. age_s: since then, by the same clock; it may be ten minutes too much, as a put of what is young need not count.
-    unfinished: "" = a blob; else the store's name for what is left of a put that did not come to its end. size: in bytes,
-    0 where the store does not tell."""
+    """A stored blob, or the remains of an unfinished put.
+
+    put_at: the time of the last put, in seconds of the store's own clock; it distinguishes one put from another. age_s:
+    seconds since that put, by the same clock. It may be ten minutes too high, because a store need not refresh a young
+    blob at a second put. unfinished: "" for a blob, else the store's name for the remains of an unfinished put. size:
+    in bytes, 0 if the store does not report it."""
 
     job_id: str
     sha256: str
@@ -27,26 +29,29 @@ class StoredBlob(NamedTuple):
 
 
 class BlobStore(Protocol):
-    """Graphs under `graphs/<job_id>/<sha256>`. Put before the reference is written, checked at every read.
+    """Stores graphs under `graphs/<job_id>/<sha256>`. A graph is stored before the log refers to it, and its digest is
+    checked at every read.
 
-    Raises: Unreachable: the store did not answer. ConfigError: it does not let us, or is not what the settings say. Neither
-    says anything about a graph.
+    Raises: Unreachable if the store did not answer. ConfigError if it denies access or differs from the settings.
+    Neither error means that a graph is missing.
     """
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Stores the file once: a second put of the same bytes is no error and changes nothing but the age of the blob."""
+        """Stores the file and returns its reference. A second put of the same bytes changes only the age of the
+        blob."""
 
     def fetch(self, ref: GraphRef, target: Path) -> None:
-        """Raises: PermanentError if the blob is missing or its digest differs (target is then not there)."""
+        """Writes the blob to `target`. Raises: PermanentError if the blob is missing or its digest differs; then there
+        is no target."""
 
     def exists(self, ref: GraphRef) -> bool: ...
 
     def delete_all(self, job_id: str) -> int:
-        """Deletes every blob under the job's prefix; the number deleted. Idempotent."""
+        """Deletes all blobs of the job and returns how many there were. Idempotent."""
 
     def listing(self) -> list[StoredBlob]:
-        """All that lies in the store on behalf of jobs, what puts have left included. All or an exception."""
+        """All blobs of all jobs, and the remains of unfinished puts. Raises rather than return an incomplete list."""
 
     def delete(self, blob: StoredBlob) -> bool:
-        """Deletes this one, but only as it was listed: False if somebody has put it since. One that is gone already is
-        deleted."""
+        """Deletes the blob and returns True, also if it was already gone. Returns False, without deleting, if it was
+        put again since it was listed."""

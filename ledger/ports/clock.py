@@ -1,4 +1,4 @@
-"""Time comes in as an argument: this is it."""
+"""The port to the clock. Roles get their time from it only, so that tests can control it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Protocol
 
 class Clock(Protocol):
     def time(self) -> float:
-        """Seconds since the epoch, for stamps that people read and for due_at."""
+        """Seconds since the epoch, for timestamps that people read and for due_at."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back: for leases and deadlines."""
+        """Seconds that never decrease, for leases and deadlines."""
 
     def sleep(self, seconds: float) -> None: ...

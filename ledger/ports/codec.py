@@ -1,4 +1,4 @@
-"""Facts and envelopes as bytes."""
+"""The ports that convert facts to bytes and headers, and back."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class Codec(Protocol):
-    """Facts to bytes and back (adapters/avro is one)."""
+    """Converts facts to bytes and back (for example adapters/avro)."""
 
     def encode(self, fact: Any) -> bytes: ...
     def decode(self, kind: type[T], value: bytes) -> T:
-        """Raises: ValueError if the bytes can't be read as one."""
+        """The fact of this kind. Raises: ValueError if the bytes can't be read as one."""
 
     def read(self, register: Register, value: bytes) -> Fact | None: ...
 
 
 class Envelope(Protocol):
-    """Headers of an event (adapters/cloudevents is one)."""
+    """Converts the envelope of an event to headers and back (for example adapters/cloudevents)."""
 
     def headers(
         self, fact_name: str, *, event_id: str, source: str, subject: str, key: str, time_s: float, sequence: int,
@@ -31,4 +31,5 @@ class Envelope(Protocol):
     ) -> Headers: ...  # fmt: skip
 
     def parse(self, headers: Sequence[tuple[str, Any]] | None) -> Any:
-        """What headers say. Total. `.time_s`: when, in seconds since the epoch; None if they do not say."""
+        """The envelope in the headers; never raises. `.time_s`: seconds since the epoch; None if the headers have no
+        time."""

@@ -1,4 +1,4 @@
-"""Who leads a role."""
+"""The port to the election of a role's leader."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import NamedTuple, Protocol
 
 
 class Standing(NamedTuple):
-    """How a candidate stands, for people; nothing is decided by it.
+    """The status of a candidate, for people. No decision depends on it.
 
-    leads: it holds the lock now. lease_left_s: seconds until its lease ends unless renewed; None where the lease is the
-    life of the process, or it does not lead. leader: who holds the lock as far as it knows, "" = nobody or unknown.
-    waits_for: why it does not lead ("" if it leads), e.g. "zookeeper: no answer from zk1:2181, zk2:2181 for 12 s".
-    because: why it came to lead, or lost the lead, last ("" = it never led), e.g. "the session of p1@host-a ended".
+    leads: it holds the lock now. lease_left_s: seconds until its lease expires unless renewed; None if it does not
+    lead, or if the lease lasts as long as the process. leader: the holder of the lock as far as known; "" if there is
+    none or it is unknown. waits_for: why it does not lead ("" if it leads), as in "zookeeper: no answer from zk1:2181,
+    zk2:2181 for 12 s". because: why it last became leader or lost the lead ("" if it never led), as in "the session of
+    p1@host-a ended".
     """
 
     leads: bool = False
@@ -22,10 +23,11 @@ class Standing(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One who wants to lead a role, as others see it, for people.
+    """A candidate of a role as others see it, for people.
 
-    since: when it became a candidate, in seconds since the epoch; 0 = unknown. waits_for: as in `Standing`.
-    lease_left_s: as it said last; None where the lease is the life of the process, or it does not lead, or is unknown.
+    since: when it became a candidate, in seconds since the epoch; 0 if unknown. waits_for: as in `Standing`.
+    lease_left_s: the seconds that it last reported; None if it does not lead, if they are unknown, or if the lease
+    lasts as long as the process.
     """
 
     who: str
@@ -37,22 +39,23 @@ class Candidate(NamedTuple):
 
 
 class Leadership(Protocol):
-    """Who leads a role. The lock is advice, the epoch is law: the epoch comes from the log, not from here.
+    """The election of one role, as one candidate sees it. The lock is advice, the epoch is law: the epoch comes from
+    the log, not from here.
 
-    No method blocks on a server that does not answer: what takes time happens on a thread of the adapter's own.
+    No method waits for a server: slow work runs on a thread of the adapter.
     """
 
     def acquire(self) -> bool:
-        """Wants to lead from now on; True if this instance leads (or still does). Called again and again."""
+        """Makes this instance a candidate. Returns True if it leads, or still leads. Call it repeatedly."""
 
     def valid(self) -> bool:
-        """Whether the lease still holds at this moment, by the monotonic clock. Cheap: asked before every commit."""
+        """Whether the lease still holds now, by the monotonic clock. Cheap: roles call it before every commit."""
 
     def release(self) -> None:
-        """Steps down, and is no candidate until `acquire`. Idempotent; never blocks, never raises."""
+        """Steps down. The instance is no candidate until the next `acquire`. Idempotent; never blocks, never raises."""
 
     def standing(self) -> Standing:
-        """Cheap, never raises."""
+        """The status of this candidate. Cheap, never raises."""
 
     def close(self) -> None:
-        """Ends threads and connections, for good. Idempotent; waits a moment at most, never raises."""
+        """Ends threads and connections for good. Idempotent; returns within a moment, never raises."""

@@ -1,4 +1,4 @@
-"""The log: what is read of it and written to it."""
+"""The port to the log: readers, writers and records."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NOWHERE: Marks = {}
 
 
 class Record(Protocol):
-    """One record as read. The methods are those of confluent_kafka.Message, so that reading costs no copy.
+    """A record that was read. It has the methods of confluent_kafka.Message, so that messages need not be copied.
 
-    A tombstone has value() None. Never judge a record by its truth value: a Message without value is falsy.
+    For a tombstone, value() is None. Never use the truth value of a record: a Message without a value is falsy.
     """
 
     def topic(self) -> str: ...
@@ -30,7 +30,7 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record to be written. value None = tombstone. Written again, it is byte for byte the same."""
+    """A record to write. value: None means a tombstone. A resend of the same event writes the same bytes."""
 
     topic: str
     partition: int
@@ -40,62 +40,65 @@ class Event:
 
 
 class Reader(Protocol):
-    """Reads whole partitions, from offset 0 unless told otherwise, in offset order within each, committed records only, for
-    ever.
+    """Reads whole partitions without end, in offset order within each, committed records only. It starts at offset 0
+    unless `begin` was given.
 
-    Raises: Unreachable where a call needs an answer and there is none within its time limit (position unchanged).
-    LedgerError, from then on at every call, if records that it has not read are gone, or the topic was made anew: what
-    was read is worth nothing then.
+    Raises: Unreachable if a call needs the broker and gets no answer in time; the position is then unchanged.
+    LedgerError, at this and every later call, if unread records are gone or the topic was created again. The records
+    that were read must then be discarded.
     """
 
     def poll(self, records_max: int, timeout_s: float) -> Sequence[Record]:
-        """What has come, [] if nothing did within timeout_s. Each record is returned once."""
+        """The next records, at most records_max; [] if none came within timeout_s. Each record is returned once."""
 
     def position(self) -> Marks:
-        """Per partition the offset below which everything has been returned by `poll`, control records counted."""
+        """For each partition, the offset below which `poll` has returned all records; control records count as read."""
 
     def high_watermarks(self) -> Marks:
-        """The true ends (read-uncommitted), asked of the broker now. Reading up to them means having seen every
-        record acknowledged before the call; an open transaction below them makes `position` wait for it."""
+        """The true ends of the partitions (read-uncommitted), queried from the broker now. A reader that has reached
+        them has seen every record acknowledged before the call. `position` can't pass an open transaction below
+        them."""
 
     def close(self) -> None: ...
 
 
 class Writer(Protocol):
-    """A fenced transactional writer: of all writers of one transactional id only the last initialised can commit."""
+    """A fenced transactional writer. If several writers share a transactional id, only the last one initialised can
+    commit."""
 
     def init(self) -> None:
-        """Fences the predecessors and aborts their open transaction. Call before every term of leadership.
+        """Fences all earlier writers and aborts their open transaction. Call it before every term of leadership.
 
         Raises: Unreachable."""
 
     def commit(self, events: Sequence[Event], offsets: Marks | None = None) -> list[int]:
-        """Writes all events in one transaction and returns their offsets, in order. `offsets` are stored
-        beside it for lag tools, nothing more.
+        """Writes all events in one transaction and returns their offsets, in order. `offsets` are committed only for
+        tools that display consumer lag.
 
-        Raises: Fenced: superseded, timed out or any indefinite error. The outcome is then unknown, the writer is
-        dead; the role must prove its leadership and call `init` on a new one. TemporaryError: the transaction was
-        aborted, nothing of it will ever be read, and the same writer may try again. RecordTooLarge (it names the key),
-        ConfigError (no such place): as that, but trying the same again is useless."""
+        Raises: Fenced if the writer was superseded or timed out, or the outcome is unknown for another reason. The
+        writer is then unusable: the role must win the election again and call `init` on a new writer. TemporaryError if
+        the transaction was aborted: none of its records will ever be read, and the same writer may retry.
+        RecordTooLarge (it names the key) or ConfigError (no such topic or partition): the transaction was aborted as
+        well, but a retry can't succeed."""
 
     def close(self) -> None: ...
 
 
 class EventLog(Protocol):
-    """A world of topics: `Reader`s and `Writer`s of it."""
+    """The topics of one cluster. It makes readers and writers for them."""
 
     def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> Reader:
-        """partition: of topics that have several, only this one is read; None = all. begin: offsets, where reading does not
-        begin at 0: what lies below counts as read."""
+        """A reader of these topics. partition: read only this one in topics with several partitions; None means all.
+        begin: start offsets other than 0. Records below them count as read."""
 
     def writer(self, transactional_id: str) -> Writer: ...
     def partitions(self, topic: str) -> int:
-        """Raises: ConfigError if there is no such topic."""
+        """The number of partitions. Raises: ConfigError if there is no such topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """A Record made of plain values."""
+    """A `Record` built from plain values."""
 
     _topic: str
     _partition: int

@@ -1,4 +1,4 @@
-"""What starts and stops attempts of jobs."""
+"""The port to runners, which start and stop attempts of jobs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from ledger.ports.log import Headers
 
 class StartAnswer(StrEnum):
     STARTED = "started"
-    ALREADY = "already"  # this (job, n) was started before, whatever became of it
-    FENCED = "fenced"  # never started, and never will be
+    ALREADY = "already"  # this (job, n) was started before; it may have ended since
+    FENCED = "fenced"  # it was never started, and never will be
 
 
 class Verification(StrEnum):
     VALID = "valid"
     INVALID = "invalid"
-    UNKNOWN = "unknown"  # the store did not answer: wait
+    UNKNOWN = "unknown"  # the store did not answer: check again later
 
 
 class ObservedAttempt(NamedTuple):
-    """An attempt that the runner knows of. `alive`: some process of it still runs or may run."""
+    """An attempt that the runner knows. alive: some process of it runs or may run. engine_id: the engine's name for
+    it."""
 
     job_id: str
     n: int
@@ -32,16 +33,19 @@ class ObservedAttempt(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """All attempts of one instance of a runner. instance: its name, as of `Runner.instance`."""
+    """All attempts of one instance of a runner. instance: its name, as returned by `Runner.instance`."""
 
     instance: str
     attempts: Sequence[ObservedAttempt]
 
 
 class RunnerStorage(NamedTuple):
-    """What a runner keeps of a job. age_s: since anything of it changed, by the runner's own clock. alive: attempts that
-    run or may run. checkpoints: those that `forget` leaves unless they were disposed of; no savepoints. savepoints: those.
-    rest: whether there is anything beside both. rest_size, checkpoint_size: in bytes."""
+    """The data that a runner stores for one job.
+
+    where: its location, for people. age_s: seconds since any of it changed, by the runner's own clock. alive: attempts
+    that run or may run. checkpoints: those that `forget` does not delete unless they were disposed of; without
+    savepoints. rest: whether there is other data than checkpoints and savepoints. rest_size, checkpoint_size: in
+    bytes."""
 
     job_id: str
     where: str
@@ -55,7 +59,7 @@ class RunnerStorage(NamedTuple):
 
 
 class RunnerEvent(NamedTuple):
-    """An event that the runner has persisted: `key`, `headers`, `value` as they stand, or will stand, in the log."""
+    """An event that the runner has persisted. key, headers and value are the bytes that the log holds or will hold."""
 
     key: bytes
     headers: Headers
@@ -63,21 +67,22 @@ class RunnerEvent(NamedTuple):
 
 
 class Runner(Protocol):
-    """Starts and stops attempts of one engine. Every call names (job, attempt) and may be repeated without harm.
+    """Starts and stops attempts on one engine. All calls are idempotent: each names its job and attempt.
 
-    A runner may have several instances under one name, such as an agent per host. Each knows its own attempts alone.
+    A runner may have several instances under one name, such as an agent on each host. Each instance knows only its own
+    attempts.
 
-    Raises: Unreachable: no answer, hence nothing is known (never: the attempt is lost). PermanentError: this job can't
-    be started by this runner, ever.
+    Raises: Unreachable if there is no answer. Then nothing is known; in particular, the attempt is not lost.
+    PermanentError if this runner can never start this job.
     """
 
     def instance(self) -> str:
-        """Name of the instance that answers here. It stays for as long as that instance remembers its attempts. "" = the
-        runner has no instances: whatever answers knows every attempt."""
+        """The name of the instance that answers here. It stays the same as long as that instance remembers its
+        attempts. "" means that the runner has no instances, so that every answer covers all attempts."""
 
     def only(self, instance: str) -> Runner:
-        """This runner, with each call meant for one instance alone: any other that receives it does nothing and raises
-        Unreachable. "" = the runner as it is."""
+        """This runner, with all calls limited to one instance. Any other instance does nothing and raises Unreachable.
+        "" means no limit."""
 
     def start(
         self,
@@ -88,43 +93,44 @@ class Runner(Protocol):
         environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
-        """At most once per (job, n), durably: also after a crash of the runner between the call and the start.
+        """Starts attempt n at most once, even if the runner crashes between the call and the start.
 
-        failure_rules: the first that fits a failure of the attempt stands with its label before the cause; if it is
-        permanent the end is `failed-permanent`. What the runner did not see itself is judged by none."""
+        failure_rules: if the attempt fails, the label of the first matching rule is put before the cause. If that rule
+        is permanent, the end is `failed-permanent`. Rules apply only to failures that the runner observed itself."""
 
     def observe(self) -> list[ObservedAttempt]:
-        """All attempts that the runner has not forgotten, in one call."""
+        """All attempts that the runner has not forgotten."""
 
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
-        """Orders attempt n to stop. `outcome` (stopped, canceled, or failed for want of progress) is stored durably
-        before anything is signalled: the first order's outcome is what its end will say, whatever the exit code. `reason`,
-        if there is one, stands before the cause of that end."""
+        """Orders attempt n to stop. outcome: stopped, canceled, or failed (for a stalled job). It is stored durably
+        before any signal is sent. The end of the attempt has the outcome of the first order, regardless of the exit
+        code. reason: put before the cause of that end; "" means none."""
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Asks attempt n for a savepoint, once for each ask, however often it is called; the event of the savepoint will
-        name the ask. Nothing comes of it if the attempt is over, or knows no savepoints."""
+        """Requests a savepoint from attempt n. Repeated calls with the same `ask` are one request. The event of the
+        savepoint names the ask. The call has no effect if the attempt is over or does not support savepoints."""
 
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
-        """Refuses any start <= n for ever (durable before the answer). Answers with all events of attempts of the job
-        that nobody has acknowledged yet."""
+        """Refuses every start of attempts up to n for ever; this is durable before the method returns. Returns all
+        events of the job's attempts that are not acknowledged yet."""
 
     def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
-        """These events stand in the log: the runner need not send them any more."""
+        """Informs the runner that these events are in the log, so that it stops sending them."""
 
     def verify(self, restore_point: RestorePoint) -> Verification: ...
 
     def why_refused(self, restore_point: RestorePoint) -> str:
-        """Why the last `verify` of this restore point did not find it valid, for people: what differs, and in which file.
-        "" = the runner does not say."""
+        """Why the last `verify` of this restore point did not return VALID, for people: what differs, and in which
+        file. "" if the runner does not know."""
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
-        """Deletes restore points of the job; those that are gone already are no error. After a fence for good it also says
-        that no other checkpoint of the job is kept, unless all of them are savepoints: those are disposed of one by one."""
+        """Deletes restore points of the job; missing ones are no error. Called after the job's final fence, it also
+        allows the runner to delete the job's other checkpoints, unless all points given are savepoints: those are
+        disposed of one by one."""
 
     def forget(self, job_id: str) -> None:
-        """Forgets the job, its fence included. Only after its `result` is committed."""
+        """Forgets the job and its fence. Call it only after the job's `result` is committed."""
 
     def kept(self) -> list[RunnerStorage]:
-        """All that lies with the runner on behalf of jobs, whether it remembers them or not. What it keeps elsewhere, or
-        as long as it means to by itself, is not among it."""
+        """The data that the runner stores for jobs, including jobs that it no longer remembers. It omits data stored
+        elsewhere, and data whose lifetime the runner manages itself."""

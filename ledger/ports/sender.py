@@ -1,4 +1,4 @@
-"""The port of whoever writes single events outside of transactions: recorders, and the anchors of an archive."""
+"""The port for writing single events outside of transactions, used by recorders and by the anchors of an archive."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from ledger.ports.log import Event
 
 
 class Sender(Protocol):
-    """What a recorder needs of the log (adapters/kafka/sender, adapters/memory). Many threads may send at once."""
+    """Sends events to the log (adapters/kafka/sender, adapters/memory). Thread-safe."""
 
     def partitions(self, topic: str) -> int:
-        """Raises: Unreachable; ConfigError if there is no such topic."""
+        """The number of partitions. Raises: Unreachable; ConfigError if there is no such topic."""
 
     def ready(self, topic: str) -> None:
-        """Returns if, to the best of its knowledge, the topic can be written now; cheap where that was seen just now.
+        """Returns if the topic can be written now, as far as known. Cheap if it was checked a moment ago.
 
-        Raises: Unreachable: Kafka did not answer in time. Nothing was sent."""
+        Raises: Unreachable if Kafka did not answer in time. Nothing was sent."""
 
     def send(self, event: Event) -> int | None:
-        """Blocks until the event is durable (acknowledged by all in-sync replicas). Its offset; None if it is stored
-        but nobody knows where.
+        """The offset of the event, once it is durable (acknowledged by all in-sync replicas). None if it is durable,
+        but its offset is unknown.
 
-        Raises: OutcomeUnknown: it may be stored; sending the same event again is harmless. Unreachable: it was not even
-        sent. Refused: it is not stored and never will be (too large, not allowed)."""
+        Raises: OutcomeUnknown if it may be stored; sending the same event again is safe. Unreachable if it was not
+        sent. Refused if it is not stored and never will be (too large, not allowed)."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a reconciler needs beside the log: the recovery set as a stream, and tasks done out of its way."""
+"""The reconciler's other ports: the recovery set as a stream, and an executor for its tasks."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ledger.ports.log import Record
 
 
 class RecoveryStream(Protocol):
-    """`ledger.recovery` as a stream that begins anew, at offset 0, with every epoch of the reconciler."""
+    """The records of `ledger.recovery` as a stream. It starts at offset 0 for every epoch of the reconciler."""
 
     def open(self, epoch: int) -> None: ...
 
     def take(self, timeout_s: float) -> Sequence[Record]:
-        """What has come since, each partition in offset order; waits up to timeout_s for something.
+        """The records since the last call, each partition in offset order. Waits up to timeout_s if there are none.
 
-        Raises: TemporaryError: the stream broke; open it again under a new epoch."""
+        Raises: TemporaryError if the stream broke. Open it again under a new epoch."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One call to a runner or blob store on behalf of a job, to be performed out of the way of all others.
+    """One call to a runner or blob store on behalf of a job. The executor isolates it from all other tasks.
 
-    verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, dispose, forget (tasks.py says what each does
-    and answers). instance: of the runner, the only one that may answer; "" = any. elsewhere: those of `restore_points` that
-    lie with another instance, so that this one can't say that they are invalid.
+    verb: prepare, verify, start, fence, stop, savepoint, acknowledge, clean, dispose or forget; tasks.py has a function
+    for each. instance: the only instance of the runner that may answer; "" means any. elsewhere: those `restore_points`
+    that are stored with another instance. This instance may fail to read them, so it can't declare them invalid.
     """
 
     verb: str
@@ -53,15 +53,16 @@ class Task:
 
 
 class TaskStatus(StrEnum):
-    DONE = "done"  # `answer` is the task's
-    REFUSED = "refused"  # a PermanentError: this job can't, ever
+    DONE = "done"  # the task succeeded; `answer` holds its result
+    REFUSED = "refused"  # a PermanentError: the task can never succeed for this job
     NO_RUNNER = "no-runner"  # the job names a runner that this reconciler does not have: no attempt can be fenced
-    UNREACHABLE = "unreachable"  # no answer: nothing is known
-    CRASHED = "crashed"  # it died, raised, or ran out of time: nothing is known
+    UNREACHABLE = "unreachable"  # no answer: the effect is unknown
+    CRASHED = "crashed"  # the task died, raised, or ran out of time: its effect is unknown
 
 
 class TaskOutcome(NamedTuple):
-    """answer: of a task that is done; `tasks` says what. reason: why it is not done, for people."""
+    """answer: the return value of the task's function in `tasks` if the status is DONE. reason: why it failed, for
+    people."""
 
     status: TaskStatus
     answer: Any = None
@@ -69,16 +70,16 @@ class TaskOutcome(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether the task can never be done."""
+        """Whether the task can never succeed."""
         return self.status in (TaskStatus.REFUSED, TaskStatus.NO_RUNNER)
 
 
 class Executor(Protocol):
-    """Performs tasks, each in a process of its own with a time limit, so that none can harm another or the role."""
+    """Performs each task in a process of its own with a time limit, so that it can't harm other tasks or the role."""
 
     def submit(self, tasks: Sequence[Task]) -> None: ...
 
     def results(self) -> list[tuple[Task, TaskOutcome]]:
-        """Outcomes that have come in since the last call; every task has one in the end. Does not block."""
+        """The tasks that ended since the last call, with their outcomes. Every task gets an outcome. Does not block."""
 
     def close(self) -> None: ...

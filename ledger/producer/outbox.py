@@ -1,7 +1,7 @@
-"""A folder of events that were made but are not yet known to be stored: written and fsynced before they are sent.
+"""A folder of events that are not yet known to be stored. Each is written and fsynced there before it is sent.
 
-One file an event, named by its event id, in JSON with the bytes in base64. What is sent again is therefore byte for byte
-what was sent first, whatever happened to the process in between.
+Each event is one file, named by its event id: JSON with the bytes in base64. So a resend writes the same bytes as the
+first send, even after a crash.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Idempotent: an event put twice lies there once; removing one that is gone is no error, so two processes may share
-    a folder (an event may then be sent by both, which is harmless).
+    """The outbox in one folder. Putting or removing an event twice has no further effect. So two processes may share a
+    folder; both may then send the same event, which is safe.
 
-    Raises: ConfigError if the folder can't be made or written.
+    Raises: ConfigError if the folder can't be created or written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,27 +35,27 @@ class Outbox:
         try:
             make_folder(folder)
         except OSError as error:
-            raise ConfigError(f"the outbox {folder} can't be made: {error}") from error
+            raise ConfigError(f"the outbox {folder} can't be created: {error}") from error
 
     def put(self, event_id: str, event: Event) -> None:
-        """On return the event survives a crash of the machine."""
+        """Stores the event durably: after the return it survives a crash of the machine."""
         try:
             write_atomic(self.folder / f"{event_id}{SUFFIX}", _to_json(event))
         except OSError as error:
-            hint = "nothing was sent; make room or name another folder"
+            hint = "Nothing was sent. Free disk space, or use another folder."
             raise ConfigError(f"the outbox {self.folder} can't be written: {error}", hint=hint) from error
 
     def remove(self, event_id: str) -> None:
         (self.folder / f"{event_id}{SUFFIX}").unlink(missing_ok=True)
 
     def set_aside(self, event_id: str, event: Event, reason: str) -> None:
-        """Keeps an event that will never be taken, as `*.refused`, for people to look at."""
+        """Keeps an event that Kafka will never accept as `*.refused`, for people to inspect."""
         log.error("set aside a refused event: %s: %s", event_id, reason)
         write_atomic(self.folder / f"{event_id}{REFUSED}", _to_json(event))
         self.remove(event_id)
 
     def outstanding(self) -> Iterator[tuple[str, Event]]:
-        """Event ids and events, oldest first. A file that can't be read is set aside as `*.unreadable` and logged."""
+        """Ids and events of the outbox, oldest first. An unreadable file is logged and renamed to `*.unreadable`."""
         for path in sorted(self.folder.glob(f"*{SUFFIX}")):
             try:
                 event = _from_json(path.read_bytes())
@@ -81,7 +81,7 @@ def _to_json(event: Event) -> bytes:
 
 
 def _from_json(raw: bytes) -> Event:
-    """Raises: ValueError if this is not what `_to_json` writes."""
+    """The event that `_to_json` wrote. Raises: ValueError if the bytes are not such JSON."""
     try:
         data: Any = json.loads(raw)
         value = data["value"]

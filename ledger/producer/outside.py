@@ -1,11 +1,11 @@
-"""A job that its producer runs by itself, as a context manager: `with recorder.job("etl") as job`.
+"""A context manager for a job that its producer runs itself: `with recorder.job("etl") as job`.
 
     with recorder.job("etl", namespace="prod") as job:
         job.running("application_17")
         job.checkpoint("s3://bucket/etl/0001")
 
-On entry the job is submitted (runner `outside`, no graph), on exit its end is written: finished, or failed with the
-exception as its cause. The producer is the job's runner side and writes as `agent-<instance of its recorder>`.
+On entry it submits the job (runner `outside`, no graph). On exit it writes the job's end: finished, or failed with the
+exception as its cause. The producer takes the part of the runner and writes as `agent-<instance of its recorder>`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ledger.ports import Clock
 if TYPE_CHECKING:
     from ledger.producer.recorder import Recorder
 
-#: There is nothing that a runner would need: the blob of no bytes.
+#: The empty blob, because no runner needs a graph of this job.
 NO_GRAPH = GraphRef("", sha256(b"").hexdigest(), 0)
 CAUSE_CHARS_MAX = 1000
 
 
 class OutsideJob:
-    """One run of a job. Thread-safe. Each method returns once its fact is durable and raises as `Recorder.record`."""
+    """One run of a job. Thread-safe. Each method returns once its fact is durable. Raises: as `Recorder.record`."""
 
     def __init__(
         self, recorder: Recorder, name: str, *, namespace: str, priority: int, labels: Mapping[str, str] | None,
@@ -58,9 +58,10 @@ class OutsideJob:
         self._began_at = clock.monotonic()
 
     def running(self, engine_id: str) -> None:
-        """The job runs; engine_id: the engine's own name for it. Once per job: saying the same again changes nothing.
+        """Records that the job runs. engine_id: the engine's own name for it. A repetition with the same name has no
+        effect.
 
-        Raises: UsageError if another engine_id was said before."""
+        Raises: UsageError if another engine_id was recorded before."""
         with self._lock:
             if self._engine_id not in (None, engine_id):
                 raise UsageError(f"job {self.job_id} runs as {self._engine_id}; another run is another job")
@@ -71,7 +72,9 @@ class OutsideJob:
     def checkpoint(
         self, location: str, *, size: int = 0, digest: str = "", kind: CheckpointKind = CheckpointKind.CHECKPOINT
     ) -> int:
-        """A checkpoint is complete at `location`; its id, which rises with every call. size: bytes, 0 = not known."""
+        """Records that a checkpoint is complete at `location`. Returns its id, which rises with each call.
+
+        size: in bytes, 0 if unknown."""
         with self._lock:
             self._checkpoint += 1
             id_ = self._checkpoint

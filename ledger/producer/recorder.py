@@ -1,10 +1,11 @@
-"""What producers embed: writes facts to the log and knows what it does not know. Base installation only.
+"""The recorder, which producers use to write facts to the log. It needs only the base installation.
 
     with Recorder("launcher", namespace="prod") as recorder:
         recorder.record(job_id, Running(1), AttemptRunning("application_17"))
 
-`record` returns once the event is durable. An event is built once; whoever sends it again sends the same bytes, and
-because its key names the fact, the same event stored twice is one fact. How to use it: docs/RECORDER.md.
+`record` returns once the event is durable. If the outcome is unknown, it raises `Unacknowledged`. An event is built
+once, so a resend has the same bytes. Its key names the fact, so two stored copies count as one fact. Manual:
+docs/RECORDER.md.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     from ledger.producer.outside import OutsideJob
 
 R = TypeVar("R")
-#: Between tries of a recorder that blocks while Kafka is away.
+#: Seconds between retries of a recorder that blocks while Kafka does not answer.
 RETRY_INTERVAL_S = 1.0
 
 
 class Recorded(NamedTuple):
-    """Where a durable event lies. offset None: it is stored, but an earlier copy of it was acknowledged unheard."""
+    """The position of a durable event. offset: None if an earlier send stored it, but its acknowledgement was lost."""
 
     partition: int
     offset: int | None
@@ -45,8 +46,8 @@ class Recorded(NamedTuple):
 
 
 class Unacknowledged(OutcomeUnknown):
-    """The event may or may not be in the log. `Recorder.send_again(error.event)` settles it and is harmless: it sends
-    the same bytes under the same key. To give up is legal too: then nobody may rely on the fact."""
+    """The event may or may not be in the log. To settle this, call `Recorder.send_again(error.event)`: it safely sends
+    the same bytes under the same key. You may also stop trying; then nobody may rely on the fact."""
 
     def __init__(self, message: str, event: Event, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -54,13 +55,13 @@ class Unacknowledged(OutcomeUnknown):
 
 
 class Recorder:
-    """Writes facts of one producer. Thread-safe. Made once per process: not to be used across a fork.
+    """Writes facts of one producer. Thread-safe. Create one per process, and don't use it across a fork.
 
-    name, namespace: who writes, for `ce_source`. timeout_s: how long Kafka may take to answer.
-    when_away: "raise" (Unreachable or Unacknowledged after timeout_s) or "block" (tries until Kafka is back).
-    outbox: a folder in which each event is stored and fsynced before it is sent, and from which it is removed once it is
-    durable. What an earlier process left there is sent on construction. None: an event lives in memory until it is sent.
-    actor: who is behind it, for audit; default user@host. config: default `load_config()`.
+    name, namespace: identify the writer in `ce_source`. timeout_s: how long Kafka may take to answer. when_away: if
+    Kafka does not answer, "raise" raises Unreachable or Unacknowledged after timeout_s, and "block" retries until Kafka
+    is back. outbox: a folder in which each event is stored and fsynced before it is sent, and from which it is removed
+    once it is durable. The constructor sends events that an earlier process left there. None: events are kept in memory
+    only. actor: the person or system behind the writer, for audits; default user@host. config: default `load_config()`.
     """
 
     def __init__(
@@ -92,34 +93,35 @@ class Recorder:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def record(self, job_id: str, register: Register, fact: Fact) -> Recorded:
-        """Writes a fact into a register of a job; returns once it is durable, that is acknowledged by all replicas.
+        """Writes a fact into a register of a job. Returns once it is durable: acknowledged by all in-sync replicas.
 
-        Raises: UsageError: job id, register or fact are not of the grammar. Unreachable: Kafka is away, nothing was
-        sent. Unacknowledged: it may be stored (with an outbox it stays there and is sent again). Refused: Kafka will
-        never take it.
+        Raises: UsageError if job id, register or fact is invalid. Unreachable if Kafka does not answer; nothing was
+        sent. Unacknowledged if the event may be stored; with an outbox it stays there and is sent again. Refused if
+        Kafka will never accept the event.
         """
         self._check(job_id, register, fact)
         value = avro.encode(fact)
         self._ask_partition_count()
         if self._outbox is None:
-            self._when_ready(lambda: self._sender.ready(self._topic))  # while nothing is built, away is surely not sent
+            self._when_ready(lambda: self._sender.ready(self._topic))  # before any event exists: surely nothing was sent
         event_id, event = self._build(job_id, register, type(fact).__name__, value)
         if self._outbox is not None:
             self._outbox.put(event_id, event)
         return self._deliver(event_id, event)
 
     def submit(self, job_id: str, spec: JobSubmitted) -> Recorded:
-        """Writes a job's spec under its digest. The graph that it names must already lie in the blob store."""
+        """Writes a job's spec under its digest. The graph that it names must already be in the blob store."""
         return self.record(job_id, Spec(avro.spec_digest(spec)), spec)
 
     def send_again(self, event: Event) -> Recorded:
-        """Sends an event of an `Unacknowledged` once more, byte for byte. Harmless however often it is done."""
+        """Sends the event of an `Unacknowledged` again, byte for byte. It is safe to repeat."""
         return self._deliver(cloudevents.parse(event.headers).id, event, maybe_stored=True)
 
     def send_outstanding(self) -> int:
-        """Sends what lies in the outbox, oldest first; how many. What Kafka will never take is set aside and logged.
+        """Sends the events in the outbox, oldest first, and returns how many it processed. Events that Kafka will never
+        accept are logged and set aside.
 
-        Raises: Unacknowledged: Kafka is away; what was not sent stays in the outbox."""
+        Raises: Unacknowledged if Kafka does not answer; events that were not sent stay in the outbox."""
         if self._outbox is None:
             return 0
         sent = 0
@@ -134,17 +136,18 @@ class Recorder:
     def job(
         self, name: str, *, namespace: str = "default", priority: int = 0, labels: Mapping[str, str] | None = None
     ) -> AbstractContextManager[OutsideJob]:
-        """The life of a job that this process runs by itself: shown and audited, never started by the ledger."""
+        """A context manager for a job that this process runs itself. The ledger shows and audits it, and never starts
+        it."""
         from ledger.producer.outside import OutsideJob
 
         return OutsideJob(self, name, namespace=namespace, priority=priority, labels=labels, clock=self._clock)
 
     def new_id(self) -> str:
-        """An id for a job (a UUIDv7)."""
+        """A new id for a job (a UUIDv7)."""
         return self._new_id()
 
     def close(self) -> None:
-        """Idempotent. Calls that block in other threads raise."""
+        """Closes the connection. Calls that block in other threads raise. Idempotent."""
         self._closed.set()
         self._sender.close()
 
@@ -160,21 +163,21 @@ class Recorder:
         if not is_job_id(job_id):
             raise UsageError(f"a job id matches [A-Za-z0-9._-]{{1,128}}: {job_id!r}")
         if parse_key(key_of(job_id, register).encode("utf-8", "replace")) != (job_id, register):
-            raise UsageError(f"no register of the grammar: {register!r}", hint="docs/PROTOCOL.md")
+            raise UsageError(f"invalid register: {register!r}", hint="The grammar is in docs/PROTOCOL.md, section 2.")
         wanted = avro.FACT_OF[type(register)]
         if type(fact) is not wanted:
             raise UsageError(f"{type(register).__name__} holds {wanted.__name__}, not {type(fact).__name__}")
         if isinstance(register, Spec) and isinstance(fact, JobSubmitted) and register.digest != avro.spec_digest(fact):
-            raise UsageError("the register names another digest than that of the spec", hint="use Recorder.submit")
+            raise UsageError("the register's digest differs from that of the spec", hint="Use Recorder.submit.")
 
     def _ask_partition_count(self) -> None:
         if not self._partition_count:
             self._partition_count = self._when_ready(lambda: self._sender.partitions(self._topic))
 
     def _build(self, job_id: str, register: Register, fact_name: str, value: bytes) -> tuple[str, Event]:
-        """The event, with the next number of its (source, partition). From here on its bytes never change."""
+        """A new event with the next sequence number of its source and partition. Its bytes never change later."""
         if os.getpid() != self._process:
-            raise UsageError("a recorder can't be used across a fork", hint="make one in each process")
+            raise UsageError("a recorder can't be used across a fork", hint="Create one in each process.")
         partition = partition_of(job_id, self._partition_count)
         key, event_id = key_of(job_id, register), self._new_id()
         with self._lock:
@@ -187,7 +190,8 @@ class Recorder:
         return event_id, Event(self._topic, partition, key.encode(), value, headers)
 
     def _deliver(self, event_id: str, event: Event, maybe_stored: bool = False) -> Recorded:
-        """maybe_stored: an earlier try of this event may have gone well."""
+        """Sends the event until it is durable or an error must be raised. maybe_stored: an earlier send may have stored
+        it."""
         while True:
             try:
                 self._sender.ready(event.topic)

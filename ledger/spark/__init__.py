@@ -5,8 +5,8 @@
     events(spark, load_config()).where("fact = 'AttemptEnded'").groupBy("job_id").count()
 
 They hold the same records as the views `events` and `recovery_records` of `jobledger archive query`. Each task fetches
-objects through the archive's own store and checks them, so Spark needs no connector for S3. Objects that no manifest names
-are not read.
+objects through the archive's own store and checks them, so Spark needs no connector for S3. Objects that no manifest
+names are not read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def events(spark: SparkSession, config: Config) -> DataFrame:
     """Every archived record of ledger.events, in no order.
 
     Shape: partition, then the columns of `ledger.archive.format.parquet`. A record that was sent twice appears twice.
-    Raises: ConfigError if there is no archive. LedgerError if a chain can't be read, or (in a task) if an object differs
-    from what was sealed."""
+    Raises: ConfigError if there is no archive. LedgerError if a chain can't be read, or (in a task) if an object
+    differs from what was sealed."""
     return _records(spark, config, config.topics.events)
 
 

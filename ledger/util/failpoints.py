@@ -2,9 +2,9 @@
 
     LEDGER_FAILPOINT=transaction.produced:kill@3 jobledger serve projector
 
-The variable holds `name:action@n,…`. name: one of `NAMES`. action: kill (SIGKILL), stop (SIGSTOP), raise, delay=SECONDS.
-@n: act only at the n-th hit in this process; without it, at each hit. If the variable is not set, a failpoint costs one
-call that does nothing.
+The variable holds `name:action@n,…`. name: one of `NAMES`. action: kill (SIGKILL), stop (SIGSTOP), raise,
+delay=SECONDS. @n: act only at the n-th hit in this process; without it, at each hit. If the variable is not set, a
+failpoint costs one call that does nothing.
 """
 
 from __future__ import annotations

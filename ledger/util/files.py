@@ -44,8 +44,8 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def spool(chunks: Iterable[bytes], folder: Path, prefix: str) -> tuple[Path, str, int]:
-    """Path, SHA-256 and size of a new temporary file in `folder` with these chunks, written durably. On error no file is
-    left."""
+    """Path, SHA-256 and size of a new temporary file in `folder` with these chunks, written durably. On error no file
+    is left."""
     handle, temporary = tempfile.mkstemp(prefix=prefix, dir=folder)
     digest, size = hashlib.sha256(), 0
     try:

@@ -14,8 +14,8 @@ _TIME_MAX_MS = (1 << 48) - 1
 def uuid7(time_s: float, random_bytes: bytes) -> str:
     """The UUIDv7 made of a time and random bytes, in its canonical text form (36 characters, lower case).
 
-    time_s: seconds since the epoch; the first 48 bits hold its whole milliseconds. random_bytes: 10 or more; 74 bits are
-    used. Raises: ValueError if there are fewer bytes, or the time does not fit in 48 bits.
+    time_s: seconds since the epoch; the first 48 bits hold its whole milliseconds. random_bytes: 10 or more; 74 bits
+    are used. Raises: ValueError if there are fewer bytes, or the time does not fit in 48 bits.
     """
     if len(random_bytes) < RANDOM_BYTES:
         raise ValueError(f"uuid7 needs {RANDOM_BYTES} random bytes, got {len(random_bytes)}")

@@ -1,7 +1,7 @@
 """The catalogue of metrics: every name that a process of the ledger exports, with its kind, labels and meaning.
 
-Metrics use base units, timestamps instead of ages, and labels with a bounded number of values: none has a job as a label.
-Source: the naming rules of Prometheus.
+Metrics use base units, timestamps instead of ages, and labels with a bounded number of values: none has a job as a
+label. Source: the naming rules of Prometheus.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: Any) -> Any:
-    """The value with dataclasses and named tuples as dicts, tuples as lists, and enums as their values. A dataclass field
-    `from_` becomes `from`."""
+    """The value with dataclasses and named tuples as dicts, tuples as lists, and enums as their values. A dataclass
+    field `from_` becomes `from`."""
     if type(value) in _PLAIN:  # most values
         return value
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,9 +1,9 @@
-"""Daemon processes of the embedded ledger. Each runs in a session of its own, outlives its starter, and can be found again
-by any later command.
+"""Daemon processes of the embedded ledger. Each runs in a session of its own, outlives its starter, and can be found
+again by any later command.
 
-A pid does not identify a process, because pids are reused. So a process is identified by its pid, its start time in clock
-ticks since boot, and the id of the boot. (The wall clock can't be used, because it can be set.) Linux only, because of
-/proc.
+A pid does not identify a process, because pids are reused. So a process is identified by its pid, its start time in
+clock ticks since boot, and the id of the boot. (The wall clock can't be used, because it can be set.) Linux only,
+because of /proc.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def stop(who: Identity, grace_s: float, gone: Callable[[], bool] | None = None) 
 def find(*arguments: str) -> Identity | None:
     """A session leader of this user whose command line contains all these arguments; None if there is none.
 
-    It finds a process without a pid file, whose starter was killed before writing it. Forked children have the same command
-    line, but are not session leaders.
+    It finds a process without a pid file, whose starter was killed before writing it. Forked children have the same
+    command line, but are not session leaders.
     """
     for process in psutil.process_iter():
         try:
@@ -209,7 +209,8 @@ class Process:
         return ended_well
 
     def last_line(self, chars_max: int = 300) -> str:
-        """The last line of the log that is neither empty nor a hint, cut to chars_max characters; "" if there is none."""
+        """The last line of the log that is neither empty nor a hint, cut to chars_max characters; "" if there is
+        none."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -220,8 +221,8 @@ class Process:
         return next((line[:chars_max] for line in said if line), "")
 
     def rotate_log(self) -> None:
-        """Copies the log and truncates it if it is too long. The program keeps writing to the same file, so a line written
-        between copy and truncation is lost. If the disk is full, no copy is kept."""
+        """Copies the log and truncates it if it is too long. The program keeps writing to the same file, so a line
+        written between copy and truncation is lost. If the disk is full, no copy is kept."""
         try:
             if self.log.stat().st_size < self._log_bytes_max:
                 return
@@ -241,7 +242,8 @@ class Process:
 
 
 def texts_of(line: str) -> list[str]:
-    """The lines that a terminal shows for one JSON line of a log. A line that is no JSON object is returned unchanged."""
+    """The lines that a terminal shows for one JSON line of a log. A line that is no JSON object is returned
+    unchanged."""
     try:
         told = json.loads(line)
         event, level, hint = str(told["event"]), told.get("level"), told.get("hint")

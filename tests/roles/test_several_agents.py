@@ -142,7 +142,7 @@ def test_a_checkpoint_that_only_another_agent_can_read_makes_the_start_wait(host
     hosts.lead("b")
     hosts.go(20)
     assert hosts.all_alive() == set() and hosts.state("job") == "RESTARTING"
-    assert "restore point 1/7 does not lie with agent-b" in hosts.r.waits["job"]
+    assert "restore point 1/7 is not stored with agent-b" in hosts.r.waits["job"]
     hosts.lead("a")
     hosts.go(20)
     assert [str(base) for _, _, base in hosts.agents["a"].starts] == ["None", "1/7"]
