@@ -1,1 +1,1 @@
-"""Programs that know the ledger by its protocol alone (docs/PROTOCOL.md): none imports it."""
+"""Programs that rely only on the ledger's protocol (docs/PROTOCOL.md). None imports the package `ledger`."""

@@ -1,12 +1,12 @@
-"""Watches ledger.events with Faust and writes what its rules find to ledger.audit.findings.
+"""A Faust application that checks ledger.events against rules and writes findings to ledger.audit.findings.
 
-    AUDIT_BOOTSTRAP_SERVERS=HOST:PORT python -m consumers.audit topics     # once: makes its two topics
+    AUDIT_BOOTSTRAP_SERVERS=HOST:PORT python -m consumers.audit topics     # once: creates its two topics
     AUDIT_BOOTSTRAP_SERVERS=HOST:PORT python -m consumers.audit            # until SIGTERM
 
-It reads from the beginning at every start, as nothing is ever acknowledged to Kafka, and holds what the rules remember in
-bounded memory; there is no table. A finding is JSON under its id, so that one that is written again replaces itself. A
-record that can't be read goes as it is to ledger.audit.rejects, and http://127.0.0.1:<web_port>/ready answers 503 until
-somebody has looked at it and its place stands in `accepted`. docs/CONSUMERS.md, docs/decisions/0033.
+It commits no offsets, so it reads from the beginning at every start. The rules keep their state in bounded memory, not
+in Faust tables. A finding is JSON with its id as the key, so a repeated finding replaces the first one. A record that
+can't be read is copied to ledger.audit.rejects. Then http://127.0.0.1:<web_port>/ready answers 503 until the record's
+position is in the setting `accepted`. See docs/CONSUMERS.md and docs/decisions/0033.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from consumers.settings import BadSetting, Settings, load
 
 SERIALIZER = "jobledger-avro"
 TICK_S = 0.5
-QUIET_TICKS = 3  # a record may be on its way between Kafka's client and the agent for a moment
+QUIET_TICKS = 3  # a record may be between Kafka's client and the agent for a moment
 REJECTS_SHOWN = 20
 VALUE_BYTES_MAX = 1 << 20
 
 
 class Audit:
-    """The application and what it knows. settings: as loaded."""
+    """The Faust application and its state. settings: as loaded."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.rules = settings, Rules(settings.rules)
-        self.places: dict[int, int] = {}  # partition -> offset that was judged last
-        # How many; how many of them nobody has accepted; of some of these, place -> why.
+        self.places: dict[int, int] = {}  # partition -> offset of the last record that was judged
+        # The number of rejects; the number that is not accepted; some of those: position -> reason.
         self.rejected, self.unseen, self.shown = 0, 0, dict[str, str]()
         self.found: dict[str, int] = {}
         self.busy, self.quiet, self.caught_up = False, 0, False
-        # A group of its own for each process: one that was killed would keep its partitions for a minute. Groups without a
-        # member and without an offset are gone by themselves.
+        # Each process has its own group, because a killed member would keep its partitions for a minute. Kafka deletes
+        # groups without members and offsets by itself.
         servers = [f"kafka://{server}" for server in settings.bootstrap_servers.split(",")]
         self.app = app = faust.App(
             f"{settings.name}-{uuid.uuid4()}", broker=servers,
@@ -58,7 +58,7 @@ class Audit:
             web_tables_enabled=False, autodiscover=False,
         )  # fmt: skip
         app.transport = Transport(app.conf.broker_consumer, app)
-        # acks=False: nothing is ever acknowledged, so that every rebalance begins at the beginning too.
+        # acks=False: no offsets are committed, so after a rebalance, too, it reads from the beginning.
         self.events = app.topic(
             settings.events, key_type=bytes, key_serializer="raw", value_serializer=SERIALIZER, allow_empty=True, acks=False
         )
@@ -67,7 +67,7 @@ class Audit:
         self.agent = app.agent(self.events, name="audit")(self.watch)
         app.timer(TICK_S)(self.tick)
 
-        async def ready(page: Any, _request: Any) -> Any:  # Faust makes a method of its own class of it
+        async def ready(page: Any, _request: Any) -> Any:  # Faust makes it a method of its own class
             told, problems = self.state(), self.problems()
             return page.json({"ready": not problems, "problems": problems, **told}, status=503 if problems else 200)
 
@@ -76,7 +76,7 @@ class Audit:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def watch(self, stream: Any) -> None:
-        """Ends the process if anything goes wrong: Faust would begin a new agent, at the next record."""
+        """Judges all records of the stream. Any error ends the process; Faust would continue with the next record."""
         async for event in stream.events():
             self.busy = True
             try:
@@ -92,7 +92,7 @@ class Audit:
             return  # after a rebalance it reads from the beginning
         headers = _headers(message.headers)
         key, why = _read(message.key, event.value)
-        why = why or ("a header's name is no UTF-8" if ODD_HEADERS in headers else "")
+        why = why or ("a header's name is not UTF-8" if ODD_HEADERS in headers else "")
         if why:
             await self.reject(message, why)
         if key is not None:
@@ -103,15 +103,17 @@ class Audit:
         self.places[message.partition] = message.offset
 
     async def tell(self, found: list[Finding]) -> None:
-        """Returns once Kafka has acknowledged them. One that is lost with this process is found again by the next."""
+        """Writes findings, and returns once Kafka has acknowledged them. If this process dies, the next one finds them
+        again."""
         for one in found:
             self.found[one.rule] = self.found.get(one.rule, 0) + 1
             value = json.dumps(asdict(one), sort_keys=True, ensure_ascii=False).encode()
             await self._send(self.findings, one.id.encode(), value, [("content-type", b"application/json")])
 
     async def reject(self, message: Any, why: str) -> None:
-        """The record as it is: its value, and its headers behind those that say where it was and what is wrong with it. Of
-        one that is larger than the ledger takes by default, what has room, and its digest."""
+        """Writes a copy of the record to the topic of rejects. Headers with its position and the error come before its
+        own. A record above the ledger's default size limit is truncated; a header holds the digest of its full
+        value."""
         place = f"{message.topic}[{message.partition}]@{message.offset}"
         self.rejected += 1
         if place not in self.settings.accepted:
@@ -153,18 +155,19 @@ class Audit:
         return bool(places)
 
     def problems(self) -> list[str]:
-        """Why it is not ready; [] if it is."""
+        """The reasons why the consumer is not ready; [] if it is."""
         found = [] if self.caught_up else ["not everything has been read yet"]
         if self.unseen:
             shown = "; ".join(f"{place}: {why}" for place, why in self.shown.items())
             found.append(
                 f"{self.unseen} records could not be read: {shown}. They are in {self.settings.rejects}: find out who "
-                f"wrote them, then put their places into AUDIT_ACCEPTED and start again"
+                f"wrote them, then put their positions into AUDIT_ACCEPTED and restart"
             )
         return found
 
     def state(self) -> dict[str, Any]:
-        """For people: what was judged and found, and what the rules could not remember."""
+        """The state for the readiness page: offsets judged, findings by rule, rejects, and entries dropped from
+        memory."""
         return {
             "judged": {str(p): offset for p, offset in self.places.items()}, "found": self.found,
             "rejected": self.rejected, "forgotten": dict(self.rules.forgotten),
@@ -172,10 +175,10 @@ class Audit:
 
 
 def _read(raw: bytes | None, value: Any) -> tuple[keys.Key | None, str]:
-    """The key, and why the record can't be read, "" if it can."""
+    """The parsed key, and why the record can't be read ("" if it can)."""
     key = keys.parse(raw)
     if key is None:
-        return None, "the key is not of the grammar"
+        return None, "the key does not match the grammar"
     if isinstance(value, Unreadable):
         return key, value.error
     if value is not None and key.job and value["fact"] != keys.FACTS[key.register]:
@@ -192,14 +195,14 @@ def _headers(headers: Any) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit 2: the settings or the topics are not as they must be; stderr says what to do."""
+    """The exit code. 2: a setting is wrong or a topic is missing; stderr explains what to do."""
     if arguments not in ([], ["topics"]):
         print("usage: python -m consumers.audit [topics]", file=sys.stderr)
         return 2
     try:
         settings = load(os.environ)
         if arguments:
-            print("made: " + (", ".join(topics.create(settings)) or "nothing, both are there"))
+            print("created: " + (", ".join(topics.create(settings)) or "nothing, both topics exist"))
             return 0
         topics.require(settings)
     except BadSetting as error:

@@ -1,14 +1,14 @@
-"""Proves that an archive is complete, with nothing of the ledger's code: a Kafka client, a Parquet reader, a list of ids.
+"""Checks that an archive is complete, without the ledger's code: a Kafka client, a Parquet reader, a list of ids.
 
     python -m consumers.completeness ACKNOWLEDGED ARCHIVE [BOOTSTRAP [PREFIX]]
 
-ACKNOWLEDGED: a file with the id (ce_id) of every event that Kafka has acknowledged, one a line. ARCHIVE: its folder or
-bucket (consumers/sealed.py). It counts each id in what the manifests name. With BOOTSTRAP it reads ledger.events too, and
-every record of the log must be in the archive at its own place; an id that the log itself holds twice (a resend), or held
-before compaction, is there twice then.
+ACKNOWLEDGED: a file with the id (ce_id) of every event that Kafka has acknowledged, one per line. ARCHIVE: its folder
+or bucket (consumers/sealed.py). The program counts each id in the files that the manifests name. With BOOTSTRAP it also
+reads ledger.events. Then every record of the log must be in the archive at its own offset. An id that the log holds
+twice (a resend), or held twice before compaction, must be in the archive twice.
 
-Exit 0: everything is there exactly once. 1: it is not; stdout lists the ids and places. 2: something can't be read, or no
-id was given. Memory: some 200 bytes a record.
+Exit code 0: the archive is complete. 1: events or records are missing, duplicate or different; stdout lists them. 2:
+something can't be read, or no id was given. Memory: some 200 bytes per record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from consumers.sealed import Objects, Unreadable, files
 
 TIMEOUT_S = 60.0
 LISTED_MAX = 1000
-#: Stands for the id of a record of the log whose headers this client can't read; ids are no single characters.
+#: The id used for a record of the log whose headers this client can't read. No real id is a single character.
 UNKNOWN = "?"
 
 
@@ -44,8 +44,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of ids and places: what is not there, what is there more often than it should be, and (in places) what the log holds
-    as another event. What the archive has and the log has not is no finding: compaction took it, or it came later."""
+    """The result of a comparison. missing: events and positions that the archive lacks. doubled: those that it holds
+    too often. differing: positions at which the log holds another event. resent: resends in the log. Records that only
+    the archive holds are no findings: they were compacted away, or arrived after the log was read."""
 
     acknowledged: int
     in_log: int | None
@@ -63,11 +64,13 @@ class Report:
 def compare(
     acknowledged: Sequence[str], archived: Sequence[tuple[Place, str]], logged: Mapping[Place, str] | None = None
 ) -> Report:
-    """archived: every record that a manifest names. logged: all of the log as it is now, None: unknown.
+    """The report on an archive. archived: all records that a manifest names. logged: all records of the log now; None
+    if unknown.
 
-    Without the log an id has to be there exactly once; with it, as often as there, and once if compaction has taken it. It
-    may be there more often if it was sent again and compaction has taken some of that: at places of one partition, of which
-    the log has no more than it has of the id."""
+    Without the log, each id must be archived exactly once. With the log, it must be archived as often as the log holds
+    it, and once if compaction removed it. It may be archived more often if it was resent and compaction removed some
+    copies: then all copies are in one partition, and the log holds no more of their positions than it holds copies of
+    the id."""
     known = Counter(logged.values()) if logged is not None else Counter[str]()
     found = Counter(event for _, event in archived)
     places = Counter(place for place, _ in archived)
@@ -94,8 +97,8 @@ def compare(
 def _compacted(
     often: Set[str], archived: Sequence[tuple[Place, str]], logged: Mapping[Place, str], wanted: Mapping[str, int]
 ) -> set[str]:
-    """Of the ids that are archived more often than the log has them: those of which compaction took some. It takes a record
-    whose key came again behind it, and a key has one partition."""
+    """Those ids in `often` whose excess copies compaction can explain. Compaction removes a record if its key was
+    written again later, and all records of a key are in one partition."""
     places = defaultdict[str, list[Place]](list)
     for place, event in archived:
         if event in often:
@@ -110,14 +113,14 @@ def _compacted(
 
 
 def read_archive(where: str, topic: str) -> Iterator[tuple[Place, str]]:
-    """Place and event id of every record that is sealed. An object that no manifest names is none of the archive's.
+    """Position and event id of every sealed record. An object that no manifest names is not part of the archive.
 
     Raises: Unreadable."""
     objects = Objects(where)
     for file in files(objects, topic):
         try:
             sealed = pq.ParquetFile(pa.BufferReader(objects.file(file)))
-            table = sealed.read(columns=["offset", "headers"], use_threads=False)  # two columns: threads gain nothing
+            table = sealed.read(columns=["offset", "headers"], use_threads=False)  # threads don't help with two columns
         except pa.ArrowException as error:
             raise Unreadable(f"{file.name} in {where}: {error}. Run: jobledger audit verify") from error
         for row in table.to_pylist():
@@ -126,7 +129,9 @@ def read_archive(where: str, topic: str) -> Iterator[tuple[Place, str]]:
 
 
 def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
-    """Place -> event id of every committed record, up to the end that there is when it begins. Raises: Unreadable."""
+    """Maps the position of every committed record, up to the end at the time of the call, to its event id.
+
+    Raises: Unreadable."""
     setup = {"bootstrap.servers": bootstrap, "group.id": "completeness", "enable.auto.commit": False}
     consumer = Consumer({**setup, "isolation.level": "read_committed"})
     try:
@@ -146,7 +151,9 @@ def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
                 found[Place(message.partition() or 0, message.offset() or 0)] = _event(message)
             last = time.monotonic() if messages else last
             if time.monotonic() - last > TIMEOUT_S:
-                raise Unreadable(f"{topic} at {bootstrap}: nothing came for {TIMEOUT_S:.0f} s, and the end is not reached.")
+                raise Unreadable(
+                    f"{topic} at {bootstrap}: no record came for {TIMEOUT_S:.0f} s before the end was reached."
+                )
         return found
     except KafkaException as error:
         raise Unreadable(f"{topic} at {bootstrap}: {error}") from error
@@ -155,7 +162,7 @@ def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
 
 
 def _event(message: Message) -> str:
-    try:  # `message.headers()` itself crashes in hot code, if a header's name is no UTF-8
+    try:  # called directly, `message.headers()` crashes the interpreter in hot code if a header's name is not UTF-8
         headers: Sequence[tuple[str, bytes | None]] = methodcaller("headers")(message) or ()
     except UnicodeDecodeError:
         return UNKNOWN
@@ -170,7 +177,9 @@ def main(arguments: list[str]) -> int:
     topic = f"{prefix}ledger.events"
     try:
         if not (acknowledged := Path(ids).read_text(encoding="utf-8").split()):
-            raise Unreadable(f"There is no id in {ids}: of which events is it to be proved?")
+            raise Unreadable(
+                f"There is no id in {ids}. Write the ids (ce_id) of acknowledged events into it, one per line."
+            )
         logged = read_log(bootstrap, topic) if bootstrap else None
         report = compare(acknowledged, list(read_archive(where, topic)), logged)
     except (Unreadable, OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""The keys of `ledger.events`, as docs/PROTOCOL.md, section 2, has them. Standard library only."""
+"""The grammar of the keys of `ledger.events` (docs/PROTOCOL.md, section 2). Standard library only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FACTS: Mapping[str, str] = {
 
 
 class Key(NamedTuple):
-    """job "": one of the ledger's own keys. n: the attempt, or the revision; 0 where the register has none."""
+    """job: "" for one of the ledger's own keys. n: the attempt or the revision; 0 if the register has none."""
 
     job: str
     register: str
@@ -42,7 +42,7 @@ class Key(NamedTuple):
 
 
 def parse(key: bytes | None) -> Key | None:
-    """None: not of the grammar."""
+    """The parsed key; None if it does not match the grammar."""
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What the rules remember, in bounded memory. Standard library only."""
+"""Bounded tables for the memory of the rules. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Table(Generic[K, V]):
-    """Remembers the newest `limit` entries; `forgotten` counts the others."""
+    """Keeps the newest `limit` entries. `forgotten` counts the dropped entries under the table's name."""
 
     def __init__(self, name: str, limit: int, forgotten: Counter[str]) -> None:
         self._name, self._limit, self._forgotten = name, limit, forgotten
@@ -39,7 +39,7 @@ class Table(Generic[K, V]):
 
 
 def digest(*parts: str | bytes | None) -> bytes:
-    """16 bytes, of parts that can't run into each other."""
+    """A digest of 16 bytes. Each part is hashed with its length, so different parts never give the same input."""
     hashed = sha256()
     for part in parts:
         data = b"" if part is None else part.encode() if isinstance(part, str) else part

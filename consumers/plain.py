@@ -1,5 +1,5 @@
-"""Prints ledger.events as JSON lines, by nothing of the ledger but schemas/: python -m consumers.plain BOOTSTRAP [PREFIX]
-Gaps in ce_sequence per (ce_source, partition) go to stderr: what is missing was compacted away, or is lost."""
+"""Prints ledger.events as JSON lines, using only schemas/ of the ledger: python -m consumers.plain BOOTSTRAP [PREFIX]
+Gaps in ce_sequence per (ce_source, partition) go to stderr: the missing events were compacted away, or are lost."""
 
 import json
 import sys
@@ -23,11 +23,11 @@ consumer.assign(places or sys.exit(f"there is no topic {topic} at {servers}"))
 last: dict[tuple[str, int], int] = {}
 while True:
     message = consumer.poll(1)
-    if message is None or message.error():  # never judge a message by its truth value: a tombstone is falsy
+    if message is None or message.error():  # never test a message's truth value: a tombstone is falsy
         sys.stderr.write("" if message is None else f"{message.error()}\n")
         continue
     key, value, p, head = (message.key() or b"").decode(errors="replace"), message.value(), message.partition(), {}
-    try:  # `message.headers()` itself crashes in hot code, if a header's name is no UTF-8
+    try:  # called directly, `message.headers()` crashes the interpreter in hot code if a header's name is not UTF-8
         head |= {name: (text or b"").decode(errors="replace") for name, text in methodcaller("headers")(message) or ()}
         said = "tombstone" if value is None else schemaless_reader(BytesIO(value[10:]), schemas[value[:10]])
     except Exception as error:

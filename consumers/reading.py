@@ -1,4 +1,5 @@
-"""How Faust must read a log for an audit: committed records only, none lost, each in its place, whatever its bytes are."""
+"""Makes Faust read a log as an audit needs it: committed records only, in order, and none lost, even if it is
+malformed."""
 
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ from aiokafka.structs import ConsumerRecord
 from faust.topics import Topic
 from faust.transport.drivers import aiokafka as driver
 
-#: The one header of a record whose own can't be read.
+#: The only header of a record whose own headers can't be read.
 ODD_HEADERS = "audit_unreadable_headers"
 PATIENCE_S = 30.0
 
 
 class Unreadable(NamedTuple):
-    """Stands for a value that could not be decoded, in its place in the stream."""
+    """Replaces a value that could not be decoded, at its position in the stream."""
 
     error: str
 
 
 class KeepingTopic(Topic):
-    """Faust acknowledges what it can't decode and ends the agent. This hands it to the agent, in its place, to be
-    rejected."""
+    """A topic that passes undecodable records to the agent, at their position, so that it can reject them. Faust itself
+    would acknowledge such a record and end the agent."""
 
     async def on_decode_error(self, exc: Exception, message: Any) -> None:
         event = self._create_event(message.key, Unreadable(str(exc)[:500]), message.headers, message=message)
@@ -38,19 +39,19 @@ class KeepingTopic(Topic):
 
 
 class ReaderThread(driver.AIOKafkaConsumerThread):
-    """Two things for which there is no setting:
+    """Corrects two behaviours that have no setting.
 
-    Faust reads what was never committed, unless it writes in transactions itself: aborted records would be taken for facts.
-    And aiokafka can't get past a record with a header whose name is no UTF-8: it raises at each try, and what lay before it
-    in the same answer is gone. So anybody could blind an audit with one record. Here such a record is fetched by
-    librdkafka, which gives its key and value, and takes its place.
+    First, Faust reads uncommitted records unless it writes in transactions itself. Aborted records would count as
+    facts. Second, aiokafka can't pass a record with a header whose name is not UTF-8. It raises at each attempt, and
+    loses the earlier records of the same response. So anybody could stop an audit with one record. Here librdkafka
+    fetches the key and value of such a record, which replace it in the stream.
     """
 
     _one_by_one = False
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
-        consumer._isolation_level = "read_committed"  # read when it starts
+        consumer._isolation_level = "read_committed"  # the consumer uses it when it starts
         return consumer
 
     async def _fetch_records(
@@ -63,7 +64,7 @@ class ReaderThread(driver.AIOKafkaConsumerThread):
         except UnicodeDecodeError:
             place, offset = _broken(consumer)
             if not self._one_by_one:
-                # What was read before it of this answer is lost, but no position has moved: again, with nothing before it.
+                # The earlier records of this response are lost, but the position has not moved: fetch again, one by one.
                 self._one_by_one = True
                 consumer._fetcher._records.pop(place, None)
                 return {}
@@ -83,17 +84,17 @@ class Transport(driver.Transport):
 
 
 def _broken(consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
-    """The partition whose iterator has just raised, and the offset at or beyond which the record lies that made it."""
+    """The partition whose iterator has just raised, and an offset at or below that of the unreadable record."""
     for place, result in consumer._fetcher._records.items():
         records = getattr(result, "_partition_records", None)
         iterator = getattr(records, "_records_iterator", None)
         if records is not None and iterator is not None and iterator.gi_frame is None:
             return place, records.next_fetch_offset
-    raise RuntimeError("a header could not be decoded, and nobody knows whose")
+    raise RuntimeError("a header could not be decoded, and its record could not be found")
 
 
 def _by_librdkafka(servers: Any, place: TopicPartition, offset: int) -> ConsumerRecord[bytes, bytes]:
-    """The first record at or beyond the offset; its headers are not looked at, as librdkafka's client would crash.
+    """The first record at or above the offset, without its headers, because librdkafka's client would crash on them.
 
     Raises: TimeoutError."""
     settings = {
@@ -105,7 +106,7 @@ def _by_librdkafka(servers: Any, place: TopicPartition, offset: int) -> Consumer
         reader.assign([confluent_kafka.TopicPartition(place.topic, place.partition, offset)])
         message = reader.poll(PATIENCE_S)
         if message is None or message.error() is not None:
-            why = "nothing came" if message is None else message.error()  # one with a null value is falsy
+            why = "nothing came" if message is None else message.error()  # a message with a null value is falsy
             raise TimeoutError(f"{place.topic}[{place.partition}]@{offset}: {why}")
         kind, time_ms = message.timestamp()
         key, value = message.key(), message.value()

@@ -1,13 +1,12 @@
-"""What an auditor wants to be told of `ledger.events`. Pure, and standard library only: no clock, no I/O.
+"""The rules of the audit of `ledger.events`. Pure, and standard library only: no clock, no I/O.
 
-Feed every record of the topic to `Rules.judge`, each partition in the order of its offsets, and call `Rules.tick` now and
-then once there is nothing more to read. The same records give findings with the same ids, whoever reads them and how often:
-all that an id is made of stands in the records.
+Pass every record of the topic to `Rules.judge`, each partition in offset order. Call `Rules.tick` regularly once there
+is nothing more to read. An id of a finding is computed from the records only, so every reader gets the same ids.
 
-Memory is bounded. What is remembered is in tables of `memory_max` entries each (event ids, sources, those of them of which
-a number is missing, retired jobs, jobs with recent attempts); of a full table the oldest entry is forgotten.
-`Rules.forgotten` counts these: where it is not zero, a resend of something very old may be told, and a late record of a job
-that was retired long ago, or a number that is missing, may not.
+Memory is bounded. The rules keep five tables of at most `memory_max` entries each: event ids, sources, sources with a
+missing number, retired jobs, and jobs with recent attempts. A full table drops its oldest entry, and `Rules.forgotten`
+counts it. If the count is not zero, a resend of a very old event may be reported, and a missing number, or a late
+record of a job retired long ago, may be missed.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ from typing import Any
 from consumers.keys import Key
 from consumers.memory import Table, digest
 
-#: Runs of missing numbers that are kept for one source in one partition; older ones are not waited for any more.
+#: Most ranges of missing numbers that are kept for one source in one partition. Older ranges are dropped.
 GAPS_MAX = 100
 _SHOWN_CHARS = 200
-#: The key of a tombstone that says nothing, and has no headers. All others of the ledger's own keys are judged: a claim
-#: says who leads.
+#: The key of a tombstone without meaning and without headers. All other keys of the ledger itself are judged, such as
+#: claims of leaders.
 _NOOP = "~noop"
 
 #: Rule -> what it finds.
 RULES: Mapping[str, str] = {
-    "result": "a record for a job that has a result",
+    "result": "a record for a job that already has a result",
     "reason": "a change without a reason",
     "restarts": "many attempts of a job in a short time",
-    "actor": "an actor outside the list",
-    "sequence": "a number of a source that is missing, or there twice",
-    "identity": "an event id that was used again for something else",
-    "headers": "a record whose headers do not say who wrote it",
+    "actor": "an actor that is not on the list",
+    "sequence": "a missing or duplicate sequence number of a source",
+    "identity": "an event id that was used again for another key or value",
+    "headers": "a record whose headers do not name its writer",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """actors: patterns (`*@host`) of who may write; empty: anybody. restarts_max attempts of one job within
-    restarts_window_s are a finding. gap_grace_s: how long a missing number may still come. gap_window_s: the topic's
-    min.compaction.lag: of what is older, nobody can tell whether it is missing or was compacted away. memory_max: entries
-    of each table."""
+    """Limits of the rules. actors: patterns (`*@host`) of permitted actors; empty: anybody. restarts_max: this many
+    attempts of one job within restarts_window_s seconds are a finding. gap_grace_s: seconds to wait for a missing
+    number. gap_window_s: the topic's min.compaction.lag in seconds; older missing numbers may have been compacted away
+    and are not reported. memory_max: most entries of each table."""
 
     actors: tuple[str, ...] = ()
     restarts_max: int = 5
@@ -58,8 +57,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One record. time_s: append time, seconds since the epoch. fields: what the value says, None: a tombstone, or nobody
-    can read it. value: the raw bytes. headers: of several of one name the first."""
+    """One record. time_s: append time, in seconds since the epoch. value: the raw bytes. fields: the decoded value;
+    None for a tombstone or an unreadable value. headers: if a name occurs several times, the first."""
 
     topic: str
     partition: int
@@ -82,7 +81,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """id: the same for the same finding, whichever copy of a resent record it was found in."""
+    """A violation of a rule by an event. id: every copy of a resent record gives the same id."""
 
     id: str
     rule: str
@@ -95,8 +94,8 @@ class Finding:
 
 @dataclass(slots=True)
 class _Run:
-    """Numbers from first to last that have not come. before_s: append time of the record before them, None: unknown.
-    shown_by: the record that shows it, as `_kept` leaves it; None: settled, they had time enough to come."""
+    """A range of missing numbers, first to last. before_s: append time of the record before them; None if unknown.
+    shown_by: the record after the gap, as shortened by `_kept`; None once the grace period is over."""
 
     first: int
     last: int
@@ -106,7 +105,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Line:
-    """One source in one partition. high: its highest number. floor: nothing is known of this number and those below."""
+    """One source in one partition. high: its highest number. floor: numbers up to this one are no longer tracked."""
 
     high: int = 0
     high_s: float | None = None
@@ -130,16 +129,16 @@ class Rules:
         self._partitions: dict[int, _Partition] = {}
         self._ids: Table[bytes, bytes] = Table("event ids", limit, forgotten)
         self._lines: Table[tuple[bytes, int], _Line] = Table("sources", limit, forgotten)
-        # Job -> key -> place of its results: there may be two, and one of them may expire alone.
+        # Job -> key -> position of its results. There may be two, and one of them may expire before the other.
         self._retired: Table[bytes, dict[bytes, str]] = Table("retired jobs", limit, forgotten)
         self._attempts: Table[bytes, list[tuple[int, float]]] = Table("attempts", limit, forgotten)
-        self._waiting: Table[tuple[bytes, int], _Line] = Table("gaps", limit, forgotten)  # for a number that is missing
+        self._waiting: Table[tuple[bytes, int], _Line] = Table("gaps", limit, forgotten)  # sources with a missing number
 
     def judge(self, seen: Seen, now_s: float) -> list[Finding]:
-        """now_s: the time at which it is read. Idempotent: a record at or below an offset that was judged says nothing new,
-        and neither does a resend (the same event id and the same bytes).
+        """The findings that this record causes. now_s: the time of reading. Idempotent: a record at or below a judged
+        offset causes no finding, and neither does a resend (the same event id and the same bytes).
 
-        Order: of one partition, by offset."""
+        Order: within a partition, by offset."""
         known = self._partitions.get(seen.partition)
         if known is not None and seen.offset <= known.offset:
             return []
@@ -166,8 +165,8 @@ class Rules:
         return found + list(self._restarts(seen))
 
     def tick(self, now_s: float) -> list[Finding]:
-        """What the passing of time shows, once all is read: numbers that have not come. now_s: by the same kind of clock as
-        the append times."""
+        """The findings about numbers whose grace period is over. Call it once all records are read. now_s: by the same
+        kind of clock as the append times."""
         return list(self._settle(now_s, now_s))
 
     # -- the rules -----------------------------------------------------------------------------------------------------
@@ -202,8 +201,8 @@ class Rules:
             yield _finding(seen, "reason", f"{seen.fields.get('kind', 'a change')} without a reason")
 
     def _restarts(self, seen: Seen) -> Iterator[Finding]:
-        """Each attempt that is one too many is a finding of its own: the id of one that stands for the whole burst would
-        depend on which of its records are still there."""
+        """Each excess attempt is a finding of its own. The id of one finding for the whole burst would depend on which
+        of its records still exist."""
         if seen.key.register != "attempt" or seen.value is None:
             return
         job, limit = digest(seen.key.job), self._settings.restarts_max
@@ -222,8 +221,8 @@ class Rules:
         key = digest(source), seen.partition
         line = self._lines.get(key)
         if line is None:
-            # The first record of a source that is not its number 1: what was before it is known only where the topic
-            # begins.
+            # If the first record of a source is not its number 1, earlier records are known to be missing only if the
+            # topic was read from offset 0.
             line = _Line(high_s=None if self.forgotten["sources"] else partition.begin_s)
         if number > line.high:
             if number > line.high + 1:
@@ -231,18 +230,19 @@ class Rules:
             line.high, line.high_s = number, seen.time_s
         elif number > line.floor and not _fill(line, number):
             detail = f"{source} {number}"
-            yield _finding(seen, "sequence", f"number {number} of {source[:_SHOWN_CHARS]} is there again", detail)
+            yield _finding(seen, "sequence", f"number {number} of {source[:_SHOWN_CHARS]} appears again", detail)
         if len(line.runs) > GAPS_MAX:
             oldest = line.runs.pop(0)
             line.floor = oldest.last
-            if oldest.shown_by is not None and self._is_young(oldest, now_s):  # it might have been told
+            if oldest.shown_by is not None and self._is_young(oldest, now_s):  # it might have been reported
                 self.forgotten["gaps"] += 1
         self._lines.put(key, line)
         if any(run.shown_by is not None for run in line.runs):
             self._waiting.put(key, line)
 
     def _settle(self, reached_s: float, now_s: float, partition: int | None = None) -> Iterator[Finding]:
-        """Tells of the numbers that had time enough to come. Those settled stay known: they may come later still."""
+        """The findings about gaps whose grace period is over. Their numbers stay known, because they may still
+        arrive."""
         for key, line in self._waiting.items():
             if partition is not None and key[1] != partition:
                 continue
@@ -257,18 +257,18 @@ class Rules:
                 self._waiting.drop(key)
 
     def _is_young(self, run: _Run, now_s: float) -> bool:
-        """Whether compaction can't have taken those numbers."""
+        """Whether these numbers are too young to have been compacted away."""
         return run.before_s is not None and now_s - run.before_s <= self._settings.gap_window_s
 
 
 def _kept(seen: Seen) -> Seen:
-    """What is needed of a record that shows a gap, which may be of any size."""
+    """The record after a gap without its large parts, because records may be of any size."""
     headers = {name: _bounded(seen.headers.get(name, "")) for name in ("ce_id", "ce_source")}
     return replace(seen, raw_key=b"", value=None, fields=None, headers=headers)
 
 
 def _bounded(text: str) -> str:
-    """Of what is longer than anybody's, the beginning and a digest."""
+    """The text; if it is longer than any legal one, its beginning and a digest."""
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]} {digest(text).hex()}"
 
 
@@ -281,7 +281,7 @@ def _gap(run: _Run, shown_by: Seen) -> Finding:
 
 
 def _fill(line: _Line, number: int) -> bool:
-    """Takes a number that was missing off the list; False if it was not missing."""
+    """Removes a number from the missing ones. Returns False if it was not missing."""
     for index, run in enumerate(line.runs):
         if run.first <= number <= run.last:
             halves = [(run.first, number - 1), (number + 1, run.last)]
@@ -291,9 +291,10 @@ def _fill(line: _Line, number: int) -> bool:
 
 
 def _finding(seen: Seen, rule: str, what: str, detail: str = "", whose: bool = True) -> Finding:
-    """detail: what tells it from other findings of this rule on the same event. whose: whether it is about this event."""
+    """A finding about a record. detail: distinguishes it from other findings of this rule on the same event. whose:
+    whether the finding is about this event, so that its id includes the event."""
     about = [seen.key.job, seen.event or seen.place] if whose else []
-    if whose and not seen.key.job:  # it is about no job, but about what that key says
+    if whose and not seen.key.job:  # it is about no job, so the text names the key
         what = f"{seen.key.register[:_SHOWN_CHARS]}: {what}"
     time = datetime.fromtimestamp(seen.time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     made = digest(rule, *about, detail).hex()

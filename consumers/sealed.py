@@ -1,16 +1,16 @@
-"""What an archive has sealed, read without the ledger's code: the Parquet files that its manifests name.
+"""Reads the records that an archive has sealed, without the ledger's code: the Parquet files that its manifests name.
 
-An archive is a folder or a bucket (`s3://bucket/prefix`, with `?endpoint_override=…&region=…` as Arrow takes them;
-credentials come as AWS's tools take them). Objects:
+An archive is a folder or a bucket: `s3://bucket/prefix`, with Arrow's options `?endpoint_override=…&region=…`.
+Credentials come from the usual places of AWS's tools. Objects:
 
 - `manifests/<topic>/<partition>/<number>.json`: format 1 names a file of records and its SHA-256; format 2 is a note, whose
   `records` names a JSON object with a `kind`.
-- `joined/<topic>/<partition>/…jsonl.gz`: the manifests of a day that was joined, a line each. It counts if a note of kind
-  `joined` names it, and then so does the one file that holds the records of all of them.
-- A note of kind `rewritten` names, of `objects`, what is read in the place of a file of records: some of them
-  expired, or values were redacted. The latest one about a file counts.
+- `joined/<topic>/<partition>/…jsonl.gz`: the manifests of a compacted day, one per line. It counts if a note of kind
+  `joined` names it. Then the note's file of records replaces the files of all these manifests.
+- A note of kind `rewritten` lists in `objects` the files that replace files of records, because records expired or values
+  were redacted. The latest note about a file counts.
 
-What nothing names is nobody's, and is not read.
+Objects that nothing names are not part of the archive and are not read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORDS, NOTE = 1, 2
 
 
 class Unreadable(Exception):
-    """What can't be read, and where it is."""
+    """An object or archive can't be read. The message names it and its location."""
 
 
 class File(NamedTuple):
@@ -42,10 +42,10 @@ class File(NamedTuple):
 
 
 class Objects:
-    """What lies in a folder or bucket, by names with `/`."""
+    """The objects in a folder or bucket, by names with `/`."""
 
     def __init__(self, where: str) -> None:
-        """Raises: Unreadable if it is none."""
+        """where: a path or URI. Raises: Unreadable if it is neither a folder nor a bucket."""
         self.where = where
         try:
             self._fs, self._root = fs.FileSystem.from_uri(where if "://" in where else Path(where).absolute().as_uri())
@@ -53,7 +53,7 @@ class Objects:
             raise Unreadable(f"{where}: {error}") from error
 
     def names(self, prefix: str) -> list[str]:
-        """Those that begin with it, in order."""
+        """The names that begin with the prefix, in order."""
         root = f"{self._root}/{prefix}".rstrip("/")
         try:
             found = self._fs.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
@@ -63,24 +63,24 @@ class Objects:
 
     def read(self, name: str) -> bytes:
         try:
-            with self._fs.open_input_stream(f"{self._root}/{name}", compression=None) as stream:  # else by its ending
+            with self._fs.open_input_stream(f"{self._root}/{name}", compression=None) as stream:  # else by its suffix
                 return bytes(stream.read())
         except (OSError, pa.ArrowException) as error:
             raise Unreadable(f"{name} in {self.where}: {error}. Run: jobledger audit verify") from error
 
     def file(self, file: File) -> bytes:
-        """As it was sealed."""
+        """The content of the file. Raises: Unreadable if its digest differs from the sealed one."""
         data = self.read(file.name)
         if sha256(data).hexdigest() != file.sha256:
-            raise Unreadable(f"{file.name} in {self.where} is not what was sealed. Run: jobledger audit verify")
+            raise Unreadable(f"{file.name} in {self.where} differs from what was sealed. Run: jobledger audit verify")
         return data
 
 
 def files(objects: Objects, topic: str) -> Iterator[File]:
-    """Each file of records that counts, once. Raises: Unreadable."""
+    """Each current file of records, once. Raises: Unreadable."""
     manifests = objects.names(f"manifests/{topic}/")
     if not manifests:
-        raise Unreadable(f"There is nothing sealed of {topic} in {objects.where}. Is it the archive, and that the topic?")
+        raise Unreadable(f"{objects.where} holds no sealed records of {topic}. Check the archive and the topic's prefix.")
     for partition in sorted({int(name.split("/")[2]) for name in manifests}):
         yield from _of(objects, topic, partition)
 
@@ -108,7 +108,7 @@ def _of(objects: Objects, topic: str, partition: int) -> Iterator[File]:
 
 
 def _notes(objects: Objects, partition: int, singles: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What all notes of a chain say, in order: also those that lie in a joined listing, if a note names that."""
+    """The contents of all notes of a chain, in order, including those in compacted listings that a note names."""
     found: dict[int, dict[str, Any]] = {}
     left = singles
     while left:
@@ -124,7 +124,7 @@ def _parsed(name: str, data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
         if not isinstance(found, dict) or not ("kind" in found or found["format"] in (RECORDS, NOTE)):
-            raise ValueError("neither a manifest that this program knows, nor a note")
+            raise ValueError("neither a known manifest nor a note")
     except (ValueError, KeyError) as error:
         raise Unreadable(f"{name}: {error}. Run: jobledger audit verify") from error
     return found

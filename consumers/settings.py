@@ -17,14 +17,14 @@ _PLACE = re.compile(r"[A-Za-z0-9._-]+\[\d+\]@\d+")
 
 
 class BadSetting(Exception):
-    """What is wrong, where it was read, and what to write instead."""
+    """A setting is wrong. The message names the setting, its source, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """bootstrap_servers: of Kafka. prefix: of the ledger's topics. name: what the names of this consumer's groups begin
-    with. replication_factor: of the topics that `topics` makes. web_port: of the readiness page, on loopback only.
-    accepted: rejects that somebody has looked at (`ledger.events[0]@17`), which no longer fail readiness."""
+    """All settings. bootstrap_servers: the Kafka brokers. prefix: of the ledger's topics. name: prefix of the names of
+    this consumer's groups. replication_factor: of the topics that `topics` creates. web_port: of the readiness page, on
+    loopback only. accepted: positions of rejects (`ledger.events[0]@17`) that no longer fail readiness."""
 
     bootstrap_servers: str
     rules: Rules
@@ -86,7 +86,7 @@ def _words(value: Any) -> tuple[str, ...]:
 def _places(value: Any) -> tuple[str, ...]:
     found = _words(value)
     if bad := [place for place in found if _PLACE.fullmatch(place) is None]:
-        raise ValueError(f"places such as ledger.events[0]@17, which {bad[0]!r} is not")
+        raise ValueError(f"positions such as ledger.events[0]@17, not {bad[0]!r}")
     return found
 
 
@@ -112,7 +112,7 @@ KNOWN = frozenset({**_OWN, **_OF_RULES})
 
 
 def load(environ: Mapping[str, str]) -> Settings:
-    """Raises: BadSetting."""
+    """The settings from environment, file and defaults. Raises: BadSetting."""
     given: dict[str, tuple[Any, str]] = {}
     if path := environ.get("AUDIT_CONFIG"):
         given |= {name: (value, f"{name} in {path}") for name, value in _file(path).items()}
@@ -125,13 +125,13 @@ def load(environ: Mapping[str, str]) -> Settings:
     read = {}
     for name, (value, where) in given.items():
         if name not in known:
-            raise BadSetting(f"{where}: there is no such setting. Take it out, or use one of: {', '.join(sorted(known))}.")
+            raise BadSetting(f"{where}: there is no such setting. Remove it, or use one of: {', '.join(sorted(known))}.")
         try:
             read[name] = known[name](value)
         except (ValueError, OverflowError) as error:
             raise BadSetting(f"{where}: {str(value)[:100]!r} is not allowed. Write {error}.") from error
     if "bootstrap_servers" not in read:
-        raise BadSetting("bootstrap_servers is nowhere set. Set AUDIT_BOOTSTRAP_SERVERS=HOST:PORT.")
+        raise BadSetting("bootstrap_servers is not set. Set AUDIT_BOOTSTRAP_SERVERS=HOST:PORT.")
     rules = Rules(**{name: read.pop(name) for name in _OF_RULES if name in read})
     return Settings(rules=rules, **read)
 

@@ -1,4 +1,4 @@
-"""The topics of the audit consumer: made by a command of its own, never by the way."""
+"""The topics of the audit consumer. Only the subcommand `topics` creates them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from consumers.settings import BadSetting, Settings
 
 TIMEOUT_S = 30.0
 COMMAND = "python -m consumers.audit topics"
-#: Of a record of these topics. A reject holds a whole record of the ledger (1 MiB), and says more about it.
+#: Largest record of these topics, in bytes. A reject holds a whole record of the ledger (1 MiB) and headers about it.
 RECORD_BYTES_MAX = 2 << 20
 _COMMON = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(RECORD_BYTES_MAX)}
 
 
 def create(settings: Settings) -> list[str]:
-    """Makes those that are missing; their names. A finding's key is its id, a reject's its place, so compaction keeps each
-    once.
+    """Creates the missing topics and returns their names. They are compacted: the key of a finding is its id, the key
+    of a reject its position, so each is kept once.
 
-    Raises: BadSetting if Kafka does not let us, or does not answer."""
+    Raises: BadSetting if Kafka refuses or does not answer."""
     in_sync = str(min(2, settings.replication_factor))
     config = {**_COMMON, "cleanup.policy": "compact", "min.insync.replicas": in_sync}
     new = [NewTopic(name, 1, settings.replication_factor, config=config) for name in (settings.findings, settings.rejects)]
     made = []
-    client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})  # kept: its end aborts what it was asked
+    # In a variable, because its deletion would abort the requests.
+    client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
     for name, future in client.create_topics(new, operation_timeout=TIMEOUT_S).items():
         try:
             future.result(TIMEOUT_S)
@@ -31,14 +32,14 @@ def create(settings: Settings) -> list[str]:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise BadSetting(
-                    f"{name} can't be made at {settings.bootstrap_servers}: {error.args[0].str()}. "
+                    f"The topic {name} can't be created at {settings.bootstrap_servers}: {error.args[0].str()}. "
                     f"AUDIT_REPLICATION_FACTOR is {settings.replication_factor}."
                 ) from error
     return made
 
 
 def require(settings: Settings) -> None:
-    """Raises: BadSetting that says which topic is missing, and what to do."""
+    """Checks that all topics exist. Raises: BadSetting that names the missing topics and what to do."""
     try:
         there = AdminClient({"bootstrap.servers": settings.bootstrap_servers}).list_topics(timeout=TIMEOUT_S).topics
     except KafkaException as error:
@@ -51,4 +52,4 @@ def require(settings: Settings) -> None:
             f"There is no topic {settings.events} at {settings.bootstrap_servers}. Set AUDIT_PREFIX to the ledger's prefix."
         )
     if missing := [name for name in (settings.findings, settings.rejects) if name not in there]:
-        raise BadSetting(f"There is no topic {' and no topic '.join(missing)}. Make them: {COMMAND}")
+        raise BadSetting(f"There is no topic {' and no topic '.join(missing)}. Create them: {COMMAND}")

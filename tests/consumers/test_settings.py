@@ -35,7 +35,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         ({"AUDIT_GAP_GRACE_S": "-1"}, "seconds above 0"),
         ({"AUDIT_WEB_PORT": "70000"}, "a whole number from 1 to 65535"),
         ({"AUDIT_PREFIX": "a b"}, "text that matches"),
-        ({"AUDIT_ACCEPTED": "17"}, "places such as ledger.events[0]@17"),
+        ({"AUDIT_ACCEPTED": "17"}, "positions such as ledger.events[0]@17"),
         ({"AUDIT_ACTOR": "alice"}, "there is no such setting"),
         ({"AUDIT_CONFIG": "/nowhere/audit.toml"}, "Name a TOML file that can be read"),
         ({"AUDIT_BOOTSTRAP_SERVERS": ""}, "text that matches"),
