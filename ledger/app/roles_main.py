@@ -73,7 +73,8 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     from ledger.adapters.spark.session import start_session
     from ledger.adapters.spark.stream import SparkRecoveryStream
     from ledger.app.collecting_on_schedule import Collections, command_of
-    from ledger.roles.reconciler.reconciler import Reconciler, ReconcilerSettings
+    from ledger.roles.reconciler.reconciler import Reconciler
+    from ledger.roles.reconciler.term import ReconcilerSettings
 
     kafka = java_settings(config.client())
     require_topics(config.client(), config.topic_settings())

@@ -58,7 +58,7 @@ def test_on_a_narrow_terminal_the_writer_and_the_time_are_whole(
 ) -> None:
     writer = "projector-a-long-host-1234567"
     shell.leader._parts = replace(shell.leader._parts, writer_name=writer)
-    shell.leader._stand_back(Fenced("epoch 1 was replaced"))
+    shell.leader.step_down(Fenced("epoch 1 was replaced"))
     shell.step()
     elected.append(Candidate("a-long-host", 1234567, 0.0, leads=True))
     elected.append(Candidate("ann@there", 5, 0.0, leads=False, waits_for="zookeeper: no answer from zk1:2181 for 12 s"))
@@ -116,7 +116,7 @@ def test_a_log_that_does_not_answer_is_exit_3_and_who_waits_for_it_is_told(shell
 
 def test_the_timeline_tells_each_epoch_why_it_began_and_how_long_it_lasted(shell: Shell) -> None:
     shell.clock.advance(60)
-    shell.leader._stand_back(Fenced("epoch 1 was replaced"))
+    shell.leader.step_down(Fenced("epoch 1 was replaced"))
     shell.step()
     shell.clock.advance(30)
     found = shell.json("leader", "--timeline")
@@ -138,7 +138,7 @@ def test_the_lock_on_this_host_is_asked_where_nothing_else_is_set(shell: Shell) 
     held = (row["lock"], row["pid"], row["led"])
     assert held == (instance("projector"), HERE, False), "p1 is not the name of this process"
     shell.leader._parts = replace(shell.leader._parts, writer_name=instance("projector"))
-    shell.leader._stand_back(Fenced("test"))
+    shell.leader.step_down(Fenced("test"))
     shell.step()
     assert roles(shell, "projector")["projector"]["led"] is True
     lock.release()

@@ -63,7 +63,7 @@ def test_an_entry_that_ends_right_before_the_claim_is_older_than_the_claim(tmp_p
     cluster.r._ask = asks_late
     cluster.step("reconciler", 10)
     partition = partition_of("job", PARTITIONS)
-    assert cluster.r.published.as_of("job", partition) == cluster.r._barrier[partition]
+    assert cluster.r.published.as_of("job", partition) == cluster.r._term.barrier[partition]
     assert cluster.r.waits == OLD and attempts(cluster) == set()
 
 

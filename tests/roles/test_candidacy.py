@@ -305,7 +305,7 @@ def test_a_stream_that_does_not_close_does_not_keep_a_reconciler_from_leading_ag
         raise TemporaryError("it did not stop")
 
     cluster.r._stream.close = close
-    cluster.r._stand_back(Fenced("test"))
+    cluster.r.step_down(Fenced("test"))
     cluster.job("job")
     cluster.go(12)
     assert cluster.r.epoch == 2 and cluster.state("job") == "RUNNING"

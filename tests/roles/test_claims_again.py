@@ -30,7 +30,7 @@ def two_terms() -> tuple[World, Projector]:
     for job_id in JOBS[:3]:
         world.submit(job_id)
     run(projector)
-    projector._stand_back(Fenced("test"))
+    projector.step_down(Fenced("test"))
     run(projector)
     for job_id in JOBS[3:]:
         world.submit(job_id)
@@ -67,7 +67,7 @@ def test_whoever_reads_after_the_cleaner_finds_every_job(epoch: int, tombstone: 
     world, projector = two_terms()
     meaning, progress = world.meaning(), world.published().progress
     if not leads:
-        projector._stand_back(Fenced("test"))
+        projector.step_down(Fenced("test"))
     claim_again(world, epoch, tombstone)
     if not leads:
         world.elections["projector"].holder = None
@@ -143,15 +143,15 @@ def test_a_reconciler_whose_claim_was_tombstoned_claims_its_epoch_again_with_the
     world = Cluster(tmp_path)
     world.job("job")
     world.go()
-    barrier = dict(world.r._barrier)
+    barrier = dict(world.r._term.barrier)
     first = [r for r in world.log.records(EVENTS, 0) if r.key() == claim_key("reconciler", 1).encode()]
     claim_again(world, 1, tombstone=True, role="reconciler")
     world.go()
     cleaned(world)
     again = [r for r in world.log.records(EVENTS, 0) if r.key() == claim_key("reconciler", 1).encode()]
     assert [(r.value(), r.headers()) for r in again] == [(r.value(), r.headers()) for r in first]
-    assert (world.r.epoch, world.r._barrier, world.state("job")) == (1, barrier, "RUNNING")
-    world.r._stand_back(Fenced("test"))
+    assert (world.r.epoch, world.r._term.barrier, world.state("job")) == (1, barrier, "RUNNING")
+    world.r.step_down(Fenced("test"))
     world.go()
     assert world.r.epoch == 2
 
@@ -160,7 +160,7 @@ def test_a_copy_of_a_reconcilers_claim_changes_nothing(tmp_path: Path) -> None:
     world = Cluster(tmp_path)
     world.job("job")
     world.go()
-    world.r._stand_back(Fenced("test"))
+    world.r.step_down(Fenced("test"))
     world.go()
     for epoch in (1, 2):
         claim_again(world, epoch, role="reconciler")

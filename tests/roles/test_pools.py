@@ -179,7 +179,7 @@ def test_there_is_never_more_than_the_pool_has(tmp_path: Path, slow: bool) -> No
 
 def queued(cluster: Cluster) -> QueuedExecutor:
     """Tasks wait until the test performs them."""
-    executor = cluster.r._executor = QueuedExecutor({"memory": cluster.runner}, cluster.blobs)
+    executor = cluster.r._executor = cluster.r._term._executor = QueuedExecutor({"memory": cluster.runner}, cluster.blobs)
     return executor
 
 

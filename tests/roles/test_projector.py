@@ -240,7 +240,7 @@ def test_a_zombies_late_record_is_written_over_by_the_leader() -> None:
     good = world.entry("job-1")
     for value in (None, avro.encode(replace(good, state=JobState.FINISHED))):  # type: ignore[type-var]
         world.elections["projector"].holder = None
-        projector._stand_back(Fenced("test"))
+        projector.step_down(Fenced("test"))
         run(projector)
         assert projector.epoch > 1
         world.raw(b"job-1", value, place, RECOVERY, epoch_header(1))
@@ -255,7 +255,7 @@ def test_a_zombies_late_progress_is_written_over_though_nothing_has_changed() ->
     projector = world.projector()
     world.submit("job-1")
     run(projector)
-    projector._stand_back(Fenced("test"))
+    projector.step_down(Fenced("test"))
     world.elections["projector"].holder = None
     run(projector)
     assert projector.epoch == 2
@@ -276,7 +276,7 @@ def test_the_takeover_compares_with_the_last_raw_record_not_with_what_readers_se
     first = world.projector("p1")
     world.submit("job-1")
     run(first)
-    first._stand_back(Fenced("test"))
+    first.step_down(Fenced("test"))
     second = world.projector("p2")
     world.elections["projector"].holder = object()
     run(second)

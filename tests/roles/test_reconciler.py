@@ -543,7 +543,7 @@ def test_a_forced_retry_leaves_the_old_attempt_until_the_runner_answers_then_sto
 
 def test_what_a_job_waits_for_is_told(cluster: Cluster) -> None:
     told: list[dict[str, str]] = []
-    cluster.r._tell = told.append
+    cluster.r._tell = cluster.r._term._tell = told.append
     cluster.runner.up = False
     cluster.job("job")
     cluster.go()
@@ -555,7 +555,7 @@ def test_what_a_job_waits_for_is_told(cluster: Cluster) -> None:
 
 def test_who_leads_no_more_says_of_no_job_what_it_waits_for(cluster: Cluster) -> None:
     told: list[dict[str, str]] = []
-    cluster.r._tell = told.append
+    cluster.r._tell = cluster.r._term._tell = told.append
     cluster.runner.up = False
     cluster.job("job")
     cluster.go()
@@ -588,7 +588,7 @@ def test_an_outcome_of_an_earlier_term_is_nothing_to_a_later_flow(cluster: Clust
     cluster.job("job")
     cluster.go()
     early = held[0]
-    cluster.r._stand_back(Fenced("test"))
+    cluster.r.step_down(Fenced("test"))
     cluster.go(6)
     assert cluster.r.epoch == 2 and len(held) == 2
     late = held[1]

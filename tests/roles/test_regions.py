@@ -291,7 +291,7 @@ def test_a_member_that_keeps_failing_is_answered_once_each_time(cluster: Cluster
 def killed_at(cluster: Cluster, moment: int) -> None:
     """The reconciler of now dies at its so-manieth step outwards: before or behind a commit, before or behind a task."""
     r, seen = cluster.r, 0
-    submit, commit = r._executor.submit, r._writer.commit
+    submit, commit = r._executor.submit, r._term._writer.commit
 
     def step() -> None:
         nonlocal seen
@@ -311,7 +311,7 @@ def killed_at(cluster: Cluster, moment: int) -> None:
             submit([task])
             step()
 
-    r._executor.submit, r._writer.commit = handing_out, committing
+    r._executor.submit, r._term._writer.commit = handing_out, committing
 
 
 def test_a_reconciler_killed_anywhere_in_between_is_followed_to_the_same_end(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ from ledger.ports import Event, Task
 from ledger.reader.rejects import RejectsTopic, list_rejects
 from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
-from ledger.roles.reconciler.reconciler import Reconciler, ReconcilerSettings
+from ledger.roles.reconciler.reconciler import Reconciler
+from ledger.roles.reconciler.term import ReconcilerSettings
 from tests.simulation import badinput, checkers, codec, copies, replay, rules
 from tests.simulation.baton import Actor, Stage, on_one_core
 from tests.simulation.checkers import Findings

@@ -36,7 +36,7 @@ from ledger.operations.savepoint_disposal import savepoints as saved
 from ledger.ports import Event, EventLog, Leadership, MemoryRecord, Writer
 from ledger.roles.common.own_claims import OwnClaims
 from ledger.roles.projector.projector import Projector
-from ledger.roles.projector.term import Term
+from ledger.roles.projector.term import ProjectorTerm
 from ledger.roles.reconciler.flow_steps import FlowSteps
 from ledger.roles.reconciler.reconciler import Reconciler
 
@@ -278,14 +278,14 @@ class _Kept:
 @mutant
 def overwritten_not_republished(p: Patches) -> None:
     """A leader lets stand what somebody wrote over its own records."""
-    plain = Term.tail
+    plain = ProjectorTerm.tail
 
-    def tail(self: Term, record: Any) -> list[Any]:
+    def tail(self: ProjectorTerm, record: Any) -> list[Any]:
         plain(self, record)
         self._overwritten.clear()
         return []
 
-    p.set(Term, "tail", tail)
+    p.set(ProjectorTerm, "tail", tail)
     p.set(Published, "not_lasting", lambda self, partition: [])
 
 

@@ -26,7 +26,7 @@ from ledger.roles.common.parts import Parts, ProjectorSettings, Told, unheard
 from ledger.roles.common.rejecting import RejectEvents
 from ledger.roles.common.standstill import Standstill
 from ledger.roles.projector.cold_start import ColdStart, begun, from_the_log
-from ledger.roles.projector.term import Term
+from ledger.roles.projector.term import ProjectorTerm
 from ledger.util import failpoints
 
 ROLE = "projector"
@@ -48,7 +48,7 @@ class Projector:
         self._topics, self._clock = parts.topics, parts.clock
         self._partitions = parts.log.partitions(parts.topics.events)
         self.candidacy = Candidacy(parts.leadership, parts.clock, forced=parts.forced)
-        self._term: Term | None = None
+        self._term: ProjectorTerm | None = None
         self.counters: Counter[str] = Counter()
         self._begin_reading()
 
@@ -76,7 +76,7 @@ class Projector:
             elif self.candidacy.may_lead():
                 self._take_over()
         except (Fenced, Unreachable, TemporaryError) as error:
-            self._stand_back(error)
+            self.step_down(error)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Projector:
         if self._term is not None:  # not before all are applied: it may raise, and what was polled does not come again
             self._dirty.update(found for record in published for found in self._term.tail(record))
 
-    def _note_submissions(self, term: Term, events: Sequence[Record]) -> None:
+    def _note_submissions(self, term: ProjectorTerm, events: Sequence[Record]) -> None:
         for record in events:
             match parse_key(record.key()):
                 case (job_id, Spec(digest)):
@@ -173,7 +173,7 @@ class Projector:
             writer.close()
             raise
         epoch = epoch_after(self._highest_epoch(), self._topics.recovery)
-        self._term = Term(
+        self._term = ProjectorTerm(
             self._parts, self._settings, self._rejects, writer, epoch, self._table, self.published, self._reader,
             self._told,
         )  # fmt: skip
@@ -195,7 +195,7 @@ class Projector:
         in_records = (epoch for epoch in (*removed, *(epoch for _, epoch in last)) if epoch <= STRAY_EPOCH_MAX)
         return max([0, *self.published.claimed.values(), *in_records])
 
-    def _stand_back(self, error: Exception) -> None:
+    def step_down(self, error: Exception) -> None:
         """Drops the writer and leads no more; what was read stays. The next step may lead again if the lease is ours."""
         self.candidacy.step_down(error)
         self._drop_term(str(error))

@@ -29,7 +29,7 @@ from ledger.roles.projector.stalls import StallTimes
 log = structlog.get_logger("projector")
 
 
-class Term:
+class ProjectorTerm:
     """What a leader knows and does. Made after the log was read to its true end.
 
     current: the last entry written or taken over, by job. written: (partition, key) -> offset of our last record on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-RECONCILER, STEPS = "ledger/roles/reconciler/reconciler.py", "ledger/roles/reconciler/flow_steps.py"
+RECONCILER, STEPS = "ledger/roles/reconciler/term.py", "ledger/roles/reconciler/flow_steps.py"
 STARTING, ENDING = "ledger/roles/reconciler/starting.py", "ledger/roles/reconciler/ending.py"
 CLOSES = "\n            yield from self._write(entry, memory, self._end(n, outcome, entry.reason))"
 REGIONS = "tests/roles/test_regions.py::"
@@ -13,13 +13,13 @@ BETWEEN = "tests/roles/test_between.py::"
 MUTANTS = (
     Mutant(
         "claim-is-no-barrier", RECONCILER,
-        "        return as_of > self._barrier.get(partition, 0)", "        return True",
+        "        return as_of > self.barrier.get(partition, 0)", "        return True",
         (f"{BETWEEN}test_nothing_is_planned_from_an_entry_that_is_older_than_the_claim",),
         "an attempt that a predecessor recorded is recorded again, from what its job had before",
     ),
     Mutant(
         "claim-is-planned-from-before-it-is-read", RECONCILER,
-        "        return as_of > self._barrier.get(partition, 0)", "        return as_of >= self._barrier.get(partition, 0)",
+        "        return as_of > self.barrier.get(partition, 0)", "        return as_of >= self.barrier.get(partition, 0)",
         (f"{BETWEEN}test_an_entry_that_ends_right_before_the_claim_is_older_than_the_claim",),
         "the barrier lies one record too early",
     ),

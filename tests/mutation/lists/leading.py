@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 RECONCILER, PROJECTOR, TERM = "ledger/roles/reconciler/reconciler.py", "ledger/roles/projector/projector.py", "ledger/roles/projector/term.py"
+RECONCILER_TERM = "ledger/roles/reconciler/term.py"
 TAKE_OVERS = "tests/roles/test_take_overs.py::"
 
 MUTANTS = (
@@ -23,14 +24,14 @@ MUTANTS = (
         "an old leader's entries lie over the new one's",
     ),
     Mutant(
-        "a-higher-claim-is-not-looked-for", RECONCILER,
-        "        if self._highest > self.epoch:", "        if False:",
+        "a-higher-claim-is-not-looked-for", RECONCILER_TERM,
+        "        if self._claims.highest > self.epoch:", "        if False:",
         (f"{TAKE_OVERS}test_a_reconciler_that_was_replaced_orders_nothing_though_its_lease_lies",),
         "two reconcilers order stops, starts and deletions of one job",
     ),
     Mutant(
         "the-lease-is-not-looked-at-after-the-reconcilers-fence", RECONCILER,
-        '        self.candidacy.require_lease("fencing its predecessor; nothing was written")\n', "",
+        '            self.candidacy.require_lease("fencing its predecessor; nothing was written")\n', "",
         (f"{TAKE_OVERS}test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing[reconciler]",),
         "a candidate that wakes up late writes beside the leader",
     ),
@@ -53,9 +54,9 @@ MUTANTS = (
         "who holds no lease any more claims an epoch, and takes the lead from whoever does",
     ),
     Mutant(
-        "the-lease-is-not-looked-at-at-the-reconcilers-commit", RECONCILER,
-        '        self.candidacy.require_lease("leading")\n        assert self._writer is not None',
-        "        assert self._writer is not None",
+        "the-lease-is-not-looked-at-at-the-reconcilers-commit", RECONCILER_TERM,
+        '        self._candidacy.require_lease("leading")\n        return self._writer.commit(events)',
+        "        return self._writer.commit(events)",
         (f"{TAKE_OVERS}test_who_loses_the_lease_when_all_is_read_claims_nothing[reconciler]",),
         "who holds no lease any more claims an epoch, and takes the lead from whoever does",
     ),

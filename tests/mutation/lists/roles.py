@@ -6,8 +6,8 @@ from tests.mutation.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "any-epoch-may-be-claimed", "ledger/roles/reconciler/reconciler.py",
-        "            if claim[1] > self._highest:", "            if claim[1] < self._highest:",
+        "any-epoch-may-be-claimed", "ledger/roles/reconciler/claims.py",
+        "            if claim[1] > self.highest:", "            if claim[1] < self.highest:",
         ("tests/roles/test_reconciler.py",),
         "two leaders write with one epoch",
     ),

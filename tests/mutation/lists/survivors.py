@@ -9,7 +9,7 @@ PLAN, PASSES = "ledger/core/plan/plan.py", "ledger/core/plan/reconcile.py"
 RULES, CHAIN = "ledger/core/fold/rules.py", "ledger/archive/format/chain.py"
 KEEPER, LEADERSHIP = "ledger/adapters/zookeeper/keeper.py", "ledger/adapters/zookeeper/leadership.py"
 TERM, RESTORING = "ledger/roles/projector/term.py", "ledger/archive/restore/restoring.py"
-RECONCILER = "ledger/roles/reconciler/reconciler.py"
+RECONCILER = "ledger/roles/reconciler/term.py"
 KEEPERS = "tests/adapters/zookeeper/test_keeper.py::"
 
 MUTANTS = (
@@ -201,7 +201,7 @@ MUTANTS = (
     ),
     Mutant(
         "who-leads-no-more-goes-on-saying-what-jobs-wait-for", RECONCILER,
-        "            self._note({})\n", "",
+        "        self._note({})\n", "",
         ("tests/roles/test_reconciler.py::test_who_leads_no_more_says_of_no_job_what_it_waits_for",),
         "people are told of a wait that is over",
     ),

@@ -19,7 +19,8 @@ from ledger.core.model.registers import Register, Spec, key_of, partition_of
 from ledger.ports import Event, Record, Standing, Task
 from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
-from ledger.roles.reconciler.reconciler import Reconciler, ReconcilerSettings
+from ledger.roles.reconciler.reconciler import Reconciler
+from ledger.roles.reconciler.term import ReconcilerSettings
 
 EVENTS, RECOVERY, REJECTS = "ledger.events", "ledger.recovery", "ledger.rejects"
 PARTITIONS = 2
