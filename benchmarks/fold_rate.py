@@ -1,12 +1,13 @@
-"""How fast a projector reads itself up, over the rate of a bare consume() of the same topic, in one run.
+"""Measures the cold start of a projector, relative to a bare consume() of the same topic in the same run.
 
 usage: python -m benchmarks [--records N] [--jobs N] [--rounds N] [--bootstrap-server HOST:PORT]
 
-Writes a topic as a ledger's own looks before the cleaner has been there: every job with spec, admission, attempt, its
-running fact and checkpoints, each checkpoint beyond the newest three tombstoned. Then, by turns: consume(5000) and drop,
-with the same client settings (the limit of this road), and what a starting projector does: read all into registers, then
-fold every job to its entry. Prints one JSON line a round, and the median ratios of both parts to the bare consume.
-Without an address it starts an embedded broker of its own.
+It writes a topic like a ledger's before log compaction: each job has a spec, an admission, an attempt, a running fact
+and checkpoints, with tombstones for all but the newest three. Then each round measures two things. First, consume(5000)
+without using the records, with the same client settings: the upper limit. Second, the work of a starting projector:
+read all records into registers, then fold every job to its entry. It prints one JSON line per round, and the median
+ratios of both parts of the second measurement to the bare consume. Without an address it starts an embedded broker of
+its own.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from ledger.core.model.table import RegisterTable
 from ledger.embedded.broker import Broker
 
 PARTITIONS = 4
-BATCH = 5_000  # the fastest for both: larger ones leave the processor's caches before they are applied
+BATCH = 5_000  # the fastest for both: larger batches exceed the processor's caches before they are applied
 
 
 def history(job_id: str, records: int) -> Iterator[tuple[str, bytes | None]]:
-    """`records` records of one job, as (key, value)."""
+    """That many records of one job, as (key, value)."""
     spec = JobSubmitted(f"job {job_id[:8]}", "bench", "subprocess", GraphRef(f"graphs/{job_id}/x", "0" * 64, 10_240))
     digest = avro.spec_digest(spec)
     head = [
@@ -106,7 +107,7 @@ def partition_of_cached(job_id: str) -> int:
 
 
 def bare(bootstrap: str, topic: str, records: int) -> float:
-    """Seconds to consume and drop the whole topic."""
+    """Seconds to consume the whole topic without using the records."""
     consumer = Consumer(
         {**FETCHING, "bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False,
          "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
@@ -125,7 +126,8 @@ def bare(bootstrap: str, topic: str, records: int) -> float:
 
 
 def folded(log: KafkaLog, topic: str) -> tuple[float, float, int]:
-    """Seconds to read the topic to its high watermark into registers; seconds until every job is folded too; entries."""
+    """Seconds to read the topic up to its high watermark into registers; seconds until all jobs are folded too; number
+    of entries."""
     reader = log.reader([topic])
     marks = reader.high_watermarks()
     began = time.perf_counter()
@@ -151,7 +153,7 @@ def measure(bootstrap: str, records: int, jobs: int, rounds: int) -> None:
     log = KafkaLog({"bootstrap.servers": bootstrap}, SystemClock())
     spare_the_collector()
     ratios: list[tuple[float, float]] = []
-    for round_ in range(rounds + 1):  # the first warms the page cache and is not counted
+    for round_ in range(rounds + 1):  # the first round fills the page cache and does not count
         bare_s = bare(bootstrap, topic, written)
         registers_s, fold_s, entries = folded(log, topic)
         if round_:

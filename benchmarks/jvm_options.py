@@ -1,8 +1,8 @@
-"""A broker and a Spark driver that live for a minute: with the options for JVMs that are short-lived beside Java's own,
-and with the class archives of `make setup` (decision 39) beside that.
+"""Measures the processor time of short-lived JVMs (an embedded broker, a Spark driver) with different options.
 
-`python -m benchmarks.jvm_options [--rounds 3]`. Processor time of the JVM alone: of an embedded broker until it is ready
-and has committed 300 transactions; of a Spark session until it has started and grouped a thousand rows.
+`python -m benchmarks.jvm_options [--rounds 3]` compares Java's default options, the ledger's options for short-lived
+JVMs, and the latter with the class archives of `make setup` (decision 39). It counts the JVM only. The broker runs
+until it has committed 300 transactions, the Spark session until it has grouped a thousand rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ledger.adapters.java.java import SHORT_LIVED
 from ledger.embedded.broker import Broker
 
 PATIENCE_S = 120.0
-#: JDK_JAVA_OPTIONS, and what the program adds to it: None, its class archive.
+#: Name -> JDK_JAVA_OPTIONS and additional Java options; None adds the program's class archive.
 VARIANTS: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "java's own": ("", ()),
     "short-lived": (SHORT_LIVED, ()),
@@ -75,11 +75,13 @@ def _processor_s(pid: int) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="What a short-lived JVM costs, with and without our options")
+    parser = argparse.ArgumentParser(
+        description="Processor time of a short-lived JVM, with and without the ledger's options"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     rounds: int = parser.parse_args(arguments).rounds
     measured: dict[str, Callable[[str, tuple[str, ...] | None], float]] = {"broker": of_broker, "Spark driver": of_spark}
-    # A process of its own for each: PySpark keeps its JVM as long as Python lives.
+    # Each measurement runs in a process of its own, because PySpark keeps its JVM until Python exits.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as alone:
         for what, measure in measured.items():
             costs: dict[str, list[float]] = {name: [] for name in VARIANTS}

@@ -1,9 +1,9 @@
-"""How long a new reconciler reads `ledger.recovery` before it knows every job, and in how much memory.
+"""Measures how long a new reconciler reads `ledger.recovery` until it knows every job, and how much memory it needs.
 
-`python -m benchmarks.take_over [--mb 64] [--jobs 500] [--folder DIR]`. A real broker holds a history of one entry after the
-other for each job. A reconciler's Spark session reads it twice, each time with the default heap in a process of its own:
-`whole` takes the topic as one batch that the driver collects, as the stream did before decision 46; `bounded` is the
-stream that the reconciler has. Memory: the largest resident size of the driver's JVM, and of the Python driver, in MiB.
+`python -m benchmarks.take_over [--mb 64] [--jobs 500] [--folder DIR]` starts a real broker with a long history of
+entries for each job. A reconciler's Spark session reads it twice, each time with the default heap in a process of its
+own. `whole` reads the topic as one batch that the driver collects, as before decision 46. `bounded` is the reconciler's
+current stream. Memory is the largest resident size of the driver's JVM, and of the Python driver, in MiB.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MIB = 1 << 20
 
 
 class Reading(NamedTuple):
-    """seconds: until the newest entry of every job was known, Spark's start not counted. jvm_mb, python_mb: the largest
-    resident size. problem: why it did not come so far, "" = it did."""
+    """seconds: until the newest entry of every job was known, without Spark's start. jvm_mb, python_mb: the largest
+    resident size, in MiB. problem: why the reading failed; "" if it succeeded."""
 
     seconds: float
     jvm_mb: float
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
 
 
 def fill(bootstrap: str, jobs: int, mb: int) -> int:
-    """Writes entries of all jobs in turn until the topic holds that much. The number of entries of each job."""
+    """Writes entries of all jobs in turn until the topic holds `mb` MiB. Returns the number of entries for each job."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.kbytes": 65_536})
@@ -80,7 +80,7 @@ def job_id(job: int) -> str:
 
 
 def entry(job: int, n: int) -> RecoveryEntry:
-    """As of a job that makes a checkpoint a second, with the restore points and labels that jobs have."""
+    """A typical entry of a job with a checkpoint each second, with restore points and labels."""
     points = tuple(RestorePoint(1, n - i, f"/var/lib/jobledger/agent/jobs/{job_id(job)}/checkpoints/1/chk-{n - i}")
                    for i in range(3) if n > i)  # fmt: skip
     return RecoveryEntry(
@@ -96,7 +96,8 @@ def whole(batch: DataFrame, topic: str, claimed: object) -> list[spark_stream.Re
 
 
 def read(variant: str, bootstrap: str, folder: str, jobs: int, newest: int) -> Reading:
-    """In a process of its own: PySpark keeps its JVM as long as Python lives."""
+    """Reads the topic with one variant. Call it in a process of its own, because PySpark keeps its JVM until Python
+    exits."""
     offsets_max = 50_000
     if variant == "whole":
         spark_stream._latest, offsets_max = whole, 1 << 40
@@ -118,12 +119,12 @@ def read(variant: str, bootstrap: str, folder: str, jobs: int, newest: int) -> R
         except (LedgerError, TimeoutError) as error:
             problem = str(error).splitlines()[0][:160]
     seconds = time.monotonic() - began
-    # The session is not stopped: after an OutOfMemoryError nobody answers. The process takes the JVM along.
+    # The session is not stopped, because after an OutOfMemoryError the JVM does not answer. It ends with this process.
     return Reading(seconds, memory.jvm / MIB, memory.python / MIB, problem)
 
 
 class Memory:
-    """The largest resident sizes of this process and of the JVM below it, looked at ten times a second."""
+    """The largest resident sizes, in bytes, of this process and of its JVM, sampled ten times a second."""
 
     def __enter__(self) -> Memory:
         self.jvm = self.python = 0
@@ -149,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Take-over of a reconciler: time and memory by the size of the topic")
     parser.add_argument("--mb", type=int, default=64, help="size of the topic in MiB")
     parser.add_argument("--jobs", type=int, default=500)
-    parser.add_argument("--folder", help="where the broker lives; it needs the size of the topic and some more")
+    parser.add_argument("--folder", help="folder for the broker; needs a little more space than the topic")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="jobledger-bench-", dir=given.folder) as folder:
         broker = Broker.at(Path(folder))

@@ -1,7 +1,7 @@
-"""A task on Spark's executors: workers forked by our daemon beside workers forked by PySpark's own, in one run.
+"""Measures the overhead of a task on Spark's executors, with workers of the ledger's daemon and of PySpark's own.
 
-`python -m benchmarks.task_time [--tasks 40] [--rounds 3]`. Each task asks a runner that is not there: what is measured is
-what a task costs before it does anything. Processor time is that of the Python workers and their daemon.
+`python -m benchmarks.task_time [--tasks 40] [--rounds 3]`. Each task names a missing runner, so it does no work: only
+its overhead is measured. Processor time is that of the Python workers and their daemon.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DAEMONS = {"pyspark": "pyspark.daemon", "ours": worker_daemon.__name__}
 
 
 class Cost(NamedTuple):
-    """Of one task, in seconds."""
+    """The cost of one task. passed: elapsed seconds. processor: seconds of processor time."""
 
     passed: float
     processor: float
@@ -37,7 +37,7 @@ def measure(daemon: str, tasks: int, folder: Path, config: Config) -> Cost:
     spark = start_session(folder / "spark", slots=2, daemon=daemon)
     try:
         executor = SparkExecutor(spark, partial(wiring.world, config), PATIENCE_S, 1, partial(wiring.preload, config))
-        perform(executor, 3)  # the worker is forked with the first
+        perform(executor, 3)  # the first task forks the worker
         began, before = time.perf_counter(), processor_s()
         perform(executor, tasks)
         cost = Cost((time.perf_counter() - began) / tasks, (processor_s() - before) / tasks)
@@ -48,7 +48,7 @@ def measure(daemon: str, tasks: int, folder: Path, config: Config) -> Cost:
 
 
 def perform(executor: SparkExecutor, tasks: int) -> None:
-    """One after another."""
+    """Performs this number of tasks, one after another."""
     for n in range(1, tasks + 1):
         executor.submit([Task("verify", "nobody", "job", n)])
         deadline = time.monotonic() + PATIENCE_S
@@ -59,7 +59,7 @@ def perform(executor: SparkExecutor, tasks: int) -> None:
 
 
 def processor_s() -> float:
-    """Of all Python workers below this process, with their children that have ended."""
+    """Processor time of all Python workers below this process and of their ended children, in seconds."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
@@ -71,7 +71,7 @@ def processor_s() -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="What a task on Spark's executors costs before it does anything")
+    parser = argparse.ArgumentParser(description="Overhead of a task on Spark's executors")
     parser.add_argument("--tasks", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args(arguments)
