@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ledger.core.fold.fold import fold_job
 from ledger.core.model.facts import CheckpointRetention, IntentKind, RefusedRestorePoint, RestoreBy, RestorePoint
 from ledger.core.model.published import Published
 from ledger.core.model.recovery import JobState, RecoveryEntry
@@ -50,9 +49,7 @@ from ledger.history.historical_runner import RecordedBlobs, recorded_runners
 from ledger.operations.region_cuts import with_cuts
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.reader.reading import Source, Tail, jobs_in
-from ledger.roles.projector.due import DueTimes
-from ledger.roles.projector.savepoint_times import SavepointTimes
-from ledger.roles.projector.stalls import StallTimes
+from ledger.roles.projector.clocks import LeaderClocks
 from ledger.tasks import Prepared, observe, observed_from, perform
 
 _STEPS_MAX = 4
@@ -176,18 +173,14 @@ class _Read:
         self.entries: list[RecoveryEntry] = []
         self.new: list[str] = []
         self.unreadable = published.unreadable
-        # Those of a leader that sees every job now for the first time.
-        clocks = DueTimes(), StallTimes(), SavepointTimes()
-        now = source.clock.time(), source.clock.monotonic()
+        # As a leader does that sees every job for the first time.
+        clocks, now = LeaderClocks(), (source.clock.time(), source.clock.monotonic())
         for job, partition in jobs_in(source, table):
             if job.job_id in self.unreadable:
                 continue
-            if (entry := fold_job(job, source.keep)) is not None:
-                before = published.entries.get(job.job_id)
-                entry = replace(entry, partition=partition)
-                for times in clocks:
-                    entry = times.stamp(entry, before, *now)
-                self.entries.append(entry)
+            before = published.entries.get(job.job_id)
+            if (entry := clocks.fold(job, source.keep, before, *now)) is not None:
+                self.entries.append(replace(entry, partition=partition))
             elif job.specs and job.result is None:
                 self.new.append(job.job_id)
         self.entries.sort(key=lambda entry: entry.job_id)

@@ -1,4 +1,4 @@
-"""What is published: one entry a job, and the recovery set that they make up.
+"""What the projector publishes: one entry for each job. The recovery set is those entries that are to be brought back.
 
 The field names are the Avro names of `schemas/recovery_entry` and the JSON keys of the command line.
 """
@@ -6,7 +6,7 @@ The field names are the Avro names of `schemas/recovery_entry` and the JSON keys
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 
 from ledger.core.model.facts import (
@@ -70,92 +70,118 @@ class WinningIntent:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryEntry:
-    """All that a reconciler must know of a job to act on it. Published = fold + {as_of, epoch, due_at, due, stalls_at,
-    stalled, savepoint_at, savepoint_due}.
+    """All that a reconciler must know of a job to act on it.
 
-    attempt: the highest attempt known (top), 0 = none. next_attempt: the one to start or to close, 0 = none.
-    outcome, outcome_writer: the end of top that counts, "" = no end known.
-    known: a running, checkpoint or ended fact of top exists, so the runner did take its start.
-    base: the restore point recorded for top (None: from scratch, or no record of it).
-    restore_points: what is offered for a start, best first. restore_from_named: a start has a restore point to begin
-    from, whether or not one can be offered; then it never begins from scratch.
-    restart_delay_s: from the end of top to the next start. due_at: seconds since the epoch by the leader's clock.
-    asks: uuids of the savepoints that are wanted and not there yet; a bounded number of them.
-    registers: of a terminal job what is left beside results, without the job id; a bounded number of them.
-    as_of: everything below this offset of `partition` of ledger.events is folded in it.
-    failed_at: when top failed, in seconds since the epoch; None = it did not, or nobody knows, or nothing counts by it.
-    failure_rate_interval_s: seconds in which its policy counts failures, 0 = it does not: whether a start is stamped.
-    stall_policy: None = nobody watches, or nothing runs by the log. stalls_at: when it counts as stalled unless a new
-    checkpoint comes first, in seconds since the epoch by the leader's clock; stalled: that time has come.
-    replaces: the job that this one takes over from; replacement: how. inherits: it has no checkpoint of its own yet, so its
-    next attempt begins from what that job has; begun: an attempt of it was recorded.
-    consistency: the labels of restore_points, in their order, "" = none; () if none has one. together: what the record of
-    top says of its region.
-    savepoint_policy: None = no periodic savepoints are wanted, or it never ran. next_ask: uuid of the periodic ask that
-    comes next, "" = none. savepoint_at: when that is due, in seconds since the epoch by the leader's clock; savepoint_due:
-    that time has come. disposals: savepoints that are given up and whose files are to be deleted; a bounded number of them.
-    instance: of the runner, which holds the newest attempt that was recorded; "" = none was, or it is not known.
-    restore: EXTERNAL: the job restores by itself, so nothing is offered. marker: then the newest checkpoint of its newest
-    attempt, which shows how far it is; None = it has none yet.
+    The fold computes everything but the last group, which the leader stamps. Times are seconds since the epoch; delays
+    and intervals are seconds. The Avro record `recovery_entry` is flat and has the same names.
     """
 
+    # -- the job, from its spec ----------------------------------------------------------------------------------------
     job_id: str
     name: str
     namespace: str
     runner: str
+    #: Decided by `core.fold.rules`.
     state: JobState
+    #: Of the admitted spec.
     digest: str
+    #: The highest attempt that any register names, 0 = none. Also called top.
     attempt: int = 0
-    next_attempt: int = 0
-    outcome: str = ""
-    outcome_writer: str = ""
-    known: bool = False
-    graph: GraphRef | None = None
-    base: RestorePoint | None = None
-    restore_points: tuple[RestorePoint, ...] = ()
-    restore_from_named: bool = False
-    restart_delay_s: float = 0.0
-    failures: int = 0
-    failure_times: tuple[float, ...] = ()
+    _: KW_ONLY
+    #: Why the job is in its state, for people.
     reason: str = ""
-    intent: WinningIntent | None = None
-    retiring: bool = False
+    graph: GraphRef | None = None
     slots: int = 1
     priority: int = 0
+    #: Jobs of one region restart together; None = the job restarts alone.
     region: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    replaces: str | None = None
     checkpoint_retention: CheckpointRetention = CheckpointRetention.DELETE
-    registers: tuple[str, ...] = ()
-    partition: int = 0
-    as_of: int = 0
-    epoch: int = 0
-    due_at: float | None = None
-    due: bool = False
+    #: EXTERNAL: the job restores by itself, so no restore point is offered.
+    restore: RestoreBy = RestoreBy.LEDGER
+    #: The intent that counts, None = there is none.
+    intent: WinningIntent | None = None
+
+    # -- the last attempt ----------------------------------------------------------------------------------------------
+    #: The end of the last attempt that counts, "" = no end is known; and who wrote it.
+    outcome: str = ""
+    outcome_writer: str = ""
+    #: Whether the runner has reported on the last attempt, so that it did take the start.
+    known: bool = False
+    #: The restore point that the last attempt began from; None = from scratch, or not recorded.
+    base: RestorePoint | None = None
+    #: The region's start that the last attempt was part of.
+    together: Together | None = None
+    #: Of the runner, which holds the newest recorded attempt; "" = none was recorded, or it has no instances.
+    instance: str = ""
+    #: The newest checkpoint of a job that restores by itself; shows its progress. None = it has none yet.
+    marker: RestorePoint | None = None
+
+    # -- the next start ------------------------------------------------------------------------------------------------
+    #: The attempt to start or to close, 0 = none.
+    next_attempt: int = 0
+    #: Offered for the next start, best first.
+    restore_points: tuple[RestorePoint, ...] = ()
+    #: Whether a start must restore from something. It then never begins from scratch, even if nothing can be offered.
+    restore_from_named: bool = False
+    #: Consistency labels of restore_points, in their order, "" = none; () if no point has a label.
+    consistency: tuple[str, ...] = ()
+    #: From the end of the last attempt to the next start.
+    restart_delay_s: float = 0.0
+    #: Failures in a row, and the times of recent ones.
+    failures: int = 0
+    failure_times: tuple[float, ...] = ()
+    #: When the last attempt failed; None = it did not, or the time is unknown, or no policy counts it.
     failed_at: float | None = None
+    #: The interval in which the restart policy counts failures, 0 = it does not.
     failure_rate_interval_s: float = 0.0
     failure_rules: tuple[FailureRule, ...] = ()
+    #: None = the job is not watched, or does not run.
     stall_policy: StallPolicy | None = None
+
+    # -- a job that replaces another -----------------------------------------------------------------------------------
+    #: The job that this one takes over from, and how.
+    replaces: str | None = None
+    replacement: Replacement = NO_REPLACEMENT
+    #: Whether the next attempt begins from what the replaced job has: this one has no checkpoint of its own yet.
+    inherits: bool = False
+    #: Whether an attempt of this job was recorded.
+    begun: bool = False
+
+    # -- savepoints ----------------------------------------------------------------------------------------------------
+    #: Uuids of open savepoint requests; a bounded number.
+    asks: tuple[str, ...] = ()
+    #: None = no periodic savepoints are wanted, or the job never ran.
+    savepoint_policy: SavepointPolicy | None = None
+    #: Uuid of the periodic request that comes next, "" = none.
+    next_ask: str = ""
+    #: Disposed savepoints whose files are to be deleted; a bounded number.
+    disposals: tuple[RestorePoint, ...] = ()
+
+    # -- a terminal job ------------------------------------------------------------------------------------------------
+    #: Whether the result is recorded, so that only other registers are left to remove.
+    retiring: bool = False
+    #: Names of the registers beside results that are left; a bounded number.
+    registers: tuple[str, ...] = ()
+
+    # -- stamped by the leader -----------------------------------------------------------------------------------------
+    partition: int = 0
+    #: Every record of the partition of ledger.events below this offset is folded in.
+    as_of: int = 0
+    epoch: int = 0
+    #: When the next start is due by the leader's clock, and whether that time has come.
+    due_at: float | None = None
+    due: bool = False
+    #: When the job counts as stalled unless a new checkpoint comes first, and whether that time has come.
     stalls_at: float | None = None
     stalled: bool = False
-    asks: tuple[str, ...] = ()
-    replacement: Replacement = NO_REPLACEMENT
-    inherits: bool = False
-    begun: bool = False
-    consistency: tuple[str, ...] = ()
-    together: Together | None = None
-    savepoint_policy: SavepointPolicy | None = None
-    next_ask: str = ""
+    #: When the next periodic savepoint is due, and whether that time has come.
     savepoint_at: float | None = None
     savepoint_due: bool = False
-    disposals: tuple[RestorePoint, ...] = ()
-    instance: str = ""
-    restore: RestoreBy = RestoreBy.LEDGER
-    marker: RestorePoint | None = None
 
     @property
     def checkpoints(self) -> tuple[RestorePoint, ...]:
-        """Restore points that the job's own attempts made by themselves: no savepoints, none from outside."""
+        """Restore points that are checkpoints of the job's own attempts: no savepoints, none from outside."""
         return tuple(p for p in self.restore_points if p.attempt and p.kind is CheckpointKind.CHECKPOINT)
 
     @property
@@ -168,25 +194,26 @@ class RecoveryEntry:
 
     @property
     def start_key(self) -> tuple[int, float]:
-        """What `due_at` is stamped for, once."""
+        """`due_at` is stamped once for each value of this key."""
         return self.next_attempt, self.restart_delay_s
 
     @property
     def progress_key(self) -> tuple[int, tuple[int, int] | None, float]:
-        """What `stalls_at` is stamped for, once: a new checkpoint begins anew."""
+        """`stalls_at` is stamped once for each value of this key; a new checkpoint changes it."""
         newest = next((point.order for point in (self.marker, *self.restore_points) if point is not None), None)
         return self.attempt, newest, self.stall_policy.stalled_after_s if self.stall_policy else 0.0
 
     @property
     def savepoint_key(self) -> tuple[str, int, float]:
-        """What `savepoint_at` is stamped for, once. Without a savepoint the time counts from the attempt's start."""
+        """`savepoint_at` is stamped once for each value of this key. Before the first savepoint, time counts from the start
+        of the attempt."""
         first = self.next_ask.startswith("periodic-0-0-")
         interval_s = self.savepoint_policy.interval_s if self.savepoint_policy else 0.0
         return self.next_ask, self.attempt if first else 0, interval_s
 
 
 def same_meaning(a: RecoveryEntry | None, b: RecoveryEntry | None) -> bool:
-    """Whether two entries say the same: as_of and epoch are no difference, or every redelivery would republish."""
+    """Whether two entries are equal apart from as_of and epoch. If those counted, every redelivery would republish."""
     if a is None or b is None:
         return a is b
     return replace(a, as_of=0, epoch=0) == replace(b, as_of=0, epoch=0)
@@ -201,7 +228,7 @@ class Entries(dict[str, RecoveryEntry]):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One job on which two recovery sets disagree."""
+    """One job whose published entry is not the folded one."""
 
     job_id: str
     published: RecoveryEntry | None
@@ -209,7 +236,7 @@ class Difference:
 
 
 def diff(published: Mapping[str, RecoveryEntry], folded: Mapping[str, RecoveryEntry]) -> list[Difference]:
-    """Jobs whose entries differ in meaning, by id. The stamps of the leader (due, stalled and when) are not the fold's."""
+    """Jobs whose entries differ in meaning, by id. The leader's stamps are not compared."""
 
     def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
         return entry and replace(

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from ledger.core.fold.fold import fold_job, prunable
+from ledger.core.fold.fold import prunable
 from ledger.core.fold.job import Job
 from ledger.core.model.facts import Progress
 from ledger.core.model.published import ROLE, Published
@@ -22,9 +22,7 @@ from ledger.roles.common.own_claims import OwnClaims
 from ledger.roles.common.parts import Parts, ProjectorSettings, Told
 from ledger.roles.common.rejecting import RejectEvents
 from ledger.roles.projector.admission import Admission
-from ledger.roles.projector.due import DueTimes
-from ledger.roles.projector.savepoint_times import SavepointTimes
-from ledger.roles.projector.stalls import StallTimes
+from ledger.roles.projector.clocks import LeaderClocks
 
 log = structlog.get_logger("projector")
 
@@ -54,7 +52,7 @@ class ProjectorTerm:
             self._topics.events, parts.codec, parts.clock, rejects, settings.collect_unadmitted_after_s,
             settings.result_retention_s, settings.record_bytes_max // 2,
         )  # fmt: skip
-        self._due, self._stalls, self._savepoints = DueTimes(), StallTimes(), SavepointTimes()
+        self._clocks = LeaderClocks()
         self._written: dict[tuple[int, bytes], int] = {}
         self._progressed: dict[int, int] = {}
         self._rejected: set[tuple[int, int]] = set()
@@ -140,7 +138,7 @@ class ProjectorTerm:
     def publish(self, dirty: dict[str, int], foreign: Sequence[MalformedRecord]) -> int:
         """Writes what the dirty jobs, the foreign records and the clock ask for. The number of events written."""
         now = self._clock.monotonic()
-        for job_id in (*self._due.passed(now), *self._stalls.passed(now), *self._savepoints.passed(now)):
+        for job_id in self._clocks.passed(now):
             if (entry := self._current.get(job_id)) is not None:
                 dirty.setdefault(job_id, entry.partition)
         events = self._own_claims.take() + self._plan(dirty, foreign)
@@ -183,18 +181,13 @@ class ProjectorTerm:
         job_id, key = job.job_id, (partition, job.job_id.encode())
         before, overwritten = self._current.get(job_id), key in self._overwritten
         self._overwritten.discard(key)
-        entry = fold_job(job, self._settings.restore_points)
+        time_s, now = self._clock.time(), self._clock.monotonic()
+        entry = self._clocks.fold(job, self._settings.restore_points, before, time_s, now)
         if entry is None:
-            self._due.forget(job_id)
-            self._stalls.forget(job_id)
-            self._savepoints.forget(job_id)
             if self._current.pop(job_id, None) is None and not overwritten:
                 return []
             return [self._factory.write(self._topics.recovery, partition, job_id, job_id, RecoveryEntry, None)]
         entry = replace(entry, partition=partition, as_of=self._position(partition), epoch=self.epoch)
-        time_s, now = self._clock.time(), self._clock.monotonic()
-        for times in (self._due, self._stalls, self._savepoints):
-            entry = times.stamp(entry, before, time_s, now)
         if same_meaning(entry, before) and not overwritten:
             return []
         if why := self._why_unpublishable(entry):
