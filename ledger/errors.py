@@ -55,7 +55,8 @@ class OutcomeUnknown(LedgerError):
 
 
 class Refused(LedgerError):
-    """The ledger rejected a request without effect: another digest under this id, a retired id, a superseded intent."""
+    """The ledger rejected a request, and changed nothing: another digest under this id, a retired id, a superseded
+    intent."""
 
     exit_code = 5
 

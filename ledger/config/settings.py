@@ -161,8 +161,8 @@ class AgentSection(Section):
 
 
 class LeadershipSection(Section):
-    """How projectors and reconcilers elect their leaders. Even if an election fails, the epoch in the log separates two
-    leaders."""
+    """How projectors and reconcilers elect their leaders. If two of them lead at once, the epoch in the log
+    still separates their records."""
 
     adapter: str = Field(default="file", pattern="^(file|zookeeper|kafka)$")
     """file: a lock in `dir`, for one host. zookeeper, kafka: for several hosts. zookeeper needs the section zookeeper;

@@ -20,7 +20,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_every_rule_is_on_the_page() -> None:
-    assert [row[0] for row in rows("What it finds")] == list(RULES)
+    assert [row[0] for row in rows("Rules")] == list(RULES)
 
 
 def test_every_setting_is_on_the_page_with_its_default() -> None:
