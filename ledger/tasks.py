@@ -4,44 +4,38 @@ only ports, and return plain values."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any
 
 from ledger.core.model.facts import RefusedRestorePoint, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX
 from ledger.core.plan.reconcile import Observed
 from ledger.errors import LedgerError, PermanentError, RunnerBroke
 from ledger.ports import (
+    AcknowledgeTask,
     BlobStore,
+    Cleaned,
+    CleanTask,
+    DisposeTask,
+    FenceTask,
+    ForgetTask,
     Observation,
+    Prepared,
+    PrepareTask,
     Runner,
     RunnerEvent,
+    SavepointTask,
     StartAnswer,
+    StartTask,
+    StopTask,
     Task,
     TaskOutcome,
     TaskStatus,
     Verification,
+    VerifyTask,
 )
 
 
-class Prepared(NamedTuple):
-    """The outcome of `prepare`. base: the restore point to start from; None means from scratch. refused: the newer
-    restore points that are invalid. unknown: why a restore point can't be verified now, so that the start must wait; ""
-    if all can."""
-
-    base: RestorePoint | None
-    refused: tuple[RefusedRestorePoint, ...]
-    unknown: str = ""
-
-
-class Cleaned(NamedTuple):
-    """The outcome of `clean`. alive: attempts that still run; if there are any, nothing was deleted. blobs: number of
-    blobs deleted."""
-
-    alive: tuple[int, ...]
-    blobs: int = 0
-
-
-def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
+def prepare(task: PrepareTask, runner: Runner, blobs: BlobStore) -> Prepared:
     """The newest offered restore point that verifies. From scratch only if no restore point is offered.
 
     Raises: PermanentError if the graph is missing, or no offered restore point verifies."""
@@ -64,52 +58,51 @@ def prepare(task: Task, runner: Runner, blobs: BlobStore) -> Prepared:
     return Prepared(None, ())
 
 
-def verify(task: Task, runner: Runner, _: BlobStore) -> tuple[Verification, ...]:
+def verify(task: VerifyTask, runner: Runner, _: BlobStore) -> tuple[Verification, ...]:
     """The runner's verification of each restore point, in order."""
     return verified(task, runner)
 
 
-def verified(task: Task, runner: Runner) -> tuple[Verification, ...]:
+def verified(task: VerifyTask, runner: Runner) -> tuple[Verification, ...]:
     """As `verify`, for callers without a blob store."""
     return tuple(_verified(task, runner, point) for point in task.restore_points)
 
 
-def _verified(task: Task, runner: Runner, point: RestorePoint) -> Verification:
+def _verified(task: PrepareTask | VerifyTask, runner: Runner, point: RestorePoint) -> Verification:
     """The verification of a restore point. If another instance made it, INVALID becomes UNKNOWN: this instance can read
     it only if they share storage, so its failure proves nothing."""
     found = runner.verify(point)
     return Verification.UNKNOWN if found is Verification.INVALID and point in task.elsewhere else found
 
 
-def _why_unknown(task: Task, runner: Runner, point: RestorePoint) -> str:
+def _why_unknown(task: PrepareTask, runner: Runner, point: RestorePoint) -> str:
     if point in task.elsewhere:
         return f"restore point {point} is not stored with {task.instance}, which can't read {point.location}"
     why = runner.why_refused(point)
     return f"restore point {point} can't be verified at the moment" + (f": {why}" if why else "")
 
 
-def start(task: Task, runner: Runner, _: BlobStore) -> StartAnswer:
+def start(task: StartTask, runner: Runner, _: BlobStore) -> StartAnswer:
     """Starts the attempt from the only entry of `restore_points`, or from scratch if there is none."""
     if task.graph is None:
         raise PermanentError("a job without a graph can't be started")
-    base = next(iter(task.restore_points), None)
-    return runner.start(task.job_id, task.n, task.graph, base, {}, task.failure_rules)
+    return runner.start(task.job_id, task.n, task.graph, task.base, {}, task.failure_rules)
 
 
-def fence(task: Task, runner: Runner, _: BlobStore) -> list[RunnerEvent]:
+def fence(task: FenceTask, runner: Runner, _: BlobStore) -> list[RunnerEvent]:
     return runner.fence(task.job_id, task.n)
 
 
-def stop(task: Task, runner: Runner, _: BlobStore) -> None:
+def stop(task: StopTask, runner: Runner, _: BlobStore) -> None:
     runner.stop(task.job_id, task.n, task.outcome, task.savepoint, task.reason)
 
 
-def savepoint(task: Task, runner: Runner, _: BlobStore) -> None:
+def savepoint(task: SavepointTask, runner: Runner, _: BlobStore) -> None:
     for ask in task.asks:
         runner.savepoint(task.job_id, task.n, ask)
 
 
-def clean(task: Task, runner: Runner, blobs: BlobStore) -> Cleaned:
+def clean(task: CleanTask, runner: Runner, blobs: BlobStore) -> Cleaned:
     """Fences the job for good. If no attempt of it runs, deletes its blobs, and its checkpoints if `dispose` is set. If
     `forced` is set, deletes only the blobs, without calling the runner."""
     if task.forced:
@@ -119,15 +112,15 @@ def clean(task: Task, runner: Runner, blobs: BlobStore) -> Cleaned:
     if alive:
         return Cleaned(alive)
     if task.dispose:
-        runner.dispose(task.job_id, task.restore_points)
+        runner.dispose(task.job_id, task.checkpoints)
     return Cleaned((), blobs.delete_all(task.job_id))
 
 
-def dispose(task: Task, runner: Runner, _: BlobStore) -> None:
-    runner.dispose(task.job_id, task.restore_points)
+def dispose(task: DisposeTask, runner: Runner, _: BlobStore) -> None:
+    runner.dispose(task.job_id, task.savepoints)
 
 
-def forget(task: Task, runner: Runner, _: BlobStore) -> None:
+def forget(task: ForgetTask, runner: Runner, _: BlobStore) -> None:
     runner.forget(task.job_id)
 
 
@@ -161,20 +154,20 @@ def observed_from(
     return Observed(attempts, earlier, why, instances)
 
 
-def acknowledge(task: Task, runner: Runner, _: BlobStore) -> None:
+def acknowledge(task: AcknowledgeTask, runner: Runner, _: BlobStore) -> None:
     runner.acknowledge(task.job_id, task.keys)
 
 
 #: The signature of `observe` and its replacements.
 Ask = Callable[[Mapping[str, Runner], Callable[[str, LedgerError], None]], Mapping[str, Observation | None]]
 
-VERBS: Mapping[str, Callable[[Task, Runner, BlobStore], object]] = {
-    "prepare": prepare, "verify": verify, "start": start, "fence": fence, "stop": stop,
-    "savepoint": savepoint, "acknowledge": acknowledge, "clean": clean, "dispose": dispose, "forget": forget,
+_PERFORM: Mapping[type[Task[Any]], Callable[[Any, Runner, BlobStore], object]] = {
+    PrepareTask: prepare, VerifyTask: verify, StartTask: start, FenceTask: fence, StopTask: stop, CleanTask: clean,
+    SavepointTask: savepoint, AcknowledgeTask: acknowledge, DisposeTask: dispose, ForgetTask: forget,
 }  # fmt: skip
 
 
-def perform(task: Task, runners: Mapping[str, Runner], blobs: BlobStore) -> TaskOutcome:
+def perform(task: Task[Any], runners: Mapping[str, Runner], blobs: BlobStore) -> TaskOutcome[Any]:
     """The outcome of one task. Its exceptions become outcomes too."""
     runner = runners.get(task.runner)
     if runner is None:
@@ -182,7 +175,7 @@ def perform(task: Task, runners: Mapping[str, Runner], blobs: BlobStore) -> Task
         return TaskOutcome(TaskStatus.NO_RUNNER, reason=f"there is no runner {task.runner!r} here (known: {known})")
     try:
         asked = runner.only(task.instance) if task.instance else runner
-        return TaskOutcome(TaskStatus.DONE, VERBS[task.verb](task, asked, blobs))
+        return TaskOutcome(TaskStatus.DONE, _PERFORM[type(task)](task, asked, blobs))
     except PermanentError as error:
         return TaskOutcome(TaskStatus.REFUSED, reason=str(error))
     except RunnerBroke as error:

@@ -8,19 +8,20 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
+from typing import Any
 
 from ledger.ports import TaskOutcome, TaskStatus
 
 _FORK = multiprocessing.get_context("fork")  # the parent has everything imported, so a child costs milliseconds
 
 
-def in_children(calls: Sequence[Callable[[], TaskOutcome]], limit_s: float) -> list[TaskOutcome]:
+def in_children(calls: Sequence[Callable[[], TaskOutcome[Any]]], limit_s: float) -> list[TaskOutcome[Any]]:
     """Runs all calls at once, each in a forked child, and answers in their order.
 
     A child that raises, dies, or has not answered after limit_s is CRASHED, with what happened as its reason.
     """
     children = [_begin(call) for call in calls]
-    outcomes: dict[int, TaskOutcome] = {}
+    outcomes: dict[int, TaskOutcome[Any]] = {}
     deadline = time.monotonic() + limit_s
     while len(outcomes) < len(children):
         waiting = {pipe: i for i, (_, pipe) in enumerate(children) if i not in outcomes}
@@ -38,7 +39,7 @@ def in_children(calls: Sequence[Callable[[], TaskOutcome]], limit_s: float) -> l
     return [outcomes[i] for i in range(len(children))]
 
 
-def _begin(call: Callable[[], TaskOutcome]) -> tuple[multiprocessing.process.BaseProcess, Connection]:
+def _begin(call: Callable[[], TaskOutcome[Any]]) -> tuple[multiprocessing.process.BaseProcess, Connection]:
     ours, theirs = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_child, args=(theirs, call), daemon=False)
     process.start()
@@ -46,7 +47,7 @@ def _begin(call: Callable[[], TaskOutcome]) -> tuple[multiprocessing.process.Bas
     return process, ours
 
 
-def _child(pipe: Connection, call: Callable[[], TaskOutcome]) -> None:
+def _child(pipe: Connection, call: Callable[[], TaskOutcome[Any]]) -> None:
     try:
         outcome = call()
     except BaseException as error:
@@ -55,9 +56,9 @@ def _child(pipe: Connection, call: Callable[[], TaskOutcome]) -> None:
     pipe.close()
 
 
-def _answer(process: multiprocessing.process.BaseProcess, pipe: Connection) -> TaskOutcome:
+def _answer(process: multiprocessing.process.BaseProcess, pipe: Connection) -> TaskOutcome[Any]:
     try:
-        outcome: TaskOutcome = pipe.recv()
+        outcome: TaskOutcome[Any] = pipe.recv()
         return outcome
     except EOFError:
         process.join()

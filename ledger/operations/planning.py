@@ -47,10 +47,10 @@ from ledger.core.plan.reconcile import JobView, Observed, judge, plan_actions, s
 from ledger.core.plan.regions import points_from, region_of
 from ledger.history.historical_runner import RecordedBlobs, recorded_runners
 from ledger.operations.region_cuts import with_cuts
-from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
+from ledger.ports import BlobStore, Prepared, PrepareTask, Runner, TaskOutcome
 from ledger.reader.reading import Source, Tail, jobs_in
 from ledger.roles.projector.clocks import LeaderClocks
-from ledger.tasks import Prepared, observe, observed_from, perform
+from ledger.tasks import observe, observed_from, perform
 
 _STEPS_MAX = 4
 _STARTABLE = frozenset({"CREATED", "RESTARTING", "RUNNING"})
@@ -190,8 +190,8 @@ class _Planner:
     """Puts actions into words. check: performs the task that precedes a start."""
 
     def __init__(
-        self, views: Mapping[str, JobView], observed: Observed, pools: Pools, check: Callable[[Task], TaskOutcome] | None,
-        now: float,
+        self, views: Mapping[str, JobView], observed: Observed, pools: Pools,
+        check: Callable[[PrepareTask], TaskOutcome[Prepared]] | None, now: float,
     ) -> None:  # fmt: skip
         self._views, self._observed, self._pools, self._check, self._now = views, observed, pools, check, now
 
@@ -246,8 +246,8 @@ class _Planner:
     def _checked(self, row: Planned, entry: RecoveryEntry, offered: Inherited) -> Planned:
         """What a start comes to, once graph and restore points are looked at."""
         assert self._check is not None
-        task = Task(
-            "prepare", entry.runner, entry.job_id, row.attempt, graph=entry.graph, restore_points=offered.points,
+        task = PrepareTask(
+            runner=entry.runner, job_id=entry.job_id, n=row.attempt, graph=entry.graph, restore_points=offered.points,
             restore_from_named=offered.named, elsewhere=offered.elsewhere, instance=self._observed.of(entry).instance,
         )  # fmt: skip
         outcome = self._check(task)
@@ -255,7 +255,8 @@ class _Planner:
             return replace(row, action="settle", why=f"it can't be started again: {outcome.reason}")
         if outcome.refused:
             return replace(row, action="quarantine", why=outcome.reason)
-        if outcome.status is not TaskStatus.DONE or not isinstance(prepared := outcome.answer, Prepared):
+        prepared = outcome.answer
+        if prepared is None:
             return replace(row, action="wait", why=f"its start could not be prepared: {outcome.reason}")
         row = replace(row, refused=prepared.refused)
         if prepared.unknown:

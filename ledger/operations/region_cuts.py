@@ -10,7 +10,7 @@ from ledger.core.plan.heard import lying_elsewhere
 from ledger.core.plan.plan import Action, Verify
 from ledger.core.plan.reconcile import JobView, Observed
 from ledger.errors import LedgerError
-from ledger.ports import Runner, Task, Verification
+from ledger.ports import Runner, Verification, VerifyTask
 from ledger.tasks import verified
 
 #: Each round asks for at least one label more; an entry offers a handful.
@@ -43,8 +43,8 @@ def _silent(view: JobView, action: Verify) -> bool:
 
 def _verified(action: Verify, view: JobView, runner: Runner | None, observed: Observed) -> dict[RestorePoint, str]:
     entry, heard = view.entry, observed.of(view.entry)
-    task = Task(
-        "verify", entry.runner, entry.job_id, action.n, restore_points=action.points, instance=heard.instance,
+    task = VerifyTask(
+        runner=entry.runner, job_id=entry.job_id, n=action.n, restore_points=action.points, instance=heard.instance,
         elsewhere=lying_elsewhere(action.points, entry, heard),
     )  # fmt: skip
     unknown: Sequence[Verification] = [Verification.UNKNOWN] * len(action.points)

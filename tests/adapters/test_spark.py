@@ -30,7 +30,17 @@ from ledger.core.model.published import EPOCH_HEADER, ROLE, Published
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import claim_key
 from ledger.errors import PermanentError
-from ledger.ports import BlobStore, ObservedAttempt, Runner, StartAnswer, Task, TaskOutcome, TaskStatus
+from ledger.ports import (
+    BlobStore,
+    FenceTask,
+    ObservedAttempt,
+    Runner,
+    StartAnswer,
+    StartTask,
+    Task,
+    TaskOutcome,
+    TaskStatus,
+)
 from tests.support.servers import create_topic
 from tests.support.waiting import until
 
@@ -235,8 +245,8 @@ def test_poison_on_an_executor_harms_its_own_task_only(spark: SparkSession) -> N
     executor = SparkExecutor(spark, partial(world, "engine"), time_limit_s=20.0)
     jobs = ["good", "hangs", "dies", "leaves", "refuses", "fine"]
     graph = GraphRef("graphs/x/y", "0" * 64, 1)
-    executor.submit([Task("start", "engine", job, 1, graph=graph) for job in jobs])
-    executor.submit([Task("start", "nobody", "lost", 1, graph=graph)])
+    executor.submit([StartTask(runner="engine", job_id=job, n=1, graph=graph) for job in jobs])
+    executor.submit([StartTask(runner="nobody", job_id="lost", n=1, graph=graph)])
     got: dict[str, TaskOutcome] = {}
 
     def enough() -> bool:
@@ -258,7 +268,7 @@ def test_what_is_preloaded_is_there_before_children_are_forked() -> None:
     def found() -> tuple[Mapping[str, Runner], BlobStore]:
         raise PermanentError(f"preloaded by {told}, not by {os.getpid()}")
 
-    tasks = [Task("fence", "engine", "j", 1)] * 2
+    tasks = [FenceTask(runner="engine", job_id="j", n=1)] * 2
     (outcomes,) = _group([tasks], world=found, preload=lambda: told.append(os.getpid()), time_limit_s=60)
     parents = [outcome.reason.partition("preloaded by ")[2].partition(",")[0] for outcome in outcomes]
     assert parents == [f"[{os.getpid()}]"] * 2
@@ -272,8 +282,8 @@ def test_a_plugin_that_hangs_keeps_no_slot_from_others(spark: SparkSession) -> N
     executor = SparkExecutor(spark, two_worlds, time_limit_s=60.0, slots=3, alone={"foreign"})
     graph = GraphRef("graphs/x/y", "0" * 64, 1)
     for _ in range(6):  # a group each: twice as many as there are slots
-        executor.submit([Task("start", "foreign", "hangs", 1, graph=graph)])
-    executor.submit([Task("start", "engine", "good", 1, graph=graph)])
+        executor.submit([StartTask(runner="foreign", job_id="hangs", n=1, graph=graph)])
+    executor.submit([StartTask(runner="engine", job_id="good", n=1, graph=graph)])
     got: list[tuple[Task, TaskOutcome]] = []
 
     def some() -> bool:

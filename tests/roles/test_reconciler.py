@@ -26,7 +26,7 @@ from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Ask, Attempt, Ended, Spec
 from ledger.errors import Fenced, Unreachable
 from ledger.ports import TaskOutcome, TaskStatus
-from ledger.roles.reconciler.flow_steps import Flow
+from ledger.roles.reconciler.flow_steps import Flow, JobFlow
 from tests.support.roles.cluster import Cluster, starts
 from tests.support.roles.world import SPEC
 
@@ -464,16 +464,16 @@ def test_an_external_restore_point_is_the_first_one(cluster: Cluster) -> None:
 
 
 def test_a_flow_that_breaks_harms_its_job_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ledger.roles.reconciler.flows import Flows
+    from ledger.roles.reconciler import starting
 
-    original = Flows._start
+    original = starting.start
 
-    def start(self: Flows, entry: Any, *rest: Any) -> Flow:
-        if entry.job_id == "bad":
+    def start(flow: JobFlow, *rest: Any) -> Flow:
+        if flow.entry.job_id == "bad":
             raise RuntimeError("a bug that only this job meets")
-        yield from original(self, entry, *rest)
+        yield from original(flow, *rest)
 
-    monkeypatch.setattr(Flows, "_start", start)
+    monkeypatch.setattr(starting, "start", start)
     cluster.job("bad")
     cluster.job("good")
     cluster.go()

@@ -37,7 +37,7 @@ from ledger.ports import Event, EventLog, Leadership, MemoryRecord, Writer
 from ledger.roles.common.own_claims import OwnClaims
 from ledger.roles.projector.projector import Projector
 from ledger.roles.projector.term import ProjectorTerm
-from ledger.roles.reconciler.flow_steps import FlowSteps
+from ledger.roles.reconciler.flow_steps import JobFlow
 from ledger.roles.reconciler.reconciler import Reconciler
 
 
@@ -357,26 +357,26 @@ def lease_from_suspension(p: Patches) -> None:
 def no_settling(p: Patches) -> None:
     """The reconciler goes on without a word of the runner about the attempt before: neither fenced nor asked."""
 
-    def fence(self: FlowSteps, entry: Any, memory: Any, n: int) -> Any:
+    def fence(self: JobFlow, n: int) -> Any:
         yield from ()
         return []
 
-    p.set(FlowSteps, "_fence", fence)
+    p.set(JobFlow, "fence", fence)
     p.set(plan, "_settled", lambda entry, known, covered: True)
 
 
 @mutant
 def retired_in_two_transactions(p: Patches) -> None:
     """First all registers of a job that is over are removed, and then its result is written."""
-    plain = FlowSteps._write
+    plain = JobFlow.write
 
-    def write(self: FlowSteps, entry: Any, memory: Any, *facts: Any) -> Any:
+    def write(self: JobFlow, *facts: Any) -> Any:
         results = [fact for fact in facts if isinstance(fact[0], Result)]
         if results:
-            yield from plain(self, entry, memory, *(fact for fact in facts if fact not in results))
-        yield from plain(self, entry, memory, *(results or facts))
+            yield from plain(self, *(fact for fact in facts if fact not in results))
+        yield from plain(self, *(results or facts))
 
-    p.set(FlowSteps, "_write", write)
+    p.set(JobFlow, "write", write)
 
 
 @mutant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.tasks import perform
@@ -13,12 +14,12 @@ class InlineExecutor:
 
     def __init__(self, runners: Mapping[str, Runner], blobs: BlobStore) -> None:
         self._runners, self._blobs = runners, blobs
-        self._results: list[tuple[Task, TaskOutcome]] = []
+        self._results: list[tuple[Task[Any], TaskOutcome[Any]]] = []
 
-    def submit(self, tasks: Sequence[Task]) -> None:
+    def submit(self, tasks: Sequence[Task[Any]]) -> None:
         self._results += [(task, perform(task, self._runners, self._blobs)) for task in tasks]
 
-    def results(self) -> list[tuple[Task, TaskOutcome]]:
+    def results(self) -> list[tuple[Task[Any], TaskOutcome[Any]]]:
         results, self._results = self._results, []
         return results
 
@@ -32,29 +33,29 @@ class QueuedExecutor:
 
     def __init__(self, runners: Mapping[str, Runner], blobs: BlobStore) -> None:
         self._runners, self._blobs = runners, blobs
-        self.waiting: list[Task] = []
-        self._results: list[tuple[Task, TaskOutcome]] = []
+        self.waiting: list[Task[Any]] = []
+        self._results: list[tuple[Task[Any], TaskOutcome[Any]]] = []
 
-    def submit(self, tasks: Sequence[Task]) -> None:
+    def submit(self, tasks: Sequence[Task[Any]]) -> None:
         self.waiting += tasks
 
-    def perform(self, task: Task, *, silently: bool = False) -> None:
+    def perform(self, task: Task[Any], *, silently: bool = False) -> None:
         """silently: it happens, and its outcome is never known: the process ends before it can tell."""
         outcome = perform(self._take(task), self._runners, self._blobs)
         self._results.append((task, TaskOutcome(TaskStatus.CRASHED, reason="it told nothing") if silently else outcome))
 
-    def lose(self, task: Task) -> None:
+    def lose(self, task: Task[Any]) -> None:
         """It never happens: the process ends before it begins."""
         self._results.append((self._take(task), TaskOutcome(TaskStatus.CRASHED, reason="it never began")))
 
-    def results(self) -> list[tuple[Task, TaskOutcome]]:
+    def results(self) -> list[tuple[Task[Any], TaskOutcome[Any]]]:
         results, self._results = self._results, []
         return results
 
     def close(self) -> None:
         self._results = []
 
-    def _take(self, task: Task) -> Task:
+    def _take(self, task: Task[Any]) -> Task[Any]:
         """The very one: equal tasks of several terms may wait."""
         self.waiting = [other for other in self.waiting if other is not task]
         return task

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -38,16 +39,16 @@ class SparkExecutor:
         self._spark, self._world, self._preload, self._time_limit_s = spark, world, preload, time_limit_s
         self._common = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="tasks")
         self._lanes = {runner: _Lane(runner) for runner in alone}
-        self._results: queue.SimpleQueue[tuple[Task, TaskOutcome]] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[Task[Any], TaskOutcome[Any]]] = queue.SimpleQueue()
 
-    def submit(self, tasks: Sequence[Task]) -> None:
+    def submit(self, tasks: Sequence[Task[Any]]) -> None:
         for runner, lane in self._lanes.items():
             for group in _groups([task for task in tasks if task.runner == runner], LANE_CHILDREN_MAX):
                 lane.submit(partial(self._perform, group))
         for group in _groups([task for task in tasks if task.runner not in self._lanes], CHILDREN_MAX):
             self._common.submit(self._perform, group)
 
-    def results(self) -> list[tuple[Task, TaskOutcome]]:
+    def results(self) -> list[tuple[Task[Any], TaskOutcome[Any]]]:
         out = []
         while not self._results.empty():
             out.append(self._results.get())
@@ -58,7 +59,7 @@ class SparkExecutor:
         for lane in self._lanes.values():
             lane.close()
 
-    def _perform(self, tasks: list[Task]) -> bool:
+    def _perform(self, tasks: list[Task[Any]]) -> bool:
         """Whether any of them went well, or at least did not crash."""
         try:
             work = partial(_group, world=self._world, preload=self._preload, time_limit_s=self._time_limit_s)
@@ -91,21 +92,21 @@ class _Lane:
             self._closed.wait(min(PAUSE_MAX_S, FIRST_PAUSE_S * 2 ** (self._crashes - 1)))
 
 
-def _groups(tasks: list[Task], most: int) -> Iterator[list[Task]]:
+def _groups(tasks: list[Task[Any]], most: int) -> Iterator[list[Task[Any]]]:
     for i in range(0, len(tasks), most):
         yield tasks[i : i + most]
 
 
 def _group(
-    groups: Iterable[list[Task]], *, world: Callable[[], World], preload: Callable[[], object], time_limit_s: float
-) -> Iterator[list[TaskOutcome]]:
+    groups: Iterable[list[Task[Any]]], *, world: Callable[[], World], preload: Callable[[], object], time_limit_s: float
+) -> Iterator[list[TaskOutcome[Any]]]:
     """Runs on an executor."""
     preload()
     for tasks in groups:
         yield in_children([partial(_perform_one, task, world) for task in tasks], time_limit_s)
 
 
-def _perform_one(task: Task, world: Callable[[], World]) -> TaskOutcome:
+def _perform_one(task: Task[Any], world: Callable[[], World]) -> TaskOutcome[Any]:
     """Runs in the child."""
     runners, blobs = world()
     try:

@@ -22,13 +22,16 @@ class FlowRunner:
     """
 
     def __init__(
-        self, commit: Callable[[list[Event]], list[int]], submit: Callable[[Sequence[Task]], None], counters: Counter[str]
+        self,
+        commit: Callable[[list[Event]], list[int]],
+        submit: Callable[[Sequence[Task[Any]]], None],
+        counters: Counter[str],
     ) -> None:
         self._commit, self._submit, self._counters = commit, submit, counters
         self._flows: dict[str, Flow] = {}
         self._outbox: list[tuple[str, list[Event]]] = []
-        self._tasks: list[Task] = []
-        self._asked: dict[str, Task] = {}
+        self._tasks: list[Task[Any]] = []
+        self._asked: dict[str, Task[Any]] = {}
         self.starting: dict[str, int] = {}
 
     def __contains__(self, job_id: object) -> bool:
@@ -40,7 +43,7 @@ class FlowRunner:
             self.starting[job_id] = starting
         self._advance(job_id, None)
 
-    def resume(self, task: Task, outcome: TaskOutcome) -> None:
+    def resume(self, task: Task[Any], outcome: TaskOutcome[Any]) -> None:
         if self._asked.get(task.job_id) is task:  # the very one: not what a flow of an earlier epoch asked for
             del self._asked[task.job_id]
             self._advance(task.job_id, outcome)

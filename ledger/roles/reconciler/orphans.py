@@ -15,9 +15,9 @@ from ledger.core.model.facts import AttemptEnded
 from ledger.core.model.published import Published
 from ledger.core.model.registers import Ended, is_job_id, partition_of
 from ledger.core.plan.reconcile import Observed
-from ledger.ports import Task, TaskOutcome, TaskStatus
+from ledger.ports import ForgetTask, StopTask
 from ledger.roles.common.events import EventFactory
-from ledger.roles.reconciler.flow_steps import Flow
+from ledger.roles.reconciler.flow_steps import Flow, perform
 
 CAUSE = "an orphan: it ran, and the ledger has no such job; stopped by the reconciler"
 log = structlog.get_logger("reconciler")
@@ -66,8 +66,8 @@ class Orphans:
 
     def _stop(self, runner: str, instance: str, job_id: str, alive: list[int], orphan: _Orphan) -> Flow:
         for n in alive:
-            outcome: TaskOutcome = yield Task("stop", runner, job_id, n, outcome="stopped", instance=instance)
-            if outcome.status is TaskStatus.DONE:
+            outcome = yield from perform(StopTask(runner=runner, job_id=job_id, n=n, outcome="stopped", instance=instance))
+            if outcome.done:
                 orphan.stopped.add(n)
 
     def _forget(self, runner: str, instance: str, job_id: str, orphan: _Orphan) -> Flow:
@@ -78,4 +78,4 @@ class Orphans:
             self._counters["strays_stopped"] += len(orphan.stopped)
             yield [self._factory.register(self._topic, job_id, end, AttemptEnded(CAUSE)) for end in ends]
             orphan.stopped.clear()
-        yield Task("forget", runner, job_id, instance=instance)
+        yield ForgetTask(runner=runner, job_id=job_id, instance=instance)

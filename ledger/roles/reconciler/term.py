@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -24,8 +25,8 @@ from ledger.roles.common.parts import Parts
 from ledger.roles.common.standstill import Standstill
 from ledger.roles.reconciler.claims import ROLE, ClaimReader
 from ledger.roles.reconciler.flow_runner import FlowRunner
-from ledger.roles.reconciler.flow_steps import FlowContext, JobMemory
-from ledger.roles.reconciler.flows import Flows
+from ledger.roles.reconciler.flow_steps import FlowContext, JobFlow, JobMemory
+from ledger.roles.reconciler.flows import flow_of
 from ledger.roles.reconciler.instances import Instances
 from ledger.roles.reconciler.orphans import Orphans
 from ledger.tasks import observed_from
@@ -73,8 +74,8 @@ class ReconcilerTerm:
             role=ROLE, epoch=epoch, writer=f"{ROLE}-{epoch}", actor=parts.actor, partitions=partitions,
             clock=self._clock, new_id=parts.new_id, codec=parts.codec, envelope=parts.envelope,
         )  # fmt: skip
-        self._flows = Flows(
-            FlowContext(self._topic, partitions, self._factory, self._clock, self._end_of_log, self._still_planned)
+        self._context = FlowContext(
+            self._topic, partitions, self._factory, self._clock, self._end_of_log, self._still_planned
         )
         self._running = FlowRunner(self._commit, self._submit, counters)
         self.published = Published(parts.codec.decode)
@@ -168,7 +169,7 @@ class ReconcilerTerm:
         entry, memory = self.published.entries[action.job_id], self._memory[action.job_id]
         memory.heard = self._observed.of(entry)
         memory.doing = _doing(action)
-        flow = self._flows.of(action, entry, memory)
+        flow = flow_of(action, JobFlow(self._context, entry, memory))
         if flow is not None:
             self._counters[type(action).__name__.lower()] += 1
             starting = action.n if isinstance(action, Start | StartAgain) else 0
@@ -240,7 +241,7 @@ class ReconcilerTerm:
         self._candidacy.require_lease("leading")
         return self._writer.commit(events)
 
-    def _submit(self, tasks: Sequence[Task]) -> None:
+    def _submit(self, tasks: Sequence[Task[Any]]) -> None:
         self._executor.submit(tasks)
 
     # -- what flows ask ------------------------------------------------------------------------------------------------

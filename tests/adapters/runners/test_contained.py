@@ -20,7 +20,7 @@ from ledger.adapters.runners.contained.process import SERVER
 from ledger.adapters.runners.outside import OutsideRunner
 from ledger.core.model.facts import GraphRef
 from ledger.errors import LedgerError, PermanentError, RunnerBroke, Unreachable
-from ledger.ports import Observation, ObservedAttempt, RunnerEvent, StartAnswer, Task, TaskStatus
+from ledger.ports import Observation, ObservedAttempt, RunnerEvent, StartAnswer, StartTask, TaskStatus
 from ledger.tasks import perform
 from tests.foreign import DEEDS, install, value_of
 from tests.support.waiting import in_time, until
@@ -88,7 +88,7 @@ def test_one_that_cannot_be_loaded_or_asked_is_no_answer_with_its_reason(call: s
 @pytest.mark.parametrize("deed", sorted(DEEDS))
 def test_a_start_that_breaks_it_is_a_crash_of_that_start(deed: str, tmp_path: Path) -> None:
     runner = Plugin(tmp_path, "start", deed, timeout_s=SHORT_S if deed == "hangs" else PATIENCE_S)
-    outcome = perform(Task("start", "foreign", "job-1", 1, GRAPH), {"foreign": runner}, MemoryBlobs())
+    outcome = perform(StartTask(runner="foreign", job_id="job-1", n=1, graph=GRAPH), {"foreign": runner}, MemoryBlobs())
     assert outcome.status is TaskStatus.CRASHED and WORDS[deed] in outcome.reason
     runner.at += 1.0
     runner._timeout_s = PATIENCE_S

@@ -16,7 +16,7 @@ from ledger.adapters.runners.subprocess.digests import Checks, Digests, Limits
 from ledger.adapters.runners.subprocess.restore import RestoreCheck
 from ledger.core.model.facts import CheckpointCompleted, RefusedRestorePoint, RestorePoint
 from ledger.core.model.registers import Checkpoint, Ended
-from ledger.ports import Task, Verification
+from ledger.ports import PrepareTask, Verification
 from ledger.tasks import Prepared, prepare
 from tests.support.host import Host
 from tests.support.waiting import until
@@ -252,7 +252,7 @@ def test_content_that_changed_without_its_size_is_refused_and_the_next_older_is_
         host.tell(J, f"checkpoint {number}")
         recorded(host, number)
     older, newest = point_of(host, 3), point_of(host, 7)
-    task = Task("prepare", "subprocess", J, 2, restore_points=(newest, older), graph=host.graph(J))
+    task = PrepareTask(runner="subprocess", job_id=J, n=2, restore_points=(newest, older), graph=host.graph(J))
     assert prepare(task, host.runner, host.blobs) == Prepared(newest, ())
     spoil(Path(newest.location))
     prepared = prepare(task, host.runner, host.blobs)

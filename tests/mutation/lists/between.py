@@ -6,7 +6,7 @@ from tests.mutation.mutant import Mutant
 
 RECONCILER, STEPS = "ledger/roles/reconciler/term.py", "ledger/roles/reconciler/flow_steps.py"
 STARTING, ENDING = "ledger/roles/reconciler/starting.py", "ledger/roles/reconciler/ending.py"
-CLOSES = "\n            yield from self._write(entry, memory, self._end(n, outcome, entry.reason))"
+CLOSES = "\n        yield from flow.write(flow.end(n, outcome, flow.entry.reason))"
 REGIONS = "tests/roles/test_regions.py::"
 BETWEEN = "tests/roles/test_between.py::"
 
@@ -48,15 +48,15 @@ MUTANTS = (
     ),
     Mutant(
         "closed-without-the-fence", ENDING,
-        "        elif new is not None:" + CLOSES,
-        "        else:" + CLOSES,
+        "    elif new is not None:" + CLOSES,
+        "    else:" + CLOSES,
         (f"{BETWEEN}test_a_job_is_not_closed_before_its_next_attempt_is_fenced",),
         "a start that is on its way begins after its job is over",
     ),
     Mutant(
         "closed-though-the-fence-held-news", ENDING,
-        "        elif new is not None:" + CLOSES,
-        "        if new is not None:" + CLOSES,
+        "    elif new is not None:" + CLOSES,
+        "    if new is not None:" + CLOSES,
         (f"{BETWEEN}test_a_job_is_not_closed_over_an_attempt_that_its_fence_brings_to_light",),
         "a job that finished is said to be canceled too",
     ),
@@ -74,35 +74,35 @@ MUTANTS = (
     ),
     Mutant(
         "started-though-the-entry-has-changed", STARTING,
-        "        if prepared.unknown or not self._around.still_planned(entry):", "        if prepared.unknown:",
+        "    if prepared.unknown or not flow.context.still_planned(entry):", "    if prepared.unknown:",
         (f"{BETWEEN}test_a_start_that_was_prepared_for_an_entry_that_has_changed_is_not_recorded",),
         "a job starts that was suspended or canceled, or from an older checkpoint than it has by now",
     ),
     Mutant(
         "stopped-though-the-fence-brought-progress", ENDING,
-        "        if new is None or new or not self._around.still_planned(entry):",
-        "        if new is None or not self._around.still_planned(entry):",
+        "    if new is None or new or not flow.context.still_planned(entry):",
+        "    if new is None or not flow.context.still_planned(entry):",
         (f"{BETWEEN}test_what_a_fence_brings_keeps_a_job_from_being_stopped_until_its_entry_holds_that",),
         "after an outage of the log a job that is well is stopped",
     ),
     Mutant(
         "what-was-relayed-is-planned-from-too-soon", STEPS,
-        "        memory.last_fact = max(memory.last_fact, *offsets)\n        memory.relayed.update",
-        "        memory.relayed.update",
+        "        self.memory.last_fact = max(self.memory.last_fact, *offsets)\n        self.memory.relayed.update",
+        "        self.memory.relayed.update",
         (f"{BETWEEN}test_what_a_fence_brings_keeps_a_job_from_being_stopped_until_its_entry_holds_that",),
         "a job that is well is stopped, since its entry is older than what the reconciler wrote itself",
     ),
     Mutant(
         "refused-restore-points-are-not-recorded", STARTING,
-        "        record = self._record(entry, memory, prepared.base, passed_over + prepared.refused, together)",
-        "        record = self._record(entry, memory, prepared.base, passed_over, together)",
+        "    record = _record(flow, prepared.base, passed_over + prepared.refused, together)",
+        "    record = _record(flow, prepared.base, passed_over, together)",
         ("tests/roles/test_reconciler.py::test_a_damaged_checkpoint_is_refused_with_its_reason",),
         "nobody can say why a job began from an older checkpoint",
     ),
     Mutant(
         "restore-points-beyond-the-cut-are-not-recorded", STARTING,
-        "        record = self._record(entry, memory, prepared.base, passed_over + prepared.refused, together)",
-        "        record = self._record(entry, memory, prepared.base, prepared.refused, together)",
+        "    record = _record(flow, prepared.base, passed_over + prepared.refused, together)",
+        "    record = _record(flow, prepared.base, prepared.refused, together)",
         (f"{REGIONS}test_a_failed_member_takes_its_region_back_to_the_newest_label_that_all_have",),
         "nobody can say why a member of a region began from an older checkpoint",
     ),

@@ -210,8 +210,8 @@ GUARANTEES = {
     ),
     "When a job is over, its checkpoints go or stay as its spec says": Mutant(
         "checkpoints-always-go", "ledger/roles/reconciler/ending.py",
-        "        dispose = entry.checkpoint_retention is CheckpointRetention.DELETE",
-        "        dispose = True",
+        "    dispose = entry.checkpoint_retention is CheckpointRetention.DELETE",
+        "    dispose = True",
         ("tests/roles/test_checkpoint_retention.py",),
         "what was to be kept is deleted",
     ),

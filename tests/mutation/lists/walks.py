@@ -61,13 +61,13 @@ MUTANTS = (
     ),
     Mutant(
         "checkpoints-go-that-were-to-be-kept", "ledger/roles/reconciler/ending.py",
-        "        dispose = entry.checkpoint_retention is CheckpointRetention.DELETE\n", "        dispose = True\n",
+        "    dispose = entry.checkpoint_retention is CheckpointRetention.DELETE\n", "    dispose = True\n",
         (WALKS,),
         "the checkpoints of a job that is over are deleted although it asked to keep them",
     ),
     Mutant(
         "checkpoints-stay-of-a-job-that-is-over", "ledger/roles/reconciler/ending.py",
-        "        going = entry.checkpoints if dispose else ()\n", "        going = ()\n",
+        "    going = entry.checkpoints if dispose else ()\n", "    going = ()\n",
         (WALKS,),
         "the storage fills up with checkpoints that nothing begins from",
     ),

@@ -90,12 +90,12 @@ class Cluster(World):
         for task in self.waiting():
             self.perform(task)
 
-    def waiting(self, *verbs: str) -> list[Task]:
+    def waiting(self, *verbs: str) -> list[Task[Any]]:
         """Tasks that are handed out and not performed yet, the oldest first; of these verbs, or all."""
         every = [task for executor in self.executors for task in executor.waiting]
         return [task for task in every if not verbs or task.verb in verbs]
 
-    def until(self, verb: str, *who: str) -> Task:
+    def until(self, verb: str, *who: str) -> Task[Any]:
         """Lets each of `who` (the reconciler, if nobody is named) go by turns until a task of this verb waits."""
         for _ in range(60):
             if found := self.waiting(verb):
@@ -104,7 +104,7 @@ class Cluster(World):
                 self.step(one)
         raise AssertionError(f"nobody asks for {verb}; {self.waiting()} wait")
 
-    def perform(self, task: Task) -> None:
+    def perform(self, task: Task[Any]) -> None:
         """Its outcome comes to the reconciler that handed it out, with that one's next step."""
         (executor,) = (one for one in self.executors if any(task is other for other in one.waiting))
         executor.perform(task)

@@ -78,7 +78,7 @@ class Executor(QueuedExecutor):
         super().__init__(runners, blobs)
         self.held: frozenset[str] = frozenset()
 
-    def submit(self, tasks: Sequence[Task]) -> None:
+    def submit(self, tasks: Sequence[Task[Any]]) -> None:
         super().submit(tasks)
         for task in tasks:
             if task.verb not in self.held:
