@@ -82,8 +82,7 @@ def adopt_agent_folder(config: Config) -> None:
 
 
 def _events_id(config: Config) -> str:
-    topic_ids = getattr(event_log(config), "topic_ids", None)  # a log in memory has none
-    return "" if topic_ids is None else str(topic_ids([config.topics.events])[config.topics.events])
+    return event_log(config).topic_ids([config.topics.events])[config.topics.events]
 
 
 def source(config: Config, progressed: Progressed | None = None) -> Source:

@@ -196,8 +196,8 @@ def past(config: Config, source: Source, moment: Moment, thin: bool = False) -> 
     from ledger.history.resolve_moment import as_of, must_be_of
 
     archived, lag_s = _archived(config), _lag_s(config)
-    if archived and (topic_ids := getattr(source.log, "topic_ids", None)) is not None:  # a log in memory has none
-        must_be_of(archived, topic_ids(list(lag_s)))
+    if archived:
+        must_be_of(archived, source.log.topic_ids(list(lag_s)))
     return as_of(source, moment, archived, lag_s, thin)
 
 

@@ -59,9 +59,7 @@ def moments(
 
 def say_left_out(world: Context, then: Source) -> None:
     """Whom an answer about the past knows nothing of: once for an answer."""
-    from ledger.reader.expiry_gaps import ExpiryGaps
-
-    for line in getattr(then.log, "left_out", ExpiryGaps()).told():
+    for line in then.expiry_gaps.told():
         world.printer.note(line)
 
 
@@ -126,10 +124,12 @@ def _moment(world: Context, now: Source, flag: str, text: str | None) -> Moment:
 
 def vector_of(source: Source) -> str:
     """Of the past that was opened: what the note on stderr says, for an answer in JSON. "": it is the present."""
-    from ledger.history.historical_log import HistoricalLog
+    from ledger.history.historical_log import HistoricalSource
 
-    log, names = source.log, {source.topics.events: "events", source.topics.recovery: "recovery"}
-    return vector({(names[topic], p): end for (topic, p), end in log.cut.items()}) if isinstance(log, HistoricalLog) else ""
+    if not isinstance(source, HistoricalSource):
+        return ""
+    names = {source.topics.events: "events", source.topics.recovery: "recovery"}
+    return vector({(names[topic], p): end for (topic, p), end in source.log.cut.items()})
 
 
 def vector(cut: Places) -> str:

@@ -7,7 +7,7 @@ Decision 32.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,18 @@ from ledger.archive.format.segments import Leaf, leaves_of, runs, store_segment
 from ledger.archive.store.archive import Archive
 from ledger.errors import LedgerError, UsageError
 from ledger.history.bundle_about import ABOUT, TIME_MAX_S, About, decode, expired_of, plain, utc
-from ledger.history.historical_log import Archived, HistoricalLog, SealedRecords, left_out_between
+from ledger.history.historical_log import (
+    Archived,
+    HistoricalLog,
+    HistoricalSource,
+    SealedRecords,
+    historical,
+    left_out_between,
+)
 from ledger.history.moment import Moment, Places, parse, vector
 from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
-from ledger.reader.expiry_gaps import Expired, ExpiredJob, ExpiryGaps
+from ledger.reader.expiry_gaps import Expired, ExpiredJob
 from ledger.reader.reading import Source, Tail
 
 if TYPE_CHECKING:
@@ -61,7 +68,7 @@ def write(
     archive = Archive(store, why.made_by, lambda: why.made_at)
     topics = {"events": then.topics.events, "recovery": then.topics.recovery}
     written, sure, expired = 0, {}, {}
-    hidden, holes = _hidden(then, cut), getattr(then.log, "holes", ())
+    hidden, holes = _hidden(then, cut), then.log.holes if isinstance(then, HistoricalSource) else ()
     for (short, partition), _ in sorted(cut.items()):
         place = topics[short], partition
         seen = _Seen(archived.get(place), now_s - lag_s[place[0]], place in holes)
@@ -127,7 +134,7 @@ def _hidden(then: Source, cut: Places) -> dict[TopicPartition, list[Expired]]:
     """Who is left out of the moment that a bundle is made of: nothing of theirs is in it, so it can't tell of them at any
     moment."""
     found: dict[TopicPartition, list[Expired]] = {}
-    left_out = getattr(then.log, "left_out", ExpiryGaps())
+    left_out = then.expiry_gaps
     for job_id, (namespace, _) in left_out.jobs.items():
         partition = then.partition_of(job_id)
         end = cut.get(("events", partition), 0) + 1
@@ -237,7 +244,7 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
     log = HistoricalLog(BundleLog(ends, counts), {}, archived)
     made = source(log, about)
     left_out = left_out_between(made, ends, ends, archived)
-    return Bundle(about, archive, replace(made, log=log.leaving_out(left_out)), archived)
+    return Bundle(about, archive, historical(made, log.leaving_out(left_out)), archived)
 
 
 class BundleLog:
@@ -253,6 +260,9 @@ class BundleLog:
 
     def writer(self, transactional_id: str) -> Writer:  # noqa: ARG002
         raise UsageError("A bundle can't be written.")
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "")
 
     def partitions(self, topic: str) -> int:
         return self._counts[topic]

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -116,6 +116,20 @@ class HistoricalLog:
     def partitions(self, topic: str) -> int:
         return self._log.partitions(topic)
 
+    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        return self._log.topic_ids(topics)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoricalSource(Source):
+    """A ledger as it was at a moment."""
+
+    log: HistoricalLog
+
+    @property
+    def expiry_gaps(self) -> ExpiryGaps:
+        return self.log.left_out
+
 
 class PastReader:
     """A Reader that ends: first what the archive has, then what the topic has beyond that."""
@@ -170,31 +184,32 @@ class PastReader:
         return not self._left_out.hides(record)
 
 
+def historical(source: Source, log: HistoricalLog) -> HistoricalSource:
+    """The same ledger as `log` has it."""
+    return HistoricalSource(**{field.name: getattr(source, field.name) for field in fields(source)} | {"log": log})
+
+
 def picked(source: Source, keys: tuple[bytes, ...]) -> Source:
-    """Of a source of the past only the records whose key begins with one of these, wherever they lie; any other source as
-    it is."""
-    log = source.log
-    return replace(source, log=log.wanting(Want(keys=keys))) if isinstance(log, HistoricalLog) else source
+    """A source of the past, with only the records whose key begins with one of these; any other source unchanged."""
+    return replace(source, log=source.log.wanting(Want(keys=keys))) if isinstance(source, HistoricalSource) else source
 
 
 def until(source: Source, cut: Marks) -> Source:
-    """Of a source of the past only what a fold needs of what lies below these offsets; any other source as it is."""
-    log = source.log
-    return replace(source, log=log.ending(cut)) if isinstance(log, HistoricalLog) else source
+    """A source of the past, with only those records below these offsets that a fold needs; any other source unchanged."""
+    return replace(source, log=source.log.ending(cut)) if isinstance(source, HistoricalSource) else source
 
 
 def since(source: Source, cut: Marks) -> Source:
-    """Of a source of the past only what lies at or beyond these offsets; any other source as it is."""
-    log = source.log
-    return replace(source, log=log.wanting(Want(begin=cut))) if isinstance(log, HistoricalLog) else source
+    """A source of the past, with only the records at or beyond these offsets; any other source unchanged."""
+    return replace(source, log=source.log.wanting(Want(begin=cut))) if isinstance(source, HistoricalSource) else source
 
 
 def together(before: Source, after: Source, between: bool = False) -> tuple[Source, Source]:
     """Two moments of a ledger, both without the jobs that either can't tell of; any other sources as they are. between: nor
     any moment from the one to the other."""
-    one, other = before.log, after.log
-    if not (isinstance(one, HistoricalLog) and isinstance(other, HistoricalLog)):
+    if not (isinstance(before, HistoricalSource) and isinstance(after, HistoricalSource)):
         return before, after
+    one, other = before.log, after.log
     hidden = one.left_out | other.left_out
     if between:
         hidden |= other.left_out_since(after, one.cut)

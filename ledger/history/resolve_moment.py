@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ledger.core.model.published import headers_of
 from ledger.errors import LedgerError, NotFound, Unreachable
-from ledger.history.historical_log import Archived, HistoricalLog, SealedRecords, Want, left_out_between
+from ledger.history.historical_log import Archived, HistoricalLog, SealedRecords, Want, historical, left_out_between
 from ledger.history.historical_runner import ThenClock
 from ledger.history.moment import FORMS, Moment, Places
 from ledger.ports import NOWHERE, EventLog, Marks, Record, TopicPartition
@@ -75,7 +75,7 @@ def as_of(
     short = {topic: name for name, topic in names.items()}
     told = {(short[topic], partition): end for (topic, partition), end in cut.items()}
     then = HistoricalLog(log, cut, archived, Want(thin=thin), left_out_between(source, cut, cut, archived), holes)
-    return replace(source, log=then, clock=ThenClock(source.clock, time_s)), told
+    return historical(replace(source, clock=ThenClock(source.clock, time_s)), then), told
 
 
 class _Named(NamedTuple):

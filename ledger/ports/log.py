@@ -95,6 +95,10 @@ class EventLog(Protocol):
     def partitions(self, topic: str) -> int:
         """The number of partitions. Raises: ConfigError if there is no such topic."""
 
+    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        """The id of each topic (KIP-516): a topic that was deleted and created anew has another. "" if the log knows no
+        ids."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:

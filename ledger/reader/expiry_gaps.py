@@ -99,6 +99,10 @@ class ExpiryGaps:
                 yield f"{left}: what {they} held before {_utc(until_s)} has expired"
 
 
+#: The present has none.
+NO_GAPS = ExpiryGaps()
+
+
 def left_out(
     codec: Codec, expired: Mapping[int, Collection[Expired]], records: Callable[[int], Iterable[Record]]
 ) -> ExpiryGaps:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from ledger.core.model.registers import is_job_id
 from ledger.errors import NotFound, UsageError
-from ledger.reader.expiry_gaps import ExpiryGaps
 from ledger.reader.reading import Source, all_registers, entries_of, registers_of, results
 
 PREFIX_CHARS_MIN = 4
@@ -26,7 +25,7 @@ def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool =
     entries = entries_of(source)
     if ref in entries:
         return ref
-    hidden = getattr(source.log, "left_out", None) or ExpiryGaps()
+    hidden = source.expiry_gaps
     if ref in hidden.jobs:  # before others whose ids begin so
         raise hidden.refuse(ref)
     if not taking_over:

@@ -21,6 +21,7 @@ from ledger.core.model.registers import Register, is_job_id, parse_key, parse_re
 from ledger.core.model.table import Held, RegisterTable
 from ledger.errors import Unreachable, UsageError
 from ledger.ports import Clock, Codec, Envelope, EventLog, Marks, Reader, Record
+from ledger.reader.expiry_gaps import NO_GAPS, ExpiryGaps
 
 RECORDS_MAX = 10_000
 POLL_S = 0.2
@@ -61,6 +62,11 @@ class Source:
     patience_s: float = 30.0
     keep: int = RESTORE_POINTS
     progressed: Progressed = _unseen
+
+    @property
+    def expiry_gaps(self) -> ExpiryGaps:
+        """Jobs that this source cannot answer for, because records of theirs expired; none for the present."""
+        return NO_GAPS
 
     def partition_of(self, job_id: str) -> int:
         if not is_job_id(job_id):

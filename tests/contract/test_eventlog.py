@@ -89,6 +89,13 @@ def test_a_reader_begins_where_it_is_told_to_and_elsewhere_at_the_beginning(worl
     reader.close()
 
 
+def test_each_topic_has_an_id_of_its_own_or_the_log_knows_none(world: World) -> None:
+    topics = [world.topic(), world.topic(2)]
+    ids = world.log.topic_ids(topics)
+    assert ids == world.log.topic_ids(topics) and list(ids) == topics
+    assert len(set(ids.values())) == 2 or set(ids.values()) == {""}
+
+
 def test_a_reader_of_two_topics_reads_both(world: World) -> None:
     one, two, w = world.topic(), world.topic(2), writer(world)
     w.commit([Event(one, 0, b"a", b"1"), Event(two, 0, b"a", b"2"), Event(two, 1, b"a", b"3")])

@@ -6,7 +6,7 @@ whatever an instance was told may be old by the time it acts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ledger.adapters.memory.clock import ManualClock
@@ -78,6 +78,9 @@ class SimLog:
 
     def partitions(self, topic: str) -> int:
         return self._log.partitions(topic)
+
+    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        return self._log.topic_ids(topics)
 
 
 class SimReader:

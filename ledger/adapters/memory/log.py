@@ -73,6 +73,10 @@ class MemoryLog:
     def writer(self, transactional_id: str) -> MemoryWriter:
         return MemoryWriter(self, transactional_id)
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """It knows none: topics in memory cannot be deleted."""
+        return dict.fromkeys(topics, "")
+
     def partitions(self, topic: str) -> int:
         return len(self.partitions_of(topic))
 

@@ -27,7 +27,7 @@ from ledger.history import historical_log
 from ledger.history.moment import Moment
 from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, MemoryRecord
-from ledger.reader.reading import Source, entries_of
+from ledger.reader.reading import entries_of
 from ledger.util.plain import to_plain
 from tests.support.archives.queried import (
     BEGIN_MS,
@@ -51,7 +51,9 @@ def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
     sealed = {
         place: historical_log.SealedRecords(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()
     }
-    source = Source(historical_log.HistoricalLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock())
+    source = historical_log.HistoricalSource(
+        historical_log.HistoricalLog(Ending(log, ends), {}, sealed), TOPICS, avro, cloudevents, ManualClock()
+    )
     then, _ = as_of(source, Moment(time_s=time_s), sealed, dict.fromkeys(topics, 1e12))
     return entries_of(then)
 

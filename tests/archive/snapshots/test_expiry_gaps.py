@@ -55,7 +55,7 @@ pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.slow]
 
 
 def left_out_of(found: Source) -> ExpiryGaps:
-    assert isinstance(found.log, historical_log.HistoricalLog)
+    assert isinstance(found, historical_log.HistoricalSource)
     return found.log.left_out
 
 
@@ -116,7 +116,7 @@ def test_left_out_are_the_jobs_of_which_something_went_that_counted_then_and_nob
         hidden = left_out_of(after).jobs
         assert hidden.keys() <= taken and {namespace for namespace, _ in hidden.values()} <= {"prod", "test"}
         assert facts_of(after) == facts_of(before, hidden)
-        assert isinstance(after.log, historical_log.HistoricalLog)
+        assert isinstance(after, historical_log.HistoricalSource)
         cut = {(topic.removeprefix("ledger."), p): end for (topic, p), end in after.log.cut.items()}
         again = then(archive, vector(cut))
         assert (left_out_of(again), facts_of(again)) == (left_out_of(after), facts_of(after))

@@ -140,7 +140,9 @@ def asked(archive: Archive, text: str) -> tuple[Source, Places]:
     archived = archived_of(archive)
     log = bundling.BundleLog({place: one.next for place, one in archived.items()}, {EVENTS: 1, RECOVERY: 1})
     clock = ManualClock()
-    source = Source(historical_log.HistoricalLog(log, {}, archived), TOPICS, avro, cloudevents, ThenClock(clock, NOW_S))
+    source = historical_log.HistoricalSource(
+        historical_log.HistoricalLog(log, {}, archived), TOPICS, avro, cloudevents, ThenClock(clock, NOW_S)
+    )
     return as_of(source, parse(text, NOW_S), archived, {EVENTS: 0.0, RECOVERY: 0.0})
 
 
