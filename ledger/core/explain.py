@@ -1,8 +1,8 @@
-"""Why a job is in its state, and in or out of the recovery set: the fold's answer with its reasons.
+"""Why a job is in its state, and in or out of the recovery set.
 
-The state is taken from `fold_job` itself, so an explanation can't contradict it; what is added is which rule applied,
-which registers decide (without them the answer would be another), what has no effect and why, where each restore point
-comes from, and what the job waits for.
+State and rule come from the fold itself, so an explanation cannot contradict it. Added are the registers that decide
+(without them the state would be another), registers without effect and why, the origin of each restore point, and what
+the job waits for.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from ledger.core.plan.replacing import is_stop
 
 
 class Origin(NamedTuple):
-    """A restore point that is offered for the next start, and where it comes from."""
+    """A restore point that is offered for the next start. origin: where it comes from, for people."""
 
     restore_point: RestorePoint
     origin: str
 
 
 class Remark(NamedTuple):
-    """Something to know about a register. without_effect: it changes nothing of the job's state. ordinary: history as it
-    should be; the rest are anomalies."""
+    """A remark on a register, for people. without_effect: the register does not change the job's state. ordinary: False =
+    the register is an anomaly."""
 
     register: str
     text: str
@@ -71,8 +71,8 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """state: "" if nobody admitted the job. because: names of the registers that decide, the strongest first. failures:
-    what last went wrong, newest first."""
+    """state: "" = the job has no admitted spec. rule, rule_text: as in `core.fold.rules`. because: names of the registers
+    that decide, the strongest first. waits_for: "" = nothing. failures: newest first."""
 
     job_id: str
     state: str
@@ -90,8 +90,8 @@ class Explanation:
 def explain(
     job: Job, keep: int = RESTORE_POINTS, due_at: str = "", due: bool = False, stalled_since: str = ""
 ) -> Explanation:
-    """due_at, due, stalled_since: what the leader stamped on the published entry (in words), since the fold knows no
-    time."""
+    """Explains a job. due_at, due, stalled_since: the leader's stamps on the published entry, as text, since the fold knows
+    no time."""
     rule, entry = decide(job, keep)
     return Explanation(
         job.job_id,
@@ -130,7 +130,7 @@ def _spec(job: Job) -> list[Register]:
 
 
 def _last_reason(job: Job) -> str:
-    """Of a job of which only its result is left."""
+    """The reason in the result of a job that has no other register left."""
     fact = job.fact(job.result, JobResult) if job.result else None
     return fact.reason if fact else ""
 
@@ -150,7 +150,7 @@ def _effective_retry(job: Job) -> list[Register]:
 
 
 def _signs_of_life(job: Job) -> list[Register]:
-    """What makes top the top; of a job that never ran, that it is admitted."""
+    """The registers that name the last attempt; for a job that never ran, its admission."""
     if not job.top:
         return [Admitted()]
     attempts = sorted(job.attempts.get(job.top, ()), key=lambda a: a.epoch, reverse=True)
@@ -199,7 +199,7 @@ def _origins(job: Job, entry: RecoveryEntry) -> Iterator[Origin]:
         yield Origin(point, f"{origin}, consistency label {label}" if label else origin)
 
 
-# -- what has no effect, or not the one that was meant -----------------------------------------------------------------
+# -- registers without effect, or without the intended one -------------------------------------------------------------
 
 _UNREADABLE = "its value can't be read, or is not the fact that it holds: it counts as absent"
 _REDACTED = "its value is redacted: that it was there is known, what it said is not; it counts as absent"
@@ -233,7 +233,7 @@ def _is_redacted(job: Job, register: Register) -> bool:
 
 
 def _read_all(job: Job) -> None:
-    """Decodes what the fold had no need of, so that what is unreadable shows."""
+    """Decodes the registers that the fold did not need, so that unreadable ones are noticed."""
     _ = job.intent
     for register in list(job.names):
         if not isinstance(register, Intent):
@@ -272,7 +272,7 @@ def _remark(job: Job, register: Register, name: str) -> Remark | None:
 
 
 def _attempt_remark(job: Job, n: int, name: str) -> Remark | None:
-    """Which restore points the attempt passed over, and beside which others it was started."""
+    """The restore points that an attempt did not use, and why it was started with its region."""
     record = job.attempt(n)
     if record is None:
         return None
@@ -296,7 +296,7 @@ def _intent_remark(job: Job, register: Intent, name: str) -> Remark | None:
     return None
 
 
-# -- what it waits for -------------------------------------------------------------------------------------------------
+# -- what the job waits for --------------------------------------------------------------------------------------------
 
 
 def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, stalled_since: str) -> str:
@@ -336,7 +336,7 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
 
 
 def _waits_for_producer(entry: RecoveryEntry) -> str:
-    """Of a job that its producer runs: nobody else can say that it is over, unless an operator gives the producer up."""
+    """The wait of an outside job. Only its producer can report its end, unless an operator gives the producer up."""
     if entry.state is JobState.CREATED:
         return "its producer to report that it runs"
     given_up = entry.intent is not None and entry.intent.force and entry.attempt <= entry.intent.attempt

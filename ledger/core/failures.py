@@ -1,4 +1,4 @@
-"""What last went wrong with a job, by the facts: for people who have to decide what is to be done about it."""
+"""The last failures of a job, for people who decide what to do about it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ FAILED = ("failed-permanent", "failed", "lost")
 
 
 class Failure(NamedTuple):
-    """An attempt's end that was not well. by_runner: the runner's own word, else a verdict of the reconciler. cause: what
-    happened, and of a process the last lines that it printed on stderr. ran_for_s: 0 = nobody knows."""
+    """A failed attempt. by_runner: whether the runner reported it, else the reconciler decided it. cause: the reason, with
+    the last lines that a process printed on stderr. ran_for_s: 0 = unknown."""
 
     attempt: int
     outcome: str
@@ -21,8 +21,8 @@ class Failure(NamedTuple):
 
 
 def last_failures(job: Job) -> tuple[Failure, ...]:
-    """The newest failure; where that is a verdict, then also the newest that the runner told of: the one says why the job
-    is not started any more, the other what made it fail. Ends that a later one of the same attempt overrules are none."""
+    """The newest failure. If the reconciler decided it, also the newest that the runner reported: the first explains why
+    the job is not started any more, the second what made it fail. Only the end that counts for an attempt is considered."""
     found: list[Failure] = []
     for n in sorted(job.ends, reverse=True):
         end = job.end(n)

@@ -1,12 +1,12 @@
-"""Which of what lies in blob stores and with runners nobody will ask for again, and how that is known. Pure.
+"""Garbage: stored objects that no job will need again, each with the evidence. Pure.
 
-Garbage is what no fold refers to: not that of the registers as they were read, nor that of these and whatever comes later.
-The one exception, a spec that comes later, is its submitter's to see to: it puts the graph anew if it finds it gone once
-its spec is in the log (`client.submit`), and what was put lately is young. So age counts: since the last put, by the clock
-of whoever keeps the thing.
+An object in a blob store or with a runner is garbage if no fold refers to it, neither the fold of the registers that were
+read nor that of any later ones. One later register could refer to it: a spec that is on its way. Therefore a submitter
+puts its graph again if it is gone once the spec is in the log (`client.submit`), and young objects are never garbage. Age
+counts from the last put, by the clock of the store or runner.
 
-What somebody has pinned stays, garbage or not. What can't be judged stays: the job's entry or registers can't be read; or
-the thing is older than the log, so that some other log may have known it. Source: docs/decisions/0019, 0036.
+Pinned objects stay. So do objects that cannot be judged: an entry or register of the job is unreadable, or the object is
+older than the log, so that another log may have known it. Source: decisions 19 and 36.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ledger.core.fold.job import Job
 from ledger.core.model.facts import JobResult, JobSubmitted
 from ledger.core.model.recovery import RecoveryEntry
 
-#: The least grace that there is, in seconds: a put that was longer ago than half of it is made anew by its submitter.
+#: The shortest grace, in seconds. A submitter repeats a put that is older than half of it.
 GRACE_MIN_S = 3600.0
-#: What a store may make a thing older than it is, in seconds: a put of what is there need not renew its age each time.
+#: A store may report an age that is too high by so many seconds: a put of an existing object need not renew its age.
 AGE_OFF_S = 600.0
 
 
 class Kind(StrEnum):
     BLOB = "blob"
-    UNFINISHED = "unfinished-put"  # what a put has left that did not come to its end
-    RUN_FOLDER = "run-folder"  # all that a runner keeps of a job, but for its checkpoints
+    UNFINISHED = "unfinished-put"  # the remains of an interrupted put
+    RUN_FOLDER = "run-folder"  # a runner's files of a job, without checkpoints
     CHECKPOINTS = "checkpoints"  # savepoints are never among them
-    SAVEPOINT = "savepoint"  # one that was disposed of and is still there
+    SAVEPOINT = "savepoint"  # a disposed savepoint that still exists
 
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """Something that lies somewhere on behalf of a job.
+    """An object that a store or runner holds for a job.
 
-    holder: "blobs", or the runner's name. where: a blob's uri, a runner's folder. size: in bytes, 0 where nobody knows.
-    age_s: since it was last put or changed. alive: attempts of the job that may run. locations: of the checkpoints.
+    holder: "blobs", or the runner's name. where: a blob's uri, or a runner's folder. size: in bytes, 0 = unknown. age_s:
+    since it was last put or changed. alive: attempts of the job that may run. locations: of the checkpoints.
     """
 
     kind: Kind
@@ -55,12 +55,12 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the log says of one job, as far as it decides what may go.
+    """The references of one job to stored objects, from the log.
 
-    known: whether there is anything of it. why_unread: why nothing of it may be judged, "" = all can be read. graphs: uris
-    that a fold refers to now, or may yet. points: locations that an attempt may begin from, of any job; begins: those that
-    are not only named by a result. disposed: locations of its savepoints that are given up. state: of its result, "" = it
-    has none. keeps: whether its result says that its checkpoints were kept.
+    known: whether the job has any register. why_unread: why its objects cannot be judged, "" = they can. graphs: uris that
+    a fold refers to now or later. points: locations that an attempt of any job may begin from; begins: the same without
+    those that only a result names. disposed: locations of its disposed savepoints. state: of its result, "" = none. keeps:
+    whether its result names checkpoints that were kept.
     """
 
     known: bool = True
@@ -83,14 +83,14 @@ class Orphan(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """What may be garbage and is not touched, because that can't be known, or a pin holds it."""
+    """An object that may be garbage but stays, because that is not certain or a pin holds it."""
 
     lying: StoredItem
     why: str
 
 
 class Classified(NamedTuple):
-    """orphans: older than the grace. young: how many others would be. spared: see there."""
+    """orphans: garbage older than the grace. young: the number of younger ones. spared: `Retained` objects."""
 
     orphans: tuple[Orphan, ...]
     spared: tuple[Retained, ...]
@@ -102,7 +102,8 @@ ENTRY_UNREAD = Claims(why_unread="its published entry can't be read")
 
 
 def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
-    """Of a job that has registers. published: its entry, where there is one. keep: restore points that a fold offers."""
+    """The claims of a job that has registers. published: its entry, if there is one. keep: restore points that a fold
+    offers."""
     specs = [job.fact(spec, JobSubmitted) for spec in job.specs]
     results = [job.fact(result, JobResult) for result in job.results]
     admitted, folded = job.admitted, fold_job(job, keep)
@@ -123,7 +124,7 @@ def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
     if job.result is not None:
         state = job.result.state
     else:
-        # What is admitted stays until the job is retired, over or not: a retirement deletes its blobs itself.
+        # The admitted graph stays until the job is retired, even if the job is over: the retirement deletes it.
         held = [job.spec] if job.spec is not None else [spec for spec in specs if spec is not None]
         graphs |= {spec.graph.uri for spec in held}
         named = next(iter(held), None)
@@ -147,11 +148,12 @@ def judge(
     log_age_s: float,
     held: Mapping[str, str],
 ) -> Classified:
-    """claims: of every job that has registers or an entry. read_to: job id -> how far its partition was read, for people.
-    log_age_s: how long ago the log's first leader was there. held: job id -> the pin that holds it, and all that is its.
+    """Sorts stored objects into garbage, young and retained ones.
 
-    Order: the log is read after the things were listed. What is referred to is then either seen, or its reference is
-    younger than the listing."""
+    claims: of every job that has registers or an entry. read_to: job id -> how far its partition was read, for people.
+    log_age_s: seconds since the log's first leader. held: job id -> the pin that holds its objects.
+
+    List the objects first, then read the log: a reference is then either seen, or younger than the listing."""
     points = frozenset[str]().union(*(claim.points for claim in claims.values()))
     begins = frozenset[str]().union(*(claim.begins for claim in claims.values()))
     orphans: list[Orphan] = []
@@ -176,18 +178,18 @@ def judge(
 
 
 def _why_garbage(one: StoredItem, claim: Claims, points: frozenset[str], read_to: Callable[[str], str]) -> str:
-    """The evidence; empty if it is none."""
+    """The evidence that an object is garbage; "" if it is not."""
     match one.kind:
         case Kind.BLOB if one.where in claim.graphs:
             return ""
         case Kind.UNFINISHED if claim.graphs:
             return f"a put that did not come to its end left it; the graph of the job is {min(claim.graphs)}"
         case Kind.RUN_FOLDER if one.alive or (claim.known and not claim.state):
-            return ""  # what is alive is an orphan: to be stopped with a record, by the reconciler
+            return ""  # an attempt that is alive here is an orphan: the reconciler stops and records it
         case Kind.CHECKPOINTS if one.alive or not claim.state or claim.keeps or points.intersection(one.locations):
             return ""
         case Kind.SAVEPOINT if one.where not in claim.disposed or not claim.state or points.intersection(one.locations):
-            return ""  # as long as the job is not retired, the reconciler deletes it
+            return ""  # until the job is retired, the reconciler deletes it
         case Kind.SAVEPOINT:
             return f"it was disposed of, the job is {claim.state} and retired, and no job begins from it"
     if claim.state:

@@ -55,7 +55,7 @@ def test_a_job_by_the_client_from_submission_to_quarantine_and_back(config, proj
     assert ended.state == JobState.QUARANTINED
     assert client.declare(job_id, IntentKind.RETRY, reason="fixed").state is JobState.RESTARTING
     told = explained(client.source, job_id)
-    assert (told.state, told.rule, told.in_recovery_set) == ("RESTARTING", 6, True)
+    assert (told.state, told.rule, told.in_recovery_set) == ("RESTARTING", 12, True)
     registers = [record.register.partition("/")[0] for record in history(client.source, job_id)]
     assert registers[:5] == ["spec", "admitted", "intent", "intent", "intent"]  # the last: the loser's tombstone
     found = replay(client.source)

@@ -18,7 +18,7 @@ _TERMINAL = {"finished": JobState.FINISHED, "canceled": JobState.CANCELED, "aban
 
 
 class Situation:
-    """What the rules read of one job. Each property is computed once; all but `job`, `keep` and `end` need a spec."""
+    """One job as the rules read it. Each property is computed once; all but `job`, `keep` and `end` need a spec."""
 
     def __init__(self, job: Job, keep: int = restore_points.RESTORE_POINTS) -> None:
         self.job, self.keep = job, keep
@@ -110,7 +110,7 @@ def _intent(s: Situation) -> str:
 
 
 def _end(s: Situation) -> str:
-    """What ended the job, or else its last attempt."""
+    """The terminal end of the job, or else the end of its last attempt, as text."""
     ended, fact = s.job.terminal_end or s.end or (Ended(0, "", ""), facts.AttemptEnded())
     return f"attempt {ended.n} {ended.outcome}" + (f": {fact.cause}" if fact.cause else "")
 

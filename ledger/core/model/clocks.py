@@ -1,7 +1,7 @@
-"""Two clocks stand on every record: the brokers', when it was appended, and its producer's, when it happened by its word.
+"""The two times of a record: the append time by the broker's clock, and the event time by the producer's clock.
 
 They need not agree, and the ledger decides nothing by either. A fact may wait on a producer's disk before it is sent, and
-is appended anew when it is sent again; but nothing is appended before it happened, and little waits for a day.
+a repeated send appends it again. But no fact is appended before it happened, and few wait for a day.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ BEHIND_MAX_S = 86_400.0
 
 
 def skew(time_s: float, ce_time_s: float | None) -> str:
-    """Whether two times of one record are implausible: "ahead": the producer's clock is later than the append by more than
-    AHEAD_MAX_S; "behind": earlier by more than BEHIND_MAX_S, so its clock is wrong or it was sent very late; else "".
-    time_s: append time, ce_time_s: the producer's, None = it does not say; seconds since the epoch."""
+    """ "ahead" if the event time is more than AHEAD_MAX_S after the append time; "behind" if it is more than BEHIND_MAX_S
+    before it, so that the clock is wrong or the fact was sent very late; else "".
+
+    time_s: append time. ce_time_s: event time, None = not given. Both are seconds since the epoch."""
     if ce_time_s is None:
         return ""
     if ce_time_s - time_s > AHEAD_MAX_S:

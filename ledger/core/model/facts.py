@@ -1,8 +1,7 @@
-"""What a register can hold: facts, in the past tense. Their names and fields are the storage format (`schemas/`).
+"""Facts, in the past tense: the values of registers. Their names and fields are the storage format (`schemas/`).
 
-Every enum begins with UNKNOWN, which is what a reader sees in place of a symbol that is newer than itself. UNKNOWN is
-fail-closed: where it would decide, the job is quarantined; nobody guesses.
-Times are seconds since the epoch (UTC), durations are seconds, sizes are bytes.
+Every enum begins with UNKNOWN, which a reader sees in place of a symbol newer than itself. UNKNOWN is fail-closed: if it
+decides, the job is quarantined. Times are seconds since the epoch (UTC), durations are seconds, sizes are bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class OnExhausted(StrEnum):
 
 
 class OnStall(StrEnum):
-    """What follows once a job runs without progress."""
+    """The reaction to a job that runs without progress."""
 
     UNKNOWN = "UNKNOWN"
     MARK = "MARK"
@@ -51,8 +50,8 @@ class OnStall(StrEnum):
 
 
 class CheckpointRetention(StrEnum):
-    """What becomes of a job's checkpoints when it is over, in whatever way: finished, canceled or failed. Savepoints stay,
-    and so does everything of a job that is suspended or quarantined: it is not over."""
+    """Whether checkpoints are deleted when their job has finished, failed or been canceled. Savepoints stay. A suspended or
+    quarantined job is not over, so it keeps everything."""
 
     UNKNOWN = "UNKNOWN"
     DELETE = "DELETE"
@@ -60,8 +59,8 @@ class CheckpointRetention(StrEnum):
 
 
 class RestoreBy(StrEnum):
-    """What a job goes on from. LEDGER: one of its checkpoints, which the ledger picks. EXTERNAL: what it keeps elsewhere by
-    itself; its checkpoints show how far it is, and nothing ever begins from one."""
+    """The party that restores a job. LEDGER: the ledger picks one of its checkpoints. EXTERNAL: the job restores its state
+    by itself; its checkpoints only show progress, and no attempt begins from one."""
 
     UNKNOWN = "UNKNOWN"
     LEDGER = "LEDGER"
@@ -70,7 +69,8 @@ class RestoreBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphRef:
-    """Where the job graph lies: whatever the runner needs to start the job. `sha256` is lower-case hex of the blob."""
+    """The location of the job graph, which is all that the runner needs to start the job. sha256: lower-case hex of the
+    blob."""
 
     uri: str
     sha256: str
@@ -98,7 +98,7 @@ class RestorePoint:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRestorePoint:
-    """A restore point that was offered and not taken, and why."""
+    """A restore point that was offered and not used, and why."""
 
     restore_point: RestorePoint
     reason: str
@@ -106,10 +106,10 @@ class RefusedRestorePoint:
 
 @dataclass(frozen=True, slots=True)
 class FailureRule:
-    """Failures that it fits get its label, and are permanent if it says so. The runner judges, where the end is written.
+    """Labels the failures that match it. The runner applies the rules when it writes an end.
 
-    exit_code: the failure's (killed by a signal: 128 + its number, as shells say); None = any. pattern: a regular
-    expression of Python's that is found in its cause, the last lines of stderr included; "" = any.
+    exit_code: of the process (128 + the signal's number if a signal killed it); None = any. pattern: a Python regular
+    expression, searched in the cause and the last lines of stderr; "" = any. permanent: the failure is never retried.
     """
 
     label: str
@@ -120,11 +120,11 @@ class FailureRule:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """When a failed attempt is followed by another. The meaning of the numbers is in `restart`.
+    """When a failed attempt is followed by another; `core.fold.restart` defines the arithmetic.
 
-    attempts_max: failures in a row that are followed by a restart; 0 = no limit (not read for NONE and FAILURE_RATE).
-    failures_per_interval: failures within failure_rate_interval_s that are followed by a restart (FAILURE_RATE only).
-    failure_rules: the first that fits a failure counts.
+    attempts_max: restarts after failures in a row; 0 = no limit (not used by NONE and FAILURE_RATE).
+    failures_per_interval: restarts after failures within failure_rate_interval_s (FAILURE_RATE only). failure_rules: the
+    first that matches a failure counts.
     """
 
     kind: RestartKind = RestartKind.EXPONENTIAL_DELAY
@@ -144,7 +144,7 @@ class RestartPolicy:
 class StallPolicy:
     """When a running attempt counts as stalled: no new checkpoint for intervals_max * checkpoint_interval_s.
 
-    checkpoint_interval_s: how often the job means to complete one; 0 = nobody watches.
+    checkpoint_interval_s: how often the job is expected to complete one; 0 = the job is not watched.
     """
 
     checkpoint_interval_s: float = 0.0
@@ -159,10 +159,10 @@ class StallPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SavepointPolicy:
-    """How often what runs is asked for a savepoint, and how many of those are kept (`core.savepoints`).
+    """How often a running job makes a savepoint, and how many of those are kept (`core.fold.savepoints`).
 
-    interval_s: from the newest savepoint, or the start where there is none, to the next ask; 0 = never. keep_max: periodic
-    savepoints that are kept, beside those that a start may begin from; 0 = all, until somebody disposes of them.
+    interval_s: from the newest savepoint (or from the start) to the next request; 0 = never. keep_max: periodic savepoints
+    that are kept, beside those that a start may begin from; 0 = all, until somebody disposes of them.
     """
 
     interval_s: float = 0.0
@@ -173,10 +173,10 @@ class SavepointPolicy:
 class Replacement:
     """How a job takes over from the one that it replaces.
 
-    from_: "latest" (a savepoint made when the old one is stopped, else its newest checkpoint), "scratch", or what people
-    said of a place that the spec's restore_from then holds. "" = latest too, and is what no `replace` writes: so releases
-    that know nothing of replacements can't read such a spec, and don't start it beside the old job. after_rev: intents on
-    the old job up to this revision were there before: later ones of people go before the replacement. reason: for people.
+    from_: "latest" (a savepoint at the stop of the old job, else its newest checkpoint), "scratch", or the name of a point
+    that the spec's restore_from then holds. "" means latest too, but `replace` never writes it: releases that do not know
+    replacements must be unable to read such a spec, or they would start it beside the old job. after_rev: the newest
+    revision of an intent on the old job before the replacement; later ones of people win over it. reason: for people.
     """
 
     from_: str = ""
@@ -189,8 +189,8 @@ NO_REPLACEMENT = Replacement()
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A job and all that is needed to start it. Holds no time, event id or actor, so that the same job submitted twice
-    is one fact."""
+    """A job with all that is needed to start it. Holds no time, event id or actor, so that two submissions of the same job
+    are one fact."""
 
     name: str
     namespace: str
@@ -212,18 +212,18 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class JobAdmitted:
-    """The ledger took the spec with this digest as the job's."""
+    """The ledger admitted the spec with this digest."""
 
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class IntentDeclared:
-    """What an operator wants. `attempt`: the top attempt the operator saw; for retry, the one that it concerns.
+    """An operator's intent. attempt: the last attempt that the operator saw; for a retry, the one to retry.
 
     from_: "latest", "scratch", or a restore point as "<attempt>/<id>" (retry only).
-    force: attempts up to `attempt` count as settled without the runner's word; this gives up at-most-one knowingly.
-    savepoint: what runs is asked for a savepoint before it is stopped (suspend only).
+    force: attempts up to `attempt` count as settled without their runner, which gives up at-most-one on purpose.
+    savepoint: request a savepoint before the stop (suspend only).
     """
 
     kind: IntentKind
@@ -237,11 +237,10 @@ class IntentDeclared:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """How an attempt of a job that has a region began (`regions`).
+    """The start of a region that an attempt was part of (`core.plan.regions`).
 
-    beside: job id of each other member -> its attempt that ran then, or was to start together with this one.
-    consistency: the label of the restore point that it begins from, as all that started together; "" = each from its
-    newest. reason: why they were started together, for people.
+    beside: job id of each other member -> its attempt that ran then, or started together with this one. consistency: the
+    label of the restore point that all of them began from; "" = each from its newest. reason: why they started together.
     """
 
     beside: Mapping[str, int] = field(default_factory=dict)
@@ -251,13 +250,12 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
-    """The reconciler decided to start this attempt from `base` (None: from scratch); written before the start.
+    """The reconciler decided to start this attempt from `base` (None = from scratch). Written before the start.
 
-    failures: failures in a row before this attempt. failure_times: when the recent ones were seen.
-    recorded_at: when this was recorded, in seconds since the epoch by the reconciler's clock; only where a failure rate
-    needs it, else None. together: None = it has no region.
-    instance: of the runner, which holds the attempt: it alone is asked to start it, and it alone can answer for it.
-    "" = it is not known: the runner has no instances, or an older release recorded the attempt.
+    failures: failures in a row before this attempt. failure_times: when the recent ones were seen. recorded_at: when this
+    was recorded, by the reconciler's clock; None unless a failure rate needs it. together: None = the job has no region.
+    instance: of the runner, which holds the attempt: only this one starts it and answers for it. "" = the runner has no
+    instances, or an older release recorded the attempt.
     """
 
     digest: str
@@ -272,15 +270,15 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRunning:
-    """The attempt runs; `engine_id` is the engine's own name for it (a pid, an application id)."""
+    """The attempt runs. engine_id: its name in the engine (a pid, an application id)."""
 
     engine_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """A checkpoint of the attempt is complete. `base`: what the attempt itself was restored from. `consistency`: label of
-    the cut through several jobs that it belongs to, "" = none."""
+    """A checkpoint of the attempt is complete. base: the restore point of the attempt itself. ask: uuid of the savepoint
+    request that it answers. consistency: the label of the cut through several jobs that it belongs to, "" = none."""
 
     location: str
     size: int = 0
@@ -293,8 +291,8 @@ class CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """The attempt is over (how: see the register). `checkpoint`: id of its newest completed checkpoint.
-    ran_for_s is by a monotonic clock, 0 where nobody knows."""
+    """The attempt is over; the register names the outcome. checkpoint: id of its newest complete checkpoint. ran_for_s: by
+    a monotonic clock, 0 = unknown."""
 
     cause: str = ""
     checkpoint: int | None = None
@@ -303,7 +301,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class SavepointAsked:
-    """A savepoint is wanted. Spent once a savepoint names it (`ask`), or the job is over."""
+    """A savepoint was requested. The request is answered once a savepoint names it (`ask`), or the job is over."""
 
     reason: str = ""
     actor: str = ""
@@ -311,8 +309,8 @@ class SavepointAsked:
 
 @dataclass(frozen=True, slots=True)
 class SavepointDisposed:
-    """A savepoint is given up: nothing begins from it any more, and its files go. It says of the savepoint what must be
-    known once its own register is gone: `location`, `base` and `ask` are those of CheckpointCompleted."""
+    """A savepoint was disposed of: no attempt begins from it any more, and its files are deleted. location, base and ask
+    are copied from CheckpointCompleted, since that register goes with the files."""
 
     location: str
     base: RestorePoint | None = None
@@ -323,7 +321,7 @@ class SavepointDisposed:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What remains of a retired job."""
+    """The result of a retired job, the only register that stays."""
 
     name: str
     namespace: str
@@ -338,9 +336,9 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class LeaderClaimed:
-    """A leader of `role` took `epoch`; lies under `~claim/<role>/<epoch>` in every partition, never tombstoned.
+    """A leader of `role` claimed `epoch`, under the key `~claim/<role>/<epoch>` in every partition; never tombstoned.
 
-    reaches: runner -> the instance of it that answered a reconciler just before its claim, for people."""
+    reaches: runner -> the instance that answered the reconciler just before its claim, for people."""
 
     role: str
     epoch: int
@@ -351,7 +349,7 @@ class LeaderClaimed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything below `as_of` of this partition of `ledger.events` is folded and published."""
+    """Every record below offset `as_of` of this partition of `ledger.events` is folded and published."""
 
     partition: int
     as_of: int
@@ -363,7 +361,7 @@ Fact = (
     | CheckpointCompleted | AttemptEnded | SavepointAsked | SavepointDisposed | JobResult
 )  # fmt: skip
 
-#: What each register holds.
+#: The fact in each kind of register.
 FACT_OF: Mapping[type[r.Register], type[Fact]] = {
     r.Spec: JobSubmitted, r.Admitted: JobAdmitted, r.Intent: IntentDeclared, r.Attempt: AttemptStarted,
     r.Running: AttemptRunning, r.Checkpoint: CheckpointCompleted, r.Ended: AttemptEnded, r.Ask: SavepointAsked,

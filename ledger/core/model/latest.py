@@ -1,8 +1,7 @@
-"""What a reader of `ledger.recovery` needs of many records: the claims, and of each key the last record that takes effect.
+"""Reduces records of `ledger.recovery` to the claims and the last effective record of each key.
 
-Readers fold a topic of history into as many entries as there are jobs (`published`). Where the history is long, tasks
-beside the reader reduce it first: `Published` comes to the same entries from what is left
-(tests/core/model/test_latest.py).
+`Published` computes the same entries from the reduced records (tests/core/model/test_latest.py). Spark tasks reduce a long
+history this way before the reader applies it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ R = TypeVar("R", bound=RecordView)
 
 
 def latest_effective(records: Iterable[R], claimed: Mapping[int, int]) -> list[R]:
-    """The claims among the records, and the last record of each key that readers take, in offset order within partitions.
+    """The claims, and the last record of each key that passes the epoch filter, in offset order within each partition.
 
     records: consecutive ones, each partition in offset order. claimed: partition -> highest epoch claimed before them.
-    The epoch filter comes first and the last record of a key second: a stale leader's record must not hide a good one.
+    The filter comes before the choice of the last record: a stale leader's record must not hide a good one.
     """
     highest = dict(claimed)
     claims: list[R] = []
@@ -39,7 +38,7 @@ def latest_effective(records: Iterable[R], claimed: Mapping[int, int]) -> list[R
 
 
 def highest_claimed(records: Iterable[RecordView], claimed: Mapping[int, int]) -> dict[int, int]:
-    """Partition -> highest epoch that a leader has claimed, by `claimed` and the records after it."""
+    """Partition -> highest epoch claimed. claimed: the same before these records."""
     highest = dict(claimed)
     for record in records:
         _claim(highest, record)

@@ -1,9 +1,9 @@
-"""What `ledger.recovery` says: the epoch filter first, only then the last record per key.
+"""The reader of `ledger.recovery`: first the epoch filter, then the last record of each key.
 
-The lock is advice, the epoch is law. In offset order within a partition a record or tombstone is dropped if its epoch is
-below the highest one claimed before it there (a zombie's), or if nobody has claimed its epoch yet. A dropped record still
-supersedes the good one under it when the cleaner comes by, so the last *raw* record per key is kept beside: the leader
-compares against that. Used by the projector, the reconciler and every reader. Source: docs/PROTOCOL.md, section 9.
+The lock is advice, the epoch is law. In offset order within a partition, a record or tombstone is dropped if its epoch is
+below the highest one claimed before it (a stale leader wrote it), or if its epoch is not claimed yet. Log compaction keeps
+a dropped record and removes the good one before it. Therefore the last *raw* record of each key is kept too, and the leader
+compares against that. Projector, reconciler and all readers use this. Source: docs/PROTOCOL.md, section 9.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 class Decode(Protocol):
-    """`decode(kind, value) -> kind`; raises ValueError if the bytes can't be read as one."""
+    """`decode(kind, value) -> kind`; raises ValueError if the bytes are not a value of that kind."""
 
     def __call__(self, kind: type[T], value: bytes) -> T: ...
 
 
 class RecordView(Protocol):
-    """The part of a record that is judged here (that of ports.Record)."""
+    """The methods of ports.Record that are needed here."""
 
     def partition(self) -> int: ...
     def offset(self) -> int: ...
@@ -42,7 +42,7 @@ class RecordView(Protocol):
 
 
 class Raw(NamedTuple):
-    """The last record of a key as it lies in the log, dropped or not. epoch 0 = it carries none. value None = tombstone."""
+    """The last record of a key in the log, dropped or not. epoch: 0 = it carries none. value: None = a tombstone."""
 
     offset: int
     epoch: int
@@ -50,7 +50,7 @@ class Raw(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A record that took effect. before, after: the job's entry, None = it has none."""
+    """The effect of a record. before, after: the job's entry, None = the job has none."""
 
     job_id: str
     before: RecoveryEntry | None
@@ -58,14 +58,14 @@ class Change(NamedTuple):
 
 
 class Published:
-    """Feed it every record of `ledger.recovery` from offset 0, each partition in offset order.
+    """The published entries. Apply every record of `ledger.recovery` from offset 0, each partition in offset order.
 
-    entries: job id -> entry, of every job that is not retired.
-    unreadable: jobs whose last effective record can't be read: known to exist, unknown in what state. Nobody may act on
-    them, least of all stop them; they have no entry.
-    raw: partition -> key -> last raw record; without the keys whose tombstone took effect. claimed: partition -> highest
-    epoch claimed. progress: partition -> as_of.
-    dropped: records without effect, counted by reason: stale, unclaimed, no-epoch, foreign, undecodable.
+    entries: job id -> entry of every job that is not retired.
+    unreadable: jobs whose last effective record cannot be decoded. They exist in an unknown state, so nobody may act on
+    them or stop them; they have no entry.
+    raw: partition -> key -> last raw record, without keys whose tombstone took effect. claimed: partition -> highest epoch
+    claimed. progress: partition -> as_of.
+    dropped: the number of records without effect by reason: stale, unclaimed, no-epoch, foreign, undecodable.
     """
 
     def __init__(self, decode: Decode) -> None:
@@ -81,7 +81,7 @@ class Published:
         self.dropped: Counter[str] = Counter()
 
     def apply(self, record: RecordView) -> Change | None:
-        """Takes one record; a Change if it wrote, or removed, the entry of a job. Never raises on what arrives."""
+        """Applies one record; returns a Change if it wrote or removed the entry of a job. Never raises on bad input."""
         key, partition = record.key(), record.partition()
         if key is None:
             self.dropped["foreign"] += 1
@@ -102,22 +102,22 @@ class Published:
         if key == _PROGRESS:
             self._progressed(partition, record.offset(), value)
             return None
-        if value is None:  # retired for good: nothing is left to compare with, and there is no end of such keys
+        if value is None:  # the job is retired: nothing is left to compare with, and such keys only become more
             del self.raw[partition][key]
         return self._entry(key, partition, record.offset(), value)
 
     def last_is_effective(self, partition: int, key: bytes) -> bool:
-        """Whether the last raw record of an entry or progress key is one that readers took. Where it is not, it hides
-        from the cleaner what they took (or could not be read): the leader must write the key again."""
+        """Whether readers took the last raw record of an entry or progress key. If not, log compaction would keep that
+        record and remove the one that they took, so the leader must write the key again."""
         return (partition, key) not in self._without_effect
 
     def not_lasting(self, partition: int) -> list[bytes]:
-        """Keys of a partition whose last raw record is not what every reader holds, whatever the cleaner removes. The
-        leader must write them again.
+        """Keys of a partition whose last raw record might not reach every reader after log compaction. The leader must
+        write them again.
 
-        `last_is_effective` is false for it. Or the claim of its epoch lies in the log once more, behind it, or is
-        tombstoned: the cleaner keeps the last copy alone, and then readers meet the record before its epoch is claimed, and
-        drop it.
+        Either `last_is_effective` is false. Or the claim of the record's epoch was written again behind the record, or
+        tombstoned: compaction keeps only the last copy of the claim, so readers would meet the record before its epoch is
+        claimed, and drop it.
         """
         raw = self.raw.get(partition, {})
         claimed_at: dict[int, int] = {}
@@ -132,8 +132,8 @@ class Published:
         ]  # fmt: skip
 
     def as_of(self, job_id: str, partition: int) -> int:
-        """Everything below this offset of the job's partition of ledger.events is reflected in what is published of the
-        job: max(its entry's own, that of the last `~progress` read after it); without an entry the latter alone."""
+        """The published state of a job reflects every record of its partition of ledger.events below this offset: the
+        larger of the entry's as_of and that of a later `~progress`; without an entry, the as_of of `~progress`."""
         progress = self.progress.get(partition, 0)
         entry = self.entries.get(job_id)
         if entry is None:
@@ -150,7 +150,7 @@ class Published:
         return "stale" if epoch < claimed else ""
 
     def _claim(self, partition: int, role: str, epoch: int, value: bytes | None) -> None:
-        """A claim's key says it all: one that is late changes nothing, for the highest counts."""
+        """Notes a claim. The key holds role and epoch; a late claim has no effect, since the highest epoch counts."""
         claimed = self.claimed.get(partition, 0)
         if role != ROLE or value is None:
             self.dropped["foreign"] += 1
@@ -182,7 +182,7 @@ class Published:
             self._entry_offset[job_id] = offset
             return Change(job_id, before, after)
         if value is not None:
-            # The one before it would come back or not as the cleaner pleases: so it counts no more either.
+            # Compaction may or may not have removed the entry before it, so that one does not count either.
             self.unreadable.add(job_id)
             self._without_effect.add((partition, key))
             self.dropped["undecodable"] += 1
@@ -198,12 +198,12 @@ class Published:
 
 
 def headers_of(record: RecordView) -> Sequence[tuple[str, Any]]:
-    """The headers of a record; none where the client can't hand them out, for one such record must not stop every reader
-    that there is. Ask for headers by this alone.
+    """The headers of a record; () if the client cannot decode them, since one such record must not stop every reader. Read
+    headers only through this function.
 
-    confluent-kafka (2.16) answers with a hole in the list if a header's name is no UTF-8, and an error set beside it. Asked
-    from C, Python looks for that error and raises SystemError; called as a method in code that has become hot it does not,
-    and to look at the hole brings the process down. The next question would get the same list, so it is put away."""
+    If the name of a header is not UTF-8, confluent-kafka 2.16 returns a list with a NULL entry and sets an error. A call
+    from C checks the error and raises SystemError. A method call from hot Python code does not check it, and reading the
+    NULL entry crashes the process. A second call returns the same list, so the list is replaced."""
     try:
         return _headers(record) or ()
     except (SystemError, UnicodeError):
@@ -214,7 +214,7 @@ def headers_of(record: RecordView) -> Sequence[tuple[str, Any]]:
 
 
 def epoch_of(headers: Sequence[tuple[str, Any]] | None) -> int:
-    """The epoch in the header `ledger_epoch`; 0 if there is none, or it is no number of the key grammar."""
+    """The epoch in the header `ledger_epoch`; 0 if there is none, or if it is not a number of the key grammar."""
     for name, value in headers or ():
         if name == EPOCH_HEADER:  # the first of that name counts, whatever it says
             sound = isinstance(value, bytes) and value.isdigit() and len(value) <= 16 and not value.startswith(b"0")

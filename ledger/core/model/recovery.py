@@ -1,4 +1,4 @@
-"""What the projector publishes: one entry for each job. The recovery set is those entries that are to be brought back.
+"""Entries, one for each job, as the projector publishes them. The recovery set is the entries to bring back.
 
 The field names are the Avro names of `schemas/recovery_entry` and the JSON keys of the command line.
 """
@@ -27,7 +27,7 @@ from ledger.core.model.registers import Intent
 
 
 class JobState(StrEnum):
-    """Flink's words where they mean the same; QUARANTINED is ours."""
+    """The state of a job. Names are Flink's where the meaning is the same; QUARANTINED is the ledger's."""
 
     UNKNOWN = "UNKNOWN"
     CREATED = "CREATED"
@@ -83,7 +83,7 @@ class RecoveryEntry:
     runner: str
     #: Decided by `core.fold.rules`.
     state: JobState
-    #: Of the admitted spec.
+    #: The digest of the admitted spec.
     digest: str
     #: The highest attempt that any register names, 0 = none. Also called top.
     attempt: int = 0

@@ -1,7 +1,7 @@
-"""What stands in the place of a value that was redacted, for whoever reads the record.
+"""The value that replaces a redacted one.
 
-It is framed as Avro and names a schema that there is none of, so every reader takes it for what it can't read: not for a
-tombstone, and not for nothing. It tells the hash of what was there.
+It has Avro framing and the fingerprint of no schema. Every reader therefore treats it as unreadable, and not as a
+tombstone. It holds the hash of the redacted value.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ _SHA256_BYTES = 32
 
 
 def stand_in(value_sha256: bytes) -> bytes:
-    """value_sha256: of the value that was there."""
+    """The replacement for a redacted value. value_sha256: the hash of that value."""
     return _FRAME + value_sha256
 
 
 def is_redacted(value: bytes | None) -> bool:
-    """Whether this is what `stand_in` gives. Anybody can write such bytes: the archive's notes say what was redacted."""
+    """Whether a value has the form of `stand_in`. Anybody can write such bytes; the archive's notes list the real ones."""
     return value is not None and len(value) == len(_FRAME) + _SHA256_BYTES and value.startswith(_FRAME)

@@ -1,4 +1,4 @@
-"""The key grammar of the log: the one place that knows it.
+"""The key grammar of the log.
 
 A record's key names the fact it holds: ``<job_id>/<register>``. All registers of a job lie in the partition
 `partition_of(job_id, n)`. Keys that begin with ``~`` are the ledger's own. Source: docs/PROTOCOL.md.
@@ -14,10 +14,10 @@ NUMBER_MAX = 2**53  # attempts, epochs and revisions: exact in every language's 
 CHECKPOINT_ID_MAX = 2**63 - 1
 CLAIM_PREFIX = "~claim/"
 PROGRESS_KEY = "~progress"
-#: A tombstone that says nothing: its transaction ends what an earlier one of the same writer left open (decision 14).
+#: The key of a tombstone without meaning: its transaction ends one that the same writer had left open (decision 14).
 NOOP_KEY = "~noop"
 
-#: From weakest to strongest: which of several ends of one attempt counts.
+#: From weakest to strongest. If an attempt has several ends, the strongest counts.
 OUTCOMES = ("lost", "failed", "failed-permanent", "stopped", "abandoned", "canceled", "finished")
 RESULT_STATES = ("FAILED", "CANCELED", "FINISHED")
 
@@ -27,8 +27,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,18})\Z")
 _NAME_CHARS_MAX = 128  # longer than any register's name
 
-# `word` is the first part of a register's name, and no argument. It is a field because named tuples compare as plain
-# tuples: without it Attempt(1, 1) and Checkpoint(1, 1) would be one key of a dict.
+# `word` is the first part of a register's name; do not pass it. It is a field because named tuples compare as plain tuples:
+# without it, Attempt(1, 1) and Checkpoint(1, 1) would be the same key of a dict.
 
 
 class Spec(NamedTuple):
@@ -39,13 +39,13 @@ class Spec(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """`admitted` holds JobAdmitted: the recorded decision which spec counts."""
+    """`admitted` holds JobAdmitted: the decision which spec counts."""
 
     word: str = "admitted"
 
 
 class Intent(NamedTuple):
-    """`intent/<rev>/<uuid>` holds IntentDeclared: what an operator wants."""
+    """`intent/<rev>/<uuid>` holds IntentDeclared: an operator's wish."""
 
     rev: int
     uuid: str
@@ -92,7 +92,7 @@ class Ask(NamedTuple):
 
 
 class Disposed(NamedTuple):
-    """`disposed/<n>/<id>/<uuid>` holds SavepointDisposed: savepoint n/id is given up. uuid: of who did it, one each."""
+    """`disposed/<n>/<id>/<uuid>` holds SavepointDisposed of savepoint n/id. uuid: a new one for each disposal."""
 
     n: int
     id: int
@@ -126,7 +126,7 @@ def _number(text: str, low: int, high: int) -> int | None:
 
 
 def parse_register(name: str | bytes) -> Register | None:
-    """The register that `name` (the key behind the job id) names; None if the grammar does not know it."""
+    """The register of this name (the part of the key behind the job id); None if the grammar does not know it."""
     return _parse_register(name) if len(name) <= _NAME_CHARS_MAX else None  # so that the cache holds nothing huge
 
 
@@ -167,7 +167,7 @@ def _parse_register(name: str | bytes) -> Register | None:
 
 
 def register_name(register: Register) -> str:
-    """`parse_register` backwards."""
+    """The name of a register; the inverse of `parse_register`."""
     return "/".join([register.word, *map(str, register[:-1])])
 
 
@@ -176,7 +176,7 @@ def key_of(job_id: str, register: Register) -> str:
 
 
 def parse_key(key: bytes | None) -> tuple[str, Register] | None:
-    """The job id and register of a key of `ledger.events`; None if the key is not one (then it is foreign)."""
+    """The job id and register of a key of `ledger.events`; None if the key is malformed."""
     if key is None:
         return None
     head, _, name = key.partition(b"/")
@@ -189,12 +189,13 @@ def parse_key(key: bytes | None) -> tuple[str, Register] | None:
 
 
 def claim_key(role: str, epoch: int) -> str:
-    """A key per epoch: with one key for all, compaction would let a stale claim erase the newer one."""
+    """The key of a claim. Each epoch has its own: with one key for all, a late stale claim would erase the newer one by log
+    compaction."""
     return f"{CLAIM_PREFIX}{role}/{epoch}"
 
 
 def parse_claim(key: bytes | None) -> tuple[str, int] | None:
-    """Role and epoch of a claim's key; None if the key is no claim."""
+    """The role and epoch of a claim's key; None if the key is not a claim's."""
     if key is None or not key.startswith(CLAIM_PREFIX.encode()):
         return None
     match key.decode("utf-8", "replace").split("/"):
@@ -204,7 +205,7 @@ def parse_claim(key: bytes | None) -> tuple[str, int] | None:
 
 
 def partition_of(job_id: str, partitions: int) -> int:
-    """The partition of all registers and of the entry of a job: Kafka's own default for the job id as key."""
+    """The partition of a job's registers and entry: Kafka's default partition for the job id as key."""
     return (murmur2(job_id.encode()) & 0x7FFFFFFF) % partitions
 
 

@@ -1,7 +1,7 @@
-"""The last value of every register of every job: what the projector keeps of `ledger.events`.
+"""The register table: the last value of every register of every job, which the projector keeps of `ledger.events`.
 
-This is the hot loop of a cold start, so it does as little as can be: split the key, put the raw value into the job's
-dict. A record is judged (grammar, partition) where its job or register name is new; values are decoded by the fold.
+A cold start spends its time here, so the loop does little: it splits the key and puts the raw value into the job's dict.
+Grammar and partition are checked when a job or register name is new; the fold decodes values.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ _BEYOND_MAGIC = b"\xc3\x02"  # two comparisons are cheaper than cutting out a pr
 KNOWN_MAX = 1 << 18
 _CONFLUENT = b"\x00"
 _NOOP = NOOP_KEY.encode()
-ELSEWHERE = "registers of this job belong in partition"  # what the reason begins with, where a record lies in another
+ELSEWHERE = "registers of this job belong in partition"  # begins the reason for a record in a wrong partition
 
 
-#: A register's raw value and the offset that it came from. A plain tuple: to give the two names costs a tenth of reading.
+#: A register's raw value and its offset. A plain tuple: names would cost a tenth of the reading time.
 Held = tuple[bytes, int]
 
 
 class MalformedRecord(NamedTuple):
-    """A record that is no register of any job, and why."""
+    """A record that is not a register of any job, and why."""
 
     record: Any
     reason: str
 
 
 class RegisterTable:
-    """Feed it every record of `ledger.events` from offset 0, each partition in offset order.
+    """Apply every record of `ledger.events` from offset 0, each partition in offset order.
 
-    jobs: partition -> job id (bytes) -> register name (bytes) -> Held. A job whose last register is tombstoned is gone.
+    jobs: partition -> job id (bytes) -> register name (bytes) -> Held. A job disappears with its last register.
     claims: role -> highest epoch claimed in any partition.
     """
 
@@ -42,17 +42,17 @@ class RegisterTable:
         self.partitions = partitions
         self.jobs: list[dict[bytes, dict[bytes, Held]]] = [{} for _ in range(partitions)]
         self.claims: dict[str, int] = {}
-        self._known: dict[bytes, bytes] = {}  # register names that the grammar knows; all jobs share one object of each
+        self._known: dict[bytes, bytes] = {}  # valid register names; all jobs share one object for each
 
     def apply(self, records: Sequence[Any], tell_touched: bool = True) -> tuple[dict[bytes, int], list[MalformedRecord]]:
-        """Takes a batch; the jobs that it touched, with their partition (none unless asked to tell: that takes time), and
-        the records that are foreign.
+        """Applies a batch. Returns the touched jobs with their partition, and the malformed records.
 
-        A value without Avro framing counts as absent, as it would if it alone had survived compaction.
+        tell_touched: False saves time and returns no touched jobs. A value without Avro framing counts as absent, as if it
+        alone had survived log compaction.
         """
         try:
             return self._apply(records, tell_touched)
-        except TypeError:  # a record without a key; those before it are taken a second time, which changes nothing
+        except TypeError:  # a record without a key; applying those before it a second time changes nothing
             foreign = [MalformedRecord(r, "a record needs a key: <job_id>/<register>") for r in records if r.key() is None]
             touched, others = self._apply([r for r in records if r.key() is not None], tell_touched)
             return touched, foreign + others
@@ -95,7 +95,7 @@ class RegisterTable:
         return sum(map(len, self.jobs))
 
     def _why_foreign(self, key: bytes, job_id: bytes, name: bytes, partition: int) -> str:
-        """Judges the first record of a job or of a register name; "" if it is one, a no-op, or a claim (noted)."""
+        """Why the first record of a job or register name is malformed; "" if it is valid, a no-op, or a claim (noted)."""
         if key.startswith(b"~"):
             if key == _NOOP:
                 return ""

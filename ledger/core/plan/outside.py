@@ -1,8 +1,8 @@
-"""Jobs that a producer runs by itself: the ledger shows and audits them, and brings each to its end, but starts none.
+"""Outside jobs, which a producer runs by itself: the ledger shows, audits and retires them, but never starts them.
 
-Such a job names the runner `outside`, which no agent answers for. Its producer is its runner side: it writes
-`running/1`, `checkpoint/1/<id>` and `ended/1/<outcome>/agent-<id>` itself. It has one attempt; another run is another job.
-`decide` takes the place of `plan.decide` for it: nothing to observe, start, stop or fence.
+Such a job names the runner `outside`, for which no agent answers. Its producer writes `running/1`, `checkpoint/1/<id>` and
+`ended/1/<outcome>/agent-<id>` itself. The job has one attempt; another run is another job. `decide` here replaces
+`plan.decide`: there is nothing to observe, start, stop or fence.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ RESTART_POLICY = RestartPolicy(RestartKind.NONE, on_exhausted=OnExhausted.FAIL)
 
 
 def decide(entry: RecoveryEntry) -> tuple[Action, ...]:
-    """What to do about an outside job now. A cancel closes it once its producer has reported the end; `--force` closes
-    it without, for a producer that died without a word."""
+    """The actions on an outside job now. A cancel closes it once its producer has reported the end; `--force` closes it
+    without that report, for a producer that died."""
     job_id, top = entry.job_id, entry.attempt
     if entry.retiring:
         return ()

@@ -1,8 +1,8 @@
-"""From an entry and what is observed of its job to actions: `decide`. What starts when is `pools.admit`.
+"""The actions on one job, from its entry and the runner's observation: `decide`. `pools.admit` decides which starts fit.
 
 Level-based: the same entry and observation give the same actions, and every action may be repeated or skipped without
-harm. What a reconciler has to remember between passes comes in as `Knowledge`. Source: docs/ARCHITECTURE.md; the rules
-about settling were found by a model (docs/decisions/0003).
+harm. `Knowledge` holds what a reconciler remembers between passes. Source: docs/ARCHITECTURE.md; a model found the rules
+about settling (decision 3).
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from ledger.core.model.facts import IntentDeclared, OnStall, RestorePoint, Toget
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.plan.heard import Heard, covered, disposable, last_started
 
-#: Why a job waits whose next start is not due yet.
+#: The reason of a Wait if the next start is not due yet.
 RESTART_DELAY = "restart delay"
 
 
 class Wait(NamedTuple):
-    """Nothing can be done about the job now; `reason` is shown to people."""
+    """Nothing can be done about the job now. `reason` is for people."""
 
     job_id: str
     reason: str
 
 
 class Confirm(NamedTuple):
-    """Something looks wrong; before acting on it, let the entry catch up with the log as it is now."""
+    """Something looks wrong. Let the entry catch up with the present end of the log before acting on it."""
 
     job_id: str
     reason: str
 
 
 class Stop(NamedTuple):
-    """Order attempt n to stop; its end will have this outcome. savepoint: it is asked for one before it goes."""
+    """Order attempt n to stop. outcome: of its end. savepoint: request one before the stop."""
 
     job_id: str
     n: int
@@ -43,7 +43,7 @@ class Stop(NamedTuple):
 
 
 class AskSavepoint(NamedTuple):
-    """Ask attempt n for a savepoint, once for each of `asks`."""
+    """Request savepoints of attempt n, one for each uuid in `asks`."""
 
     job_id: str
     n: int
@@ -51,7 +51,7 @@ class AskSavepoint(NamedTuple):
 
 
 class WantSavepoint(NamedTuple):
-    """Put a periodic ask on the log: from then on it is asked of what runs, as every other."""
+    """Write a periodic savepoint request to the log. It then reaches the running attempt as every other request does."""
 
     job_id: str
     n: int
@@ -60,31 +60,32 @@ class WantSavepoint(NamedTuple):
 
 
 class Dispose(NamedTuple):
-    """Delete the files of savepoints that are given up, then remove their registers. Before a job is retired; else whenever
-    nothing else is done about it (`reconcile`)."""
+    """Delete the files of disposed savepoints, then remove their registers. It comes before a retirement, or whenever no
+    other action is due (`reconcile`)."""
 
     job_id: str
     points: tuple[RestorePoint, ...]
 
 
 class StopStalled(NamedTuple):
-    """Attempt n runs without progress, by what is published: unless the runner knows of progress that is not in the log
-    yet, order it to stop. Its end will be a failure, and count as one."""
+    """Attempt n runs without published progress: order it to stop, unless the runner knows of progress that is not in the
+    log yet. Its end counts as a failure."""
 
     job_id: str
     n: int
 
 
 class Settle(NamedTuple):
-    """Fence attempts up to n and relay what the runner has not yet seen in the log."""
+    """Fence the attempts up to n, and relay the runner's events that are not in the log yet."""
 
     job_id: str
     n: int
 
 
 class Inherited(NamedTuple):
-    """What a job that replaces another begins from: offered, best first. named: as `RecoveryEntry.restore_from_named`.
-    elsewhere: those of them that another instance of the runner made than the one that answers."""
+    """Restore points that a job takes over from the job that it replaces, best first. named: as in
+    `RecoveryEntry.restore_from_named`. elsewhere: those made by another instance of the runner than the one that
+    answers."""
 
     points: tuple[RestorePoint, ...]
     named: bool
@@ -92,8 +93,8 @@ class Inherited(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Choose a restore point for attempt n, record the choice, then start. inherited: None = the job's own are offered.
-    together: what the record says of its region, None = it has none; its label, if there is one, says where to begin."""
+    """Choose a restore point for attempt n, record the choice, then start. inherited: None = the job's own restore points
+    are offered. together: the region's start, None = no region; its label, if any, decides the restore point."""
 
     job_id: str
     n: int
@@ -102,7 +103,7 @@ class Start(NamedTuple):
 
 
 class Verify(NamedTuple):
-    """Ask the runner which of these restore points are sound, so that the region of the job can choose before attempt n."""
+    """Have the runner verify these restore points, so that the region can choose before attempt n."""
 
     job_id: str
     n: int
@@ -110,14 +111,14 @@ class Verify(NamedTuple):
 
 
 class StartAgain(NamedTuple):
-    """Attempt n is recorded, but the runner gave no sign of it: start it as recorded, without a new record."""
+    """Attempt n is recorded, but the runner has not reported on it: start it as recorded, without a new record."""
 
     job_id: str
     n: int
 
 
 class Lose(NamedTuple):
-    """Attempt n is gone: fence it, relay what is left of it, and if that holds no end write one."""
+    """Attempt n is gone: fence it, relay its remaining events, and write an end if they hold none."""
 
     job_id: str
     n: int
@@ -126,7 +127,7 @@ class Lose(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """An operator forces: attempt n counts as lost without the runner's word."""
+    """Record attempt n as lost without its runner, because an operator forced it."""
 
     job_id: str
     n: int
@@ -135,7 +136,7 @@ class GiveUp(NamedTuple):
 class Close(NamedTuple):
     """Nothing runs: fence attempt n, which never started, and write its terminal outcome.
 
-    forced: without the fence, since the runner is silent and an operator gave it up.
+    forced: without the fence, because the runner is silent and an operator forced the end.
     """
 
     job_id: str
@@ -145,9 +146,9 @@ class Close(NamedTuple):
 
 
 class Retire(NamedTuple):
-    """The job is over and nothing of it runs: delete what it leaves, then write its result and tombstones.
+    """The job is over and nothing of it runs: delete its blobs and checkpoints, then write its result and tombstones.
 
-    forced: without the runner's word, which an operator gave up; what it still has is an orphan once it answers again.
+    forced: without its runner, because an operator forced it. An attempt that still runs there is an orphan later.
     """
 
     job_id: str
@@ -155,7 +156,7 @@ class Retire(NamedTuple):
 
 
 class Declare(NamedTuple):
-    """Put an intent on the log that follows from another job's: that one replaces this one (`core.replacing`)."""
+    """Write an intent on this job, because another job replaces it (`core.plan.replacing`)."""
 
     job_id: str
     rev: int
@@ -164,7 +165,7 @@ class Declare(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Attempt n can't begin, whatever comes: say so as a fact, and quarantine the job."""
+    """Record that attempt n can never begin; the job is then quarantined."""
 
     job_id: str
     n: int
@@ -178,14 +179,14 @@ Action = (
 
 
 class Knowledge(NamedTuple):
-    """What the reconciler knows of a job beyond its entry.
+    """Facts about a job that the reconciler remembers beside its entry.
 
-    settled: attempts whose fence held nothing new, and the entry is at or past the end that the log had after that.
-    confirmed: the entry is at or past the end that the log had when something first looked wrong.
-    crashed: attempt -> how its start crashed or ran out of time.
-    fenced: attempts whose fence held nothing new, and the entry is not there yet.
-    asked: (attempt, ask) that the runner was told of.
-    verified: restore point -> valid, invalid or unknown, as the runner said it last for the next start.
+    settled: attempts whose fence returned nothing new, if the entry has reached the end that the log had then.
+    confirmed: whether the entry has reached the end that the log had when something first looked wrong.
+    crashed: attempt -> how its start crashed or timed out.
+    fenced: attempts whose fence returned nothing new, if the entry has not reached that end yet.
+    asked: (attempt, uuid) of savepoint requests that the runner has received.
+    verified: restore point -> valid, invalid or unknown: the runner's last answer for the next start.
     """
 
     settled: frozenset[int] = frozenset()
@@ -200,7 +201,7 @@ NOTHING = Knowledge()
 
 
 def decide(entry: RecoveryEntry, heard: Heard, known: Knowledge = NOTHING) -> tuple[Action, ...]:
-    """What to do about a job now."""
+    """The actions on a job now; () = nothing is to be done."""
     job_id, top, alive = entry.job_id, entry.attempt, heard.alive
     if entry.retiring:
         return ()
@@ -213,7 +214,7 @@ def decide(entry: RecoveryEntry, heard: Heard, known: Knowledge = NOTHING) -> tu
     running = frozenset(n for n in alive if n > given_up)
     if entry.terminal:
         stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
-        here = () if silent else disposable(entry, heard)  # what lies elsewhere is left to `jobledger gc`
+        here = () if silent else disposable(entry, heard)  # `jobledger gc` deletes savepoints of other instances
         if here:
             return stops or (Dispose(job_id, here),)
         return stops or (Retire(job_id, forced=silent),)
@@ -235,8 +236,8 @@ def decide(entry: RecoveryEntry, heard: Heard, known: Knowledge = NOTHING) -> tu
 
 
 def at_rest(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING) -> bool:
-    """Whether nothing of the job runs, nothing that was started can begin yet, and all that its runner has to say is in the
-    log. A runner that is silent has said it all with the end of the last attempt."""
+    """Whether no attempt runs, none that was started can still begin, and all events of the runner are in the log. A silent
+    runner has nothing more to report once the end of the last attempt is there."""
     given_up = covered(entry)
     if alive is None:
         return last_started(entry) <= given_up or bool(entry.outcome and is_runner(entry.outcome_writer))
@@ -244,7 +245,7 @@ def at_rest(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge
 
 
 def _left_over(entry: RecoveryEntry, heard: Heard, known: Knowledge) -> tuple[Action, ...]:
-    """Attempts that were given up by force while nobody could ask their instance, and that run where it answers now."""
+    """Stops attempts that an operator gave up while their instance was silent, and that still run now that it answers."""
     if heard.superseded and not known.confirmed:
         return (Confirm(entry.job_id, "an attempt runs that should be over"),)
     return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in sorted(heard.superseded))
@@ -275,7 +276,7 @@ def _starting(entry: RecoveryEntry, running: frozenset[int], known: Knowledge, g
 
 
 def _superseded(entry: RecoveryEntry, alive: frozenset[int], known: Knowledge) -> tuple[Action, ...]:
-    """Also those that an operator gave up by force: nobody waited for them, but if they are there they go."""
+    """Stops attempts other than the last one, those that an operator gave up included."""
     others = sorted(alive - {entry.attempt})
     if others and not known.confirmed:
         return (Confirm(entry.job_id, "an attempt runs that should be over"),)
@@ -296,7 +297,7 @@ def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) ->
 
 
 def _stalled(entry: RecoveryEntry, known: Knowledge) -> tuple[Action, ...]:
-    """What runs and is marked. A mark alone is for people."""
+    """Stops a stalled attempt if its policy says restart. With `mark` the stall is only shown to people."""
     if not (entry.stalled and entry.stall_policy and entry.stall_policy.on_stall is OnStall.RESTART):
         return ()
     if not known.confirmed:
@@ -305,7 +306,7 @@ def _stalled(entry: RecoveryEntry, known: Knowledge) -> tuple[Action, ...]:
 
 
 def _periodic(entry: RecoveryEntry) -> tuple[Action, ...]:
-    """What runs makes a savepoint now and then. Once the ask stands, another one comes next, and is not due."""
+    """Requests the periodic savepoint that is due. After the request another one is next, which is not due."""
     policy = entry.savepoint_policy
     if policy is None or not entry.savepoint_due or not entry.next_ask:
         return ()
@@ -313,7 +314,7 @@ def _periodic(entry: RecoveryEntry) -> tuple[Action, ...]:
 
 
 def _settle(entry: RecoveryEntry, known: Knowledge) -> Action:
-    """One fence is enough: what others write meanwhile must not put off for ever that the entry catches up."""
+    """Fences once. A repeated fence would move the end that the entry must reach, for as long as others write."""
     n = entry.attempt
     if n in known.fenced:
         return Wait(entry.job_id, f"attempt {n} is fenced; its entry is not yet as new as the log was then")
@@ -321,7 +322,7 @@ def _settle(entry: RecoveryEntry, known: Knowledge) -> Action:
 
 
 def _settled(entry: RecoveryEntry, known: Knowledge, given_up: int) -> bool:
-    """Whether nothing more can come of attempts up to top: the runner itself reported its end (that fact comes after
-    all its checkpoints), or its fence held nothing new and the entry is past that."""
+    """Whether no more events of attempts up to the last one can come: the runner itself reported the end (after all
+    checkpoints), or the fence returned nothing new and the entry has caught up with it."""
     n = entry.attempt
     return n == 0 or n <= given_up or bool(entry.outcome and is_runner(entry.outcome_writer)) or n in known.settled

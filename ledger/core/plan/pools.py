@@ -1,12 +1,12 @@
-"""Pools and slots: who may start now. `admit` is the last word on every start of a pass.
+"""Pools and slots: which jobs may start now. `admit` decides every start of a pass.
 
-A pool has so many slots, a job takes so many of one pool while an attempt of it is alive. Which pool a job belongs to is a
-matter of settings (docs/decisions/0018), so it can be changed under jobs that run; jobs of no pool are not limited.
+A pool has a number of slots. A job takes some of them while an attempt of it is alive. Settings say which pool a job
+belongs to (decision 18), so the pool can be changed while jobs run. Jobs without a pool are not limited.
 
-The rule: within a pool strict order, nobody overtakes. The first that does not fit waits, and all behind it in its pool
-wait with it, so that a big job gets its slots in the end; other pools don't notice. Two kinds of jobs hold up nobody:
-those that want more than their pool has at all, and those whose start was just tried and put off. Jobs of a region that
-start together are like one big job, of all pools that they belong to: all of them start, or none.
+Within a pool no job overtakes another. If the first job does not fit, all jobs behind it wait too, so that a large job
+gets its slots in the end. Other pools are not affected. Two kinds of jobs do not make others wait: those that need more
+slots than their pool has, and those in backoff after a start that could not be made. Jobs of a region that start together
+count as one large job of all their pools: all of them start, or none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ledger.core.plan.regions import Region, starts_with_region
 
 
 class Pool(NamedTuple):
-    """slots: how many there are in all. namespaces, runners: of the jobs that belong to it; empty = any."""
+    """slots: the size of the pool. namespaces, runners: of the jobs that belong to it; empty = any."""
 
     name: str
     slots: int
@@ -39,7 +39,7 @@ class Pool(NamedTuple):
 
     @property
     def precision(self) -> tuple[bool, bool]:
-        """What it names; of several pools that take a job, the highest counts."""
+        """Whether the pool names namespaces and runners. If several pools take a job, the highest value wins."""
         return bool(self.namespaces), bool(self.runners)
 
 
@@ -61,7 +61,7 @@ class Pools:
         return bool(self._pools)
 
     def of(self, entry: RecoveryEntry) -> Pool | None:
-        """The pool of a job; None: it is not limited. One that takes no slot belongs to none."""
+        """The pool of a job; None = the job is not limited. A job that takes no slots has no pool."""
         if not self._pools or entry.slots <= 0 or entry.runner == OUTSIDE:
             return None
         key = entry.namespace, entry.runner
@@ -70,7 +70,7 @@ class Pools:
         return self._found[key]
 
     def of_runner(self, runner: str) -> list[Pool]:
-        """Every pool that jobs of the runner can belong to."""
+        """All pools that jobs of the runner can belong to."""
         return [pool for pool in self._pools if pool.may_take(runner)]
 
 
@@ -84,12 +84,12 @@ def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
 def holding(
     entry: RecoveryEntry, alive: frozenset[int] | None, before: frozenset[int] = frozenset(), starting: int = 0
 ) -> frozenset[int]:
-    """The attempts of a job that hold its slots: each of them as many as the job takes.
+    """The attempts of a job that hold slots; each holds as many as the job takes.
 
-    What is alive by the runner's word, whether it should be or not: its slots are free when it is gone, not when it is
-    told to stop. What was recorded and the runner has not taken yet, for it may begin at any moment. Of a runner that is
-    silent (alive None) what it said to be alive `before`, and what was started and has no end. An attempt that an operator
-    gave up by force holds nothing. starting: the attempt whose start is under way and not in the entry yet, 0 = none.
+    An attempt that the runner reports as alive holds slots until it is gone, even after an order to stop. A recorded
+    attempt without a report holds slots too, since it may begin at any moment. For a silent runner (alive None) count the
+    attempts that it last reported (`before`), and those that were started and have no end. An attempt that an operator
+    gave up holds none. starting: the attempt whose start is not in the entry yet, 0 = none.
     """
     top = entry.attempt
     held = {starting} if starting else set()
@@ -106,8 +106,8 @@ def holding(
 
 
 def urgency(entry: RecoveryEntry) -> tuple[int, bool, tuple[int, int], str]:
-    """Starts go by priority, then newest restore point first (the more there is to lose), then id, which for the default
-    ids is the order of submission (docs/decisions/0002)."""
+    """The sort key of starts: priority, then the newest restore point first (it has most to lose), then the job id, which
+    by default follows the order of submission (decision 2)."""
     points = entry.restore_points
     attempt, id_ = points[0].order if points else (0, 0)
     return -entry.priority, not points, (-attempt, -id_), entry.job_id
@@ -122,11 +122,11 @@ def admit(
     put_off: Collection[str] = (),
     unread: str = "",
 ) -> list[Action]:
-    """The actions to perform in this pass, stops and the like first: all but those starts that wait, with their reasons.
+    """The actions to perform in this pass: other actions first, then the starts that fit, then a Wait for each other start.
 
-    held: pool -> slots held. starts_max: starts in one pass. put_off: jobs whose start was just tried and could not be
-    made: they go last, and hold up nobody. unread: why it is not known yet what holds slots, "" = it is; until then
-    nothing starts in a pool. What is started again has its slots already: they are among those held.
+    held: pool -> slots held. starts_max: starts in one pass. put_off: jobs in backoff after a start that could not be
+    made; they come last and make nobody wait. unread: why it is not known yet which attempts hold slots, "" = it is known;
+    until then nothing starts in a pool. An attempt that is started again holds its slots already.
     """
     starts: list[Start | StartAgain] = []
     rest: list[Action] = []
@@ -154,7 +154,7 @@ def admit(
             continue
         for pool, need in needs.items():
             free[pool.name] -= need
-        if len(admitted) < starts_max:  # together, or not at all: a group may go beyond it
+        if len(admitted) < starts_max:  # a group starts together, so it may exceed starts_max
             admitted += group
         else:
             late += [Wait(action.job_id, "start rate") for action in group]
@@ -164,7 +164,7 @@ def admit(
 def _in_order(
     starts: Iterable[Start | StartAgain], entries: Mapping[str, RecoveryEntry], put_off: Collection[str]
 ) -> list[list[Start | StartAgain]]:
-    """Those of a region that start together as one, in the place of its most urgent."""
+    """Starts in their order. Those of one region form a group, at the position of its most urgent job."""
     groups: dict[str | Region, list[Start | StartAgain]] = {}
     for action in starts:
         groups.setdefault(starts_with_region(action, entries[action.job_id]) or action.job_id, []).append(action)
@@ -178,7 +178,7 @@ def _in_order(
 
 
 def _why_not(needs: Mapping[Pool, int], free: Mapping[str, int], queues: Mapping[str, int], unread: str) -> str:
-    """What is too big for its pool is told so before all else."""
+    """Why a group does not start, "" = it may. A need that exceeds a whole pool comes first."""
     by_size = sorted(needs.items(), key=lambda item: (item[1] <= item[0].slots, item[0].name))
     reasons = (_wait(need, pool, free[pool.name], queues[pool.name], unread) for pool, need in by_size)
     return next((reason for reason in reasons if reason), "")

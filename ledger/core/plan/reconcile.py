@@ -1,6 +1,6 @@
-"""One pass over the whole set, as a value: from all entries and all that runners say to the actions of now.
+"""One pass over all jobs: from all entries and the reports of all runners to the actions to take now.
 
-The reconciler performs them; `jobledger plan` prints them. Both come through `plan_actions`, so that they can't differ.
+The reconciler performs the actions, `jobledger plan` prints them. Both call `plan_actions`, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ledger.core.plan.pools import Pools, admit, holding
 from ledger.core.plan.replacements import apply_replacements
 from ledger.core.plan.replacing import Side
 
-#: (job id, attempt, alive, the engine's own id): ports.ObservedAttempt is one.
+#: (job id, attempt, alive, id in the engine), as in ports.ObservedAttempt.
 Listed = tuple[str, int, bool, str]
-#: Runner -> all attempts that it lists; None: it did not answer.
+#: Runner -> all attempts that it lists; None = it did not answer.
 Answers = Mapping[str, Iterable[Listed] | None]
 
 
 class Observed:
-    """The answer of each runner that gave one. A failed answer is no answer: then nothing is known of its jobs but what
-    it said before. An answer is that of one instance of the runner, about its own attempts.
+    """The answers of all runners. An answer comes from one instance of a runner, about its own attempts. If a runner did
+    not answer, only its previous answer is known.
 
-    listed: (runner, job id) of everything in an answer. engine_ids: (job id, attempt) -> the engine's own id, of those
+    listed: (runner, job id) of everything in an answer. engine_ids: (job id, attempt) -> id in the engine, for attempts
     that are alive. why: runner -> why it did not answer. instances: runner -> the instance that answered, "" = it has none.
     """
 
@@ -59,11 +59,11 @@ class Observed:
         return {job_id: frozenset(found) for job_id, found in alive.items()}
 
     def alive(self, runner: str, job_id: str) -> frozenset[int] | None:
-        """The attempts of a job that run; None if the runner did not answer. A runner that nobody knows runs nothing."""
+        """The attempts of a job that run; None if the runner did not answer. An unknown runner runs nothing."""
         return None if runner in self.silent else self.last_alive(runner, job_id)
 
     def of(self, entry: RecoveryEntry) -> Heard:
-        """What is heard of a job, by who answers now and by who holds its newest attempt."""
+        """The runner's report on a job. Depends on which instance answers and which one holds the newest attempt."""
         runner, job_id = entry.runner, entry.job_id
         alive, reached = self.alive(runner, job_id), self.instances.get(runner, "")
         if alive is None:
@@ -75,22 +75,22 @@ class Observed:
         return Heard(alive, "", reached, attempts)
 
     def last_alive(self, runner: str, job_id: str) -> frozenset[int]:
-        """As the runner said last, in an earlier pass if it is silent now."""
+        """The attempts that ran in the runner's last answer, which may be from an earlier pass."""
         return self._alive.get(runner, {}).get(job_id, frozenset())
 
     def everything_alive(self) -> Iterable[tuple[str, str, frozenset[int]]]:
-        """(runner, job id, attempts), as each runner said last."""
+        """(runner, job id, attempts that run) from the last answer of each runner."""
         for runner, jobs in self._alive.items():
             for job_id, attempts in jobs.items():
                 yield runner, job_id, attempts
 
 
 class JobView(NamedTuple):
-    """A job as whoever plans sees it.
+    """A job as the planner sees it.
 
-    idle: False while an action on it is under way, or what the last one wrote is not in the entry yet: nothing is planned.
-    waits_for: why nothing can be planned for it, "" = something can. starting: as in `pools.holding`. put_off: its start
-    was just tried and could not be made. steady: as in `replacing.Side`.
+    idle: False while an action on the job runs, or while the entry does not hold yet what the last action wrote; nothing is
+    planned then. waits_for: why nothing can be planned for it, "" = something can. starting: as in `pools.holding`.
+    put_off: it is in backoff after a start that could not be made. steady: as in `replacing.Side`.
     """
 
     entry: RecoveryEntry
@@ -106,11 +106,11 @@ def plan_actions(
     views: Mapping[str, JobView], observed: Observed, pools: Pools, starts_max: int, unread: str = "",
     unreadable: Collection[str] = (),
 ) -> list[Action]:  # fmt: skip
-    """What to do now. views: job id -> view, of every job that has an entry. unread: as in `pools.admit`. unreadable: jobs
-    whose entry can't be read."""
+    """All actions to take now. views: job id -> view, for every job that has an entry. unread: as in `pools.admit`.
+    unreadable: jobs whose entry cannot be decoded."""
     wanted: list[Action] = []
     together: dict[regions.Region, list[regions.RegionMember]] = {}
-    # While one job replaces another, the two have an order of their own: they are of no region.
+    # While one job replaces another, the replacement decides their order, so neither belongs to a region.
     pairs = [(job_id, old) for job_id, view in views.items() if (old := view.entry.replaces) is not None]
     paired = {job_id for new, old in pairs if old in views and not views[old].entry.retiring for job_id in (new, old)}
     for job_id, view in views.items():
@@ -144,7 +144,7 @@ def plan_actions(
     wanted = apply_replacements(wanted, side, new_ones, unread, unreadable, no_room)
     entries = {action.job_id: views[action.job_id].entry for action in wanted}
     for action in wanted:
-        if isinstance(action, Start) and action.inherited is not None:  # they count for its place in a pool's queue
+        if isinstance(action, Start) and action.inherited is not None:  # they decide its position in the pool's queue
             entries[action.job_id] = replace(entries[action.job_id], restore_points=action.inherited.points)
     put_off = {job_id for job_id in entries if views[job_id].put_off}
     found = admit(wanted, entries, held, pools, starts_max, put_off, unread)
@@ -152,7 +152,7 @@ def plan_actions(
 
 
 def _disposing(views: Mapping[str, JobView], observed: Observed, found: list[Action]) -> list[Action]:
-    """Of jobs about which nothing is done now, whatever they wait for: also one whose newest attempt is held elsewhere."""
+    """Deletions of savepoints for jobs without another action now, even if they wait for something."""
     acted = {action.job_id for action in found if not isinstance(action, Wait)}
     out: list[Action] = []
     for job_id, view in views.items():
@@ -165,7 +165,7 @@ def _disposing(views: Mapping[str, JobView], observed: Observed, found: list[Act
 
 
 def _spared(wanted: list[Action], views: Mapping[str, JobView], unread: str) -> list[Action]:
-    """Savepoints that other jobs began from, or may begin from, are not deleted: so all of them must be known."""
+    """Keeps savepoints that other jobs began from or may begin from. To know that, all entries must be read."""
     if not any(isinstance(action, Dispose) for action in wanted):
         return wanted
     needs: dict[str, set[str]] = {}
@@ -181,14 +181,14 @@ def _spared(wanted: list[Action], views: Mapping[str, JobView], unread: str) -> 
         free = tuple(point for point, user in users.items() if not user)
         if free and not unread:
             out.append(Dispose(action.job_id, free))
-        elif views[action.job_id].entry.terminal:  # its retirement comes after that
+        elif views[action.job_id].entry.terminal:  # its retirement must wait for the deletion
             point, user = next(iter(users.items()))
             out.append(Wait(action.job_id, unread or f"{user} needs its savepoint {point}, which is given up"))
     return out
 
 
 def needed(entry: RecoveryEntry) -> frozenset[str]:
-    """Locations of the restore points that a job which is not over began from, or may begin from."""
+    """Locations of the restore points that a job began from or may begin from; none for a terminal job."""
     if entry.terminal or entry.retiring:
         return frozenset()
     points = (*entry.restore_points, *((entry.base,) if entry.base is not None else ()))
@@ -196,7 +196,8 @@ def needed(entry: RecoveryEntry) -> frozenset[str]:
 
 
 def _no_room(new: RecoveryEntry, old: Side, held: Mapping[str, int], pools: Pools) -> str:
-    """Why a job would wait for slots even without the one that it replaces; "" = it would not. Then that one runs on."""
+    """Why a job would wait for slots even if the job that it replaces were gone, so that the old one must run on until
+    then; "" = there would be room."""
     pool = pools.of(new)
     if pool is None:
         return ""
@@ -211,10 +212,10 @@ def _no_room(new: RecoveryEntry, old: Side, held: Mapping[str, int], pools: Pool
 
 
 def slots_held(views: Mapping[str, JobView], observed: Observed, pools: Pools) -> Counter[str]:
-    """Pool -> slots held by whatever is alive, or may be.
+    """Pool -> slots held by attempts that are or may be alive.
 
-    What runs without an entry that could say more (an orphan, or a job whose entry can't be read) holds one slot for each
-    attempt, in every pool that jobs of its runner can belong to.
+    An attempt without a readable entry (an orphan, for example) holds one slot in every pool that jobs of its runner can
+    belong to.
     """
     held: Counter[str] = Counter()
     if not pools:
@@ -232,5 +233,5 @@ def slots_held(views: Mapping[str, JobView], observed: Observed, pools: Pools) -
 
 
 def judge(entry: RecoveryEntry, heard: Heard, known: Knowledge) -> tuple[Action, ...]:
-    """What to do about one job, whoever runs it."""
+    """The actions on one job, an outside job or any other."""
     return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, heard, known)

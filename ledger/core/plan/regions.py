@@ -1,12 +1,12 @@
-"""Regions: jobs that are restarted together. `together` turns what is wanted of each member into what its region wants.
+"""Regions: jobs that restart together. `together` turns the actions of single members into those of their region.
 
-Members are the live jobs of one namespace that name the same region. If an attempt of one failed and it is to be brought
-back, the attempts of the others that ran beside it are stopped, and all begin again in one pass, from one cut.
+Members are the live jobs of one namespace that name the same region. If an attempt of one member failed and is to be
+restarted, the attempts of the others that ran beside it are stopped. Then all start in one pass, from one cut.
 
-Nothing is remembered between passes: the record of each attempt says beside which attempts of the others it began
-(`Together.beside`). One that began beside the attempt that failed, or an earlier one, has to go back with it; one that was
-started for its successor has gone back already. So whoever leads next goes on where the last one was killed, and no failure
-is answered twice. A fold knows nothing of this: it is a matter of the plan. Source: docs/decisions/0022.
+Nothing is remembered between passes: the record of each attempt names the attempts of the others that it began beside
+(`Together.beside`). A member that began beside the failed attempt, or beside an earlier one, restarts with it. A member
+that began beside its successor has restarted already. So the next leader continues where the last one was killed, and
+answers no failure twice. The fold knows nothing of regions. Source: decision 22.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Region = tuple[str, str]
 
 
 class RegionMember(NamedTuple):
-    """A job of a region. alive: as for `decide`. wanted: what it wants for itself; None: it is not planned now."""
+    """A job of a region. alive: as in `Heard`. wanted: the actions of the job by itself; None = nothing is planned now."""
 
     entry: RecoveryEntry
     known: Knowledge
@@ -37,8 +37,8 @@ class RegionMember(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Where those that start together begin. label: "" = each from its newest. why: what is to be said of that, "" =
-    nothing. verify: job id -> restore point to be verified before it can be said. unknown: some can't be verified now."""
+    """Where jobs that start together begin. label: the consistency label, "" = each job from its newest point. why: the
+    reason, for people. verify: job id -> restore point to verify first. unknown: whether some cannot be verified now."""
 
     label: str = ""
     why: str = ""
@@ -47,21 +47,21 @@ class Cut(NamedTuple):
 
 
 def region_of(entry: RecoveryEntry) -> Region | None:
-    """None: it is no member of any. What is over is none any more, and what its producer runs never was."""
+    """The region of a job; None = it has none. Terminal jobs and outside jobs have none."""
     if not entry.region or entry.terminal or entry.retiring or entry.runner == OUTSIDE:
         return None
     return entry.namespace, entry.region
 
 
 def starts_with_region(action: Action, entry: RecoveryEntry) -> Region | None:
-    """The region with which a start must be made in one go; a first start waits for nobody."""
+    """The region that a start must be made together with; None = it starts alone, as every first start does."""
     if isinstance(action, Start) and action.together is not None and entry.state is JobState.RESTARTING:
         return region_of(entry)
     return None
 
 
 def together(region: Region, members: Iterable[RegionMember]) -> Iterator[Action]:
-    """What is done about the members of one region now."""
+    """The actions on the members of one region now."""
     found = {member.entry.job_id: member for member in sorted(members, key=lambda member: member.entry.job_id)}
     fallen = [m.entry for m in found.values() if m.entry.state is JobState.RESTARTING and m.entry.outcome in FAILURES]
     stopping = {job_id: why for job_id, m in found.items() if (why := _why_stopped(region, m.entry, fallen))}
@@ -84,7 +84,7 @@ def together(region: Region, members: Iterable[RegionMember]) -> Iterator[Action
 
 
 def points_from(entry: RecoveryEntry, label: str) -> tuple[tuple[RestorePoint, ...], tuple[RestorePoint, ...]]:
-    """(what is offered from the label on downwards, what is newer than that); all and nothing without one."""
+    """(restore points at and below the label, those above it); without a label (all, none)."""
     points, labels = entry.restore_points, entry.consistency
     at = labels.index(label) if label and label in labels else 0
     return points[at:], points[:at]
@@ -98,7 +98,7 @@ def label_of(entry: RecoveryEntry, point: RestorePoint | None) -> str:
 
 
 def _why_stopped(region: Region, entry: RecoveryEntry, fallen: list[RecoveryEntry]) -> str:
-    """Why what runs of a member must go back with others, "" = it need not."""
+    """Why the running attempt of a member must stop, to restart with others; "" = it need not."""
     if entry.state is not JobState.RUNNING:
         return ""
     beside = entry.together.beside if entry.together else {}
@@ -107,7 +107,8 @@ def _why_stopped(region: Region, entry: RecoveryEntry, fallen: list[RecoveryEntr
 
 
 def _stops(member: RegionMember, why: str) -> Iterator[Action]:
-    """What runs is stopped; of what does not, what is wanted for itself is right: it ends, or runs and is stopped then."""
+    """Stops the attempt of a member if it runs. Otherwise the member's own actions are right: it ends, or is stopped once
+    it runs."""
     entry, wanted = member.entry, member.wanted or ()
     if member.alive is None or entry.attempt not in member.alive:
         yield from wanted
@@ -137,7 +138,7 @@ def _ready(member: RegionMember) -> bool:
 
 
 def _unready(coming: list[RegionMember]) -> Iterator[str]:
-    """Whom those wait for that could start, and why."""
+    """Members that keep the region from starting, each with the reason."""
     for member in coming:
         if not _ready(member):
             match next(iter(member.wanted or ()), None):
@@ -153,9 +154,9 @@ def _unready(coming: list[RegionMember]) -> Iterator[str]:
 def _starts(
     region: Region, coming: list[RegionMember], found: Mapping[str, RegionMember], fallen: list[RecoveryEntry]
 ) -> Iterator[Action]:
-    """All of them in one pass, once it is known from which cut."""
+    """The starts of all members in one pass, or the verification that must come before."""
     partner = _partner(coming, found)
-    if partner is not None:  # some of them are started already, and these are the rest
+    if partner is not None:  # others of the region have started already, and these are the rest
         reason, cut = partner.reason, _cut(coming, [partner.consistency] if partner.consistency else [])
     else:
         alone = len(coming) == 1
@@ -178,7 +179,7 @@ def _starts(
 
 
 def _partner(coming: list[RegionMember], found: Mapping[str, RegionMember]) -> Together | None:
-    """What the record of one says that was started already, together with what is to start now."""
+    """The region's start in the record of a member that runs already, if the members to start now belong to it."""
     for member in found.values():
         record = member.entry.together
         if member.entry.state is not JobState.RUNNING or record is None:
@@ -189,7 +190,7 @@ def _partner(coming: list[RegionMember], found: Mapping[str, RegionMember]) -> T
 
 
 def _beside(entry: RecoveryEntry, found: Mapping[str, RegionMember]) -> dict[str, int]:
-    """Of each other member the attempt that runs, or is to begin; of one that does not come back now its last one."""
+    """Maps each other member to the attempt that it runs or will start; to its last attempt if it is not restarting."""
     starting = (JobState.CREATED, JobState.RESTARTING)
     others = (member.entry for job_id, member in found.items() if job_id != entry.job_id)
     return {other.job_id: other.next_attempt if other.state in starting else other.attempt for other in others}
@@ -199,7 +200,7 @@ def _beside(entry: RecoveryEntry, found: Mapping[str, RegionMember]) -> dict[str
 
 
 def _labelled(entry: RecoveryEntry) -> dict[str, tuple[int, RestorePoint]]:
-    """Label -> (how many are newer, restore point). A retry that names where to begin leaves no other choice."""
+    """Label -> (number of newer points, restore point). A retry that names a restore point leaves only that one."""
     intent = entry.intent
     named = intent is not None and intent.kind == IntentKind.RETRY and intent.attempt == entry.attempt
     most = 1 if named and intent is not None and intent.from_ != "latest" else len(entry.restore_points)
@@ -208,7 +209,7 @@ def _labelled(entry: RecoveryEntry) -> dict[str, tuple[int, RestorePoint]]:
 
 
 def _common(coming: list[RegionMember]) -> list[str]:
-    """The labels that all of them have, newest first: the one that takes the least from whom it takes the most."""
+    """The labels that all members have, best first: the best one sets back the worst-hit member the least."""
     labelled = [_labelled(member.entry) for member in coming]
     common = set.intersection(*(set(labels) for labels in labelled))
     newer = {label: [labels[label][0] for labels in labelled] for label in common}
@@ -216,7 +217,7 @@ def _common(coming: list[RegionMember]) -> list[str]:
 
 
 def _cut(coming: list[RegionMember], labels: list[str]) -> Cut:
-    """The first of these labels that every member has a verified restore point for."""
+    """The first of these labels for which every member has a verified restore point."""
     labelled = {member.entry.job_id: _labelled(member.entry) for member in coming}
     labels = [label for label in labels if all(label in own for own in labelled.values())]
     said = {member.entry.job_id: dict(member.known.verified) for member in coming}

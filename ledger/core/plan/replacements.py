@@ -1,4 +1,4 @@
-"""All replacements of one pass: what `replacing.step` says of each pair, put among what is wanted of every job."""
+"""All replacements of one pass: applies `replacing.step` of each pair to the actions of every job."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def apply_replacements(
     wanted: Iterable[Action], sides: Callable[[str], Side | None], new_ones: Collection[str], unread: str,
     unreadable: Collection[str], no_room: Callable[[RecoveryEntry, Side], str],
 ) -> list[Action]:  # fmt: skip
-    """The actions of a pass, once each replacement has had its say.
+    """The actions of a pass, changed by the replacements.
 
-    new_ones: jobs that replace others. unread: why it is not known yet of all jobs whether they are there, "" = it is.
-    unreadable: jobs whose entry can't be read. no_room: why the new one would not find slots once the old one is gone."""
+    new_ones: jobs that replace others. unread: why not all entries are read yet, "" = they are. unreadable: jobs whose
+    entry cannot be decoded. no_room: why the new job would find no slots even without the old one."""
     if unread:
         return [_until_read(action, sides, unread) for action in wanted]
     if not new_ones:
@@ -49,20 +49,20 @@ def apply_replacements(
         out.append(_kept(action, sides, taken) if taken else action)
     acted = {action.job_id for action in out}
     for pair in pairs:
-        if pair.new.entry.state not in STARTING:  # what those want comes with their start
+        if pair.new.entry.state not in STARTING:  # for those `_of_new` has added it, with their start
             extra += [pair.step.declare] if pair.step.declare else []
             extra += _settling(pair)
         extra += _held(pair, acted)
     declares = [action for action in extra if isinstance(action, Declare)]
     told = {action.job_id for action in declares}
     rest = [a for a in out if not (a.job_id in told and isinstance(a, Start | StartAgain | Retire))]
-    # Of two actions on one job the first is performed.
+    # If a job has two actions, the first is performed.
     return [*declares, *rest, *(action for action in extra if not isinstance(action, Declare))]
 
 
 def _until_read(action: Action, sides: Callable[[str], Side | None], unread: str) -> Action:
-    """What replaces others waits until all is read; so does what was brought back by hand, for another may run in its
-    place; and nothing is retired that another may begin from."""
+    """Until all entries are read, these wait: the start of a job that replaces another; the start of a job that an operator
+    brought back, since another may run in its place; and every retirement, since another job may begin from that one."""
     if isinstance(action, Retire):
         return Wait(action.job_id, unread)
     side = sides(action.job_id) if isinstance(action, Start | StartAgain) else None
@@ -90,7 +90,7 @@ def _pairs(sides: Callable[[str], Side | None], new_ones: Collection[str]) -> li
 
 
 def _first(takers: Iterable[Side], old: Side | None) -> str:
-    """Which of several replaces the job: the one whose intent stands on it, then one that has begun, then by id."""
+    """The job that replaces, among several: the one whose intent is on the old job, then one that has begun, then by id."""
     standing = old.entry.intent.id if old is not None and old.entry.intent is not None else ""
     live = [t.entry for t in takers if not t.entry.terminal and t.entry.state is not JobState.QUARANTINED]
     order = sorted(
@@ -155,7 +155,7 @@ def _of_old(action: Action, pairs: Iterable[Pair], extra: list[Action]) -> Actio
 
 
 def _why_kept(pair: Pair) -> str:
-    """Why the old one is not retired; "" if nothing speaks against it."""
+    """Why the old job must not be retired yet; "" if it may be."""
     new = pair.new.entry
     if new.terminal or pair.rival:
         return ""
@@ -166,14 +166,14 @@ def _why_kept(pair: Pair) -> str:
 
 
 def _taken(new: RecoveryEntry, by_old: Mapping[str, Sequence[Pair]]) -> Iterable[RestorePoint]:
-    """What a job offers and is another's: it may begin from that, or, once it is over, the job that replaces it may."""
+    """Restore points of other jobs that a job offers: it may begin from them or, once it is over, its replacement may."""
     if new.terminal and not any(map(_why_kept, by_old.get(new.job_id, ()))):
         return ()
     return (point for point in new.restore_points if not point.attempt)
 
 
 def _kept(action: Action, sides: Callable[[str], Side | None], taken: Collection[str]) -> Action:
-    """A job is not retired as long as another may begin from its restore points: its retirement deletes them."""
+    """Keeps a job from retirement while another may begin from its restore points, which a retirement deletes."""
     side = sides(action.job_id) if isinstance(action, Retire) else None
     points = side.entry.restore_points if side is not None else ()
     point = next((point for point in points if point.location in taken), None)
@@ -181,7 +181,7 @@ def _kept(action: Action, sides: Callable[[str], Side | None], taken: Collection
 
 
 def _held(pair: Pair, acted: Collection[str]) -> list[Action]:
-    """The old one is told to be held, so that nobody takes it for forgotten."""
+    """A Wait with the reason for an old job that is held, so that people see why."""
     if pair.old is None or pair.old.entry.job_id in acted or pair.step.declare is not None:
         return []
     o, n = pair.old.entry, pair.new.entry

@@ -1,11 +1,12 @@
-"""A job that replaces another: what comes next between the two, in every pass, from their entries alone.
+"""A job that replaces another: the next step between the two, in every pass, from their entries alone.
 
-The old one is stopped, with a savepoint where one is wanted; the new one begins from what the old one left; once it has
-proved itself the old one is canceled. If it is given up first, the old one is resumed. Each of these is an intent on the
-old job whose register follows from the new one's id, so that a leader who comes in between says the same again, or nothing.
+The old job is stopped, with a savepoint if one is wanted. The new job begins from the restore points of the old one. Once
+it has proved itself, the old job is canceled. If the new job fails before that, the old one is resumed. Each of these is
+an intent on the old job, whose register follows from the new job's id. So a leader that takes over in between writes the
+same intent again, or none.
 
-What people say goes before it: an intent on the old job that came after the replacement is never overruled. Then the two
-wait for each other, never run both, and say so. Source: docs/decisions/0021.
+An intent of an operator that came after the replacement is never overruled. The two jobs then wait, show why, and never
+both run. Source: decision 21.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ _HELD = frozenset(
 
 
 class Side(NamedTuple):
-    """One of the two jobs. alive, why: as in `plan.Heard`. elsewhere: those of its restore points that another instance of
-    its runner made than the one that answers. idle: nothing on it is under way, and its entry is new enough to
-    plan from. starting: the attempt whose start is under way, 0 = none. steady: its attempt has run for long enough to
-    count as one that runs."""
+    """One of the two jobs. alive, why: as in `Heard`. elsewhere: as in `plan.Inherited`. idle: no action on it runs, and
+    its entry is new enough to plan from. starting: the attempt that is being started, 0 = none. steady: whether its
+    attempt has run long enough to count as running."""
 
     entry: RecoveryEntry
     alive: frozenset[int] | None
@@ -48,7 +48,7 @@ class Side(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """It runs, not just begins: for a while, or it has made a checkpoint of its own; or it is done."""
+        """Whether it has run for a while, has completed a checkpoint of its own, or has finished."""
         if self.entry.state is JobState.FINISHED:
             return True
         own = any(point.attempt for point in self.entry.restore_points)
@@ -56,9 +56,9 @@ class Side(NamedTuple):
 
 
 class ReplacementStep(NamedTuple):
-    """What follows for the two. declare: an intent on the old one. refuse: why the new one can't start, ever. wait: why it
-    does not start now. settle: the job whose runner is to be asked for all that it knows. inherited: what the new one
-    starts from, None = its own. unfinished: the new one must not be retired before more has happened to the old one."""
+    """The next step for both jobs. declare: an intent on the old one. refuse: why the new one can never start. wait: why it
+    does not start now. settle: the job to settle first. inherited: the restore points that the new one takes over, None =
+    it has its own. unfinished: the new one must not be retired yet, since the old one is not dealt with."""
 
     declare: Declare | None = None
     refuse: str = ""
@@ -69,20 +69,20 @@ class ReplacementStep(NamedTuple):
 
 
 def intent_id(new: str, step: str) -> str:
-    """Of the intent that a step of a replacement puts on the old job. new: id of the job that replaces it."""
+    """The uuid of the intent that a step writes on the old job. new: id of the job that replaces it."""
     return f"replace-{step}-{sha256(new.encode()).hexdigest()[:32]}"
 
 
 def is_stop(intent_id_: str) -> bool:
-    """Whether an intent holds a job because another one replaces it."""
+    """Whether an intent suspends a job because another one replaces it."""
     return intent_id_.startswith(f"replace-{STOP}-")
 
 
 def step(new: Side, old: Side | None, rival: str = "", before: str = "") -> ReplacementStep:
-    """What comes next. old: None = there is no such job, or it is retired.
+    """The next step. old: None = there is no such job, or it is retired.
 
-    rival: another job that replaces the same one and goes first. before: the job that the old one itself is still taking
-    over from. For both: "" = none."""
+    rival: another job that replaces the same one and comes first, "" = none. before: the job that the old one itself is
+    still replacing, "" = none."""
     if new.entry.state in STARTING:
         return _begin(new, old, rival, before)
     if old is None:
@@ -125,7 +125,7 @@ def _begin(new: Side, old: Side | None, rival: str, before: str) -> ReplacementS
 
 
 def _retried(n: RecoveryEntry) -> bool:
-    """Whether people ask for the very start that is due."""
+    """Whether an operator has requested exactly the start that is due."""
     return n.intent is not None and n.intent.kind == IntentKind.RETRY and n.intent.attempt == n.attempt
 
 
@@ -143,7 +143,7 @@ def _once_at_rest(new: Side, old: Side) -> ReplacementStep:
 
 
 def _from_outside(points: tuple[RestorePoint, ...]) -> tuple[RestorePoint, ...]:
-    """As the new job sees them: they have no place among its own attempts."""
+    """The restore points as the new job sees them: from outside, as attempt 0."""
     return tuple(replace(point, attempt=0, id=0) for point in points)
 
 
@@ -186,7 +186,7 @@ def _stopping(n: RecoveryEntry, o: RecoveryEntry) -> str:
 
 
 def _wanted_again(n: RecoveryEntry, o: RecoveryEntry) -> str | None:
-    """How the old one came to be wanted again since it was to be replaced; None: nobody wants it."""
+    """How the old job was brought back since its replacement began, for people; None = it was not."""
     i = o.intent
     if i is None or i.rev <= n.replacement.after_rev or i.kind in (IntentKind.SUSPEND, IntentKind.CANCEL):
         return None
@@ -196,7 +196,7 @@ def _wanted_again(n: RecoveryEntry, o: RecoveryEntry) -> str | None:
 
 
 def began_from(n: RecoveryEntry, o: RecoveryEntry) -> str:
-    """For people: what the new job took of the old one. An older base than the newest attempt's is not known here."""
+    """The restore point that the new job began from, for people. Only the base of its newest attempt is known here."""
     if n.base is None:
         return "which began from scratch"
     own = next((point for point in o.restore_points if point.location == n.base.location), None)

@@ -1,6 +1,6 @@
 """The parts that both roles share.
 
-`candidacy` keeps and gives away leadership, `catching_up` reads the log to its true end, `standstill` notices that the
-log can no longer be read, `leaderless` raises the alarm that nobody leads. `events` makes the events of a leader,
-`own_claims` writes its claims, `parts` are settings and ports of a role, `rejecting` is the port for rejects.
+`candidacy` takes and releases leadership, `catching_up` reads the log to its true end, `standstill` notices that the
+log can no longer be read, `leaderless` raises the alarm that no instance leads. `events` makes the events of a leader,
+`own_claims` restores its claims, `parts` are settings and ports of a role, `rejecting` is the port for rejects.
 """

@@ -1,7 +1,7 @@
-"""How one instance of a role stands in its election: when it may take over, why it leads, when it gives the lead away.
+"""The candidacy of one instance of a role: when it may take over, why it leads, when it releases the lead.
 
-Whoever still holds a valid lease after a fence takes a new epoch at once, without a new election; but one who can't take
-over lets another try. The role's thread alone changes this; others may look at it at any time (`leaderless`).
+A candidate with a valid lease takes a new epoch right after a fence, without a new election. A candidate that cannot take
+over lets another try. Only the role's thread changes this object; other threads may read it (`leaderless`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 from ledger.errors import Fenced
 from ledger.ports import Clock, Leadership
 
-HEALTHY_S = 10.0  # a term that lasted this long has gone well: what comes after is no repetition
-FENCED_MAX = 3  # take-overs and short terms in a row that may end by a fence before another is let to try
-RETRY_S = 0.5  # before the second of them; doubled each time
-AWAY_S = 2.0  # how long one who gave the lead away is no candidate: time for another to take it
+HEALTHY_S = 10.0  # a term that lasted this long resets the count of failures
+FENCED_MAX = 3  # take-overs and short terms in a row that may end by a fence before another candidate may try
+RETRY_S = 0.5  # backoff before the second of them; doubled each time
+AWAY_S = 2.0  # no candidate for so long after releasing the lead, so that another can take it
 
 
 class Candidacy:
-    """epoch: of the term, 0 = it leads nothing. terms: how many it has led. waits_for: what keeps it from leading though
-    it could hold the lock, "" = nothing. since: when it began or ceased to lead, in seconds since the epoch.
+    """One instance's way into and out of leadership.
 
-    forced: its leadership leads without the lock, and is given back after one term (decision 5).
+    epoch: of the term, 0 = it does not lead. terms: number of terms so far. waits_for: why it does not lead although it
+    could hold the lock, "" = no such reason. since: when it last began or ceased to lead, in seconds since the epoch.
+    forced: lead one term without the lock (decision 5).
     """
 
     def __init__(self, leadership: Leadership, clock: Clock, *, forced: bool = False) -> None:
@@ -34,7 +35,7 @@ class Candidacy:
         self._again_at = clock.monotonic()
 
     def may_lead(self) -> bool:
-        """Whether to take over now. Call it again and again; never blocks."""
+        """Whether to take over now. Call it repeatedly; it never blocks."""
         if self._clock.monotonic() < self._again_at:
             return False
         held = self._leadership.valid()
@@ -58,17 +59,17 @@ class Candidacy:
             raise Fenced(f"the lease ended while {doing}")
 
     def became_leader(self, epoch: int) -> None:
-        """The take-over is done."""
+        """Notes the end of a successful take-over."""
         self.epoch, self.terms, self.waits_for, self._trying = epoch, self.terms + 1, "", False
         self.since, self._began_at = self._clock.time(), self._clock.monotonic()
 
     def step_down(self, error: Exception) -> None:
-        """The term, or the take-over, came to nothing. Keeps the lead if the lease is valid, unless it is of no use here:
-        the log can't be reached, or one fence follows the other. Never blocks."""
+        """Ends a term or a failed take-over. Keeps a valid lease for a new try, unless that is useless: the log cannot be
+        reached, or fences repeat. Then releases it. Never blocks."""
         now, led, tried = self._clock.monotonic(), self.epoch > 0, self._trying
         self._stop_leading()
         if not (led or tried or (self._leadership.valid() and not self._forced)):
-            return  # nothing was held: only reading failed
+            return  # a standby: only reading failed
         self._failures = 1 if led and now - self._began_at >= HEALTHY_S else self._failures + 1
         useless = self._failures > FENCED_MAX or not (led or isinstance(error, Fenced))
         if self._leadership.valid() and not (useless or self._forced):
@@ -80,7 +81,7 @@ class Candidacy:
         self._release()
 
     def ends(self) -> None:
-        """Told to stop: another may lead at once."""
+        """Ends the candidacy when the process stops, so that another instance can lead at once."""
         self._stop_leading()
         self._release()
 

@@ -1,4 +1,4 @@
-"""Reading the log up to its true end, as every take-over does, and saying what that waits for."""
+"""Reads the log up to its true end, as every take-over does, and names what that waits for."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from ledger.ports import Clock, Marks, Reader, TopicPartition
 from ledger.roles.common.candidacy import Candidacy
 
-STILL_S = 2.0  # a partition whose position has not moved for that long stands still
+STILL_S = 2.0  # a partition whose position has not moved for this long is reported as stuck
 
 
 class Behind(NamedTuple):
-    """A partition that is not read up to its high watermark. still_s: how long its position has not moved."""
+    """A partition that is not read up to its high watermark. still_s: seconds since its position last moved."""
 
     topic: str
     partition: int
@@ -31,14 +31,14 @@ class Behind(NamedTuple):
 
 
 class CatchUp:
-    """Follows the position of a reader on its way to marks (high watermarks)."""
+    """Follows a reader's position on its way to the given high watermarks."""
 
     def __init__(self, marks: Marks, clock: Clock) -> None:
         self._marks, self._clock = marks, clock
         self._moved: dict[TopicPartition, tuple[int, float]] = {}
 
     def behind(self, position: Marks) -> list[Behind]:
-        """What is not read yet, longest still first; [] once all is."""
+        """The partitions that are not read up to their marks, the longest stuck first; [] once all are."""
         now, found = self._clock.monotonic(), []
         for place, mark in self._marks.items():
             at = position.get(place, 0)
@@ -51,7 +51,7 @@ class CatchUp:
 
 
 def read_up_to(marks: Marks, reader: Reader, read: Callable[[], None], candidacy: Candidacy, clock: Clock) -> None:
-    """`read` polls once and takes what came. Raises: Fenced if the lease ends before the marks are reached."""
+    """Calls `read`, which polls once, until the marks are reached. Raises: Fenced if the lease ends before that."""
     catch_up = CatchUp(marks, clock)
     while behind := catch_up.behind(reader.position()):
         candidacy.require_lease("reading the log")

@@ -1,4 +1,4 @@
-"""Makes the events that a leader writes: its epoch in every header, one sequence per partition of a topic."""
+"""Makes the events that a leader writes, each with its epoch, and a sequence number per partition."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ledger.errors import ConfigError
 from ledger.ports import Clock, Codec, Envelope, Event
 
 NOBODY: Mapping[str, str] = {}
-#: Half of all epochs there are: no leader comes so far.
+#: Half of the highest epoch. No leader gets this far, so a higher epoch in a header is a stray one.
 STRAY_EPOCH_MAX = NUMBER_MAX // 2
 
 
 def epoch_after(highest: int, topic: str) -> int:
-    """Raises: ConfigError if that is the last one there is: readers take nothing of a higher one."""
+    """The next epoch. Raises: ConfigError if `highest` is the last valid one: readers would drop a higher one."""
     if highest >= NUMBER_MAX:
         raise ConfigError(
             f"Epoch {highest} is claimed in {topic}, and none is above it: no leader wrote that claim.",
@@ -27,7 +27,7 @@ def epoch_after(highest: int, topic: str) -> int:
 
 
 class EventFactory:
-    """Events of one leader of one epoch. With a new epoch begins a new source, and its sequences at 1.
+    """Makes the events of one leader in one epoch. Each epoch is a CloudEvents source of its own, with sequences from 1.
 
     writer: name of the writer in keys, e.g. `reconciler-7`. actor: who runs the process.
     """
@@ -43,7 +43,7 @@ class EventFactory:
         self._sequence: Counter[tuple[str, int]] = Counter()
 
     def write(self, topic: str, partition: int, key: str, subject: str, kind: type, fact: Any) -> Event:
-        """`kind`: class of what the key holds. `fact` None = a tombstone, whose headers alone say who and when."""
+        """An event. kind: the class of the fact. fact: None = a tombstone; its headers still name writer and time."""
         self._sequence[topic, partition] += 1
         headers = self._envelope.headers(
             kind.__name__,
@@ -60,8 +60,8 @@ class EventFactory:
     def claims(
         self, topic: str, instance: str, reason: str, reaches: Mapping[str, str] = NOBODY
     ) -> list[Event]:  # fmt: skip
-        """The claim of this epoch, for every partition of the topic. instance: who claims; reason: why; reaches: runner ->
-        instance of it; all for people."""
+        """Claims of this epoch, one for each partition of the topic. instance: the candidate; reason: why it leads;
+        reaches: runner -> instance. All three are for people."""
         claim = LeaderClaimed(self.role, self.epoch, instance, reason, dict(reaches))
         key = claim_key(self.role, self.epoch)
         return [self.write(topic, p, key, self.role, LeaderClaimed, claim) for p in range(self._partitions)]
@@ -70,9 +70,9 @@ class EventFactory:
 def noops(partitions: Mapping[str, int]) -> list[Event]:
     """A no-op for every partition of each topic (topic -> number of partitions).
 
-    What a leader commits first, in every partition that it writes to. A broker that was killed may come back and leave out
-    the end of a transaction that it called committed: then every reader stands still before it, for ever. The next
-    transaction of the same transactional id ends it; `init` alone does not. Source: decision 14, tests/adapters/
-    test_lost_markers.py.
+    A leader commits them first, in every partition that it writes to. A broker that was killed may come back without the
+    end marker of a transaction that it had acknowledged as committed; readers then wait before it for ever. The next
+    transaction of the same transactional id ends it; `init` alone does not. Source: decision 14,
+    tests/adapters/test_lost_markers.py.
     """
     return [Event(topic, p, NOOP_KEY.encode(), None) for topic, count in partitions.items() for p in range(count)]

@@ -1,4 +1,4 @@
-"""The alarm that nobody leads, as far as one instance can tell. Loud, because nothing is decided meanwhile."""
+"""The alarm that no instance leads, as far as one instance can tell. Without a leader no job is restarted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ AGAIN_S = 30.0
 
 
 class LeaderlessAlarm:
-    """Call `look` about once a second, from any thread: the role's own may hang in a call just then.
+    """Call `look` about once a second, from a thread other than the role's own, which may hang in a call.
 
-    after_s: how long nobody may lead before the first alarm. Another who holds the lock counts as leading, except at first
-    after this instance held it and could not take over: then the other has to hold it as long as that.
+    after_s: seconds without a leader before the first alarm. Another instance that holds the lock counts as leader. But if
+    this instance held the lock before and could not take over, the other one counts only after it held it for after_s.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class LeaderlessAlarm:
         self._next = 0.0
 
     def look(self) -> Mapping[str, Any]:
-        """How things stand, as plain values for people; logs `leaderless` or `led_again` where it is time to."""
+        """The state of the election as plain values, for people; logs `leaderless` or `led_again` when due."""
         now, epoch, standing = self._clock.monotonic(), self._candidacy.epoch, self._leadership.standing()
         leads = epoch > 0 and standing.leads
         waits_for = "" if leads else self._candidacy.waits_for or standing.waits_for or "nothing that it knows of"

@@ -1,4 +1,4 @@
-"""What roles are made of: their parts and settings. Identity, time and chance come in here."""
+"""The parts and settings of roles. Identity, time and randomness come in here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.ports import Clock, Codec, Envelope, EventLog, Leadership
 
-#: Hears of an entry that stands in the log.
+#: Called with an entry that is in the log.
 Told = Callable[[RecoveryEntry], None]
 
 
@@ -28,8 +28,8 @@ class RoleTopics:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """writer_name: this process among all of its role, for people. actor: who runs it (user@host). forced: its leadership
-    leads without the lock, for one term."""
+    """The ports and the identity of a role. writer_name: the name of this process, for people. actor: who runs it
+    (user@host). forced: lead one term without the lock."""
 
     log: EventLog
     leadership: Leadership
@@ -45,13 +45,13 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class ProjectorSettings:
-    """records_max: per poll; it bounds a transaction too. commit_interval_s: how long a leader gathers changes.
-
-    progress_interval_s: how soon readers hear that nothing changed. forget_after_s: a standby that was not at the end of
-    the log for that long reads it anew, since it may have missed tombstones (half of delete.retention.ms).
-    collect_unadmitted_after_s: registers of an id without a spec are removed this long after this leader saw them.
-    result_retention_s: None = results are kept for ever.
-    record_bytes_max: what a record's value may take. A spec may take half of it, so that an entry has room beside.
+    """restore_points, history: as in `core.fold.fold`. records_max: per poll; bounds a transaction too. commit_interval_s:
+    how long a leader gathers changes for one transaction. progress_interval_s: between two `~progress` records.
+    forget_after_s: a standby that was not at the end of the log for this long reads it from the start, since it may have
+    missed tombstones (half of delete.retention.ms). collect_unadmitted_after_s: registers of a job id without a spec are
+    removed so long after this leader saw them. result_retention_s: None = results are kept for ever.
+    housekeeping_interval_s: between two removals. record_bytes_max: the largest value of a record. A spec may take half of
+    it, so that its entry fits.
     """
 
     restore_points: int = RESTORE_POINTS

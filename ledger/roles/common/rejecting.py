@@ -1,4 +1,4 @@
-"""The port by which roles put what they can't use on `ledger.rejects`."""
+"""The port that writes rejected records to `ledger.rejects`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ledger.ports import Event, Record
 
 
 class RejectEvents(Protocol):
-    """Makes events for `ledger.rejects`, keyed `<topic>/<partition>/<offset>` so that re-reading repeats nothing."""
+    """Makes events for `ledger.rejects`. Their key is `<topic>/<partition>/<offset>`, so a second reading adds none."""
 
     def record(self, record: Record, reason: str) -> Event: ...
 
     def held(self, partition: int, key: bytes, value: bytes, offset: int, reason: str) -> Event:
-        """For the value of a register of `ledger.events` whose record is not at hand any more."""
+        """The event for a register's value, if its record of `ledger.events` is not at hand any more."""

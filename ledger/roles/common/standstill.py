@@ -1,10 +1,8 @@
-"""Notices, while leading, that the log can't be read on: a transaction that was left open and will never end, or no answer
-from the broker.
+"""Notices that a leader can no longer read the log: an open transaction blocks it, or the broker does not answer.
 
-A leader's own take-over ends what an earlier transaction of its transactional id left open (`events.noops`). So it asks
-for the true ends now and then, and takes over from itself where one stays out of reach. A leader that is cut off from the
-broker, but not from its election, would lead for ever if it has nothing to write: so it stands back, and whoever reaches
-the broker can lead.
+A take-over ends an open transaction of its transactional id (`events.noops`). A leader therefore asks for the high
+watermarks now and then, and takes over from itself if it cannot reach one. A leader that is cut off from the broker, but
+not from its election, would lead for ever if it has nothing to write. It steps down, so that another can lead.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ PATIENCE_S = 20.0  # twice the time after which a broker aborts a transaction th
 
 
 class Standstill:
-    """Of one term's reader."""
+    """Watches the reader of one term."""
 
     def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader, self._clock = reader, clock
@@ -27,7 +25,7 @@ class Standstill:
         self._next = self._asked_at + ASK_S
 
     def check(self) -> float:
-        """Call it again and again. When everything there was had been read last, in monotonic seconds.
+        """When the reader was last at the end of the log, in monotonic seconds. Call it repeatedly.
 
         Raises: Fenced after PATIENCE_S of standing still; Unreachable after PATIENCE_S without an answer."""
         now = self._clock.monotonic()

@@ -1,7 +1,8 @@
-"""Admission: the recorded decision which spec is the job's, and the removal of what was never admitted or has expired.
+"""Admission decides which spec is the job's, and removes registers that were never admitted or have expired.
 
-`admitted` is written at first sight of a valid spec and folded only when read back from the log: the record ends all
-later argument (a judgement by age each time would kill a live job whose spec is sent again). Source: docs/ARCHITECTURE.md.
+The leader writes `admitted` when it first sees a valid spec, and folds it only when it reads it back from the log. The
+record decides for good: a decision by age each time would kill a live job whose spec is sent again. Source:
+docs/ARCHITECTURE.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ledger.roles.common.rejecting import RejectEvents
 
 
 class Admission:
-    """What one leader remembers of jobs that are not, or no longer, live."""
+    """One leader's memory of jobs that are not live yet, or no longer."""
 
     def __init__(
         self, events_topic: str, codec: Codec, clock: Clock, rejects: RejectEvents,
@@ -34,11 +35,11 @@ class Admission:
         self._submitted_at: dict[tuple[str, str], float] = {}
 
     def submitted_at(self, job_id: str, digest: str, time_s: float) -> None:
-        """When a spec says it was submitted (its header ce_time); read only where results expire."""
+        """Notes when a spec was submitted (its header ce_time). Used only if results expire."""
         self._submitted_at[job_id, digest] = time_s
 
     def judge(self, job: Job, registers: dict[bytes, Held], partition: int, factory: EventFactory) -> list[Event]:
-        """Admits the first valid spec in log order; refuses (tombstone and reject) what can't be the job's spec."""
+        """Admits the first valid spec in log order; refuses every other one with a tombstone and a reject."""
         place = (partition, job.job_id.encode())
         self._note_result(job, place)
         if job.result is not None:
@@ -61,7 +62,7 @@ class Admission:
         return events
 
     def collect(self, table: RegisterTable, factory: EventFactory) -> list[Event]:
-        """Tombstones for the registers of ids that were never admitted, and for results that have expired."""
+        """Tombstones for registers of job ids that were never admitted, and for expired results."""
         now, time_s = self._clock.monotonic(), self._clock.time()
         events: list[Event] = []
         for place, seen in list(self._unadmitted.items()):
@@ -89,14 +90,14 @@ class Admission:
     def _refuse(self, job: Job, registers: dict[bytes, Held], partition: int, spec: Spec, reason: str) -> list[Event]:
         name = job.names[spec]
         held = registers[name]
-        if (job.job_id, spec, held[1]) in self._refused:  # by its offset: whoever sends it again waits for an answer too
+        if (job.job_id, spec, held[1]) in self._refused:  # by its offset: a repeated submission gets an answer too
             return []
         self._refused.add((job.job_id, spec, held[1]))
         key = job.job_id.encode() + b"/" + name
         return [self._rejects.held(partition, key, *held, reason)]
 
     def _note_result(self, job: Job, place: tuple[int, bytes]) -> None:
-        """A result expires once nothing is left beside it."""
+        """Schedules the expiry of a result once no other register is left."""
         self._results.pop(place, None)
         if job.result is None or self._result_retention_s is None:
             return

@@ -1,4 +1,4 @@
-"""When jobs are to be looked at again: what the leader's clocks share."""
+"""Alarms of the leader's clocks: when to fold which job again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Container
 
 
 class Alarms:
-    """Times (monotonic seconds) and jobs, the earliest first. A job may have several: what one that is too early brings is
-    a look too many."""
+    """A heap of times (monotonic seconds) and jobs. A job may have several; an early one only costs a needless fold."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []
@@ -20,7 +19,7 @@ class Alarms:
         heapq.heappush(self._heap, (at, job_id))
 
     def passed(self, now: float, waiting: Container[str]) -> list[str]:
-        """Takes out those whose time has come; the jobs among them that still wait."""
+        """Removes the alarms whose time has come; returns those of their jobs that still wait."""
         out = []
         while self._heap and self._heap[0][0] <= now:
             _, job_id = heapq.heappop(self._heap)

@@ -1,8 +1,8 @@
-"""Where a projector's reading begins: at the beginning of the topics, or behind what a snapshot of them holds.
+"""The start position of a projector: the beginning of the topics, or the end of a snapshot.
 
-Beginning from a snapshot is coming back to the log after one was last at its end when the snapshot was made: whoever may
-do the one may do the other. So one that is too old is refused, since tombstones may have gone since; and a projector that
-did begin from one counts its age as time in which it was not at the end (`ProjectorSettings.forget_after_s`).
+Starting from a snapshot equals a standby that was last caught up when the snapshot was taken; the same age limit holds.
+A snapshot that is too old is refused, since tombstones written after it may be gone. The age of the snapshot counts as time
+in which the projector was not at the end of the log (`ProjectorSettings.forget_after_s`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ log = structlog.get_logger("projector")
 
 
 class StartSnapshot(NamedTuple):
-    """A snapshot of a partition. next: the first offset that is not in it. newest_s: append time of the newest record that
-    it covers, seconds since the epoch. records: reads what it keeps, in offset order."""
+    """A snapshot of a partition. next: the first offset behind it. newest_s: append time of the newest record in it, in
+    seconds since the epoch. records: reads its records in offset order."""
 
     next: int
     newest_s: float
     records: Callable[[], Iterable[Record]]
 
 
-#: What there is to begin from; a partition without one is read from its beginning. Raises: LedgerError.
+#: Returns the available snapshots; a partition without one is read from offset 0. Raises: LedgerError.
 ColdStart = Callable[[], Mapping[TopicPartition, StartSnapshot]]
 
 
@@ -36,8 +36,8 @@ def from_the_log() -> Mapping[TopicPartition, StartSnapshot]:
 
 
 class StartPosition(NamedTuple):
-    """begin: from where on the topics are to be read. records: what is to be applied before, a run for each partition.
-    age_s: how long ago the oldest of them was at the end of the log, 0 if all is read from the log."""
+    """begin: start offsets of the topics. records: to apply before, one run for each partition. age_s: of the oldest
+    snapshot that is used, 0 = none is used."""
 
     begin: Marks = NOWHERE
     records: Sequence[Sequence[Record]] = ()
@@ -45,9 +45,9 @@ class StartPosition(NamedTuple):
 
 
 def begun(cold_start: ColdStart, age_max_s: float, clock: Clock) -> StartPosition:
-    """What can't be begun from is read from the log, and that is told: it takes longer, and is never wrong.
+    """The start position. A partition whose snapshot is unusable is read from the log, with a warning.
 
-    age_max_s: a snapshot that covers nothing younger than that is refused: what was tombstoned since might come back."""
+    age_max_s: an older snapshot is refused, since registers that were tombstoned after it might come back."""
     try:
         offered = cold_start()
     except LedgerError as error:

@@ -1,4 +1,4 @@
-"""The leader as clock: when a restart is due. Nobody downstream needs timers, and the fold needs none at all."""
+"""The leader as clock: when a restart is due. Neither the fold nor any reader needs timers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class _Waiting(NamedTuple):
 
 
 class DueTimes:
-    """Stamps `due_at` and `due` on entries. `due_at` is stamped once per (next_attempt, restart_delay_s), and taken over
-    by the next leader; `due` is set when it passes, or restart_delay_s after this leader first saw it, whichever is
-    first (so that a clock that is wrong can't stall a job), and is never unset for that pair."""
+    """Stamps `due_at` and `due` on entries. `due_at` is stamped once for each (next_attempt, restart_delay_s), and the next
+    leader takes it over. `due` is set when that time passes, or restart_delay_s after this leader first saw the entry,
+    whichever is first: a wrong clock cannot delay a job. It is never unset for that pair."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
@@ -51,5 +51,5 @@ class DueTimes:
         self._waiting.pop(job_id, None)
 
     def passed(self, now: float) -> list[str]:
-        """Jobs to look at again, because their time may have come."""
+        """Jobs to fold again, because their time may have come."""
         return self._alarms.passed(now, self._waiting)

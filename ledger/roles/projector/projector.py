@@ -41,8 +41,8 @@ class Projector:
         self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings, told: Told = unheard,
         cold_start: ColdStart = from_the_log,
     ) -> None:  # fmt: skip
-        """told: hears every entry that was published, and on taking over all that there are; it must not wait or raise.
-        cold_start: asked whenever reading begins anew."""
+        """told: called with every published entry, and after a take-over with all entries; it must not block or raise.
+        cold_start: called whenever reading begins anew."""
         self._parts, self._rejects, self._settings, self._told = parts, rejects, settings, told
         self._cold_start = cold_start
         self._topics, self._clock = parts.topics, parts.clock
@@ -139,7 +139,7 @@ class Projector:
 
     @contextmanager
     def _foreign_taken(self) -> Iterator[list[MalformedRecord]]:
-        """What is to be rejected; kept for the next try, by whomever, if this one fails."""
+        """The malformed records to reject; kept for the next try if this one fails."""
         foreign, self._foreign = self._foreign, []
         try:
             yield foreign

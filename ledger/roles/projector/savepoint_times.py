@@ -1,6 +1,4 @@
-"""The leader as clock: when what runs is to be asked for its next savepoint. The fold knows of savepoints, and of no time.
-
-Source: docs/decisions/0027."""
+"""The leader as clock: when a running job is due for its next periodic savepoint. Source: decision 27."""
 
 from __future__ import annotations
 
@@ -20,10 +18,10 @@ class _Waiting(NamedTuple):
 class SavepointTimes:
     """Stamps `savepoint_at` and `savepoint_due` on entries of jobs that want periodic savepoints.
 
-    `savepoint_at` is stamped once per savepoint_key (the ask that comes next, by which savepoint it follows), and taken
-    over by the next leader, so that none begins to count anew. `savepoint_due` is set when it passes, or once this leader
-    itself has waited for as long, whichever is first (a clock that is wrong can't put it off), and never unset for that
-    key: once asked, or once another savepoint is there, another ask comes next.
+    `savepoint_at` is stamped once for each savepoint_key, which names the next request and the savepoint before it. The
+    next leader takes it over, so that no leader counts from zero again. `savepoint_due` is set when that time passes, or
+    once this leader itself has waited as long: a wrong clock cannot delay it. It is never unset for a key; after the
+    request, or after another savepoint, the key is another one.
     """
 
     def __init__(self) -> None:
@@ -58,5 +56,5 @@ class SavepointTimes:
         self._waiting.pop(job_id, None)
 
     def passed(self, now: float) -> list[str]:
-        """Jobs to look at again, because their time may have come."""
+        """Jobs to fold again, because their time may have come."""
         return self._alarms.passed(now, self._waiting)

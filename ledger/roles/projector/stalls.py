@@ -1,6 +1,4 @@
-"""The leader as clock: whether a job that runs gets on. The fold knows of checkpoints, and of no time.
-
-Source: docs/decisions/0017."""
+"""The leader as clock: whether a running job makes progress. Source: decision 17."""
 
 from __future__ import annotations
 
@@ -19,10 +17,10 @@ class _Watched(NamedTuple):
 class StallTimes:
     """Stamps `stalls_at` and `stalled` on entries of jobs that are watched.
 
-    `stalls_at` is stamped once per progress_key (attempt, newest checkpoint, patience), and taken over by the next
-    leader. `stalled` is set when it passes, or once this leader itself has seen no progress for that long; a new
-    checkpoint takes it away. But never before this leader has watched for one checkpoint interval: neither a clock that
-    is ahead, nor facts that are still on their way after an outage, brand a job that is well.
+    `stalls_at` is stamped once for each progress_key (attempt, newest checkpoint, stalled_after_s), and the next leader
+    takes it over. `stalled` is set when that time passes, or once this leader itself has seen no progress for as long; a
+    new checkpoint unsets it. It is never set before this leader has watched for one checkpoint interval: neither a clock
+    that is ahead nor facts delayed by an outage may mark a healthy job.
     """
 
     def __init__(self) -> None:
@@ -59,7 +57,7 @@ class StallTimes:
         self._watched.pop(job_id, None)
 
     def passed(self, now: float) -> list[str]:
-        """Jobs to look at again, because their time may have come."""
+        """Jobs to fold again, because their time may have come."""
         out = []
         while self._heap and self._heap[0][0] <= now:
             at, job_id = heapq.heappop(self._heap)
@@ -70,7 +68,7 @@ class StallTimes:
         return out
 
     def _arm(self, job_id: str, at: float) -> None:
-        """A job that gets on moves its time again and again: it is looked at when the first of them comes."""
+        """Arms the earliest time. A job that makes progress moves its time on; it is folded again when the first comes."""
         if at < self._armed.get(job_id, at + 1):
             self._armed[job_id] = at
             heapq.heappush(self._heap, (at, job_id))

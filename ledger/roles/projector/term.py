@@ -1,4 +1,4 @@
-"""One term of a leading projector: from its claim to the moment it stands back."""
+"""One term of a leading projector, from its claim until it steps down."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ log = structlog.get_logger("projector")
 
 
 class ProjectorTerm:
-    """What a leader knows and does. Made after the log was read to its true end.
+    """Acts as leader of one epoch. Make it after the log was read to its true end.
 
-    current: the last entry written or taken over, by job. written: (partition, key) -> offset of our last record on
-    ledger.recovery. overwritten: keys whose last raw record is not what every reader sees, now and after the cleaner.
+    current: job -> the last entry written or taken over. written: (partition, key) -> offset of our last record on
+    ledger.recovery. overwritten: keys whose last raw record may not reach every reader after log compaction.
     """
 
     def __init__(
@@ -65,11 +65,12 @@ class ProjectorTerm:
     # -- taking over ---------------------------------------------------------------------------------------------------
 
     def claim(self, foreign: Sequence[MalformedRecord], reason: str) -> Marks:
-        """Claims the epoch on every partition and publishes all differences in one transaction. Where the claims lie."""
+        """Claims the epoch on every partition and publishes all differences, in one transaction. Returns the offsets
+        behind the claims."""
         claims = self._factory.claims(self._topics.recovery, self._parts.writer_name, reason)
         self._own_claims = OwnClaims(claims)
         self._commit(claims + self._plan(self._everything(), foreign) + self._progress())
-        for entry in self._current.values():  # whether our predecessor came to tell is not known
+        for entry in self._current.values():  # the predecessor may have ended before it passed its last entries on
             self._told(entry)
         return {(c.topic, c.partition): self._written[c.partition, c.key] + 1 for c in claims}
 
@@ -82,7 +83,7 @@ class ProjectorTerm:
         return jobs
 
     def _is_home(self, job_id: str, partition: int) -> bool:
-        """Whether that is a job's id, and the partition where its entry lies."""
+        """Whether a text is a job id and the partition is the one of its entry."""
         return is_job_id(job_id) and partition_of(job_id, self._table.partitions) == partition
 
     # -- leading -------------------------------------------------------------------------------------------------------
@@ -91,10 +92,10 @@ class ProjectorTerm:
         self._admission.submitted_at(job_id, digest, time_s)
 
     def tail(self, record: Record) -> list[tuple[str, int]]:
-        """Looks at a record of ledger.recovery; the jobs (with partitions) whose entries must be written again by it.
+        """Checks a record of ledger.recovery. Returns the jobs (with partitions) whose entries must be written again.
 
-        What readers drop still supersedes the good record when the cleaner comes by, so it is written again at once.
-        Raises: Fenced if a higher epoch is claimed.
+        Log compaction keeps a record that readers drop and removes the good one before it, so the leader writes the good
+        one again at once. Raises: Fenced if a higher epoch is claimed.
         """
         key, partition = record.key(), record.partition()
         if key is None or key == NOOP_KEY.encode():
@@ -108,7 +109,7 @@ class ProjectorTerm:
         return self._write_again(partition, key)
 
     def _tail_claim(self, record: Record, role: str, epoch: int, is_ours: bool) -> list[tuple[str, int]]:
-        """A claim that is not our first one: whoever put it there, what rests on the earlier copy is written again."""
+        """Checks a claim. If it repeats an earlier claim, entries that rest on the earlier copy are written again."""
         partition, claimed = record.partition(), self._published.claimed.get(record.partition(), 0)
         if claimed > self.epoch:
             raise Fenced(f"epoch {self.epoch} was replaced by {claimed} at {record.topic()}[{partition}]@{record.offset()}")
@@ -120,23 +121,24 @@ class ProjectorTerm:
             self._own_claims.note(record)
         out = []
         for key in self._published.not_lasting(partition):
-            if self._written.get((partition, key), -1) < record.offset():  # else it is on its way to us already
+            if self._written.get((partition, key), -1) < record.offset():  # else our newer record is still to be read
                 out += self._write_again(partition, key)
         return out
 
     def _write_again(self, partition: int, key: bytes) -> list[tuple[str, int]]:
-        """Notes that the last record of a key won't do; the job (and partition) whose entry lies there, if it is one's."""
+        """Notes that the last record of a key must be replaced. Returns its job and partition, if the key is an entry's."""
         if key == PROGRESS_KEY.encode():
             self._progressed.pop(partition, None)
             return []
         self._overwritten.add((partition, key))
         job_id = key.decode("ascii", "replace")
-        # What is no entry's key, or lies where that entry can't, hides none of ours. To write there would be to tombstone
-        # a job that lives elsewhere, for readers know jobs by their ids.
+        # Any other key, or an entry's key in a wrong partition, hides none of our records. A tombstone there would remove a
+        # job of another partition, since readers know jobs by their ids.
         return [(job_id, partition)] if self._is_home(job_id, partition) else []
 
     def publish(self, dirty: dict[str, int], foreign: Sequence[MalformedRecord]) -> int:
-        """Writes what the dirty jobs, the foreign records and the clock ask for. The number of events written."""
+        """Writes entries of dirty jobs, rejects of malformed records, and what is due by the clock. Returns the number of
+        events written."""
         now = self._clock.monotonic()
         for job_id in self._clocks.passed(now):
             if (entry := self._current.get(job_id)) is not None:
@@ -245,7 +247,7 @@ class ProjectorTerm:
 
 
 def _unpublishable(entry: RecoveryEntry, why: str) -> RecoveryEntry:
-    """What stands in for an entry that no record can hold: the job is quarantined, all others go on."""
+    """The entry that replaces one too large for a record: the job is quarantined, and all others go on."""
     return RecoveryEntry(
         entry.job_id, entry.name[:256], entry.namespace[:256], entry.runner[:256], JobState.QUARANTINED, entry.digest,
         attempt=entry.attempt, reason=f"its entry can't be published: {why}"[:1000], partition=entry.partition,

@@ -98,7 +98,7 @@ def close(flow: JobFlow, n: int, outcome: str, forced: bool) -> Flow:
 
 
 def retire(flow: JobFlow, forced: bool) -> Flow:
-    """Retires a job of which nothing runs: deletes blobs and checkpoints, then writes `result` and all tombstones in one
+    """Retires a job without running attempts: deletes blobs and checkpoints, then writes `result` and all tombstones in one
     transaction. Savepoints stay until somebody disposes of them."""
     entry = flow.entry
     dispose = entry.checkpoint_retention is CheckpointRetention.DELETE

@@ -1,5 +1,5 @@
-"""The flows of one term that are under way, one a job at most: what they want written is written together, what they want
-done is handed out together."""
+"""Runs the flows of one term, at most one for each job. Their events are committed together, their tasks submitted
+together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = structlog.get_logger("reconciler")
 
 
 class FlowRunner:
-    """commit: writes events in one transaction and answers with their offsets. submit: hands out tasks.
+    """commit: writes events in one transaction and returns their offsets. submit: hands out tasks.
 
-    starting: job id -> attempt, of the flows that start one.
+    starting: job id -> attempt, for the flows that start one.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class FlowRunner:
         self._advance(job_id, None)
 
     def resume(self, task: Task[Any], outcome: TaskOutcome[Any]) -> None:
-        if self._asked.get(task.job_id) is task:  # the very one: not what a flow of an earlier epoch asked for
+        if self._asked.get(task.job_id) is task:  # the same object: an equal task of an earlier term does not count
             del self._asked[task.job_id]
             self._advance(task.job_id, outcome)
 
     def flush(self) -> None:
-        """Commits what flows want written, in one transaction, and lets them go on; then hands out what they want done."""
+        """Commits the events of all flows in one transaction and continues the flows; then submits their tasks."""
         while self._outbox:
             outbox, self._outbox = self._outbox, []
             offsets = iter(self._commit([event for _, events in outbox for event in events]))

@@ -1,4 +1,4 @@
-"""What flows are made of: the steps that several of them take, and what they know.
+"""The parts of flows: the steps that several of them share, and what they remember.
 
 A flow yields a `Task` (performed elsewhere; it continues with the TaskOutcome) or a list of `Event`s (committed in the
 next transaction; it continues with their offsets). A flow that ends early, or dies with its process, leaves nothing that
@@ -29,7 +29,7 @@ Flow = Generator[Task[Any] | list[Event], Any, None]
 
 @dataclass(slots=True)
 class JobMemory:
-    """What the reconciler of this epoch remembers of a job between passes. Times are monotonic seconds."""
+    """The memory of one job between the passes of one term. Times are monotonic seconds."""
 
     #: Keys of runner events that it has already put on the log.
     relayed: set[bytes] = field(default_factory=set)
@@ -54,7 +54,7 @@ class JobMemory:
     runs_since: tuple[int, float] = (0, 0.0)
     #: The runner's verification of restore points, for the next start alone.
     verified: dict[RestorePoint, str] = field(default_factory=dict)
-    #: What the runner reported when the running flow began: the flow speaks to that instance only.
+    #: The runner's report when the running flow began. The flow speaks to that instance only.
     heard: Heard = field(default_factory=lambda: Heard(None))
     #: What people read while the flow runs, "" = nothing.
     doing: str = ""
@@ -62,8 +62,8 @@ class JobMemory:
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """What flows need of the reconciler. end_of_log: partition -> high watermark of ledger.events, asked now.
-    still_planned: whether an entry is still the published one."""
+    """The reconciler as flows see it. end_of_log: partition -> present high watermark of ledger.events. still_planned:
+    whether an entry is still the published one."""
 
     topic: str
     partitions: int
@@ -151,7 +151,7 @@ def perform(task: Task[A]) -> Generator[Task[A], TaskOutcome[A], TaskOutcome[A]]
 
 
 def _is_of(event: RunnerEvent, job_id: str) -> bool:
-    """A runner speaks for the job that it was asked about, and for no other."""
+    """Whether an event is of this job; a runner's events of any other job are ignored."""
     parsed = parse_key(event.key)
     return parsed is not None and parsed[0] == job_id
 

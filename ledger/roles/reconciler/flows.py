@@ -1,7 +1,4 @@
-"""What a reconciler does about one job, as generators: each yields what it needs next and goes on with the answer.
-
-See `flow_steps` for what a flow is, `starting` and `ending` for the flows.
-"""
+"""Maps each action on a job to its flow. `flow_steps` defines flows, `starting` and `ending` hold them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which instance of each runner a reconciler reaches, and whether its predecessor reached another.
+"""The instance of each runner that a reconciler reaches, and whether its predecessor reached another.
 
-Reconcilers of one ledger may reach different agents. While one of them leads, nothing is done about what the agents of
-the others hold; operators are told, since they may not have meant it. Source: docs/decisions/0040.
+Reconcilers of one ledger may reach different agents. While one of them leads, jobs held by agents of the others wait.
+Operators are warned, since that may be a mistake. Source: decision 40.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import structlog
 
 from ledger.core.model.facts import LeaderClaimed
 
-#: What a first leader takes over from.
+#: The predecessor of the first leader.
 NO_CLAIM = LeaderClaimed("reconciler", 0, "")
 log = structlog.get_logger("reconciler")
 
 
 class Instances:
-    """Of one term. reached: runner -> the instance that answered last, of runners that have instances."""
+    """The instances of one term. reached: runner -> the instance that answered last, for runners that have instances."""
 
     def __init__(self, predecessor: LeaderClaimed) -> None:
         self._predecessor = predecessor

@@ -1,6 +1,7 @@
-"""What runs, or is remembered by a runner, and has no entry: stopped with a record, then forgotten.
+"""Orphans are jobs that a runner runs or remembers and that have no entry. They are stopped with a record, then forgotten.
 
-But only after everything that was in the log when it was first seen has been read: until then its entry may be on its way.
+Nothing is done before the records are read that were in the log when the orphan was first seen: its entry may be among
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ log = structlog.get_logger("reconciler")
 
 @dataclass(slots=True)
 class _Orphan:
-    """end: of the log when it was first seen. stopped: attempts that took our order to stop and are not recorded yet."""
+    """end: of the log when the orphan was first seen. stopped: attempts that were ordered to stop, not recorded yet."""
 
     end: int
     stopped: set[int] = field(default_factory=set)
@@ -44,8 +45,8 @@ class Orphans:
         self._known: dict[tuple[str, str, str], _Orphan] = {}  # by runner, its instance and job
 
     def flows(self, observed: Observed, busy: Container[str]) -> Iterator[tuple[str, Flow]]:
-        """What to do about each now, by job id. busy: jobs that are left alone in this pass."""
-        before = self._known  # of a runner that does not answer now all is kept in mind
+        """The flows of orphans, by job id. busy: jobs that are left alone in this pass."""
+        before = self._known  # orphans of a runner that does not answer now are kept
         self._known = {key: orphan for key, orphan in before.items() if key[0] in observed.silent}
         for runner, job_id in sorted(observed.listed):
             if job_id in self._published.entries or job_id in self._published.unreadable:
@@ -71,7 +72,7 @@ class Orphans:
                 orphan.stopped.add(n)
 
     def _forget(self, runner: str, instance: str, job_id: str, orphan: _Orphan) -> Flow:
-        """Nothing of it runs any more. What was stopped is put on record first: once forgotten, nobody knows of it."""
+        """Makes the runner forget a job without running attempts. Attempts that were stopped are recorded first."""
         if orphan.stopped and is_job_id(job_id):
             ends = [Ended(n, "stopped", self._factory.writer) for n in sorted(orphan.stopped)]
             log.warning("stray_stopped", job=job_id, runner=runner, attempts=sorted(orphan.stopped))

@@ -133,7 +133,7 @@ class ReconcilerTerm:
             log.warning("stream_left", epoch=self.epoch, reason=str(error))
 
     def _pass(self) -> None:
-        """Over the whole set, once. A job whose last action is still under way is left alone."""
+        """One pass over all jobs. A job whose last action still runs is left alone."""
         self._ends = None
         silent: dict[str, str] = {}
         answers = self._observe(partial(self._unheard, silent))
@@ -176,7 +176,7 @@ class ReconcilerTerm:
             self._running.begin(action.job_id, flow, starting)
 
     def _view(self, entry: RecoveryEntry) -> JobView:
-        """The job with all that is remembered of it."""
+        """The job as the planner sees it."""
         job_id = entry.job_id
         memory = self._memory.setdefault(job_id, JobMemory())
         as_of = self.published.as_of(job_id, entry.partition)
@@ -198,7 +198,7 @@ class ReconcilerTerm:
         return JobView(entry, known, idle, old if idle else "", starting, put_off, self._steady(entry, memory))
 
     def _steady(self, entry: RecoveryEntry, memory: JobMemory) -> bool:
-        """Whether a job that replaces another has run for long enough, by what this reconciler has seen itself."""
+        """Whether a job that replaces another has run for replaced_after_s, as this reconciler has seen itself."""
         if entry.replaces is None or entry.state is not JobState.RUNNING or not entry.known:
             memory.runs_since = (0, 0.0)
             return False
@@ -210,13 +210,13 @@ class ReconcilerTerm:
         return as_of > self.barrier.get(partition, 0)
 
     def _unread(self) -> str:
-        """Why it is not known yet what holds slots: jobs that a predecessor has recorded may not be seen yet."""
+        """Why the held slots are not known yet, "" = they are: jobs that a predecessor recorded may not be read yet."""
         if all(self._past_claim(partition, self.published.progress.get(partition, 0)) for partition in self.barrier):
             return ""
         return "the recovery set is not read up to this reconciler's claim"
 
     def _confirm(self, views: Mapping[str, JobView], actions: Iterable[Action]) -> None:
-        """Where something looks wrong, notes the end of the log; where nothing does any more, forgets it."""
+        """Notes the end of the log for a job that looks wrong; forgets it once nothing looks wrong any more."""
         acted = {action.job_id for action in actions}
         doubted = {action.job_id for action in actions if isinstance(action, Confirm)}
         for job_id in doubted:
@@ -260,7 +260,7 @@ class ReconcilerTerm:
 
 
 def _doing(action: Action) -> str:
-    """What people are told while an action that may have to be repeated is under way; "" = nothing."""
+    """The text that people read while an action runs that may have to be repeated; "" = none."""
     match action:
         case Settle(_, n):
             return f"all that its runner knows of attempt {n} must be in the log first"
