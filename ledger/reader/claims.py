@@ -1,4 +1,4 @@
-"""Who has led: the claims of both roles, as they stand in the log. The one with the highest epoch is law."""
+"""The leaders of both roles over time, from their claims in the log. The claim of the highest epoch decides."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ledger.ports import Record
 from ledger.reader.reading import Source, Tail
 
 NOBODY: Mapping[str, str] = {}
-_ONE = 0  # a leader claims every partition of its topic in one transaction: to know who claimed, one of them will do
+_ONE = 0  # a leader claims every partition of its topic in one transaction, so one partition names all leaders
 _POLLS_MAX = 10
 
 
 class Claim(NamedTuple):
-    """since: append time in seconds since the epoch. reason: why leadership came to the writer. reaches: runner -> instance
-    of it that answered the writer; of reconcilers alone."""
+    """A claim of leadership. since: append time, seconds since the epoch. reason: why the writer became leader. reaches:
+    runner -> the instance that answered a reconciler; empty for other roles."""
 
     role: str
     epoch: int
@@ -28,7 +28,7 @@ class Claim(NamedTuple):
 
 
 def read_claims(source: Source) -> list[Claim]:
-    """Every claim of each role, the newest first. A role claims where it writes, under a key that is never tombstoned."""
+    """Every claim of each role, newest first."""
     found: dict[tuple[str, int], Claim] = {}
     with _tail(source) as tail:
         for records in tail.to_end():
@@ -38,10 +38,7 @@ def read_claims(source: Source) -> list[Claim]:
 
 
 class ClaimFollower:
-    """The newest claim of each role, now and from now on: each record of the log is read once.
-
-    Raises: what a `ports.Reader` raises.
-    """
+    """Follows the newest claim of each role. Reads each record of the log once. Raises: as `ports.Reader`."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -54,8 +51,8 @@ class ClaimFollower:
         self._newest: dict[str, tuple[Claim, bool]] = {}
 
     def newest(self, role: str) -> tuple[Claim, bool] | None:
-        """As far as the log was read without waiting, and whether it was claimed after this follower was made.
-        None: no claim was seen yet."""
+        """The newest claim that was read so far, and whether it came after this follower was made; None = none was seen.
+        Does not wait."""
         for _ in range(_POLLS_MAX):
             records = self._tail.more(0)
             for claim, record in _claims(self._source, records):

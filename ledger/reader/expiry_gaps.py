@@ -1,8 +1,8 @@
-"""Jobs of which the past can't tell any more: something of theirs expired that was there at that moment.
+"""Expiry gaps: jobs whose state at a past moment is unknown, because records of that moment have expired.
 
-Retention takes out what was superseded (`ledger.archive.removal.expiring`). At moments behind the first record of a
-job that went, and before the last of those that took their place, that job is left out of answers, and it alone: all
-others are answered for as ever, also those of its namespace. Source: docs/decisions/0035.
+Archive retention removes superseded records (`ledger.archive.removal.expiring`). Between the first removed record of a job
+and the last record that superseded one, the job is left out of answers about the past. Other jobs are not affected, not
+even those of the same namespace. Source: decision 35.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ledger.core.model.registers import Result, Spec, is_job_id, parse_key
 from ledger.errors import LedgerError
 from ledger.ports import Codec, Record
 
-#: So many are told by name.
+#: At most so many jobs are listed by name.
 JOBS_TOLD_MAX = 5
 
 
 class ExpiredJob(NamedTuple):
-    """A job of which a run took something, in one partition of a topic. first: the offset of the first record that went;
-    since_ms: the latest append time up to it, milliseconds since the epoch. below: the offset beyond the last record of the
-    job that was old enough: who reads up to there has all of it that counts."""
+    """A job that lost records in one partition of a topic. first: offset of the first removed record. since_ms: the latest
+    append time up to there, milliseconds since the epoch. below: the offset behind the job's last record that was old
+    enough to be superseded. Reading up to there gives the complete job."""
 
     job_id: str
     first: int
@@ -34,9 +34,9 @@ class ExpiredJob(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """Of a namespace, in one partition: what was superseded before until_s (seconds since the epoch) is gone. below: the
-    offset beyond the last record that is older: who reads up to there has all of that namespace that counts. jobs: those of
-    which something went; None: nobody noted which, so it may be any of them. records: how many went."""
+    """The removal of superseded records of a namespace in one partition. until_s: records superseded before this are gone,
+    seconds since the epoch. below: the offset behind the last older record; reading up to there gives the complete
+    namespace. jobs: those that lost records; None = unknown, so it may be any job. records: how many were removed."""
 
     namespace: str
     until_s: float
@@ -45,8 +45,8 @@ class Expired(NamedTuple):
     records: int = 0
 
     def between(self, begin: int, end: int) -> Expired | None:
-        """As it matters to who reads the partition up to some offset from `begin` to `end` (of one moment: both are its
-        cut); None: it does not."""
+        """The part of the removal that affects a reader whose cut lies between `begin` and `end` (offsets; equal for one
+        moment); None = it has no effect."""
         if self.jobs is None:
             return self if begin < self.below else None
         jobs = [job for job in self.jobs if job.first < end and begin < job.below]
@@ -54,22 +54,22 @@ class Expired(NamedTuple):
 
 
 def reaching(expired: Iterable[Expired], time_s: float) -> int:
-    """The offset beyond all of which it is known that it lay there at that moment (seconds since the epoch) and is gone:
-    the records that are left don't tell that the partition went so far. 0: nothing did."""
+    """The offset behind the last removed record that was there at a moment (seconds since the epoch), 0 = none. The
+    remaining records alone do not show that the partition reached so far."""
     known = (job for one in expired for job in one.jobs or ())
     return max((job.first + 1 for job in known if job.since_ms <= time_s * 1000), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryGaps:
-    """namespaces: name -> until when not all of its jobs can be told of. jobs: id -> (namespace, name); name "": nobody
-    knows it any more."""
+    """Jobs that are left out. namespaces: name -> until when its past is incomplete, seconds since the epoch. jobs: id ->
+    (namespace, name); name "" = unknown."""
 
     namespaces: Mapping[str, float] = field(default_factory=dict)
     jobs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __or__(self, other: ExpiryGaps) -> ExpiryGaps:
-        """Who is left out on either side."""
+        """The jobs that are left out on either side."""
         latest = dict(self.namespaces)
         for namespace, until_s in other.namespaces.items():
             latest[namespace] = max(until_s, latest.get(namespace, 0.0))
@@ -80,7 +80,7 @@ class ExpiryGaps:
         return bool(self.jobs) and head.decode("ascii", "replace") in self.jobs
 
     def refuse(self, job_id: str) -> LedgerError:
-        """Why a question about one of them has no answer."""
+        """The error for a question about one of these jobs."""
         namespace, name = self.jobs[job_id]
         return LedgerError(
             f"What was superseded in the jobs of {namespace} before {_utc(self.namespaces[namespace])} is gone from the "
@@ -89,7 +89,7 @@ class ExpiryGaps:
         )  # fmt: skip
 
     def told(self) -> Iterator[str]:
-        """For people, a line for each namespace: how many, and if they are few, which."""
+        """One line for each namespace, for people: the number of its jobs, and their names if they are few."""
         for namespace, until_s in sorted(self.namespaces.items()):
             names = sorted(name or job_id for job_id, (of, name) in self.jobs.items() if of == namespace)
             if names:
@@ -106,8 +106,8 @@ NO_GAPS = ExpiryGaps()
 def left_out(
     codec: Codec, expired: Mapping[int, Collection[Expired]], records: Callable[[int], Iterable[Record]]
 ) -> ExpiryGaps:
-    """expired: partition -> what of it matters at that moment, of either topic (`Expired.between`). records: partition ->
-    all that an archive has of it, in both topics; asked for only where something matters."""
+    """The jobs to leave out. expired: partition -> removals in either topic that matter at that moment (`Expired.between`).
+    records: partition -> all its archived records of both topics; read only if needed."""
     namespaces: dict[str, float] = {}
     jobs: dict[str, tuple[str, str]] = {}
     for partition, some in expired.items():
@@ -125,7 +125,7 @@ def left_out(
 
 
 def _said(codec: Codec, record: Record) -> Iterator[tuple[str, str, str]]:
-    """Whose job it is, if the record says so."""
+    """Namespace and name of the job, if the record holds them."""
     value, named = record.value(), parse_key(record.key())
     if value is None:
         return

@@ -1,4 +1,4 @@
-"""An explanation with its evidence: what `core.explain` says of a job, and the records of the log that it rests on."""
+"""An explanation of a job (`core.explain`), with the records of the log that are its evidence."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ledger.reader.watching import Watch
 
 @dataclass(frozen=True, slots=True)
 class RegisterEvidence:
-    """A register and the record that holds it: where it lies, who wrote it, when. offset None: not in the log any more.
-    time_s: append time; ce_time_s, skew: as of a HistoryRecord."""
+    """A register and its record: position, writer and time. offset: None = no longer in the log. time_s: append time.
+    ce_time_s, skew: as in HistoryRecord."""
 
     register: str
     offset: int | None
@@ -35,11 +35,11 @@ class RegisterEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """published_state: what the recovery set says, "" = the job is not in it. as_of: below this offset of the partition all
-    is published. end: offset after the job's last record; where as_of is smaller, the projector is behind. failures: what
-    last went wrong, newest first. periodic: how it comes to savepoints by itself, "" = it does not. instance: of the
-    runner, which holds the newest attempt, "" = not known. differs: in which fields what is published differs from what
-    the log says."""
+    """The explanation of one job. published_state: of its published entry, "" = it has none. as_of: all records of the
+    partition below this offset are published. end: offset behind the job's last record; if as_of is smaller, the projector
+    is behind. failures: newest first. periodic: the policy of periodic savepoints in words, "" = none. instance: of the
+    runner, which holds the newest attempt, "" = unknown. differs: fields in which the published entry differs from the
+    folded one."""
 
     job_id: str
     state: str
@@ -82,7 +82,7 @@ def explained(source: Source, job_id: str) -> Explained:
 
 
 def _names(watch: Watch) -> tuple[str, str]:
-    """Namespace and name, as far as the log tells."""
+    """Namespace and name, as far as the log holds them."""
     retired = result_of(watch.job())
     known = watch.log.entry() or (retired.result if retired else None)
     return ("", "") if known is None else (known.namespace, known.name)
@@ -93,7 +93,7 @@ def _at_home(folded: RecoveryEntry | None, partition: int) -> RecoveryEntry | No
 
 
 def _due(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> tuple[str, bool]:
-    """The leader's stamps, if they are for the start that the fold has in mind."""
+    """The leader's stamps, if they are for the same start as the folded entry."""
     if folded is None or published is None or published.start_key != folded.start_key or published.due_at is None:
         return "", False
     return _utc(published.due_at), published.due
@@ -106,7 +106,7 @@ def _stalled_since(folded: RecoveryEntry | None, published: RecoveryEntry | None
 
 
 def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> str:
-    """In words: by which policy, what stands, and when the next ask comes."""
+    """The savepoint policy, the open request, and the time of the next request, in words."""
     if folded is None or folded.savepoint_policy is None:
         return ""
     policy = folded.savepoint_policy

@@ -1,4 +1,4 @@
-"""Which job does somebody mean? People name jobs by `namespace/name`, which need not be unique; ids are."""
+"""Looks up the job that a user names. `namespace/name` need not be unique; job ids are."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ Named = tuple[str, str, str]
 
 
 def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool = True) -> str:
-    """The id of the job that `ref` names: an id, `namespace/name`, a name, or the beginning of an id (4 characters or
-    more). Jobs that are not over go before those that are, and those before retired ones.
+    """The id of the job that `ref` names: an id, `namespace/name`, a name, or the first 4 or more characters of an id. Live
+    jobs win over terminal ones, and those over retired ones.
 
-    retired: look among retired (and not yet admitted) jobs too. taking_over: False: of two of which one is to replace the
-    other, that other is meant. Raises: UsageError if several are meant; NotFound; LedgerError: nobody can tell any more.
+    retired: also look among retired and not yet admitted jobs. taking_over: False = if one job replaces another of the same
+    name, the name means the replaced one. Raises: UsageError if several jobs match; NotFound; LedgerError if the job's past
+    has expired.
     """
     entries = entries_of(source)
     if ref in entries:
         return ref
     hidden = source.expiry_gaps
-    if ref in hidden.jobs:  # before others whose ids begin so
+    if ref in hidden.jobs:  # a full id wins over ids that begin with it
         raise hidden.refuse(ref)
     if not taking_over:
         there = {job_id for job_id, e in entries.items() if not e.terminal}
@@ -50,7 +51,7 @@ def resolve(source: Source, ref: str, retired: bool = False, taking_over: bool =
 
 
 def one(ref: str, jobs: Iterable[Named]) -> str | None:
-    """The id of the one that `ref` means; None if none. Raises: UsageError if it means several."""
+    """The id of the job that `ref` names; None = none matches. Raises: UsageError if several match."""
     found = {
         job_id: f"{namespace}/{name}"
         for job_id, namespace, name in jobs

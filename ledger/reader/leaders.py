@@ -1,4 +1,4 @@
-"""Who leads each role, from three sides: the log (the law), the election (advice), and what instances say of themselves."""
+"""The leader of each role, from three sources: claims in the log (decisive), the election (advice), and the instances."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROLES = ("projector", "reconciler")
 
 @dataclass(frozen=True, slots=True)
 class LeaderCandidate:
-    """One who wants to lead. who: the name of its process, as in its claims, as far as it can be told. holds: it has the
-    lock, by the election's word. epoch: that it leads, by its own word; None if it leads none, or does not say. since: when
-    it became a candidate (or began to lead, or ceased to), in seconds since the epoch; None if unknown. lease_left_s: None
-    where the lease is the life of the process, or unknown."""
+    """A candidate for the lead. who: the name of its process, as in its claims. holds: whether the election gives it the
+    lock. epoch: the one that it reports to lead, None = none. since: when it became a candidate, or began or ceased to
+    lead, seconds since the epoch; None = unknown. lease_left_s: None = unknown, or the lease lasts as long as the
+    process."""
 
     who: str
     pid: int | None
@@ -31,10 +31,10 @@ class LeaderCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """One role. led: the newest claim is that of who holds the lock; None if the election could not be asked (not_asked
-    says why). why_not: if it is not led, what that waits for. lock, pid, lease_left_s: of who holds the lock.
-    epoch, writer, since, reason, reaches: the newest claim; led_s: how long ago it was. others: runner -> instance that its
-    predecessor reached, where that is another one."""
+    """The leadership of one role. led: whether the holder of the lock has the newest claim; None = the election did not
+    answer (not_asked: why). why_not: why nobody leads. lock, pid, lease_left_s: of the holder of the lock. epoch, writer,
+    since, reason, reaches: of the newest claim; led_s: its age. others: runner -> instance that the predecessor reached, if
+    that is another one."""
 
     role: str
     led: bool | None
@@ -57,8 +57,8 @@ def led(
     role: str, claims: Sequence[Claim], elected: Sequence[Candidate] | str, said: Sequence[Mapping[str, Any]],
     host: str, now: float,
 ) -> Led:  # fmt: skip
-    """claims: of the role, the newest first. elected: who stands in the election, or why it could not be asked. said: what
-    instances on `host` say of themselves. now: seconds since the epoch."""
+    """The leadership of one role. claims: newest first. elected: candidates in the election, or why it did not answer.
+    said: reports of the instances on `host`. now: seconds since the epoch."""
     claim = next(iter(claims), None)
     candidates = _candidates(role, [] if isinstance(elected, str) else elected, said, host, now)
     holder = next((one for one in candidates if one.holds), None)
@@ -77,7 +77,7 @@ def led(
 
 
 def timeline(claims: Iterable[Claim], now: float) -> list[tuple[Claim, float]]:
-    """Each claim of one role, the newest first, and for how long it stood, in seconds; the newest stands until now."""
+    """Each claim of one role, newest first, with the seconds until the next claim, or until now."""
     out, until = [], now
     for claim in claims:
         out.append((claim, max(0.0, until - claim.since)))
@@ -95,7 +95,7 @@ def _of_claim(claim: Claim | None, now: float) -> dict[str, Any]:
 
 
 def _others(claims: Sequence[Claim]) -> dict[str, str]:
-    """What waits for a leader like the one before: its instances that the newest one does not reach."""
+    """Instances that the previous leader reached and the newest one does not; their jobs wait."""
     if len(claims) < 2:
         return {}
     now, before = claims[0].reaches, claims[1].reaches
@@ -105,8 +105,8 @@ def _others(claims: Sequence[Claim]) -> dict[str, str]:
 def _candidates(
     role: str, elected: Sequence[Candidate], said: Sequence[Mapping[str, Any]], host: str, now: float
 ) -> list[LeaderCandidate]:
-    """Those of the election, with what they say of themselves where they run here or share the folder; then those that it
-    does not tell of. A process number alone names nobody: containers begin theirs at 1."""
+    """The candidates of the election, with their own report if they share this folder; then instances that the election
+    does not list. A pid alone identifies no instance: every container has a pid 1."""
     by_name = {str(one["who"]): one for one in said}
     found = []
     for one in elected:
@@ -133,7 +133,7 @@ def _lease(own: Mapping[str, Any], now: float) -> float | None:
 def _leads(claim: Claim | None, holder: LeaderCandidate | None) -> bool:
     if claim is None or holder is None:
         return False
-    return holder.pid is None or claim.writer == holder.who  # None: somebody who can't be named
+    return holder.pid is None or claim.writer == holder.who  # None: an unknown process
 
 
 def _host(who: str) -> str:

@@ -1,9 +1,9 @@
-"""What each instance of a role says of itself on its host: a file for people, `<dir>/run/candidates/<instance>.json`.
+"""The report of each instance of a role on its host: a file for people, `<dir>/run/candidates/<instance>.json`.
 
-Nothing is decided by it. It is kept up by a thread of its own, beside the role, whose thread may hang in a call; the same
-thread raises the alarm that nobody leads. It goes with its process: of one that was killed it is left, and not read.
-Containers that share the folder have process numbers of their own. Nobody can say here whether a process in another PID
-namespace runs, so its file counts while it is fresh.
+The ledger decides nothing by it. A thread of its own writes it, since the role's thread may hang in a call; the same
+thread raises the alarm that no instance leads. The file disappears with its process; the file of a killed process is
+ignored. Containers that share the folder have PID namespaces of their own. Nobody can check here whether a process of
+another namespace runs, so its file counts while it is fresh.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ledger.ports import Clock
 from ledger.util.processes import Identity, alive, identity, pid_namespace
 
 EVERY_S = 1.0
-#: A file is written anew this often although nothing has changed, and counts elsewhere for three times as long.
+#: An unchanged file is written again this often; in another namespace it counts for three times as long.
 HEARTBEAT_S = 5.0
-#: What a process in another namespace left is removed after this.
+#: Files of processes in another namespace are removed after this.
 LEFT_S = 3600.0
-#: Change by themselves; the file is written anew for them only while it says how long a lease lasts.
+#: These fields change all the time. The file is written for them only while it holds a lease's remaining time.
 _PASSING = ("lease_left_s", "leaderless_s")
 log = logging.getLogger("ledger.reader.presence")
 
 
 class Presence:
-    """Within `with`, looks every second and keeps the file up. look: how things stand, as plain values."""
+    """A context manager that updates the file every second. look: returns the instance's state as plain values."""
 
     def __init__(self, path: Path, look: Callable[[], Mapping[str, Any]], clock: Clock) -> None:
         self._path, self._look, self._clock = path, look, clock
@@ -66,20 +66,20 @@ class Presence:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(text)
             part.replace(self._path)
-        except OSError:  # a disk that is full is no reason to stop
+        except OSError:  # a full disk must not stop the role
             self._said = {}
 
     def _run(self) -> None:
         while not self._over.is_set():
             try:
                 self.step()
-            except Exception:  # whatever it is: the next look may go well, and an alarm that died is never heard
+            except Exception:  # the next look may succeed, and the alarm must not die
                 log.exception("how this instance stands could not be told")
             self._over.wait(EVERY_S)
 
 
 def sweep(folder: Path, now: float) -> None:
-    """Removes what processes left that are gone. now: seconds since the epoch."""
+    """Removes the files of dead processes. now: seconds since the epoch."""
     for path in folder.glob("*.json"):
         said = _read(path)
         if said is None or not _runs(said, now, LEFT_S):
@@ -87,8 +87,8 @@ def sweep(folder: Path, now: float) -> None:
 
 
 def present(folder: Path, role: str, now: float = math.inf) -> list[Mapping[str, Any]]:
-    """What the instances of a role in this folder say of themselves, by name; only of those that run, or that are in
-    another PID namespace and have said so just now. now: seconds since the epoch; inf: none of another namespace."""
+    """The reports of a role's instances in this folder, by name: of those that run, and of fresh ones in another PID
+    namespace. now: seconds since the epoch; inf = none of another namespace."""
     read = (_read(path) for path in sorted(folder.glob(f"{role}-*.json")))
     return [said for said in read if said is not None and said["role"] == role and _runs(said, now, 3 * HEARTBEAT_S)]
 

@@ -1,7 +1,7 @@
-"""What was published beside what the log said: of one job, with the record of its entry, and how far the leader had come.
+"""Compares the published entry of a job with the fold of the log, and measures how far the leader was behind.
 
-Both are answers to "what was so at that moment": the one is what everybody acted on, the other what they would have acted
-on had the leader been quicker, or right.
+Both describe one moment. Everybody acted on the published entry. The folded one is what a leader without delay or error
+would have published.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.ports import Record
 from ledger.reader.reading import Source, Tail, registers_of
 
-#: Fields of an entry that are the leader's own and no part of what the fold says.
+#: Fields of an entry that the leader stamps, and the fold does not compute.
 STAMPS = ("as_of", "epoch", "due_at", "due", "stalls_at", "stalled", "savepoint_at", "savepoint_due")
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The record that an entry came in. time_s: append time; ce_time_s: by the leader's clock; seconds since the epoch.
-    skew: as `core.clocks.skew`."""
+    """The record of an entry. time_s: append time; ce_time_s: by the leader's clock; both in seconds since the epoch. skew:
+    as `core.model.clocks.skew`."""
 
     partition: int
     offset: int
@@ -31,7 +31,7 @@ class Stamp:
 
 
 class EntryProvenance:
-    """Of the entries that there are: feed it what `Published.apply` made of each record."""
+    """The record of each entry. Give it the result of `Published.apply` for each record."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._records = source, dict[str, Record]()
@@ -49,7 +49,7 @@ class EntryProvenance:
 
 
 def published_with_stamps(source: Source) -> tuple[Published, EntryProvenance]:
-    """As `reading.published`."""
+    """As `reading.published`, with the record of each entry."""
     view, stamps = Published(source.codec.decode), EntryProvenance(source)
     with Tail(source, [source.topics.recovery]) as tail:
         for records in tail.to_end():
@@ -60,9 +60,9 @@ def published_with_stamps(source: Source) -> tuple[Published, EntryProvenance]:
 
 @dataclass(frozen=True, slots=True)
 class LogSaid:
-    """entry: what the log says of a job, None: it is none, or retired. differs: names of the fields in which what is
-    published differs from it. as_of: below this offset of the job's partition all is published. end: of what the partition
-    holds. behind: how many offsets the leader had still to come to."""
+    """entry: the fold of the log, None = the job is unknown or retired. differs: fields in which the published entry
+    differs. as_of: all records of the job's partition below this offset are published. end: of the partition. behind: the
+    number of offsets between the two."""
 
     entry: RecoveryEntry | None
     differs: tuple[str, ...]
@@ -72,7 +72,7 @@ class LogSaid:
 
 
 def compare_with_log(source: Source, job_id: str, view: Published) -> LogSaid:
-    """view: what is published, read before."""
+    """Folds the log for one job and compares. view: the published entries, read before."""
     log = registers_of(source, job_id)
     as_of, end = view.as_of(job_id, log.partition), end_of(source, log.partition)
     folded = log.entry()
@@ -82,7 +82,7 @@ def compare_with_log(source: Source, job_id: str, view: Published) -> LogSaid:
 
 
 def end_of(source: Source, partition: int) -> int:
-    """Where a partition of ledger.events ends, beyond its last record."""
+    """The offset behind the last record of a partition of ledger.events."""
     reader = source.log.reader([source.topics.events], partition)
     try:
         return reader.high_watermarks()[source.topics.events, partition]
@@ -91,7 +91,7 @@ def end_of(source: Source, partition: int) -> int:
 
 
 def differs(published: RecoveryEntry | None, folded: RecoveryEntry | None) -> tuple[str, ...]:
-    """In which fields, the stamps apart; ("entry",): only one of them is there."""
+    """The fields that differ, without stamps; ("entry",) if only one of the two entries exists."""
     if published is None or folded is None:
         return () if published is folded else ("entry",)
     names = (field.name for field in fields(RecoveryEntry) if field.name not in STAMPS)

@@ -1,6 +1,6 @@
-"""Reads the ledger: the recovery set, the registers and history of jobs. Nothing here writes.
+"""Reads the ledger: entries, registers and history of jobs. Nothing here writes.
 
-Every answer is read up to the high watermark, asked for when reading begins: it holds every record acknowledged before.
+Every answer covers the log up to the high watermark at the begin of the read, so it holds every record acknowledged before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ledger.reader.expiry_gaps import NO_GAPS, ExpiryGaps
 
 RECORDS_MAX = 10_000
 POLL_S = 0.2
-#: What only a leader can end: decision 14.
+#: Advice for a reader that an open transaction blocks; only a leader can end that (decision 14).
 STANDING_HINT = (
     "Try again in a moment. If it lasts: does each role have a leader? It ends what its own transactions left open."
 )
@@ -42,7 +42,7 @@ class TopicNames(Protocol):
     def rejects(self) -> str: ...
 
 
-#: (what is read, records read so far, records there are): called now and then while something long is read.
+#: (topic, records read so far, records in all): called now and then during a long read.
 Progressed = Callable[[str, int, int], None]
 
 
@@ -51,8 +51,8 @@ def _unseen(_what: str, _read: int, _total: int) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A ledger to read. patience_s: how long reading may stand still before it is Unreachable. keep: restore points an
-    entry offers (the projector's setting: it decides how many the fold names)."""
+    """A ledger to read. patience_s: how long a read may make no progress before it raises Unreachable. keep: restore points
+    in an entry, as in the projector's settings."""
 
     log: EventLog
     topics: TopicNames
@@ -75,14 +75,14 @@ class Source:
 
 
 class Tail:
-    """Reads topics from their beginning on. partition: only that one of every topic that has several."""
+    """Reads topics from offset 0. partition: only this one of a topic with several; None = all."""
 
     def __init__(self, source: Source, topics: Sequence[str], partition: int | None = None) -> None:
         self._source, self._topics = source, topics
         self._reader: Reader = source.log.reader(topics, partition)
 
     def to_end(self) -> Iterator[Sequence[Record]]:
-        """What lies below the ends as they are now; then stops (and may be called again).
+        """The records below the present high watermarks. Call it again for later ones.
 
         Raises: Unreachable if nothing moves for patience_s: an open transaction, or a broker that went away."""
         marks = self._reader.high_watermarks()
@@ -102,7 +102,7 @@ class Tail:
             yield self.more(POLL_S)
 
     def more(self, timeout_s: float) -> Sequence[Record]:
-        """What has come since, [] if nothing did."""
+        """The records that have come since, [] if none."""
         return self._reader.poll(RECORDS_MAX, timeout_s)
 
     def high_watermarks(self) -> Marks:
@@ -130,7 +130,7 @@ def _standing(behind: Mapping[tuple[str, int], int], marks: Marks, patience_s: f
 
 
 def published(source: Source) -> Published:
-    """Everything that `ledger.recovery` says."""
+    """All of `ledger.recovery`, with the epoch filter applied."""
     view = Published(source.codec.decode)
     with Tail(source, [source.topics.recovery]) as tail:
         for records in tail.to_end():
@@ -140,7 +140,7 @@ def published(source: Source) -> Published:
 
 
 def entries_of(source: Source) -> Entries:
-    """job id -> entry of every job that is not retired; `.recovery_set()` of it are those to be brought back."""
+    """job id -> entry of every job that is not retired; its `.recovery_set()` are those to bring back."""
     return published(source).entries
 
 
@@ -162,7 +162,7 @@ def jobs_in(source: Source, table: RegisterTable) -> Iterator[tuple[Job, int]]:
 
 @dataclass(frozen=True, slots=True)
 class RetiredJob:
-    """What remains of a job that is over: its result."""
+    """A retired job: only its result remains."""
 
     job_id: str
     state: str
@@ -170,7 +170,7 @@ class RetiredJob:
 
 
 def results(source: Source, table: RegisterTable) -> dict[str, RetiredJob]:
-    """job id -> result of every job that is retired, or being so."""
+    """job id -> result of every job that is retired, or is being retired."""
     found = {}
     for job, _ in jobs_in(source, table):
         if (retired := result_of(job)) is not None:
@@ -179,7 +179,7 @@ def results(source: Source, table: RegisterTable) -> dict[str, RetiredJob]:
 
 
 def result_of(job: Job) -> RetiredJob | None:
-    """What remains of the job, if it is over and being cleared away, or is so already."""
+    """The result of a job that is retired or is being retired; None = it has none."""
     if job.result is None:
         return None
     fact = job.fact(job.result, JobResult)
@@ -192,11 +192,10 @@ def result_of(job: Job) -> RetiredJob | None:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRecord:
-    """One record of a job as it lies in the log. time_s: append time; ce_time_s: when it happened by the producer's clock;
-    skew: whether the two are implausible (`core.clocks.skew`).
+    """One record of a job in the log. time_s: append time; ce_time_s: event time by the producer's clock; skew: as
+    `core.model.clocks.skew`.
 
-    register "" = a key that names none. fact None: a tombstone, or (readable False) a value that can't be read,
-    or that is gone (redacted)."""
+    register: "" = the key names none. fact: None = a tombstone; with readable False, an unreadable or redacted value."""
 
     partition: int
     offset: int
@@ -218,7 +217,7 @@ class HistoryRecord:
 
 
 class JobLog:
-    """What was read of one job: its records in offset order, and what they amount to. Feed it its partition only."""
+    """The records of one job in offset order, and what follows from them. Give it records of the job's partition only."""
 
     def __init__(self, source: Source, job_id: str) -> None:
         self.source, self.job_id = source, job_id
@@ -228,7 +227,7 @@ class JobLog:
         self._prefix = f"{job_id}/".encode()
 
     def take(self, records: Sequence[Record]) -> list[Record]:
-        """Keeps those that are the job's, and returns them."""
+        """Keeps the job's records and returns them."""
         own = []
         for record in records:
             key = record.key()
@@ -245,26 +244,26 @@ class JobLog:
 
     @property
     def known(self) -> bool:
-        """Whether the log holds anything of this job."""
+        """Whether the log holds a record of this job."""
         return bool(self.registers)
 
     def job(self) -> Job:
         return Job(self.job_id, self.registers, lambda register, held: self.source.codec.read(register, held[0]))
 
     def entry(self) -> RecoveryEntry | None:
-        """What the fold says of the job, without the leader's stamps."""
+        """The folded entry of the job, without the leader's stamps; None = the job is unknown or retired."""
         return fold_job(self.job(), self.source.keep)
 
     def history(self) -> list[HistoryRecord]:
         return [history_record(self.source, record) for record in self.records]
 
     def offset_of(self, register: Register) -> int:
-        """Of the record that holds the register now. Raises: KeyError if there is none."""
+        """The offset of the record that holds the register now. Raises: KeyError if there is none."""
         return self.registers[register_name(register).encode()][1]
 
 
 def registers_of(source: Source, job_id: str) -> JobLog:
-    """The registers of one job; only its partition is read."""
+    """The registers of one job. Reads only its partition."""
     log = JobLog(source, job_id)
     with Tail(source, [source.topics.events], log.partition) as tail:
         for records in tail.to_end():
@@ -273,7 +272,7 @@ def registers_of(source: Source, job_id: str) -> JobLog:
 
 
 def history(source: Source, job_id: str, follow: bool = False) -> Iterator[HistoryRecord]:
-    """Every record of the job that is still in the log, in offset order; with `follow` for ever."""
+    """Every record of the job in the log, in offset order. follow: wait for later ones, for ever."""
     log = JobLog(source, job_id)
     with Tail(source, [source.topics.events], log.partition) as tail:
         for records in tail.to_end():

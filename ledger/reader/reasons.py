@@ -1,12 +1,12 @@
-"""Why an attempt ended, in one line: the cause of an end has up to twenty, and which of them says most differs."""
+"""The reason of an attempt's end in one line, picked from the up to twenty lines of its cause."""
 
 from __future__ import annotations
 
 import re
 
-#: How causes begin: what an exit was, behind the label of a failure rule.
+#: The beginning of a cause: the kind of exit, behind the label of a failure rule.
 _HEAD = re.compile(r"(?:[^:]{1,80}: )?(?:exit code -?\d+|killed by (?:signal )?\w+)(?=:|$)")
-#: The last line of a traceback, as Python, Java and Rust write it.
+#: The last line of a traceback in Python, Java or Rust.
 _EXCEPTION = re.compile(
     r"(?:Caused by: |Exception in thread \"[^\"]*\" )?(?:[\w$]+[.:]+)*"
     r"(?:[A-Z][\w$]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout)\b|thread '[^']*' panicked)"
@@ -14,8 +14,8 @@ _EXCEPTION = re.compile(
 
 
 def gist(cause: str) -> str:
-    """The line of a cause that says most: the exception that ends it; else how the process ended and the last line, which
-    may be anything, as a progress bar. "" if there is none."""
+    """The most telling line of a cause: its last exception, else the kind of exit and the last line (which may be a
+    progress bar). "" if the cause is empty."""
     lines = [line.strip() for line in cause.splitlines() if line.strip()]
     if len(lines) < 2:
         return "".join(lines)

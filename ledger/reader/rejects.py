@@ -1,13 +1,13 @@
-"""Records that the ledger can't use: judged, kept as evidence on `ledger.rejects`, read again.
+"""Malformed records: found, kept as evidence on `ledger.rejects`, and listed.
 
 A reject on the topic:
     key      `<topic>/<partition>/<offset>` of the rejected record, so that reading it again rejects it only once
     value    UTF-8 JSON {topic, partition, offset, time_ms, key, value_head, sha256, size, reason, headers}; bytes are
-             base64; key and value_head are null where the record had none. value_head is the first 64 KiB, sha256 and
-             size are those of the whole value (sha256 "" and size 0 for a tombstone). Of the key 4 KiB are kept, of the
-             headers the first 64 with 1 KiB of each. headers is a list of [name, value].
-    headers  CloudEvents, content-type application/json. Every reject is a source of its own, of one event: so the same
-             reject has the same bytes, whoever writes it.
+             base64; key and value_head are null if the record had none. value_head is the first 64 KiB; sha256 and size
+             are those of the whole value (sha256 "" and size 0 for a tombstone). The key is cut to 4 KiB, each header to
+             1 KiB, and only the first 64 headers are kept. headers is a list of [name, value].
+    headers  CloudEvents, content-type application/json. Every reject is a source of its own with one event, so the same
+             reject has the same bytes from every writer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NUMBER_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """A record that could not be used, and why. For key, value_head and headers see above: cut to what is evidence."""
+    """A malformed record and the reason. key, value_head and headers are cut as described above."""
 
     topic: str
     partition: int
@@ -69,7 +69,7 @@ def reject_of(record: Record, reason: str) -> Reject:
 
 
 def encode(reject: Reject, topic: str, partitions: int = 1) -> Event:
-    """The event for the topic of rejects, which has so many partitions."""
+    """The event for the topic of rejects. partitions: of that topic."""
     fields = {
         "topic": reject.topic, "partition": reject.partition, "offset": reject.offset, "time_ms": reject.time_ms,
         "key": _text(reject.key), "value_head": _text(reject.value_head), "sha256": reject.sha256,
@@ -81,7 +81,7 @@ def encode(reject: Reject, topic: str, partitions: int = 1) -> Event:
 
 
 def decode(value: bytes) -> Reject:
-    """Raises: ValueError if the bytes are no reject."""
+    """The reject in these bytes. Raises: ValueError if they hold none."""
     try:
         fields = json.loads(value)
     except RecursionError as error:
@@ -101,10 +101,10 @@ def decode(value: bytes) -> Reject:
 
 
 def list_rejects(reader: Reader, *, timeout_s: float = 10.0) -> Iterator[Reject]:
-    """Every reject that was on the topic when this was called, oldest first per partition, each once.
+    """Every reject on the topic at the time of the call, each once, oldest first in each partition.
 
-    reader: of the topic of rejects, from its beginning. What is no reject is passed over.
-    Raises: Unreachable if nothing comes for about timeout_s though the end is not reached.
+    reader: of the topic of rejects, from offset 0. Other records are ignored. Raises: Unreachable if no record arrives for
+    about timeout_s before the end is reached.
     """
     ends = reader.high_watermarks()
     seen: set[bytes | None] = set()
@@ -118,7 +118,7 @@ def list_rejects(reader: Reader, *, timeout_s: float = 10.0) -> Iterator[Reject]
                 try:
                     reject = decode(value)
                 except ValueError:
-                    continue  # whatever its key is: a reject may still come under it
+                    continue  # a reject may still follow under the same key
                 seen.add(record.key())
                 yield reject
         silent_s = 0.0 if records or reader.position() != before else silent_s + poll_s
@@ -143,9 +143,9 @@ class RejectsTopic:
 
 
 def judge(record: Record, partitions: int, value_bytes_max: int = VALUE_BYTES_MAX) -> str | None:
-    """Why a record of `ledger.events` is foreign; None if it is a register of a job, its tombstone, or a claim.
+    """Why a record of `ledger.events` is malformed; None if it is a register of a job, its tombstone, or a claim.
 
-    The value is not decoded: whoever needs what it says finds out then, and what does not decode counts as absent.
+    The value is not decoded. The fold does that when it needs the value; one that does not decode counts as absent.
     """
     key, value = record.key(), record.value()
     if key is None:
@@ -225,5 +225,5 @@ def _of(fields: Mapping[str, Any], name: str, kind: type) -> Any:
 
 
 def _printable(text: str) -> str:
-    """JSON can name surrogates, which nobody could print."""
+    """A text without surrogates, which JSON can hold and no terminal can print."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,9 +1,9 @@
-"""Replay: folds the log anew, to its end, and compares with what is published. The projector's work, done over again.
+"""Replay folds the log again, up to its end, and compares the result with the published entries.
 
-Log and recovery set move while they are read, and the recovery set comes after: of a job that never rests, and of a
-projector that is a second behind, the two never speak of the same records at the same moment. So the log is read to its
-end once, and that is what the projector must have come to. What comes later is held back, record by record, and taken
-only as far as what is published of the job says that it covers: there fold and entry are compared.
+Log and entries change during the read, and entries lag behind. A job that writes all the time, with a projector a second
+behind, would never match. Therefore the log is read to its end once; the projector must reach that point. Later records of
+a job are held back and applied one by one, only as far as its published entry covers them (`as_of`). At that point fold
+and entry are compared.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CATCH_UP_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """differences: jobs on which fold and published entry disagree. compared: how many jobs were compared. behind: jobs
-    that could not be, as the projector did not come so far in time. dropped: records of ledger.recovery without effect,
-    by reason."""
+    """The result of a replay. differences: jobs whose published entry differs from the fold. compared: the number of jobs
+    compared. behind: jobs that could not be compared, since the projector was behind until the timeout. dropped: records
+    of ledger.recovery without effect, by reason."""
 
     differences: tuple[Difference, ...]
     compared: int
@@ -36,12 +36,12 @@ class Replay:
 
 
 def replay(source: Source, timeout_s: float = CATCH_UP_S) -> Replay:
-    """timeout_s: how long to wait for a projector that is behind."""
+    """Folds and compares all jobs. timeout_s: how long to wait for a projector that is behind."""
     both = _Both(source)
     deadline = source.clock.monotonic() + timeout_s
     with Tail(source, [source.topics.events]) as events, Tail(source, [source.topics.recovery]) as recovery:
         while True:
-            # In this order: what is published covers no record that was not read.
+            # In this order, the published entries cover no record that was not read.
             for records in recovery.to_end():
                 both.take_published(records)
             for records in events.to_end():
@@ -54,7 +54,7 @@ def replay(source: Source, timeout_s: float = CATCH_UP_S) -> Replay:
 
 
 class _Both:
-    """compared: jobs that were compared once at a point where that says something."""
+    """Reads log and entries. compared: jobs that were compared at a point that both cover."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -72,8 +72,8 @@ class _Both:
             self.published.apply(record)
 
     def take_events(self, records: Sequence[Record]) -> None:
-        """Until jobs are compared for the first time all is taken at once: compaction has left of it only what was last.
-        What comes later is read as it was written, long before the cleaner may touch it (min.compaction.lag.ms)."""
+        """Applies all records at once until jobs are compared for the first time, since compaction has left only the last
+        value of each key. Later records are complete: compaction may not touch them yet (min.compaction.lag.ms)."""
         if self._wanted is None:
             self._table.apply(records)
         for record in records:
@@ -85,7 +85,7 @@ class _Both:
                     self._held_back.setdefault(job_id, []).append(record)
 
     def compare(self) -> list[str]:
-        """Compares every job that was there at the first time and has not been compared; those that can't be yet."""
+        """Compares the jobs of the first read that are not compared yet. Returns those that cannot be compared yet."""
         if self._wanted is None:
             self._wanted = {*self._last, *self.published.entries, *self.published.unreadable}
         behind = []

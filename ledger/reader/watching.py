@@ -1,4 +1,4 @@
-"""One job watched over time: its registers, what is published of it, and what was rejected."""
+"""Follows one job over time: its registers, its published entry, and its rejected records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Watch:
-    """Reads the job's partition of ledger.events; of ledger.recovery and ledger.rejects too, where asked to.
+    """Reads the job's partition of ledger.events and, on request, of ledger.recovery and ledger.rejects.
 
-    admitted: digests that were admitted at any time, also of a job that is retired by now. rejected: place of a rejected
-    record (`<topic>/<partition>/<offset>`) -> why.
+    admitted: digests that were admitted at any time, even if the job is retired now. rejected: position of a rejected
+    record (`<topic>/<partition>/<offset>`) -> reason.
     """
 
     def __init__(self, source: Source, job_id: str, *, recovery: bool = False, reject: bool = False) -> None:
@@ -41,12 +41,12 @@ class Watch:
         self._tail.close()
 
     def read(self) -> None:
-        """Up to the high watermark."""
+        """Reads up to the present high watermark."""
         for records in self._tail.to_end():
             self._take(records)
 
     def until(self, answer: Callable[[], T | None], timeout_s: float | None) -> T | None:
-        """Reads on until there is an answer; None if there is none within timeout_s (None = wait for ever)."""
+        """Reads until `answer` returns a value; None if it does not within timeout_s (None = wait for ever)."""
         clock = self._source.clock
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
         while (found := answer()) is None:
@@ -60,7 +60,7 @@ class Watch:
         return self.log.job()
 
     def offset_of(self, register: Register) -> int | None:
-        """Of the first record that wrote the register and is still in the log."""
+        """The offset of the first record in the log that holds the register."""
         key = key_of(self.log.job_id, register).encode()
         return next((r.offset() for r in self.log.records if r.key() == key and r.value() is not None), None)
 
@@ -68,7 +68,7 @@ class Watch:
         return self._published.entries.get(self.log.job_id)
 
     def published_as_of(self) -> int:
-        """Everything below this offset is reflected in what is published of the job."""
+        """The published entry of the job reflects every record below this offset."""
         return self._published.as_of(self.log.job_id, self.log.partition)
 
     def _take(self, records: Iterable[Record]) -> None:
