@@ -1,7 +1,7 @@
-"""What operators do with a ledger, as a library: submit, wait, declare what is wanted of a job.
+"""The operations on a ledger as a library: submit jobs, wait for them, declare intents.
 
-The command line is a thin skin over this. Changing calls return once the ledger itself shows their effect, or say that it
-refused (`Refused`), or that nobody knows yet (`OutcomeUnknown`); to repeat any of them is harmless.
+The command line is a thin layer over this. A changing call returns once the ledger shows its effect. It raises Refused if
+the ledger refused it, and OutcomeUnknown if the outcome is not known yet. Every call may be repeated without harm.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """What `wait` saw: a terminal state, QUARANTINED, or "" if the time ran out first. reason: as far as it is known."""
+    """The result of `wait`. state: a terminal state, QUARANTINED, or "" after a timeout. reason: "" = unknown."""
 
     job_id: str
     state: str
@@ -62,9 +62,9 @@ class JobOutcome:
 
 
 class Client:
-    """recorder: makes a recorder that is open within `with`; called only where something is written.
-    digest: of a spec. actor: who asks, for audit. new_id: ids of jobs and intents. held_by: asks which pin
-    holds a job, "" = none.
+    """The client of one ledger. recorder: makes a recorder, a context manager; called only to write. digest: of a spec.
+    actor: the user, for audit. new_id: makes ids of jobs and intents. held_by: returns the pin that holds a job, "" =
+    none.
     """
 
     def __init__(
@@ -88,19 +88,18 @@ class Client:
         self, spec: JobSubmitted, graph: Path, *, job_id: str | None = None, unique: bool = False,
         timeout_s: float = ANSWER_S, named: Callable[[str], None] | None = None,
     ) -> str:  # fmt: skip
-        """Puts the graph, records the spec, and waits until it is admitted; the job id.
+        """Stores the graph, records the spec, and waits until it is admitted. Returns the job id.
 
-        graph: the packed job graph; the spec's own `graph` is filled in from it. named: called with the id before anything
-        is written, so that the caller can ask for the job whatever happens then.
-        Idempotent: the same spec again under the same id is success, also when the job is over and retired by then.
-        Raises: Refused: another spec stands under this id, or (unique) a job of this name is not over. UsageError: a spec
-        that says two things of where to begin.
-        OutcomeUnknown: recorded, but nobody admitted it in time. Unreachable: see `Recorder.record`.
+        graph: the packed job graph; fills the spec's own `graph`. named: called with the id before the first write, so that
+        the caller can look the job up after any error. Idempotent: the same spec under the same id succeeds again, even if
+        the job is over and retired. Raises: Refused if the id has another spec, or (unique) a job of this name is not over;
+        UsageError if the spec names two restore points; OutcomeUnknown if it is recorded but not admitted in time;
+        Unreachable as `Recorder.record`.
         """
         if spec.restore is RestoreBy.EXTERNAL and spec.restore_from is not None:
             raise UsageError("A job that restores by itself (restore: external) can't begin --from a restore point.")
         given, job_id = job_id is not None, job_id or self._new_id()
-        self.source.partition_of(job_id)  # says so if it is no id
+        self.source.partition_of(job_id)  # raises UsageError for an invalid id
         if unique:
             self._check_unique(spec, job_id)
         if named is not None:
@@ -129,8 +128,8 @@ class Client:
         return job_id
 
     def _is_over(self, watch: Watch, spec: JobSubmitted, graph: Path) -> bool:
-        """Whether this very spec was the job's and the job is retired: then its graph is not stored, for nobody would ever
-        delete it. Raises: Refused: the job is retired and had another spec."""
+        """Whether the job is retired and had exactly this spec. Its graph is not stored then, since nobody would delete it.
+        Raises: Refused if the retired job had another spec."""
         watch.read()
         job = watch.job()
         if job.result is None:
@@ -141,7 +140,7 @@ class Client:
         return _stands_already(watch, self._digest(replace(spec, graph=stored)))
 
     def spec(self, job_id: str) -> JobSubmitted:
-        """What a job was submitted as. Raises: NotFound; Refused: it is retired, and nothing of that is left."""
+        """The spec of a job. Raises: NotFound; Refused if the job is retired, so that its spec is gone."""
         log = registers_of(self.source, job_id)
         if (retired := result_of(log.job())) is not None:
             raise Refused(f"{job_id} is {retired.state} and retired.")
@@ -150,9 +149,9 @@ class Client:
         return spec
 
     def to_replace(self, old_id: str, new_id: str | None) -> tuple[str, JobSubmitted]:
-        """Which job is to be replaced by the one of this id, and the spec that the new one has what is not said of it from:
-        the old one's, or its own where it is there already, so that the same replacement can be asked for once more
-        whatever became of the old job. Raises: as `spec`."""
+        """The job that the job of this id is to replace, and the spec that the new one inherits unset fields from: the old
+        job's, or its own if it exists already. So a replacement can be repeated in any state of the old job. Raises: as
+        `spec`."""
         if new_id is not None:
             there = registers_of(self.source, new_id).job().spec
             if there is not None and there.replaces is not None and old_id in (there.replaces, new_id):
@@ -160,7 +159,7 @@ class Client:
         return old_id, self.spec(old_id)
 
     def fetch_graph(self, spec: JobSubmitted, path: Path) -> None:
-        """Writes the graph of a job to `path`, checked. Raises: PermanentError if it is not there; Unreachable."""
+        """Writes the graph of a job to `path` and checks its digest. Raises: PermanentError if it is gone; Unreachable."""
         self._blobs.fetch(spec.graph, path)
 
     def replace(
@@ -168,13 +167,13 @@ class Client:
         job_id: str | None = None, unique: bool = False, timeout_s: float = ANSWER_S,
         named: Callable[[str], None] | None = None,
     ) -> str:  # fmt: skip
-        """Submits a job that replaces another, as `submit` does; its id. The reconciler does the rest: stops the old one,
-        starts the new one from what it left, cancels the old one once the new one runs, or resumes it.
+        """Submits a job that replaces another, as `submit` does. Returns its id. The reconciler then stops the old job,
+        starts the new one from its restore points, and cancels the old one once the new one runs, or else resumes it.
 
         from_: "latest", "scratch", a restore point of the old job as "<attempt>/<id>", or a location. unique: the old job
-        does not count. Idempotent: the same replacement again is the one that is there.
-        Raises: as `submit`; Refused also if the old job is over or is being replaced; UsageError: no such restore point, or
-        a job that the ledger can't stop; NotFound."""
+        is not counted. Idempotent: a repeated replacement is the existing one. Raises: as `submit`; Refused also if the old
+        job is over or is being replaced; UsageError if there is no such restore point, or the ledger cannot stop the old
+        job; NotFound."""
         jobs = replacing.RegisteredJobs(self.source)
         for taker, its in jobs.takers(old_id):
             if job_id in (None, taker) and replacing.says_the_same(its, spec, old_id, from_, reason, graph):
@@ -185,7 +184,7 @@ class Client:
         return self.submit(spec, graph, job_id=job_id, unique=unique, timeout_s=timeout_s, named=named)
 
     def await_replacement(self, job_id: str, old_id: str, timeout_s: float | None = None) -> Replaced:
-        """Waits until a job runs in the place of the one that it replaces, or is given up."""
+        """Waits until a job has replaced the old one, or has failed to."""
         clock = self.source.clock
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
         with Watch(self.source, job_id) as new, Watch(self.source, old_id) as old:
@@ -201,12 +200,12 @@ class Client:
         self, job_id: str, kind: IntentKind, *, reason: str, from_: str = "latest", force: bool = False,
         savepoint: bool = False, timeout_s: float = ANSWER_S,
     ) -> RecoveryEntry | RetiredJob:  # fmt: skip
-        """Declares what is wanted of a job and waits until its entry shows it; that entry, or the result of a job that is
-        canceled and retired. savepoint: with SUSPEND, what runs is asked for one before it is stopped.
+        """Declares an intent and waits until the job's entry shows it. Returns that entry, or the result of a job that is
+        canceled and retired. savepoint: with SUSPEND, request a savepoint before the stop.
 
-        Idempotent: what is wanted already is not declared again, and a job that is CANCELED can be canceled once more.
-        Raises: Refused: the job is over, is being canceled, is in no state for this, or another intent overtook this one;
-        UsageError: no such restore point; OutcomeUnknown: declared, but not published in time.
+        Idempotent: an intent that already holds is not declared again, and a CANCELED job can be canceled again. Raises:
+        Refused if the job is over, is being canceled, is in a wrong state, or a later intent won; UsageError if there is no
+        such restore point; OutcomeUnknown if the intent is declared but not published in time.
         """
         with Watch(self.source, job_id, recovery=True) as watch:
             watch.read()
@@ -225,10 +224,10 @@ class Client:
             return intents.outcome(watch, intent, kind, offset, timeout_s)
 
     def savepoint(self, job_id: str, *, reason: str, timeout_s: float | None = SAVEPOINT_S) -> RestorePoint:
-        """Asks for a savepoint of what runs of the job, and waits for it.
+        """Requests a savepoint of a running job and waits for it.
 
-        Raises: Refused: nothing of it is to run, so nobody could make one, or it is over, or was over before the savepoint
-        was there; UsageError: its own producer runs it; OutcomeUnknown: asked, but not there in time (the ask stands)."""
+        Raises: Refused if the job is not to run, is over, or ends before the savepoint is complete; UsageError for an
+        outside job; OutcomeUnknown if it is not complete in time (the request stays open)."""
         with Watch(self.source, job_id) as watch:
             watch.read()
             savepoints.check_possible(watch)
@@ -244,9 +243,9 @@ class Client:
         return point
 
     def savepoints(self, job_id: str, runners: Callable[[], Mapping[str, Runner]]) -> list[Savepoint]:
-        """The savepoints of a job, oldest first. runners: called if it is retired, when its runner alone knows.
+        """The savepoints of a job, oldest first. runners: called for a retired job, whose savepoints only its runner knows.
 
-        Raises: NotFound; Unreachable: that runner does not answer."""
+        Raises: NotFound; Unreachable if that runner does not answer."""
         log = registers_of(self.source, job_id)
         if not log.known:
             raise NotFound(f"There is no job {job_id}.", hint=SEE_ALL)
@@ -257,13 +256,12 @@ class Client:
         self, job_id: str, which: str, runners: Callable[[], Mapping[str, Runner]], *, reason: str,
         timeout_s: float = ANSWER_S,
     ) -> RestorePoint | None:  # fmt: skip
-        """Gives up a savepoint (ATTEMPT/ID, or its location), so that nothing begins from it any more, and waits until its
-        files are deleted. It; None if it was gone already.
+        """Disposes of a savepoint (ATTEMPT/ID, or its location) and waits until its files are deleted. Returns it; None if
+        it was gone already.
 
-        That it is given up is recorded first. Then the reconciler deletes; of a job that is retired this call itself, and
-        if it can't, `jobledger gc`. Idempotent.
-        Raises: UsageError: there is no such savepoint; Refused: something that is not over needs it, or a pin holds it;
-        NotFound; OutcomeUnknown: given up, but not deleted in time; Unreachable."""
+        The disposal is recorded first. Then the reconciler deletes the files; for a retired job this call deletes them, or
+        else `jobledger gc`. Idempotent. Raises: UsageError if there is no such savepoint; Refused if a live job needs it or
+        a pin holds it; NotFound; OutcomeUnknown if it is disposed of but not deleted in time; Unreachable."""
         with Watch(self.source, job_id) as watch:
             watch.read()
             if not watch.log.known:
@@ -297,8 +295,8 @@ class Client:
         return point
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> JobOutcome:
-        """Waits until the job is over or quarantined, and says which. A late fact may still turn FAILED into CANCELED, or
-        either into FINISHED. Raises: NotFound if the log holds nothing of this job."""
+        """Waits until the job is over or quarantined. A late fact may still turn FAILED into CANCELED, or either into
+        FINISHED. Raises: NotFound if the log holds no record of this job."""
         with Watch(self.source, job_id) as watch:
             watch.read()
             if not watch.log.known:
@@ -307,7 +305,7 @@ class Client:
         return ended or JobOutcome(job_id, "", "the time ran out")
 
     def _moment(self) -> tuple[float, float]:
-        """By both clocks: one stands still while the machine sleeps, the other can be set back."""
+        """The time by both clocks: the monotonic one may stop while the machine sleeps, the other may be set back."""
         return self.source.clock.monotonic(), self.source.clock.time()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -322,16 +320,16 @@ class Client:
                 )
 
     def _recheck(self, job_id: str, spec: JobSubmitted, graph: Path, put_at: tuple[float, float]) -> None:
-        """A collector of garbage may have taken the blob before the reference was there. Now that it is, none will: it
-        reads the log again before it deletes, and what was put lately is too young for it. So a put that was long ago
-        (this process was stopped, the machine slept) is made anew. Source: docs/decisions/0019."""
+        """Repeats the put of the graph if it was long ago (the process was stopped, or the machine slept): garbage
+        collection may have deleted the blob before its reference was in the log. From now on it cannot, since it reads the
+        log again before it deletes, and spares young blobs. Source: decision 19."""
         long_ago = max(now - then for now, then in zip(self._moment(), put_at, strict=True)) > GRACE_MIN_S / 2
         if (long_ago or not self._blobs.exists(spec.graph)) and self._blobs.put(job_id, graph) != spec.graph:
             raise PermanentError(f"{graph} changed while it was submitted.", hint="Submit it again, under a new id.")
 
 
 def _stands_already(watch: Watch, digest: str) -> bool:
-    """Whether this very spec is the job's, or was: its result tells. Raises: Refused if another is, or was."""
+    """Whether this spec is or was the job's, as its registers or result show. Raises: Refused if another one is or was."""
     job = watch.job()
     if (retired := result_of(job)) is not None and retired.result.digest != digest:
         raise Refused(
@@ -347,7 +345,7 @@ def _stands_already(watch: Watch, digest: str) -> bool:
 
 
 def _admitted(watch: Watch, spec: Spec, offset: int | None) -> bool | None:
-    """True once our spec is (or was: the job may be over already) the job's; None while nobody has decided.
+    """True once our spec is or was admitted; None while that is not decided.
 
     offset: of the spec's record. Raises: Refused."""
     if spec.digest in watch.admitted or _stands_already(watch, spec.digest):

@@ -1,8 +1,8 @@
-"""Collects garbage: lists what lies in the blob store and with runners, reads the log, deletes what nobody refers to.
+"""Collects garbage: lists the objects of blob store and runners, reads the log, deletes objects without a reference.
 
-Order: first what lies there, then the log to its high watermark, so that nothing in the list is newer than what was read.
-Before anything is deleted, the log is read a second time and each orphan is judged anew; and a blob goes only if nobody
-has put it since it was listed. What is garbage says `core.garbage`; why nothing that a job needs can go:
+The listing comes first, then the log is read to its high watermark, so that no listed object is newer than the log. Before
+a deletion, the log is read a second time and each object is judged again. A blob is deleted only if nobody has put it
+since the listing. `core.garbage` decides what is garbage; decision 19 explains why no object that a job needs can go:
 docs/decisions/0019-garbage-is-what-no-fold-refers-to.md.
 """
 
@@ -28,14 +28,14 @@ from ledger.reader.reading import Source, Tail, jobs_in
 from ledger.util.files import sync_folder
 from ledger.util.plain import to_plain
 
-#: Asks which jobs are held, and by which pin. Raises: LedgerError if nobody knows.
+#: Returns job id -> the pin that holds the job. Raises: LedgerError if that is unknown.
 Held = Callable[[], Mapping[str, str]]
 BLOBS = "blobs"
 GRACE_S = 86_400.0
 
 
 class NotDeleted(NamedTuple):
-    """An orphan that was to be deleted and is still there."""
+    """Garbage that could not be deleted."""
 
     orphan: Orphan
     why: str
@@ -43,9 +43,9 @@ class NotDeleted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """orphans: by job. spared: what can't be judged, or is pinned. young: how many are too young. silent: runner -> why it
-    gave no list. as_of: topic -> partition -> offset; everything below it was read. deleted, left: of the orphans; both
-    empty where nothing was to be deleted."""
+    """The garbage that was found. orphans: by job. spared: objects that cannot be judged, or are pinned. young: the number
+    of objects that are too young. silent: runner -> why it gave no list. as_of: topic -> partition -> offset; all records
+    below it were read. deleted, left: of the orphans; both empty after a mere look."""
 
     orphans: tuple[Orphan, ...]
     spared: tuple[Retained, ...]
@@ -57,14 +57,14 @@ class Found:
 
 
 class DeletionLog:
-    """A file that only grows: a line of JSON for each thing that is about to be deleted, durable before it is, and one more
-    if it was not deleted after all. Nothing is ever read back from it."""
+    """An append-only file with one line of JSON for each object to be deleted, written durably before the deletion, and
+    another line if the deletion failed. The ledger never reads it."""
 
     def __init__(self, path: Path, actor: str, time: Callable[[], float]) -> None:
         self._path, self._actor, self._time = path, actor, time
 
     def tell(self, does: str, orphan: Orphan, as_of: Mapping[str, Mapping[int, int]], why: str = "") -> None:
-        """does: delete or left. Raises: Unreachable if it can't be written; then nothing may be deleted."""
+        """Writes a line. does: delete or left. Raises: Unreachable if that fails; then nothing may be deleted."""
         told = {"at": self._time(), "actor": self._actor, "does": does, **row_of(orphan), "as_of": as_of, "why": why}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,10 +84,10 @@ class DeletionLog:
 def look(
     source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float = GRACE_S, held: Held = dict
 ) -> Found:
-    """What is garbage now. Changes nothing. held: asked for the jobs that pins hold, each with its pin.
+    """The present garbage. Changes nothing. held: returns the jobs that pins hold.
 
-    Raises: UsageError: a grace below the least; Unreachable: Kafka or the blob store does not answer; as `held`. A runner
-    that does not answer is told in the answer."""
+    Raises: UsageError if the grace is too short; Unreachable if Kafka or the blob store does not answer; as `held`. A
+    runner that does not answer is listed in the result."""
     return _look(source, runners, blobs, grace_s, held)[0]
 
 
@@ -95,10 +95,10 @@ def collect(
     source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: DeletionLog, grace_s: float = GRACE_S,
     held: Held = dict,
 ) -> Found:  # fmt: skip
-    """Deletes what is garbage, each thing put on record before. May be repeated, and be done by several at once.
+    """Deletes garbage, each object recorded before. May be repeated, and several processes may run it at once.
 
-    Raises: as `look`; Unreachable also if a runner does not answer. Then nothing is deleted. If somebody falls silent in
-    the middle, what was deleted until then is on record."""
+    Raises: as `look`; Unreachable also if a runner does not answer, and then nothing is deleted. After a failure in the
+    middle, the record holds all deletions so far."""
     found, things = _look(source, runners, blobs, grace_s, held)
     if found.silent:
         runner, why = next(iter(found.silent.items()))
@@ -126,7 +126,7 @@ def collect(
 
 
 def row_of(orphan: Orphan) -> dict[str, Any]:
-    """As plain values, for JSON and tables."""
+    """One orphan as plain values, for JSON and tables."""
     lying = orphan.lying
     return {
         "kind": lying.kind.value, "job_id": lying.job_id, "name": orphan.name, "namespace": orphan.namespace,
@@ -136,7 +136,7 @@ def row_of(orphan: Orphan) -> dict[str, Any]:
 
 
 def to_row(found: Found) -> dict[str, Any]:
-    """All of it as plain values."""
+    """The whole result as plain values."""
     return {
         "orphans": [row_of(orphan) for orphan in found.orphans],
         "spared": [{**row_of(Orphan(one.lying, "")), "evidence": one.why} for one in found.spared],
@@ -175,9 +175,9 @@ def _listed(runners: Mapping[str, Runner], blobs: BlobStore) -> tuple[Things, di
         things[StoredItem(kind, BLOBS, blob.job_id, blob.uri, blob.size, blob.age_s)] = blob
     for name, runner in runners.items():
         try:
-            # A plug-in that is older than this call keeps nothing, as far as anybody knows.
+            # A plug-in older than this method is taken to hold nothing.
             listed = runner.kept() if hasattr(runner, "kept") else []
-        except LedgerError as error:  # also an agent of an older version, which knows no such call
+        except LedgerError as error:  # also from an agent of an older version without this call
             silent[name] = str(error)
             continue
         for kept in listed:
@@ -199,8 +199,8 @@ def _listed(runners: Mapping[str, Runner], blobs: BlobStore) -> tuple[Things, di
 
 
 class _Read:
-    """What the log says, read to the high watermarks. claims: by job. log_age_s: since the first leader claimed anything,
-    0 if none ever did: what is older than that may be known to a log that was here before."""
+    """The log, read to the high watermarks. claims: by job. log_age_s: seconds since the first claim of any leader, 0 =
+    none; an older object may belong to an earlier log."""
 
     def __init__(self, source: Source) -> None:
         topics, self._partitions = source.topics, source.log.partitions(source.topics.events)
@@ -235,7 +235,7 @@ class _Read:
 
 
 def _delete(thing: StoredBlob | RunnerStorage, orphan: Orphan, runners: Mapping[str, Runner], blobs: BlobStore) -> str:
-    """Why it was not deleted; "" = it was. Raises: LedgerError if somebody does not answer."""
+    """Why an object was not deleted; "" = it was. Raises: LedgerError if the store or runner does not answer."""
     if isinstance(thing, StoredBlob):
         return "" if blobs.delete(thing) else "somebody has put it again meanwhile"
     runner, lying = runners[orphan.lying.holder], orphan.lying

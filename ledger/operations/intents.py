@@ -1,4 +1,4 @@
-"""What stands behind suspend, resume, cancel and retry: whether an intent is needed and possible, and what became of it."""
+"""Intents for suspend, resume, cancel and retry: whether one is needed and possible, and its outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.reader.watching import Watch
 
 
 def canceled_already(watch: Watch, kind: IntentKind) -> RecoveryEntry | RetiredJob | None:
-    """What is known of a job that is CANCELED, retired or not, if that is what is wanted of it; else None."""
+    """The entry or result of a job that is CANCELED already, if a cancel is wanted; else None."""
     if kind is not IntentKind.CANCEL:
         return None
     known = watch.log.entry() or result_of(watch.job())
@@ -20,7 +20,7 @@ def canceled_already(watch: Watch, kind: IntentKind) -> RecoveryEntry | RetiredJ
 
 
 def entry_to_change(watch: Watch, kind: IntentKind) -> RecoveryEntry:
-    """The entry as the fold has it now, which may be newer than what is published. Raises: Refused, NotFound."""
+    """The folded entry, which may be newer than the published one. Raises: Refused, NotFound."""
     entry = watch.log.entry()
     if entry is None or entry.retiring:
         if watch.job().result is not None:
@@ -34,7 +34,7 @@ def entry_to_change(watch: Watch, kind: IntentKind) -> RecoveryEntry:
 
 
 def standing(entry: RecoveryEntry, kind: IntentKind, force: bool) -> Intent | None:
-    """The winning intent, if it says already what is wanted. A retry is wanted anew each time."""
+    """The winning intent, if it equals the wanted one; else None. A retry is always a new one."""
     wins = entry.intent
     if wins is None or wins.kind != kind or kind is IntentKind.RETRY:
         return None
@@ -43,8 +43,8 @@ def standing(entry: RecoveryEntry, kind: IntentKind, force: bool) -> Intent | No
 
 
 def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str, force: bool = False) -> None:
-    """Raises: Refused if the job is in a state in which the intent would have no effect, or one that nobody can want;
-    UsageError: no such restore point."""
+    """Checks that an intent makes sense. Raises: Refused if it would have no effect in the job's state, or a harmful one;
+    UsageError if there is no such restore point."""
     if kind is IntentKind.RUN and entry.state is not JobState.SUSPENDED:
         hint = "jobledger retry brings it back." if entry.state is JobState.QUARANTINED else ""
         raise Refused(f"{entry.job_id} is {entry.state}, not SUSPENDED: there is nothing to resume.", hint=hint)
@@ -75,10 +75,10 @@ def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str,
 def outcome(
     watch: Watch, intent: Intent, kind: IntentKind, offset: int | None, timeout_s: float
 ) -> RecoveryEntry | RetiredJob:
-    """Waits until what is published covers the intent's record; the entry, if the intent wins in it. Of a job that is
-    canceled and retired by then its result.
+    """Waits until the published entry covers the intent's record. Returns that entry, if the intent wins in it, or the
+    result of a job that is canceled and retired by then.
 
-    Raises: Refused if it was overtaken or came too late; OutcomeUnknown."""
+    Raises: Refused if a later intent won or the job was over; OutcomeUnknown."""
 
     def published() -> bool | None:
         at = offset if offset is not None else watch.offset_of(intent)

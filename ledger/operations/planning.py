@@ -1,11 +1,11 @@
-"""What a leader elected now would do, and why. Reads, asks and reckons; writes nothing anywhere.
+"""The plan of a leader elected now, with reasons. Writes nothing anywhere.
 
-The runners are asked first, then both topics are read to the high watermark and everything is folded, then the same pure
-pass that a reconciler performs (`core.passes`) says what comes first. So what looks wrong is known to be wrong: nothing in
-the log is younger than the answers. Restore points are verified by the very task that precedes a start.
+The runners are asked first. Then both topics are read to the high watermark and folded, and the pass of the reconciler
+(`core.plan.reconcile`) decides the next action for each job. Since the log is newer than the answers, a contradiction
+between the two is real. Restore points are verified by the same task that precedes a start.
 
-What a plan can't know: the answer to a fence (it would have to fence), what a running reconciler has under way in memory,
-and what happens from now on. Where something else comes first, `then` says what follows if all goes well.
+A plan does not know the answer to a fence (it does not fence), the actions that a running reconciler has begun, or the
+future. If something else comes first, `then` names the action that follows if all goes well.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ _NAMES: Mapping[type[Action], str] = {
     Close: "close", Retire: "retire", Declare: "declare", Refuse: "quarantine", WantSavepoint: "savepoint",
     Dispose: "dispose",
 }  # fmt: skip
-#: What a replacement puts on the job that is replaced, in the words of the verbs.
+#: The intents of a replacement on the replaced job, by the names of the verbs.
 _INTENTS = {IntentKind.SUSPEND: "suspend", IntentKind.RUN: "resume", IntentKind.CANCEL: "cancel"}
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What is done first about one job.
+    """The next action on one job.
 
-    state: "" if the ledger has no entry of it. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose,
-    give-up, close, dispose, retire, forget, nothing; suspend, resume, cancel, where another job replaces it. attempt: the
-    one that it concerns, 0 = none. restore_point: what is started from, None = from scratch, or nothing is started.
-    refused: those that were offered and do not verify. then: what follows if it goes well. deletes: what is deleted for
-    good. pool: "" = not limited. external: the job restores by itself, so it is never started from anything.
+    state: "" = the job has no entry. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose, give-up,
+    close, dispose, retire, forget, nothing; suspend, resume, cancel, if another job replaces it. attempt: of the action, 0
+    = none. restore_point: of a start, None = from scratch, or no start. refused: offered restore points that do not verify.
+    then: the action after it, if all goes well. deletes: files that are deleted for good. pool: "" = not limited. external:
+    the job restores by itself.
     """
 
     job_id: str
@@ -94,7 +94,8 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """held: slots taken now, also by what is to be stopped. starting: slots that this plan gives away. waiting: jobs."""
+    """The use of a pool. held: slots taken now, also by attempts to be stopped. starting: slots of the planned starts.
+    waiting: the number of jobs that wait."""
 
     name: str
     slots: int
@@ -105,8 +106,8 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """jobs: in the order of a pass (stops before starts), one that wants two things is there twice. silent: runner -> why
-    it gave no answer. as_of: topic -> partition -> offset; everything below it was read."""
+    """jobs: in the order of a pass (stops before starts); a job with two actions is there twice. silent: runner -> why it
+    did not answer. as_of: topic -> partition -> offset; all records below it were read."""
 
     jobs: tuple[Planned, ...]
     pools: tuple[PoolUse, ...]
@@ -115,14 +116,15 @@ class Plan:
 
 
 def plan_then(source: Source, pools: Pools, starts_max: int) -> Plan:
-    """As `plan`, of a ledger as it was, from its log alone (`ledger.history.historical_runner`). Raises: Unreachable."""
+    """As `plan`, for a past moment, from the log alone (`ledger.history.historical_runner`). Raises: Unreachable."""
     return plan(source, recorded_runners(_Read(source).entries), RecordedBlobs, pools, starts_max)
 
 
 def plan(
     source: Source, runners: Mapping[str, Runner], blobs: Callable[[], BlobStore], pools: Pools, starts_max: int
 ) -> Plan:
-    """blobs: called if there is a start whose graph must be looked for. Raises: Unreachable if Kafka does not answer."""
+    """The plan for now. blobs: called if the graph of a start must be checked. Raises: Unreachable if Kafka does not
+    answer."""
     silent: dict[str, str] = {}
     answers = observe(runners, lambda runner, error: silent.update({runner: str(error)}))
     observed = observed_from(answers, why=silent)
@@ -144,8 +146,8 @@ def plan(
 
 
 def _begun_meanwhile(actions: list[Action], runners: Mapping[str, Runner]) -> set[str]:
-    """Jobs whose attempt was recorded after the runners were asked, and runs by now: they are to be started again by no
-    leader. The runners are asked once more only where a plan would say so."""
+    """Jobs with an attempt that was recorded after the runners answered, and runs by now; no leader starts them again. Asks
+    the runners again only if the plan has such a start."""
     doubted = [action for action in actions if isinstance(action, StartAgain)]
     if not doubted:
         return set()
@@ -154,8 +156,8 @@ def _begun_meanwhile(actions: list[Action], runners: Mapping[str, Runner]) -> se
 
 
 class _Read:
-    """entries: what a projector elected now would publish. new: jobs with a spec that nobody admitted yet. unreadable: jobs
-    whose published entry can't be read: nobody touches them."""
+    """The ledger as read. entries: as a projector elected now would publish them. new: jobs with a spec that is not
+    admitted yet. unreadable: jobs whose published entry cannot be decoded; no action touches them."""
 
     def __init__(self, source: Source) -> None:
         topics, partitions = source.topics, source.log.partitions(source.topics.events)
@@ -173,7 +175,7 @@ class _Read:
         self.entries: list[RecoveryEntry] = []
         self.new: list[str] = []
         self.unreadable = published.unreadable
-        # As a leader does that sees every job for the first time.
+        # The clocks of a leader that sees every job for the first time.
         clocks, now = LeaderClocks(), (source.clock.time(), source.clock.monotonic())
         for job, partition in jobs_in(source, table):
             if job.job_id in self.unreadable:
@@ -187,7 +189,7 @@ class _Read:
 
 
 class _Planner:
-    """Puts actions into words. check: performs the task that precedes a start."""
+    """Turns actions into rows for people. check: performs the task that precedes a start."""
 
     def __init__(
         self, views: Mapping[str, JobView], observed: Observed, pools: Pools,
@@ -221,7 +223,7 @@ class _Planner:
         return replace(row, then=self._then(entry))
 
     def idle(self, entry: RecoveryEntry) -> Planned:
-        """About a job of which nothing is wanted now."""
+        """The row of a job without an action."""
         if entry.retiring:
             why = "it is over; the projector removes what is left of it"
         elif entry.state is JobState.RUNNING:
@@ -240,11 +242,11 @@ class _Planner:
         )  # fmt: skip
 
     def _own(self, entry: RecoveryEntry, points: tuple[RestorePoint, ...], named: bool) -> Inherited:
-        """What is offered of the job's own, put as what it could inherit."""
+        """The job's own restore points, in the form of inherited ones."""
         return Inherited(points, named, lying_elsewhere(points, entry, self._observed.of(entry)))
 
     def _checked(self, row: Planned, entry: RecoveryEntry, offered: Inherited) -> Planned:
-        """What a start comes to, once graph and restore points are looked at."""
+        """The row of a start after its graph and restore points were checked."""
         assert self._check is not None
         task = PrepareTask(
             runner=entry.runner, job_id=entry.job_id, n=row.attempt, graph=entry.graph, restore_points=offered.points,
@@ -293,7 +295,7 @@ class _Planner:
                 return entry.reason or f"it is {entry.state}"
 
     def _then(self, entry: RecoveryEntry) -> str:
-        """What follows what comes first, if what is stopped ends and a fence brings nothing new."""
+        """The action after this one, if the stopped attempt ends and the fence returns nothing new."""
         heard, known = self._observed.of(entry), self._views[entry.job_id].known
         for step in range(_STEPS_MAX):
             match next(iter(judge(entry, heard, known)), None):

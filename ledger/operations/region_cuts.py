@@ -1,5 +1,5 @@
-"""The cut from which a region would start together, for `jobledger plan`: what the reconciler asks runners pass by pass is
-asked here at once."""
+"""The cut from which a region would start, for `jobledger plan`: all verifications that the reconciler spreads over passes
+are made at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.errors import LedgerError
 from ledger.ports import Runner, Verification, VerifyTask
 from ledger.tasks import verified
 
-#: Each round asks for at least one label more; an entry offers a handful.
+#: Each round verifies at least one more label, and an entry offers only a few.
 _ROUNDS_MAX = 10
 
 
@@ -21,8 +21,8 @@ def with_cuts(
     views: MutableMapping[str, JobView], runners: Mapping[str, Runner], observed: Observed,
     actions_of: Callable[[], list[Action]],
 ) -> list[Action]:  # fmt: skip
-    """The actions of a pass over `views`, once all has been verified that a region needs to choose by; a Verify that is
-    left could not be answered."""
+    """The actions of a pass over `views` after all restore points were verified that a region chooses among. A remaining
+    Verify could not be answered."""
     actions = actions_of()
     for _ in range(_ROUNDS_MAX):
         asked = [a for a in actions if isinstance(a, Verify) and not _silent(views[a.job_id], a)]

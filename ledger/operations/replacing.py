@@ -1,4 +1,4 @@
-"""What stands behind `replace`: whether a job can be replaced, by what exactly, and what became of it."""
+"""The verb `replace`: whether a job can be replaced, the spec of the new job, and the outcome."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LATEST, SCRATCH = "latest", "scratch"
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What `await_replacement` saw. done: the new job runs in the place of the old one, for good; else it was given up, or
-    (state "") the time ran out first. state, reason: of the new job."""
+    """The outcome of a replacement. done: whether the new job has replaced the old one for good; if not, it has failed, or
+    (state "") the time ran out. state, reason: of the new job."""
 
     job_id: str
     old_id: str
@@ -33,7 +33,7 @@ class Replaced:
 
 
 class RegisteredJobs:
-    """Every job that has registers, read to the high watermark: a replacement that nobody has admitted yet is seen too."""
+    """All jobs that have registers, read to the high watermark; also replacements that are not admitted yet."""
 
     def __init__(self, source: Source) -> None:
         self._keep = source.keep
@@ -60,7 +60,7 @@ class RegisteredJobs:
         return job
 
     def takers(self, job_id: str) -> list[tuple[str, JobSubmitted]]:
-        """The jobs that replace this one and are not over, admitted or not, by id."""
+        """The live jobs that replace this one, admitted or not, by id."""
         found = []
         for taker in self._jobs.values():
             if taker.result is not None or taker.terminal_end is not None:
@@ -70,7 +70,7 @@ class RegisteredJobs:
         return sorted(found, key=lambda one: one[0])
 
     def check_free(self, job_id: str, new_id: str | None) -> None:
-        """Raises: Refused if another job replaces this one already. One that was given up is no obstacle."""
+        """Checks that no other job replaces this one; a failed replacement does not count. Raises: Refused."""
         for taker, _ in self.takers(job_id):
             entry = self.entry(taker)
             given_up = entry is not None and entry.state in (JobState.QUARANTINED, JobState.CANCELLING)
@@ -81,13 +81,13 @@ class RegisteredJobs:
 
 
 def check_runner(job_id: str, runner: str) -> None:
-    """Raises: UsageError if nobody could stop a job of this runner."""
+    """Checks that the ledger can stop jobs of this runner. Raises: UsageError."""
     if runner == OUTSIDE:
         raise UsageError(f"{job_id} is run by its own producer: the ledger can't stop it.")
 
 
 def spec_of(job: Job, spec: JobSubmitted, from_: str, reason: str) -> JobSubmitted:
-    """`spec` as the one that replaces the job. Raises: UsageError if there is no such place to begin from."""
+    """The spec with the fields of a replacement filled in. Raises: UsageError if there is no such restore point."""
     by = RestoreBy.LEDGER if job.spec is None else job.spec.restore
     if by is not spec.restore:
         raise UsageError(f"{job.job_id} has restore: {by.lower()}. A job that replaces it restores in the same way.")
@@ -114,8 +114,8 @@ def _point(job: Job, from_: str) -> RestorePoint:
 
 
 def says_the_same(its: JobSubmitted, spec: JobSubmitted, old_id: str, from_: str, reason: str, graph: Path) -> bool:
-    """Whether a spec is the very replacement that is asked for once more. When it was asked for, and where its graph and
-    restore point lie, makes no difference."""
+    """Whether a spec is the same replacement as an earlier one. The time of the request and the locations of graph and
+    restore point may differ."""
     wanted = replace(
         spec, replaces=old_id, replacement=Replacement(from_, its.replacement.after_rev, reason),
         restore_from=its.restore_from, graph=its.graph,
@@ -127,7 +127,7 @@ def says_the_same(its: JobSubmitted, spec: JobSubmitted, old_id: str, from_: str
 
 
 def outcome(new: Watch, old: Watch) -> Replaced | None:
-    """None while it is not decided."""
+    """The outcome of a replacement; None while it is not decided."""
     job, before, entry = new.job(), old.job(), new.log.entry()
     if job.result is not None:
         state, reason = job.result.state, ""

@@ -1,6 +1,6 @@
-"""What stands behind `savepoint list` and `savepoint dispose`: which there are, who needs them, and what became of one.
+"""The verbs `savepoint list` and `savepoint dispose`: the savepoints of a job, which jobs need them, and the outcome.
 
-Of a job that is not retired the log tells its savepoints; of one that is, only its runner still can.
+The log lists the savepoints of a job until it is retired; after that only its runner knows them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ OFFERED, KEPT, GIVEN_UP = "offered", "kept", "given up"
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """One that there is. state: offered (the next start may begin from it), kept, or given up (its files are to go).
-    periodic: the ledger asked for it by the job's policy. made_at: seconds since the epoch, None = nobody knows any more.
-    base, ask: as in CheckpointCompleted. needed_by: jobs that are not over and began, or may begin, from it; its own if the
-    attempt that began from it is not over."""
+    """A savepoint that exists. state: offered (the next start may begin from it), kept, or given up (its files will be
+    deleted). periodic: whether the job's policy requested it. made_at: seconds since the epoch, None = unknown. base, ask:
+    as in CheckpointCompleted. needed_by: live jobs that began or may begin from it, its own job included."""
 
     point: RestorePoint
     state: str
@@ -41,7 +40,8 @@ class Savepoint:
 
 
 def listed(log: JobLog, entries: Mapping[str, RecoveryEntry], runners: Mapping[str, Runner], keep: int) -> list[Savepoint]:
-    """By age, oldest first. entries: the recovery set. runners: asked only if the job is retired. Raises: Unreachable."""
+    """The savepoints of a job, oldest first. entries: of all jobs. runners: asked only if the job is retired. Raises:
+    Unreachable."""
     job = log.job()
     entry = fold_job(job, keep)
     retired = result_of(job)
@@ -54,7 +54,7 @@ def listed(log: JobLog, entries: Mapping[str, RecoveryEntry], runners: Mapping[s
 
 
 def savepoints(job: Job) -> list[tuple[RestorePoint, CheckpointCompleted]]:
-    """Of a job that is not retired, those whose registers are there."""
+    """The savepoints in the registers of a job that is not retired."""
     found = []
     for register in sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints):
         point, fact = job.restore_point(register), job.fact(register, CheckpointCompleted)
@@ -64,8 +64,8 @@ def savepoints(job: Job) -> list[tuple[RestorePoint, CheckpointCompleted]]:
 
 
 def find(job: Job, there: Iterable[Savepoint], which: str) -> Savepoint | None:
-    """The savepoint that `which` names, as ATTEMPT/ID or by its location. None: it was disposed of, and is gone.
-    Raises: UsageError: there is none."""
+    """The savepoint that `which` names, as ATTEMPT/ID or by location; None = it was disposed of and is gone. Raises:
+    UsageError if there never was one."""
     known = list(there)
     for one in known:
         if which in (str(one.point), one.point.location, one.point.location.removeprefix("file://")):
@@ -82,7 +82,7 @@ def find(job: Job, there: Iterable[Savepoint], which: str) -> Savepoint | None:
 
 
 def check_unneeded(job: Job, one: Savepoint, entries: Mapping[str, RecoveryEntry], keep: int) -> None:
-    """Raises: Refused if something that is not over began from it, or must be able to begin from it."""
+    """Checks that no live job began from a savepoint or may have to begin from it. Raises: Refused."""
     entry = fold_job(job, keep)
     point, job_id = one.point, job.job_id
     if entry is not None and not entry.terminal and not entry.retiring:
@@ -105,8 +105,8 @@ def check_unneeded(job: Job, one: Savepoint, entries: Mapping[str, RecoveryEntry
 
 
 def outcome(watch: Watch, point: RestorePoint) -> bool | None:
-    """True: its files are gone, and its register with them. False: the job is retired, and nobody but us deletes them now.
-    None: not yet."""
+    """True = files and register are gone. False = the job is retired, so this process must delete the files. None = not
+    decided yet."""
     job = watch.job()
     if job.result is not None:
         return False
@@ -114,16 +114,16 @@ def outcome(watch: Watch, point: RestorePoint) -> bool | None:
 
 
 def delete(runners: Mapping[str, Runner], runner_name: str, job_id: str, point: RestorePoint) -> None:
-    """Of a job that is retired. Gone already is no error. Raises: Unreachable: then `jobledger gc` deletes it."""
+    """Deletes a savepoint of a retired job, if it still exists. Raises: Unreachable; `jobledger gc` deletes it later."""
     runner = runner_of(runners, runner_name)
     runner.dispose(job_id, [point])
-    with suppress(TemporaryError, PermanentError):  # then the collector of garbage clears away what is left of it
+    with suppress(TemporaryError, PermanentError):  # garbage collection then deletes the rest
         if not runner.fence(job_id, 0):
             runner.forget(job_id)
 
 
 def runner_of(runners: Mapping[str, Runner], name: str) -> Runner:
-    """Raises: Unreachable."""
+    """The runner of a name. Raises: Unreachable if there is none."""
     runner = runners.get(name)
     if runner is None:
         raise Unreachable(f"There is no runner {name!r} here, which alone knows what it keeps.", hint="Ask on its host.")

@@ -1,4 +1,4 @@
-"""What stands behind `savepoint`: whether one can be had, and what became of it."""
+"""The verb `savepoint`: whether a job can make one, and the outcome of the request."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from ledger.errors import Refused, UsageError
 from ledger.operations.intents import entry_to_change
 from ledger.reader.watching import Watch
 
-#: States in which an attempt runs, or will without an operator's doing.
+#: States in which an attempt runs, or will run without an operator.
 _RUNNING = RECOVERY_SET - {JobState.CANCELLING, JobState.FAILING}
 
 
 def check_possible(watch: Watch) -> None:
-    """Raises: Refused if the job is over or about to be, or nothing of it is to run; UsageError: nobody can ask it."""
+    """Checks that a job can make a savepoint. Raises: Refused if it is over, is ending, or is not to run; UsageError if its
+    runner cannot request one."""
     entry = entry_to_change(watch, IntentKind.RUN)
     if entry.runner == OUTSIDE:
         raise UsageError(f"{entry.job_id} is run by its own producer: the ledger can ask nothing of it.")
@@ -25,7 +26,7 @@ def check_possible(watch: Watch) -> None:
 
 
 def answer(watch: Watch, ask: Ask) -> RestorePoint | None:
-    """The savepoint that names the ask; None if it is not there yet. Raises: Refused if none can come any more."""
+    """The savepoint that answers a request; None = not yet. Raises: Refused if none can come any more."""
     job = watch.job()
     for register in (c for checkpoints in job.checkpoints.values() for c in checkpoints):
         fact = job.fact(register, CheckpointCompleted)
