@@ -1,4 +1,4 @@
-"""What a bundle says of itself, in `bundle.json`: who made it and why, what it holds, and of which moments it is sure."""
+"""The description of a bundle, in `bundle.json`: its maker and reason, its contents, and the moments that it covers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from ledger.reader.expiry_gaps import Expired
 ABOUT = "bundle.json"
 FORMAT = 1
 TIME_MAX_S = 9e9  # the year 2255
-_COUNT_MAX = 100_000  # partitions of a topic: readers make room for each
+_COUNT_MAX = 100_000  # partitions of a topic: readers allocate memory for each
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a bundle says of itself. made_at: RFC 3339. jobs: ids, empty = all. cut: as --as-of takes it. partitions: of
-    either topic. sure_from_s: `topic[partition]` -> the oldest moment (seconds since the epoch) of which it holds all, but
-    for what had expired: expired: `topic[partition]` -> that, as `plain` has it; where nothing had, and in older bundles,
-    it is not in the file. as_of_s: the moment that was asked for, seconds since the epoch; None: that of its making.
-    config: the settings, without secrets. versions: name -> version, of what made it. format: of this file."""
+    """The description of a bundle. made_at: RFC 3339. jobs: ids, empty = all. cut: in the form of --as-of. partitions: of
+    either topic. sure_from_s: `topic[partition]` -> the oldest moment (seconds since the epoch) that the bundle holds
+    completely, apart from expired records. expired: `topic[partition]` -> those, in the form of `plain`; absent if there
+    are none, and in older bundles. as_of_s: the requested moment, seconds since the epoch; None = when the bundle was
+    made. config: the settings, without secrets. versions: name -> version of the programs that made it. format: of this
+    file."""
 
     made_at: str
     made_by: str
@@ -48,12 +49,12 @@ class About:
 
     @property
     def as_of(self) -> str:
-        """Up to when it knows the ledger, RFC 3339."""
+        """The moment up to which the bundle holds the ledger, RFC 3339."""
         return self.made_at if self.as_of_s is None else utc(self.as_of_s)
 
     @property
     def known_s(self) -> float:
-        """The same, in seconds since the epoch: `15m` of a bundle is that long before. Raises: ValueError."""
+        """The same, in seconds since the epoch. A relative moment such as `15m` counts back from it. Raises: ValueError."""
         return self.made_at_s if self.as_of_s is None else self.as_of_s
 
     @property
@@ -62,7 +63,7 @@ class About:
         return datetime.fromisoformat(self.made_at).timestamp()
 
     def reaching(self) -> dict[TopicPartition, int]:
-        """The offset of the last record in each partition of which the file must hold some. Raises: ValueError."""
+        """The offset of the last record in each partition that the file must hold records of. Raises: ValueError."""
         topics = {"events": self.events, "recovery": self.recovery}
         cut = (parse(self.cut, self.made_at_s).last or {}) if not self.jobs else {}
         return {
@@ -71,7 +72,7 @@ class About:
         }  # fmt: skip
 
     def limits(self) -> Pools | None:
-        """The pools of the settings that it holds; None: it tells of none. Raises: UsageError if they can't be read."""
+        """The pools in its settings; None = it holds no settings. Raises: UsageError if they are invalid."""
         try:
             given = self.config.get("pools")
             return None if given is None else Pools(
@@ -83,7 +84,7 @@ class About:
 
     @property
     def starts_max(self) -> int | None:
-        """Of the settings that it holds: how many starts a pass may have; None: it does not tell."""
+        """The starts per pass in its settings; None = it holds no settings."""
         section = self.config.get("reconciler")
         found = section.get("starts_max") if isinstance(section, Mapping) else None
         return found if isinstance(found, int) else None
@@ -115,7 +116,7 @@ def decode(data: bytes | None) -> About:
 
 
 def _check(about: About) -> None:
-    """What readers rely on. Raises: as `expired_of`; OverflowError."""
+    """Checks the fields that readers rely on. Raises: as `expired_of`; OverflowError."""
     texts = about.made_at, about.made_by, about.reason, about.events, about.recovery, about.rejects, about.cut
     if not all(isinstance(text, str) for text in (*texts, *about.jobs)):
         raise TypeError("what should be text is none")
@@ -142,8 +143,8 @@ def _check(about: About) -> None:
 
 
 def plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:
-    """Fields as those of Expired; of its jobs those that are asked for (none named: all), id -> [first, since_ms, below].
-    None: it is of none of them."""
+    """The fields of an Expired as plain values, with only the given jobs (none = all) as id -> [first, since_ms, below];
+    None = it concerns none of them."""
     plain = expired._asdict()
     if expired.jobs is not None:
         taken = {job_id: numbers for job_id, *numbers in expired.jobs if not jobs or job_id in jobs}
@@ -154,7 +155,7 @@ def plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:
 
 
 def expired_of(plain: Mapping[str, Any]) -> Expired:
-    """`plain` backwards. Raises: AttributeError, KeyError, TypeError, ValueError if it is nothing of that kind."""
+    """The inverse of `plain`. Raises: AttributeError, KeyError, TypeError, ValueError for invalid values."""
     jobs = None if plain["jobs"] is None else taken_of(plain["jobs"])
     return Expired(str(plain["namespace"]), float(plain["until_s"]), int(plain["below"]), jobs, int(plain["records"]))
 

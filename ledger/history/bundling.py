@@ -1,7 +1,7 @@
-"""A bundle: the ledger up to a moment in one file, whole or of some jobs, that every reading verb opens without servers.
+"""Bundles: the ledger up to a moment in one file, with all jobs or some. Every reading verb opens one without servers.
 
-It is a zip that holds an archive (the same objects, with a chain of its own) and `bundle.json`, which says what it is.
-Decision 32.
+A bundle is a zip file with an archive (the same objects, with a hash chain of its own) and its description, `bundle.json`.
+Source: decision 32.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from ledger.archive.proof.bundle_proofs import Carried
 
 TOPIC_ID = "bundle"
-#: Asks what proves records of a place, of which these are the leaves; None: nothing does.
+#: Returns the proof of a partition's records, given their leaves; None = there is none.
 Carrying = Callable[[TopicPartition, Sequence[Leaf]], "Carried | None"]
 _NEVER_MS = 10**15
-RESERVED = b"~"  # keys of the ledger's own; no job id begins so
+RESERVED = b"~"  # begins the ledger's own keys, and no job id
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What is not in the log: fields as those of About."""
+    """The fields of About that are not in the log."""
 
     made_at: str
     made_by: str
@@ -58,12 +58,11 @@ def write(
     store: ObjectStore, then: Source, cut: Places, jobs: Collection[str], why: Why, decoded: Callable[[Record], Decoded],
     archived: Archived, lag_s: Mapping[str, float], now_s: float, carried: Carrying = lambda _place, _leaves: None,
 ) -> int:  # fmt: skip
-    """Puts the ledger as it was (`moments.as_of` gives `then` and `cut`) into an empty store; the number of records.
-    archived, lag_s: as `moments.as_of` takes them. now_s: seconds since the epoch. carried: what proves records by the
-    chain of the ledger's archive. `seal` comes after it, once all is in.
+    """Writes the ledger of a moment into an empty store. Returns the number of records. Call `seal` afterwards.
 
-    Raises: as reading; LedgerError."""
-    from ledger.archive.proof.bundle_proofs import name_of  # who reads a bundle needs none of it
+    then, cut: the result of `resolve_moment.as_of`; archived, lag_s: its arguments. now_s: seconds since the epoch.
+    carried: proves records by the hash chain of the ledger's archive. Raises: as reading; LedgerError."""
+    from ledger.archive.proof.bundle_proofs import name_of  # a reader of bundles does not need it
 
     archive = Archive(store, why.made_by, lambda: why.made_at)
     topics = {"events": then.topics.events, "recovery": then.topics.recovery}
@@ -99,7 +98,7 @@ def write(
 
 
 def seal(store: ObjectStore) -> None:
-    """Ends the chains of a bundle that `write` wrote with a note that names all other objects by their hashes.
+    """Ends the hash chains of a written bundle with a note that holds the hashes of all other objects.
 
     Raises: as `sealing.seal`."""
     from ledger.archive.store import sealing
@@ -111,8 +110,8 @@ def seal(store: ObjectStore) -> None:
 
 @dataclass
 class _Seen:
-    """The oldest moment of which a partition is known to be whole, once all its records went by. Of what compaction may
-    have removed beyond the archive nobody knows. hole: something is known to be lacking there."""
+    """Finds the oldest moment from which a partition is known to be complete, as its records pass. Behind the archive, log
+    compaction may have removed records. hole: some are known to be missing there."""
 
     sealed: SealedRecords | None
     by_topic_s: float
@@ -131,8 +130,7 @@ class _Seen:
 
 
 def _hidden(then: Source, cut: Places) -> dict[TopicPartition, list[Expired]]:
-    """Who is left out of the moment that a bundle is made of: nothing of theirs is in it, so it can't tell of them at any
-    moment."""
+    """The jobs that are left out of the moment. The bundle holds no record of them, so it cannot answer for them."""
     found: dict[TopicPartition, list[Expired]] = {}
     left_out = then.expiry_gaps
     for job_id, (namespace, _) in left_out.jobs.items():
@@ -151,7 +149,7 @@ def _records(source: Source, topic: str, partition: int) -> Iterator[Record]:
 
 
 def _wanted(records: Iterator[Record], jobs: Collection[str]) -> Iterator[Record]:
-    """Those of the jobs (none named: of all), and the ledger's own (claims, progress), without which no entry counts."""
+    """The records of the jobs (none = all), and the ledger's own (claims, progress), without which no entry is valid."""
     for record in records:
         key = record.key() or b""
         job_id = key.partition(b"/")[0].decode("utf-8", "replace")
@@ -164,7 +162,7 @@ def _wanted(records: Iterator[Record], jobs: Collection[str]) -> Iterator[Record
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An open one. source: the ledger as the bundle has it."""
+    """An open bundle. source: the ledger in it."""
 
     about: About
     archive: Archive
@@ -172,8 +170,8 @@ class Bundle:
     archived: Archived
 
     def must_hold_all(self) -> None:
-        """Raises: LedgerError: a partition of which it says that it holds something is not in it. No question about the
-        jobs there can be answered."""
+        """Checks that every partition is there that the description names. Raises: LedgerError: without it no question
+        about its jobs can be answered."""
         there = set(self.archive.places())
         for place, last in sorted(self.about.reaching().items()):
             if place not in there:
@@ -183,14 +181,14 @@ class Bundle:
                 )
 
     def as_of(self, moment: Moment) -> tuple[Source, Places]:
-        """Raises: as `moments.as_of`; LedgerError: nobody can tell by this bundle when that was."""
+        """As `resolve_moment.as_of`. Raises: as that; LedgerError if the bundle does not hold the time of that moment."""
         self._must_tell_when(moment)
         nothing_s = {self.about.events: 0.0, self.about.recovery: 0.0}
         return as_of(self.source, moment, self.archived, nothing_s, refusal=_refusal)
 
     def _must_tell_when(self, moment: Moment) -> None:
-        """By the time of the record at a named offset the partitions that are not named are cut: of some jobs only, it may
-        not be in here."""
+        """Checks that the record at a named offset is here: its time cuts the other partitions. A bundle of some jobs may
+        not hold it."""
         topics = {"events": self.about.events, "recovery": self.about.recovery}
         named = {(topics[short], partition): last for (short, partition), last in (moment.last or {}).items()}
         if not self.about.jobs or self.archived.keys() <= named.keys():
@@ -219,16 +217,14 @@ def _refusal(place: TopicPartition, sealed: SealedRecords | None, end: int) -> L
 
 
 def must_be_as_sealed(store: ObjectStore) -> None:
-    """What says what a bundle answers must be what was sealed. One without a seal passes.
-
-    Raises: LedgerError."""
+    """Checks the description of a bundle against its seal. A bundle without a seal passes. Raises: LedgerError."""
     from ledger.archive.store import sealing
 
     sealing.must_be_as_sealed(Archive(store), ABOUT)
 
 
 def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bundle:
-    """source: makes what reads a log with the topics of a bundle. Raises: UsageError if it is no bundle of ours."""
+    """Opens a bundle. source: makes a Source from a log and a description. Raises: UsageError if it is not a bundle."""
     about = decode(store.read(ABOUT))
     archive = Archive(store)
     cut = parse(about.cut, 0.0).last or {}
@@ -248,7 +244,7 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
 
 
 class BundleLog:
-    """An EventLog in which nothing is left to come. ends: place -> its end. counts: topic -> partitions."""
+    """An EventLog without records behind the archive. ends: partition -> its end. counts: topic -> partitions."""
 
     def __init__(self, ends: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> None:
         self._ends, self._counts = ends, counts

@@ -1,7 +1,4 @@
-"""What happened between two moments, record by record: what each one made of its job.
-
-`state_diff` tells what is different at the end; this tells the way there.
-"""
+"""The records between two moments, with the effect of each on its job. `state_diff` compares only the two ends."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from ledger.reader.reading import HistoryRecord, Source, Tail, history_record
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """A record, and what the log says of its job before and after it; None: nothing."""
+    """A record with the folded state of its job before and after it; None = the job is unknown."""
 
     job_id: str
     before: Known | None
@@ -30,10 +27,8 @@ class TraceStep:
 
 
 def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> Iterator[TraceStep]:
-    """Of each record of ledger.events from the cut on (partition -> offset), by append time, each partition in offset
-    order. job_id: of this job only.
-
-    A record that lies where its key does not belong, or names no register, is none."""
+    """A step for each record of ledger.events from the cut on (partition -> offset), by append time, and in offset order
+    within a partition. job_id: only this job. Malformed records have no step."""
     partitions = source.log.partitions(source.topics.events)
     table = RegisterTable(partitions)
     for record in _by_time(_read(source, cut, table, job_id)):
@@ -48,7 +43,7 @@ def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> 
 
 
 def _read(source: Source, cut: Mapping[int, int], table: RegisterTable, job_id: str | None) -> list[list[Record]]:
-    """Those from the cut on, by partition; what lies below goes to the table, from a snapshot if there is one."""
+    """The records from the cut on, by partition. Earlier ones go to the table, from a snapshot if there is one."""
     later: list[list[Record]] = [[] for _ in range(table.partitions)]
     only = None if job_id is None else source.partition_of(job_id)
     topic = source.topics.events
@@ -65,7 +60,7 @@ def _read(source: Source, cut: Mapping[int, int], table: RegisterTable, job_id: 
 
 
 def _by_time(partitions: list[list[Record]]) -> Iterator[Record]:
-    """A clock that was set back never turns records of one partition around: there the greatest time so far counts."""
+    """Records by time. Within a partition the highest time so far counts, so a clock set back does not reorder records."""
     timed = [zip(accumulate((r.timestamp()[1] for r in records), max), records, strict=True) for records in partitions]
     return (record for _, record in merge(*timed, key=lambda pair: pair[0]))
 

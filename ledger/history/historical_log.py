@@ -1,7 +1,6 @@
-"""The log as it was: everything up to a cut, from the archive where there is one, and from the topics.
+"""The log of a past moment: all records up to a cut, from the archive if there is one, and from the topics.
 
-`HistoricalLog` is an EventLog, so that everything that reads a ledger reads its past in the same way;
-`resolve_moment` makes one of a moment.
+`HistoricalLog` is an EventLog, so all code that reads a ledger can read its past. `resolve_moment` makes one from a moment.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from ledger.reader.reading import Source
 
 
 class Span(NamedTuple):
-    """A run of records that an archive holds: the offset beyond it, and its latest append time, seconds since the epoch."""
+    """A run of archived records: the offset behind it, and its latest append time in seconds since the epoch."""
 
     next: int
     greatest_s: float
 
 
 class Want(NamedTuple):
-    """What of the past is wanted. thin: what is superseded may be missing, as after compaction: for whoever folds. keys:
-    only records whose key begins with one of these; none: all. begin: place -> the first offset; others from 0."""
+    """A choice of records. thin: superseded ones may be missing, as after log compaction; enough for a fold. keys: only
+    records whose key begins with one of these; none = all. begin: partition -> the first offset; 0 for others."""
 
     thin: bool = False
     keys: tuple[bytes, ...] = ()
@@ -35,12 +34,11 @@ class Want(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealedRecords:
-    """What an archive holds of one partition: all below `next`. records: reads it, from an offset up to another.
-    sure_from_s: the oldest moment (seconds since the epoch) of which it is sure to hold everything. spans: one after the
-    other from offset 0 on, as many as are known; a moment is looked for only where one ends later. snapshot: end -> the
-    newest of its snapshots that goes no further, as (next, reads it). picked: as records, those alone whose key begins with
-    one of these bytes, without looking at the others; None: it can't be asked so. expired: what retention has taken
-    out of it. topic_id: of the topic that it goes on with, "" = unknown."""
+    """The archived records of one partition: all below `next`. records: reads them, from one offset up to another.
+    sure_from_s: the oldest moment (seconds since the epoch) from which the archive is complete. spans: consecutive runs
+    from offset 0, as many as are known; they speed up the search for a moment. snapshot: end -> the newest snapshot up
+    to there, as (next, reads it). picked: as records, but only keys that begin with one of these bytes; None = not
+    supported. expired: removals by retention. topic_id: of the archived topic, "" = unknown."""
 
     next: int
     sure_from_s: float
@@ -52,7 +50,7 @@ class SealedRecords:
     topic_id: str = ""
 
     def between(self, begin: int, end: int, want: Want) -> Iterator[Record]:
-        """Those at offsets from `begin` up to, not including, `end`. thin: a snapshot spares reading what lies below."""
+        """The records at offsets from `begin` up to, not including, `end`. thin: a snapshot may replace earlier records."""
         if want.keys and self.picked is not None:
             return self.picked(begin, end, want.keys)
         found = self.snapshot(end) if want.thin else None
@@ -61,7 +59,7 @@ class SealedRecords:
         return chain((one for one in found[1]() if one.offset() >= begin), self.records(found[0], end))
 
     def last_before(self, end: int) -> tuple[int, float]:
-        """The last record below `end`: offset, and append time in seconds since the epoch; (-1, 0) if there is none."""
+        """Offset and append time (seconds since the epoch) of the last record below `end`; (-1, 0) if there is none."""
         ends = [span.next for span in self.spans if span.next < end]
         for begin in [*reversed(ends), 0]:
             if found := list(self.records(begin, end)):
@@ -75,8 +73,8 @@ EVERYTHING = Want()
 
 
 class HistoricalLog:
-    """An EventLog that ends at `cut`: partition -> the first offset that does not count any more. It can't be written.
-    left_out: whom it can't tell of. holes: partitions of which something may be gone that lay behind what is archived."""
+    """A read-only EventLog that ends at `cut`: partition -> the first offset that does not count. left_out: jobs that it
+    cannot answer for. holes: partitions that may lack records behind the archive."""
 
     def __init__(
         self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
@@ -86,7 +84,7 @@ class HistoricalLog:
         self.left_out, self.holes = left_out or ExpiryGaps(), holes
 
     def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> PastReader:
-        """The topics are read only from where the archive ends."""
+        """A reader of the archive, and of the topics behind the archive's end."""
         sealed = {place: one.next for place, one in self._archived.items()}
         live = self._log.reader(topics, partition, {**sealed, **{p: max(at, sealed.get(p, 0)) for p, at in begin.items()}})
         cut = {place: min(end, self.cut.get(place, end)) for place, end in live.high_watermarks().items()}
@@ -95,19 +93,19 @@ class HistoricalLog:
         return PastReader(live, cut, archived, want, self.left_out)
 
     def ending(self, cut: Marks) -> HistoricalLog:
-        """The same past up to there, for whoever folds."""
+        """The same log up to these offsets, for a fold."""
         return HistoricalLog(self._log, {**self.cut, **cut}, self._archived, Want(thin=True), self.left_out)
 
     def wanting(self, want: Want) -> HistoricalLog:
-        """The same past, and this of it."""
+        """The same log with this choice of records."""
         return HistoricalLog(self._log, self.cut, self._archived, want, self.left_out)
 
     def leaving_out(self, left_out: ExpiryGaps) -> HistoricalLog:
-        """The same past, and nothing of these jobs."""
+        """The same log without these jobs."""
         return HistoricalLog(self._log, self.cut, self._archived, self._want, left_out)
 
     def left_out_since(self, source: Source, begin: Marks) -> ExpiryGaps:
-        """Whom it can't tell of at some moment from `begin` up to its own cut. source: one that reads it."""
+        """Jobs that it cannot answer for at some moment between `begin` and its own cut. source: reads this log."""
         return left_out_between(source, begin, self.cut, self._archived)
 
     def writer(self, transactional_id: str) -> Writer:  # noqa: ARG002
@@ -132,7 +130,7 @@ class HistoricalSource(Source):
 
 
 class PastReader:
-    """A Reader that ends: first what the archive has, then what the topic has beyond that."""
+    """A Reader with an end: first the archived records, then those of the topic behind them."""
 
     def __init__(
         self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
@@ -178,14 +176,14 @@ class PastReader:
         return self._begin[place] <= record.offset() < self._cut[place] and self._is_wanted(record)
 
     def _is_wanted(self, record: Record) -> bool:
-        """An archive may give others too: not each can be asked by key."""
+        """Whether the key of a record is wanted. Some archives cannot filter by key."""
         if self._keys and not (record.key() or b"").startswith(self._keys):
             return False
         return not self._left_out.hides(record)
 
 
 def historical(source: Source, log: HistoricalLog) -> HistoricalSource:
-    """The same ledger as `log` has it."""
+    """The same ledger, read from a historical log."""
     return HistoricalSource(**{field.name: getattr(source, field.name) for field in fields(source)} | {"log": log})
 
 
@@ -205,8 +203,8 @@ def since(source: Source, cut: Marks) -> Source:
 
 
 def together(before: Source, after: Source, between: bool = False) -> tuple[Source, Source]:
-    """Two moments of a ledger, both without the jobs that either can't tell of; any other sources as they are. between: nor
-    any moment from the one to the other."""
+    """Two moments of a ledger, without the jobs that one of them cannot answer for; any other sources unchanged. between:
+    also without jobs that a moment between the two cannot answer for."""
     if not (isinstance(before, HistoricalSource) and isinstance(after, HistoricalSource)):
         return before, after
     one, other = before.log, after.log
@@ -217,8 +215,8 @@ def together(before: Source, after: Source, between: bool = False) -> tuple[Sour
 
 
 def left_out_between(source: Source, begin: Marks, end: Marks, archived: Archived) -> ExpiryGaps:
-    """The jobs of which something is gone that lay below some cut from the one to the other, and was not superseded below
-    it."""
+    """The jobs that lack records for some cut between `begin` and `end`: removed ones that were not superseded below that
+    cut."""
     expired: dict[int, list[Expired]] = {}
     for place, sealed in archived.items():
         if place in end:

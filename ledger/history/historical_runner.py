@@ -1,7 +1,7 @@
-"""What runners and the blob store would have said at a moment of the past, by the word of the log alone.
+"""Runners and the blob store of a past moment, reconstructed from the log alone.
 
-Nobody can be asked what ran then. What the log knew to run is taken to have run, and what it offered to have been there:
-so a plan of the past is what a leader that believed the log would have done.
+Attempts that the log held as running are taken to have run, and restore points that it offered to have existed. A plan of
+the past is therefore the plan of a leader that believed the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RecordedRunner(OutsideRunner):
         return ANY_INSTANCE
 
     def observe(self) -> list[ObservedAttempt]:
-        """What is to stop runs until its end is known, as a leader that asks then would be told."""
+        """The attempts without a known end. An attempt that was ordered to stop counts until its end is known."""
         running = (entry for entry in self._entries if entry.attempt and entry.known and not entry.outcome)
         return [ObservedAttempt(entry.job_id, entry.attempt, True, "") for entry in running]
 
@@ -43,7 +43,7 @@ def recorded_runners(entries: Iterable[RecoveryEntry]) -> Mapping[str, RecordedR
 
 
 class RecordedBlobs:
-    """Implements `ports.BlobStore` for reading only: every graph that the log names is taken to have been there."""
+    """Implements `ports.BlobStore` for reading only. Every graph that the log names is taken to have existed."""
 
     def put(self, job_id: str, source: Path) -> GraphRef:
         raise PermanentError(f"{source} of {job_id} can't be put into the past.")
@@ -65,7 +65,7 @@ class RecordedBlobs:
 
 
 class ThenClock:
-    """The time that it was then; what is waited for passes as ever."""
+    """A clock whose wall time is the past moment; its monotonic time runs on."""
 
     def __init__(self, clock: Clock, time_s: float) -> None:
         self._clock, self._time_s = clock, time_s

@@ -1,8 +1,8 @@
-"""A moment of the past, as people name it: a time, the last records that count, or an event.
+"""A moment of the past, as users write it: a time, offsets, or an event.
 
-`2026-01-31T14:05:00Z` (append time), `15m` (that long ago), `events[0]@812,recovery[3]@77` (the offsets of the last records
-that count; partitions that are not named are cut at the time of the latest of those), or the id of an event. Every answer
-tells the whole vector of offsets, so that anybody else can ask for the very same.
+`2026-01-31T14:05:00Z` is an append time, `15m` a time ago. `events[0]@812,recovery[3]@77` are the offsets of the last
+records that count; the other partitions are cut at the latest time of those records. The id of an event is the moment of
+its record. Every answer prints the complete vector of offsets, so that others can repeat the question exactly.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 _AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)\Z")
-_SPAN = re.compile(r"[0-9]+(?:\.[0-9]+)?[^\W\d_]{1,7}\Z")  # so is no id of an event that anybody makes, but a slip
+_SPAN = re.compile(r"[0-9]+(?:\.[0-9]+)?[^\W\d_]{1,7}\Z")  # no event id looks like this, so it is a mistyped time
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _PLACE = re.compile(r"(events|recovery)\[(0|[1-9][0-9]{0,8})\]@(-1|0|[1-9][0-9]{0,17})\Z")
 _EVENT_ID = re.compile(r"[!-~]{1,200}\Z")
 FORMS = "a time (2026-01-31T14:05:00Z), 15m ago, events[P]@OFFSET[,…], or the id of an event"
 
-#: (which topic: "events" or "recovery", partition) -> an offset
+#: ("events" or "recovery", partition) -> an offset.
 Places = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One of three: time_s (seconds since the epoch), last (the offset of the last record that counts in each place that is
-    named; -1: none does), event_id."""
+    """One of three is set: time_s (seconds since the epoch), last (the offset of the last record that counts in each named
+    partition, -1 = none), event_id."""
 
     time_s: float | None = None
     last: Places | None = None
     event_id: str = ""
 
 
-#: Later than any record, by whosever clock.
+#: Later than any record by any clock.
 EVERYTHING = Moment(time_s=253_402_214_400.0)
 
 
 def parse(text: str, now_s: float) -> Moment:
-    """Raises: ValueError if it is none of the forms."""
+    """The moment that a text names. Raises: ValueError if it has none of the forms."""
     if ago := _AGO.match(text):
         return Moment(time_s=now_s - float(ago[1]) * _UNIT_S[ago[2]])
     if "@" in text:
@@ -67,5 +67,5 @@ def _places(text: str) -> Places:
 
 
 def vector(cut: Places) -> str:
-    """The whole of it, as `parse` reads it. cut: the first offset that does not count any more."""
+    """A cut as a text that `parse` reads. cut: the first offset that does not count in each partition."""
     return ",".join(f"{topic}[{partition}]@{end - 1}" for (topic, partition), end in sorted(cut.items()))

@@ -1,7 +1,7 @@
-"""Where a moment cuts the log, and whether all that was there then is still to be had.
+"""Finds the cut of a moment in the log, and whether all records of that moment still exist.
 
-What compaction may have removed since is not made up: where neither archive nor topic is sure to hold all of it, the
-question is refused.
+Log compaction may have removed records since. If neither the archive nor the topic is certain to be complete, the question
+is refused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from ledger.reader.reading import POLL_S, RECORDS_MAX, STANDING_HINT, Source
 
 
 def must_be_of(archived: Archived, topic_ids: Mapping[str, str]) -> None:
-    """An archive of one topic says nothing of another one of that name, whose offsets are others. topic_ids: topic -> id.
-
-    Raises: LedgerError."""
+    """Checks that the archive belongs to the present topics. A topic that was deleted and created again has other offsets.
+    topic_ids: topic -> id. Raises: LedgerError."""
     for (topic, _), sealed in sorted(archived.items(), key=lambda one: one[0]):
         now = topic_ids.get(topic, "")
         if sealed.topic_id and now and sealed.topic_id != now:
@@ -36,7 +35,7 @@ def must_be_of(archived: Archived, topic_ids: Mapping[str, str]) -> None:
             )
 
 
-#: Why a moment is refused of a partition: its name, what the archive has of it, where the moment cuts it.
+#: Makes the error for a partition: its name, its archived records, and its cut.
 Refusal = Callable[[TopicPartition, SealedRecords | None, int], LedgerError]
 
 
@@ -44,12 +43,12 @@ def as_of(
     source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str, float], thin: bool = False,
     refusal: Refusal | None = None,
 ) -> tuple[Source, Places]:  # fmt: skip
-    """The ledger as it was at a moment, and the cut that this means: (which topic, partition) -> the first offset that does
-    not count. lag_s: topic -> min.compaction.lag, for which a topic is complete. thin: as `Want`.
-    refusal: None: as a ledger says it.
+    """The ledger as it was at a moment, and the cut: ("events" or "recovery", partition) -> the first offset that does not
+    count. lag_s: topic -> min.compaction.lag in seconds, for which a topic is complete. thin: as in `Want`. refusal: makes
+    the error for an incomplete partition, None = that of a ledger.
 
-    Raises: NotFound: no such event or record. LedgerError: compaction may have removed what was there at that moment;
-    or what would tell when it was has expired."""
+    Raises: NotFound if there is no such event or record; LedgerError if log compaction may have removed records of that
+    moment, or if the record that dates it has expired."""
     names = {"events": source.topics.events, "recovery": source.topics.recovery}
     log = source.log
     time_s, named = moment.time_s, _named(source, moment, names, archived)
@@ -62,7 +61,7 @@ def as_of(
     cut = by_time | {place: one.end for place, one in named.items()}
     now_s, holes = source.clock.time(), set[TopicPartition]()
     for place, end in sorted(cut.items()):
-        # An offset that lies elsewhere than the moment does is as old as its own record, however young the others are.
+        # The age of a named offset is that of its own record, even if the other partitions are cut later.
         own_s, until_s = named[place][1:] if place in named else (time_s, time_s)
         sealed, whole_s = archived.get(place), now_s - lag_s[place[0]]
         if hole := _hole(sealed, behind[place], whole_s):
@@ -79,8 +78,8 @@ def as_of(
 
 
 class _Named(NamedTuple):
-    """end: the first offset that does not count. time_s: append time of the last record that does. until_s: up to when that
-    was all that lay there, as far as what is left of the topic tells."""
+    """A named offset. end: the first offset that does not count. time_s: append time of the last record that does. until_s:
+    until when that was the last record, as far as the remaining records show."""
 
     end: int
     time_s: float
@@ -88,7 +87,7 @@ class _Named(NamedTuple):
 
 
 def _named(source: Source, moment: Moment, names: Mapping[str, str], archived: Archived) -> dict[TopicPartition, _Named]:
-    """Where one is named. An event is looked for from the beginning on; an offset where it lies."""
+    """The named offsets. An event is searched for from offset 0."""
     topics = list(names.values())
     if moment.event_id:
         for record in _all(HistoricalLog(source.log, {}, archived), topics, source.patience_s):
@@ -108,7 +107,7 @@ def _named(source: Source, moment: Moment, names: Mapping[str, str], archived: A
     }
     beyond = {place for place, last in wanted.items() if last >= sealed.get(place, 0)}
     behind: dict[TopicPartition, Record] = {}
-    # Of a place that an archive does not go up to, also what lies right behind it.
+    # For an offset behind the archive, also read the record right behind it.
     for record in _all(source.log, topics, source.patience_s, sealed) if beyond or wanted.keys() - sealed.keys() else ():
         place = record.topic(), record.partition()
         if place not in wanted:
@@ -125,8 +124,8 @@ def _named(source: Source, moment: Moment, names: Mapping[str, str], archived: A
 
 
 def _must_tell_when(wanted: Marks, found: Mapping[TopicPartition, tuple[int, float]], archived: Archived) -> None:
-    """By the time of what lay there last the partitions that are not named are cut: refused where that record has expired.
-    wanted: place -> its offset; found: place -> offset and time of the last that is left. Raises: LedgerError."""
+    """Checks that the named records still exist, since their time cuts the other partitions. wanted: partition -> offset;
+    found: partition -> offset and time of the last remaining record. Raises: LedgerError if one has expired."""
     for place, last in sorted(wanted.items()):
         left, expired = found[place][0], archived[place].expired if place in archived else ()
         if left < last and any(one.between(left + 1, last + 1) is not None for one in expired):
@@ -138,7 +137,8 @@ def _must_tell_when(wanted: Marks, found: Mapping[TopicPartition, tuple[int, flo
 
 
 def _until_s(end: int, behind: Record | None) -> float:
-    """One that does not follow at once follows upon what is gone; one offset may be the end of a transaction."""
+    """Until when a record was the last one. A gap of more than one offset before the next record means that records are
+    missing; a single offset may be the end marker of a transaction."""
     return behind.timestamp()[1] / 1000 if behind is not None and behind.offset() <= end + 1 else 0.0
 
 
@@ -153,10 +153,9 @@ def _ends(log: EventLog, topics: Sequence[str]) -> Marks:
 def _cut_at(
     log: EventLog, archived: Archived, topics: Sequence[str], time_s: float, patience_s: float
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Behind the last record of each partition before the first that was appended after that time. Not its end: an archive
-    knows nothing of what no record is in; but it does of what has expired. Topics are read only where the archive does not
-    go on beyond that time: of these also the first offset that is left behind what is archived (where no record is, the
-    partition's end), 0 of the others."""
+    """The offset behind the last record of each partition that was appended up to a time. Counts expired records, but no
+    offsets without a record, which an archive does not know. Topics are read only if the archive ends before that time; for
+    these also returns the first remaining offset behind the archive (the partition's end if there is none), else 0."""
     ends = _ends(log, topics)
     cut, behind = dict.fromkeys(ends, 0), dict.fromkeys(ends, 0)
     left: dict[TopicPartition, int] = {}
@@ -181,7 +180,7 @@ def _cut_at(
 
 
 def _cut_in(sealed: SealedRecords, time_s: float) -> tuple[int, bool]:
-    """As `_cut_at`, of what an archive has of one partition; whether it goes on beyond that time."""
+    """As `_cut_at` for one archived partition, and whether the archive continues beyond that time."""
     cut = 0
     for span in sealed.spans:
         if span.greatest_s > time_s:
@@ -210,15 +209,15 @@ def _all(log: EventLog, topics: Sequence[str], patience_s: float, begin: Marks =
 
 
 def _has_all(sealed: SealedRecords | None, end: int, time_s: float) -> bool:
-    """Whether an archive does. A topic keeps every record for its lag, so it is complete at moments that are no longer ago;
-    an archive is up to where it is sealed, from the moment on at which it was not behind compaction."""
+    """Whether an archive is complete for a cut: up to its last sealed record, and from the moment on at which it was not
+    behind log compaction. A topic by itself is complete for moments within its min.compaction.lag."""
     return sealed is not None and sealed.next >= end and time_s >= sealed.sure_from_s
 
 
 def _hole(sealed: SealedRecords | None, behind: int, whole_s: float) -> bool:
-    """Whether something may have lain behind the last record of an archive that is gone from the topic since: what an
-    archiver that is away has missed. behind: as `_cut_at`. One offset without a record is the end of a transaction; and
-    since whole_s nothing was taken."""
+    """Whether records may be missing between the end of the archive and the topic, because an archiver was away. behind:
+    as in `_cut_at`. A single offset without a record is the end marker of a transaction. Records since whole_s are all
+    there."""
     if sealed is None or behind <= sealed.next + 1:
         return False
     return max((span.greatest_s for span in sealed.spans), default=0.0) < whole_s

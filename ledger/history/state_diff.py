@@ -1,4 +1,4 @@
-"""What changed between two moments: which jobs, from what to what, and by which records of whom."""
+"""The jobs that changed between two moments, with their states and the records that changed them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from ledger.reader.reading import (
     result_of,
 )
 
-#: What the log says of a job: its entry, or its result once it is retired.
+#: The state of a job: its folded entry, or its result once it is retired.
 Known = RecoveryEntry | RetiredJob
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A job of which the log says something else at two moments; None: nothing. records: of this job, in between, in the
-    order of the log."""
+    """A job whose state differs at two moments; None = unknown then. records: of this job in between, in log order."""
 
     job_id: str
     before: Known | None
@@ -38,8 +37,8 @@ class Changed:
 
 
 def changed(before: Source, after: Source, cut: Mapping[int, int]) -> list[Changed]:
-    """By what the log said at both moments, by id. cut: partition of ledger.events -> the first offset that did not count
-    at the earlier one."""
+    """The changed jobs, by id. cut: partition of ledger.events -> the first offset that did not count at the earlier
+    moment."""
     was, is_ = known(before, all_registers(before)), known(after, all_registers(after))
     records: dict[str, list[HistoryRecord]] = {job_id: [] for job_id in differing(was, is_)}
     with Tail(since(after, {(after.topics.events, p): end for p, end in cut.items()}), [after.topics.events]) as tail:
@@ -52,7 +51,7 @@ def changed(before: Source, after: Source, cut: Mapping[int, int]) -> list[Chang
 
 
 def known(source: Source, table: RegisterTable) -> dict[str, Known]:
-    """job id -> what is known of it, of every job of a table."""
+    """job id -> state, for every job of a table."""
     told = ((job.job_id, known_of(source, job)) for job, _ in jobs_in(source, table))
     return {job_id: one for job_id, one in told if one is not None}
 
@@ -62,7 +61,7 @@ def known_of(source: Source, job: Job) -> Known | None:
 
 
 def differing(one: Mapping[str, Known], other: Mapping[str, Known]) -> list[str]:
-    """The jobs of which they differ in meaning, by id."""
+    """The jobs whose states differ in meaning, by id."""
     return [job_id for job_id in sorted({*one, *other}) if not _same(one.get(job_id), other.get(job_id))]
 
 

@@ -1,6 +1,6 @@
-"""What a timeline is drawn with: the scale and its axis, colours for light and dark, shapes, and words that fit.
+"""Drawing tools of a timeline: the scale and its axis, colours for light and dark, shapes, and texts that fit.
 
-Every text that comes from outside goes through `escaped`.
+Every text from outside goes through `escaped`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STEPS_S = (
     10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 1_209_600, 2_592_000, 7_776_000, 31_536_000,
 )  # fmt: skip
 
-#: class of a bar -> (its fill in light, in dark, what the legend says)
+#: Class of a bar -> (fill in light mode, in dark mode, text in the legend).
 OUTCOMES = {
     "open": ("#3f7fc4", "#539bf5", "runs, or no end is known"),
     "finished": ("#2c9a57", "#46b96f", "finished"),
@@ -50,7 +50,7 @@ DARK = {"INK": "#e6edf3", "SOFT": "#9198a1", "PAPER": "#0d1117", "GRID": "#21262
 
 
 class Scale:
-    """Seconds to pixels; a moment alone is a second wide."""
+    """Converts seconds to pixels. A single moment is a second wide."""
 
     def __init__(self, begin_s: float, end_s: float) -> None:
         self.span_s = max(end_s - begin_s, 1.0) * 1.02
@@ -85,7 +85,7 @@ def _clock(at_s: float, step_s: float) -> str:
 
 
 def utc(at_s: float) -> str:
-    """2026-01-31T14:05:00.250; what no calendar holds as seconds."""
+    """A time as 2026-01-31T14:05:00.250; in seconds if the calendar does not reach so far."""
     try:
         return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")[:23]
     except (ValueError, OverflowError, OSError):
@@ -109,7 +109,7 @@ def tip(lines: Iterable[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """For XML, which has no word for some characters, not even an escaped one."""
+    """A text for XML, without the characters that XML cannot hold even escaped."""
     return escape(_ILLEGAL.sub("\ufffd", text))
 
 
@@ -118,7 +118,7 @@ def short(text: str, chars_max: int) -> str:
 
 
 def middle_cut(text: str, chars_max: int) -> str:
-    """Cut in the middle: a message often begins with what kind it is and ends with what it is about."""
+    """A text cut in the middle: messages often begin with their kind and end with their subject."""
     if len(text) <= chars_max:
         return text
     tail = (chars_max - 1) // 2
@@ -126,7 +126,7 @@ def middle_cut(text: str, chars_max: int) -> str:
 
 
 def fitting(words: str, width: float, cut: Callable[[str, int], str] = short) -> str:
-    """As much of it as has room; nothing where that would not say anything."""
+    """The part of a text that fits; "" if it would be too short to mean anything."""
     room = int(width / (CHAR * 0.93))
     return words if len(words) <= room else cut(words, room) if room >= 12 else ""
 

@@ -1,8 +1,7 @@
-"""The life of a job as things on one time axis: attempts, checkpoints, who led, what people asked for.
+"""The life of a job on one time axis: attempts, checkpoints, leaders and operations.
 
-`timeline` is pure: records to a value; `timeline_svg` makes a picture of it. Times are append times, seconds since
-the epoch: the brokers' clock, which orders what different writers wrote; what a writer's own clock said stands
-beside.
+`timeline` is pure: records to a value; `timeline_svg` draws it. Times are append times in seconds since the epoch: the
+brokers' clock orders records of different writers. A writer's own time is kept beside it.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from ledger.reader.reading import HistoryRecord, JobLog, Source, Tail
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMark:
-    """A checkpoint or savepoint of attempt n. pruned: no later attempt can begin from it any more. clock: what its writer's
-    clock said, where that is another time; "" elsewhere."""
+    """A checkpoint or savepoint of attempt n. pruned: no later attempt can begin from it any more. clock: the time by its
+    writer's clock, "" = the same."""
 
     n: int
     id: int
@@ -39,9 +38,9 @@ class CheckpointMark:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpan:
-    """An attempt. begin_s: first record of it; running_s: its runner took it, None = no such record; end_s: None = no end
-    is known. outcome: "" = none; cause: of the end. base: the (attempt, id) that it began from, (0, 0) = one from outside
-    the ledger; None = from scratch, or unknown. told: more about it, a line each."""
+    """An attempt. begin_s: its first record; running_s: when its runner took it, None = no such record; end_s: None = no
+    end is known. outcome: "" = none; cause: of the end. base: the (attempt, id) that it began from, (0, 0) = from outside
+    the ledger; None = from scratch, or unknown. told: more lines about it."""
 
     n: int
     begin_s: float
@@ -55,8 +54,8 @@ class AttemptSpan:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What somebody wanted, or what the ledger did about the job as a whole. what: submit, admit, run, retry, suspend,
-    cancel, savepoint, retire. by_people: the submission, an intent or an ask. clock: as of a Mark."""
+    """An operation on the job as a whole. what: submit, admit, run, retry, suspend, cancel, savepoint, retire. by_people:
+    whether people requested it (a submission, an intent or a savepoint request). clock: as in CheckpointMark."""
 
     at_s: float
     what: str
@@ -68,7 +67,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipSpan:
-    """An epoch of a role, from its claim on. reason: why it was claimed."""
+    """An epoch of a role, from its claim on. reason: for the claim."""
 
     role: str
     epoch: int
@@ -79,7 +78,7 @@ class LeadershipSpan:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A time in which attempt n ran and made no checkpoint for longer than its policy allows, by the log."""
+    """A time in which attempt n ran without a checkpoint for longer than its policy allows."""
 
     n: int
     begin_s: float
@@ -89,7 +88,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class WaitSpan:
-    """What the job is in since its last attempt ended, as the fold says: QUARANTINED, SUSPENDED, CREATED and so on."""
+    """The state of the job since its last attempt ended: QUARANTINED, SUSPENDED, CREATED and so on."""
 
     state: str
     begin_s: float
@@ -99,8 +98,9 @@ class WaitSpan:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """In order of time (runs: of their numbers). begin_s, end_s: of the axis. moment_s: when this was so; what is open, and
-    a job that is not over, runs on at least until then. wait: None while an attempt is open, and once the job is over."""
+    """All lists are in order of time, runs in order of their numbers. begin_s, end_s: of the axis. moment_s: the moment of
+    this timeline; open attempts and live jobs last at least until then. wait: None while an attempt is open, and once the
+    job is over."""
 
     job_id: str
     name: str
@@ -118,9 +118,9 @@ class Timeline:
 
 
 def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> Timeline:
-    """Reads the job's partition of both topics. moment_s: the time that it is; None: that of the last record there."""
+    """Reads the job's partition of both topics. moment_s: the present time; None = that of the last record."""
     log, reigns, last_s = JobLog(source, job_id), list[LeadershipSpan](), 0.0
-    if moment_s is not None:  # else the last record of all tells
+    if moment_s is not None:  # else the time of the last record counts
         source = picked(source, (f"{job_id}/".encode(), b"~claim/"))
     with Tail(source, [source.topics.events, source.topics.recovery], log.partition) as tail:
         for records in tail.to_end():
@@ -133,7 +133,7 @@ def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> T
 
 
 def _reign(source: Source, record: Record, role: str, epoch: int) -> LeadershipSpan:
-    """The key says what counts; the value, if it can be read, who and why."""
+    """The span of a claim. The key holds role and epoch; a readable value adds writer and reason."""
     at_s = record.timestamp()[1] / 1000
     try:
         said = source.codec.decode(f.LeaderClaimed, record.value() or b"")
@@ -143,7 +143,7 @@ def _reign(source: Source, record: Record, role: str, epoch: int) -> LeadershipS
 
 
 def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[LeadershipSpan], moment_s: float) -> Timeline:
-    """records: of the job, in the order of the log, tombstones included. Of several of one register the first counts."""
+    """The timeline of a job. records: of the job in log order, with tombstones. The first record of a register counts."""
     first: dict[str, HistoryRecord] = {}
     removed = set[str]()
     for record in records:
@@ -209,7 +209,7 @@ def _wait(
 
 
 def _clock(record: HistoryRecord) -> str:
-    """In words, if it said another time than the brokers': by a second or more."""
+    """The producer's time in words, if it differs from the append time by a second or more."""
     if record.ce_time_s is None or abs(record.ce_time_s - record.time_s) < 1.0:
         return ""
     try:
@@ -289,8 +289,8 @@ def _act(record: HistoryRecord) -> Operation | None:
 
 
 def _reigns(reigns: Iterable[LeadershipSpan], begin_s: float, end_s: float) -> Iterable[LeadershipSpan]:
-    """Those of the axis: of each role the last that began before it, and all that began on it. An epoch counts from its
-    first claim on, and never after a higher one."""
+    """The spans on the axis: for each role the last one that began before the axis, and all that began on it. An epoch
+    counts from its first claim on, and not after a higher one."""
     by_role: dict[str, list[LeadershipSpan]] = {}
     for one in sorted(reigns, key=lambda one: (one.begin_s, one.epoch)):
         kept = by_role.setdefault(one.role, [])

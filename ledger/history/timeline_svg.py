@@ -1,7 +1,7 @@
-"""A timeline as a picture: SVG, by itself or in a page of HTML. Pure; nothing is fetched, nothing runs in it.
+"""A timeline as SVG, by itself or in a page of HTML. Pure; the picture fetches nothing and runs no script.
 
-From the top: the acts of people, who led, then a row for each attempt (many share rows); time runs to the right. What
-does not fit as text is said by the tooltip (`<title>`) of each thing. Readable in light and dark, as the viewer prefers.
+From the top: operations of people, leaders, then a row for each attempt (many attempts share rows). Time runs to the right.
+Texts that do not fit are tooltips (`<title>`). The picture has colours for light and dark mode.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ledger.history.svg import (
 from ledger.history.timeline import AttemptSpan, CheckpointMark, Operation, Stall, Timeline, WaitSpan
 from ledger.reader.reasons import gist
 
-RUNS_MAX = 1000  # the newest are drawn
-ROWS_MAX = 40  # so many attempts have a row each; more share rows
-ACTS_MAX = 500  # likewise
-LANES_MAX = 6  # of what people did; then the flag alone is drawn
+RUNS_MAX = 1000  # attempts drawn, the newest ones
+ROWS_MAX = 40  # up to so many attempts have a row each; more share rows
+ACTS_MAX = 500  # operations drawn, the newest ones
+LANES_MAX = 6  # lanes for texts of operations; more operations show only a flag
 _ROW, _SHARED_ROW = 28.0, 22.0
 _NUMBER = 30.0  # room for the number of an attempt behind its bar
 _TICKED = 14.0  # a bar that is narrower shows no checkpoints
@@ -115,7 +115,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _lanes(acts: Sequence[Operation], scale: Scale) -> list[tuple[Operation, int]]:
-    """Each act with the first lane in which its words do not run into others; -1: in none of them."""
+    """Each operation with the first lane in which its text fits; -1 = none."""
     ends: list[float] = []
     placed = []
     for act in acts:
@@ -134,7 +134,7 @@ def _words(act: Operation) -> str:
 
 
 def _words_at(act: Operation, scale: Scale) -> tuple[float, float]:
-    """Where flag and words begin and end: words stand to the right of the flag, or left of it at the right edge."""
+    """Begin and end of flag and text. The text is right of the flag, or left of it at the right edge."""
     x, width = scale(act.at_s), 8 + CHAR * len(_words(act))
     return (x - width - 2, x + 4) if x + width > WIDTH - 4 else (x - 5, x + width)
 
@@ -142,7 +142,7 @@ def _words_at(act: Operation, scale: Scale) -> tuple[float, float]:
 def _acts(lanes: Sequence[tuple[Operation, int]], scale: Scale, y: float, bottom: float) -> Iterator[str]:
     if lanes:
         yield f'<text class="soft end" x="{LEFT - GAP}" y="{y + 4:.1f}">acts</text>'
-    for act, lane in lanes:  # all lines first: words stand above them
+    for act, lane in lanes:  # all lines first, so that texts cover them
         if act.by_people:
             x, at = scale(act.at_s), y + 16 * max(0, lane)
             yield f'<line class="act" x1="{x:.1f}" x2="{x:.1f}" y1="{at:.1f}" y2="{bottom:.1f}"/>'
@@ -173,14 +173,13 @@ def _role(line: Timeline, role: str, scale: Scale, y: float) -> Iterator[str]:
 
 
 def _in_own_rows(line: Timeline, runs: Sequence[AttemptSpan], _: Scale, top: float) -> tuple[list[_Placed], float]:
-    """With the bottom of the last row."""
+    """Each attempt in a row of its own, and the bottom of the last row."""
     middles = [top + _ROW * (number + 0.5) for number in range(len(runs))]
     return [_Placed(run, _end_s(line, runs, i), middles[i]) for i, run in enumerate(runs)], top + _ROW * max(1, len(runs))
 
 
 def _in_shared_rows(line: Timeline, runs: Sequence[AttemptSpan], scale: Scale, top: float) -> tuple[list[_Placed], float]:
-    """Each in the first row in which there is room for it and its number: two hundred in rows of their own would be a line
-    of dots from corner to corner."""
+    """Each attempt in the first row with room for it and its number. Two hundred rows would be a diagonal of dots."""
     ends: list[float] = []
     placed = []
     for number, run in enumerate(runs):
@@ -192,14 +191,14 @@ def _in_shared_rows(line: Timeline, runs: Sequence[AttemptSpan], scale: Scale, t
 
 
 def _end_s(line: Timeline, runs: Sequence[AttemptSpan], number: int) -> float:
-    """Of an attempt whose end nobody recorded: until the next one began, or until now."""
+    """The end of an attempt. Without a recorded end: the begin of the next one, or now."""
     run = runs[number]
     later = runs[number + 1].begin_s if number + 1 < len(runs) else line.end_s
     return max(run.begin_s, later if run.end_s is None else run.end_s)
 
 
 def _stripes(top: float, last: float, row: float, bottom: float) -> Iterator[str]:
-    """last: where the rows of attempts end."""
+    """A stripe behind every other row, and a line at the bottom. last: the bottom of the attempts' rows."""
     for number in range(0, round((last - top) / row), 2):
         y = top + row * number
         yield f'<rect class="stripe" x="{LEFT}" y="{y:.1f}" width="{WIDTH - LEFT - RIGHT}" height="{row:.1f}"/>'
@@ -238,7 +237,7 @@ def _bar(one: _Placed, scale: Scale, thin: float, marks: int) -> Iterator[str]:
     begin, end = scale(run.begin_s), max(scale(one.end_s), scale(run.begin_s) + 2)
     middle = end if run.running_s is None else min(end, max(begin, scale(run.running_s)))
     if run.running_s is None and run.end_s is None:
-        middle = begin  # nothing but its record is known: nobody can tell how long it was starting
+        middle = begin  # only its record is known, so the time of its start is unknown
     lasted = f"{utc(run.begin_s)}Z, for {span(max(0.0, one.end_s - run.begin_s))}"
     made = f"{marks} checkpoints and savepoints" if marks else "no checkpoint"
     title = tip([f"attempt {run.n}: {run.outcome or 'no end known'}", lasted, made, *run.told, run.cause])
@@ -259,7 +258,7 @@ def _stalled(stall: Stall, scale: Scale, one: _Placed, thin: float) -> str:
 
 
 def _waiting(wait: WaitSpan, scale: Scale, y: float) -> Iterator[str]:
-    """What the job is in since its last attempt, in a row of its own."""
+    """The state of the job since its last attempt, in a row of its own."""
     begin, end = scale(wait.begin_s), scale(wait.end_s)
     told = f"since {utc(wait.begin_s)}Z, for {span(max(0.0, wait.end_s - wait.begin_s))}"
     words = " · ".join(part for part in (told, gist(wait.reason)) if part)
@@ -277,7 +276,7 @@ def _waiting(wait: WaitSpan, scale: Scale, y: float) -> Iterator[str]:
 
 
 def _ticks(marks: Sequence[CheckpointMark], scale: Scale, one: _Placed, thin: float) -> Iterator[str]:
-    """Where several stand on one place, one is drawn for all; none where they would hide the bar."""
+    """Ticks of checkpoints. One is drawn for several at one position, and none if they would hide the bar."""
     at: dict[int, list[CheckpointMark]] = {}
     if scale(one.end_s) - scale(one.run.begin_s) > _TICKED:
         for mark in marks:
@@ -298,7 +297,7 @@ def _ticks(marks: Sequence[CheckpointMark], scale: Scale, one: _Placed, thin: fl
 
 
 def _said(one: _Placed, scale: Scale, left_x: float) -> Iterator[str]:
-    """How it ended and why, beside the bar where there is room for it."""
+    """Outcome and cause beside the bar, if there is room."""
     run, end = one.run, max(scale(one.end_s), scale(one.run.begin_s) + 2)
     words = middle_cut(": ".join(part for part in (run.outcome, gist(run.cause)) if part), 130) if run.outcome else ""
     right, left = fitting(words, WIDTH - 4 - end - 8, middle_cut), fitting(words, left_x - LEFT - 8, middle_cut)
@@ -309,7 +308,7 @@ def _said(one: _Placed, scale: Scale, left_x: float) -> Iterator[str]:
 
 
 def _way_back(x1: float, y1: float, x2: float, y2: float) -> str:
-    """From the restore point to the attempt that began from it."""
+    """The line from a restore point to the attempt that began from it."""
     return f'<path class="back" d="M{x1:.1f} {y1:.1f} C{x1:.1f} {y2:.1f} {x1:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"/>'
 
 

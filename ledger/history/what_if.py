@@ -1,7 +1,7 @@
-"""What if a record had never been written: the fold of the log, and the fold of the log without it.
+"""Folds the log with and without some records, and compares.
 
-Only the fold is run again, not the roles: what they wrote because of the record stays where it is. So an answer tells what
-hangs on a record as the log stands, not how history would have gone on.
+Only the fold runs again, not the roles: records that they wrote because of the dropped ones stay. The answer shows what
+depends on a record in the present log, and not how history would have continued.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACE = re.compile(r"(.+/.+)@(0|[1-9][0-9]{0,17})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Records to leave out: all of an event (it may have been sent twice), or the one of a key at an offset."""
+    """Records to leave out: all records of an event (it may have been sent twice), or the one of a key at an offset."""
 
     event_id: str = ""
     key: bytes = b""
@@ -41,16 +41,16 @@ def parse(text: str) -> Drop:
     if found is None:
         raise UsageError(f"Not a change to the log: {text[:200]!r}.", hint=f"There is {FORMS}.")
     if place := _PLACE.match(found[1]):
-        # A key may be any bytes; in an argument those that are no UTF-8 are surrogates.
+        # A key may hold any bytes; in an argument, bytes that are not UTF-8 are surrogates.
         return Drop(key=place[1].encode("utf-8", "surrogateescape"), offset=int(place[2]))
     return Drop(event_id=found[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """dropped: the records that were left out. changed: the jobs on which both folds disagree, before: as it is, after:
-    without them; records: those of the dropped that are the job's. outlived: the retired jobs of which records were
-    dropped, and whose result stands without them too."""
+    """dropped: the records that were left out. changed: jobs on which the folds differ; before: with the records, after:
+    without them; records: the dropped ones of the job. outlived: retired jobs with dropped records whose result is the
+    same without them."""
 
     dropped: tuple[HistoryRecord, ...]
     changed: tuple[Changed, ...]
@@ -58,7 +58,7 @@ class Without:
 
 
 def without(source: Source, drops: Sequence[Drop]) -> Without:
-    """Raises: NotFound: a drop fits no record of ledger.events that is still there."""
+    """Folds without the dropped records and compares. Raises: NotFound if a drop matches no record of ledger.events."""
     partitions = source.log.partitions(source.topics.events)
     whole, rest = RegisterTable(partitions), RegisterTable(partitions)
     dropped, unseen = list[Record](), set(drops)
