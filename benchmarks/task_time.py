@@ -19,6 +19,7 @@ import psutil
 from ledger.adapters.spark.executor import SparkExecutor
 from ledger.adapters.spark.session import start_session
 from ledger.app import wiring, worker_daemon
+from ledger.app.ledger import task_context
 from ledger.config.config import Config, load_config
 from ledger.ports import Task
 
@@ -36,7 +37,7 @@ class Cost(NamedTuple):
 def measure(daemon: str, tasks: int, folder: Path, config: Config) -> Cost:
     spark = start_session(folder / "spark", slots=2, daemon=daemon)
     try:
-        executor = SparkExecutor(spark, partial(wiring.world, config), PATIENCE_S, 1, partial(wiring.preload, config))
+        executor = SparkExecutor(spark, partial(task_context, config), PATIENCE_S, 1, partial(wiring.preload, config))
         perform(executor, 3)  # the first task forks the worker
         began, before = time.perf_counter(), processor_s()
         perform(executor, tasks)

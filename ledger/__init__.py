@@ -14,6 +14,7 @@ from ledger._version import __version__
 if TYPE_CHECKING:
     from ledger.adapters.runners.subprocess.graph import pack
     from ledger.app.connecting import connect
+    from ledger.app.ledger import Ledger
     from ledger.app.worker import RunningJob, job
     from ledger.config.config import Config, load_config
     from ledger.core.model.facts import (
@@ -49,6 +50,7 @@ __all__ = [
     "IntentKind",
     "JobState",
     "JobSubmitted",
+    "Ledger",
     "LedgerError",
     "OnExhausted",
     "OutcomeUnknown",
@@ -75,6 +77,7 @@ _MODULES = {
     "ledger.operations.client": ("Client",),
     "ledger.config.config": ("Config", "load_config"),
     "ledger.app.connecting": ("connect",),
+    "ledger.app.ledger": ("Ledger",),
     "ledger.core.model.facts": (
         "AttemptEnded", "AttemptRunning", "CheckpointCompleted", "CheckpointKind", "GraphRef", "IntentKind",
         "JobSubmitted", "OnExhausted", "RestartKind", "RestartPolicy", "RestorePoint",

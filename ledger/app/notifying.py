@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ledger.adapters import hooks
+from ledger.adapters.clock import SystemClock
+from ledger.config.config import Config, read_secret
 from ledger.core.model.recovery import RecoveryEntry
+from ledger.errors import ConfigError
 from ledger.ports import Clock
 from ledger.util.files import write_atomic
 from ledger.util.loggers import Logger
@@ -178,3 +182,23 @@ class Notifier:
                 log.exception("notify_failed")
                 wait_s = RETRY_S
             self._woken.wait(wait_s)
+
+
+def notifier(config: Config) -> Notifier | None:
+    """The notifier of the hooks in the settings; None if there are none. Raises: ConfigError."""
+    made = _hooks(config)
+    return Notifier(config.notify.states, made, config.notified_file, SystemClock()) if made else None
+
+
+def _hooks(config: Config) -> dict[str, Deliver]:
+    given, made = config.notify, dict[str, Deliver]()
+    if given.command:
+        made["command"] = hooks.CommandHook(given.command, given.timeout_s)
+    if given.webhook and given.webhook_file:
+        raise ConfigError("notify.webhook and notify.webhook_file are both set: set one.")
+    url = read_secret("notify.webhook_file", given.webhook_file) if given.webhook_file else given.webhook
+    if url:
+        if why := hooks.problem(url):
+            raise ConfigError(f"notify.webhook is invalid: {why}.")
+        made["webhook"] = hooks.Webhook(url, given.timeout_s)
+    return made

@@ -13,9 +13,12 @@ import structlog
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.java_client import java_settings
 from ledger.adapters.kafka.topics import require_topics
-from ledger.app import waiting, wiring, wiring_anchors, wiring_archive, worker_daemon
+from ledger.adapters.runners.subprocess import SubprocessRunner
+from ledger.app import agent_folder, anchors, archives, notifying, waiting, wiring, worker_daemon
+from ledger.app.ledger import Ledger, task_context
 from ledger.app.reached_agents import AgentComparison
 from ledger.config.config import Config
+from ledger.operations import archive_upkeep
 from ledger.reader.presence import Presence
 from ledger.reader.rejects import RejectsTopic
 from ledger.roles.common.candidacy import Candidacy
@@ -35,11 +38,12 @@ def spare_the_collector() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
-def run_projector(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
+def run_projector(ledger: Ledger, *, force_lead: bool = False, stop: threading.Event) -> None:
     """Raises: ConfigError if a topic is not as it must be; Unreachable if there is no broker."""
     from ledger.roles.projector.projector import Projector
 
     spare_the_collector()
+    config = ledger.config
     require_topics(config.client(), config.topic_settings())
     settings = ProjectorSettings(
         restore_points=config.projector.restore_points,
@@ -50,14 +54,14 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
         result_retention_s=config.projector.result_retention_s,
         record_bytes_max=config.topics.max_message_bytes - HEADER_BYTES_MAX,
     )
-    parts = _parts(config, "projector", force_lead)
+    parts = _parts(ledger, "projector", force_lead)
     rejects = RejectsTopic(parts.topics.rejects, parts.topics.events)
-    notifier = wiring.notifier(config)
+    notifier = notifying.notifier(config)
     with closing(parts.leadership), closing(notifier) if notifier else nullcontext():
         snapshots = config.projector.cold_start == "snapshot"
         if snapshots:
-            wiring_archive.archive(config)  # what can't be is told now; what does not answer then is done without
-        cold_start = partial(wiring_archive.cold_start, config) if snapshots else from_the_log
+            ledger.archive  # noqa: B018  # raises on wrong settings now; an archive that does not answer is left out later
+        cold_start = partial(archives.cold_start, ledger) if snapshots else from_the_log
         projector = Projector(parts, rejects, settings, notifier.offer if notifier else unheard, cold_start)
         if notifier:
             notifier.start()
@@ -65,7 +69,7 @@ def run_projector(config: Config, *, force_lead: bool = False, stop: threading.E
             projector.run(stop.is_set)
 
 
-def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.Event) -> None:
+def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.Event) -> None:
     """Raises: ConfigError if a topic, a setting of Kafka or of the blob store is not as it must be; Unreachable if there is
     no broker."""
     from ledger.adapters.parallel_observer import ParallelObserver
@@ -76,10 +80,11 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
     from ledger.roles.reconciler.reconciler import Reconciler
     from ledger.roles.reconciler.term import ReconcilerSettings
 
+    config = ledger.config
     kafka = java_settings(config.client())
     require_topics(config.client(), config.topic_settings())
-    wiring.require_agent_folder(config)
-    wiring.blobs(config)  # executors make their own, much later: what can't be is told now
+    agent_folder.require_agent_folder(ledger)
+    ledger.blobs  # noqa: B018  # executors make their own, much later; wrong settings raise now
     folder = config.dir / "spark"
     foreign = frozenset(wiring.plugins())
     spark = start_session(
@@ -91,7 +96,7 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
             config.reconciler.trigger_interval_s, config.reconciler.batch_offsets_max,
         )  # fmt: skip
         executor = SparkExecutor(
-            spark, partial(wiring.world, config), config.reconciler.action_timeout_s,
+            spark, partial(task_context, config), config.reconciler.action_timeout_s,
             SLOTS, partial(wiring.preload, config), foreign,
         )  # fmt: skip
         settings = ReconcilerSettings(
@@ -100,14 +105,14 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
             replaced_after_s=config.reconciler.replaced_after_s,
             pools=config.limits(),
         )
-        parts = _parts(config, "reconciler", force_lead)
+        parts = _parts(ledger, "reconciler", force_lead)
         tell = partial(waiting.tell, config.waits_file)
         with closing(parts.leadership):
             ask = ParallelObserver(config.reconciler.observe_timeout_s).observe
-            reconciler = Reconciler(parts, wiring.runners(config), stream, executor, settings, tell, ask)
+            reconciler = Reconciler(parts, ledger.runners, stream, executor, settings, tell, ask)
             with (
                 _presence(config, "reconciler", parts, reconciler.candidacy),
-                AgentComparison(wiring.source(config), partial(_agent, config), parts.writer_name),
+                AgentComparison(ledger.source(), partial(_agent, config), parts.writer_name),
                 Collections(command_of(config), lambda: reconciler.epoch > 0, config.gc_interval_s),
             ):
                 reconciler.run(stop.is_set)
@@ -115,45 +120,47 @@ def run_reconciler(config: Config, *, force_lead: bool = False, stop: threading.
         spark.stop()
 
 
-def run_archiver(config: Config, *, stop: threading.Event) -> None:
+def run_archiver(ledger: Ledger, *, stop: threading.Event) -> None:
     """Raises: ConfigError if there is to be no archive, or a topic or a setting is not as it must be; Unreachable if there
     is no broker; LedgerError if the topics are not those whose records lie in the archive."""
     from ledger.adapters.spark.segments import SparkSegments
     from ledger.adapters.spark.session import start_session
     from ledger.archive.store.archiving import Archiver
 
+    config = ledger.config
     kafka = java_settings(config.client())
     require_topics(config.client(), config.topic_settings())
-    archive = wiring_archive.archive(config)
-    if (signer := wiring_anchors.signer(config)) is not None and signer.open_to_others:
+    archive = ledger.archive
+    if (signer := anchors.signer(config)) is not None and signer.open_to_others:
         log.warning("key_open_to_others", file=str(config.archive.anchor_key_file), mend="chmod 600")
     folder = config.dir / "spark" / "archiver"
     daemon = worker_daemon.__name__
     spark = start_session(folder, slots=2, name="jobledger-archiver", daemon=daemon, settings=config.spark_settings())
     try:
         stream = SparkSegments(
-            spark, kafka, folder / "checkpoints", partial(wiring_archive.archiving, config),
+            spark, kafka, folder / "checkpoints", partial(archives.archiving, config),
             config.archive.interval_s,
         )  # fmt: skip
-        shapes = partial(wiring_archive.archived_partitions, config)
-        with closing(wiring_anchors.anchoring(config, archive)) as anchoring:
-            chores = wiring_archive.chores(config, archive, anchoring)
-            archiver = Archiver(archive, stream, shapes, wiring.clock(), chores)
-            with wiring_anchors.watched(config, archive, archiver, anchoring):
+        shapes = partial(archives.archived_partitions, ledger)
+        with closing(anchors.anchoring(ledger, archive)) as anchoring:
+            chores = archive_upkeep.chores(config, archive, ledger.clock, anchoring)
+            archiver = Archiver(archive, stream, shapes, ledger.clock, chores)
+            with anchors.watched(ledger, archiver, anchoring):
                 archiver.run(stop.is_set)
     finally:
         spark.stop()
 
 
-def _parts(config: Config, role: str, force_lead: bool) -> Parts:
+def _parts(ledger: Ledger, role: str, force_lead: bool) -> Parts:
+    topics = ledger.config.topics
     return Parts(
-        log=wiring.event_log(config),
-        leadership=wiring.leadership(config, role, force=force_lead),
-        clock=wiring.clock(),
+        log=ledger.event_log,
+        leadership=ledger.leadership(role, force=force_lead),
+        clock=ledger.clock,
         codec=avro,
         envelope=cloudevents,
         new_id=lambda: str(uuid.uuid4()),
-        topics=RoleTopics(config.topics.events, config.topics.recovery, config.topics.rejects),
+        topics=RoleTopics(topics.events, topics.recovery, topics.rejects),
         writer_name=instance(role),
         actor=whoami(),
         forced=force_lead,
@@ -169,4 +176,4 @@ def _presence(config: Config, role: str, parts: Parts, candidacy: Candidacy) -> 
 
 def _agent(config: Config) -> dict[str, str]:
     """The agent that answers here. Raises: Unreachable."""
-    return {wiring.SUBPROCESS: wiring.runners(config)[wiring.SUBPROCESS].instance()}
+    return {wiring.SUBPROCESS: SubprocessRunner(config.agent_folder).instance()}

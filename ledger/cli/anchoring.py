@@ -57,15 +57,15 @@ def anchor(world: Context, to: To = None, anew: Anew = None) -> None:
     Signed, if there is a key (archive.anchor_key_file). Exit 1 if a chain is not what was anchored before, there or in
     FILE: then nothing is written of it.
     """
-    from ledger.app import wiring_anchors, wiring_archive
+    from ledger.app import anchors, archives
 
     if to is not None and anew is not None:
         raise UsageError("--anew is for the topic: it can't be given with --to.", hint="Begin another file.")
     why = None if anew is None else parsing.reason(anew, "--anew")
-    archive = wiring_archive.archive(world.config)
+    archive = world.ledger.archive
     if not archive.places():
-        raise NotFound("There is nothing to anchor: the archive is empty.", hint=wiring_archive.where(world.config))
-    with closing(wiring_anchors.anchoring(world.config, archive, archive.places, to)) as anchoring:
+        raise NotFound("There is nothing to anchor: the archive is empty.", hint=archives.where(world.config))
+    with closing(anchors.anchoring(world.ledger, archive, archive.places, to)) as anchoring:
         _warn_of_the_key(world)
         written = anchoring.step() if why is None else anchoring.begin_anew(why)
     world.printer.rows([one.head._asdict() for one in written], HEAD, empty="every chain is anchored as it is")
@@ -77,9 +77,9 @@ def key(world: Context, new: New) -> None:
 
     Keep FILE.pub where who can write to the archive can't change it: it is what `audit verify --public-key` takes.
     """
-    from ledger.app import wiring
+    from ledger.app.wiring import of_extra
 
-    with wiring.of_extra("sign"):
+    with of_extra("sign"):
         from ledger.adapters import ed25519
     public, fingerprint = ed25519.make(new)
     row = {"private": str(new), "public": str(public), "fingerprint": fingerprint}
@@ -93,10 +93,10 @@ def judged(
     what is stands on stderr. of: the topics whose anchors count, None = all.
 
     Raises: UsageError if a file can't be read or holds none; ConfigError if a key can't be."""
-    from ledger.app import wiring_anchors
+    from ledger.app import anchors
     from ledger.archive.format.anchor import going_back, judge
 
-    keys = wiring_anchors.public_keys(world.config, public_key) if public_key or world.bundle is None else None
+    keys = anchors.public_keys(world.config, public_key) if public_key or world.bundle is None else None
     kept = [one for file in files for one in _from_file(file)]
     unreadable: Sequence[str] = ()
     if topic:
@@ -122,11 +122,11 @@ def _from_file(file: Path) -> Sequence[AnchorRecord]:
 
 
 def _from_topic(world: Context, topic: str) -> tuple[Sequence[AnchorRecord], Sequence[str]]:
-    from ledger.app import wiring_anchors
+    from ledger.app import anchors
     from ledger.archive.anchors.anchor_topic import standing
 
     try:
-        with closing(wiring_anchors.anchor_topic(world.config, topic)) as opened:
+        with closing(anchors.anchor_topic(world.ledger, topic)) as opened:
             found = standing(opened.read())
     except (ConfigError, Unreachable) as error:
         world.printer.note(f"WARNING: the anchors in {topic} are not asked: {error} (--no-topic says that this is meant)")
@@ -136,9 +136,9 @@ def _from_topic(world: Context, topic: str) -> tuple[Sequence[AnchorRecord], Seq
 
 
 def _warn_of_the_key(world: Context) -> None:
-    from ledger.app import wiring_anchors
+    from ledger.app import anchors
 
-    if (signer := wiring_anchors.signer(world.config)) is not None and signer.open_to_others:
+    if (signer := anchors.signer(world.config)) is not None and signer.open_to_others:
         path = world.config.archive.anchor_key_file
         world.printer.note(f"WARNING: others than its owner can read or change {path}: chmod 600 {path}")
 

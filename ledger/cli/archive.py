@@ -80,11 +80,11 @@ def status(world: Context) -> None:
     SEALED UP TO may stay below END by what no record is in: the ends of transactions. ANCHORED is the number of the last
     manifest that the topic of anchors names, SINCE how long ago that was written.
     """
-    from ledger.app import wiring_anchors
+    from ledger.app import anchors
     from ledger.util.plain import to_plain
 
     with world.printer.progress("looking at the archive"):
-        found = wiring_anchors.anchored_progress(world.config)
+        found = anchors.anchored_progress(world.ledger)
     rows: list[dict[str, Any]] = [to_plain(one) for one in found]
     world.printer.rows(rows, PROGRESS)
     say_headroom(world, found)
@@ -98,10 +98,10 @@ def snapshot(world: Context) -> None:
     Each is compared with a fold of the whole archive when it is made. For cron; or let the archiver do it
     (archive.snapshot_interval_s), which makes each from the one before it and thins out old ones.
     """
-    from ledger.app import wiring_archive
+    from ledger.operations.archive_upkeep import make_snapshots
 
     with world.printer.progress("making snapshots"):
-        made = wiring_archive.snapshots(world.config)
+        made = make_snapshots(world.config, world.ledger.archive)
         rows = [dict(zip(("topic", "partition", "next"), one, strict=True)) for one in made]
     world.printer.rows(rows, SNAPSHOT, empty="the archive is empty")
 
@@ -115,12 +115,11 @@ def compact(world: Context) -> None:
     proofs and `--as-of` hold. Nothing is dropped before what takes its place was read back and a note in the chain names
     it. Killed, it is run again.
     """
-    from ledger.app import wiring, wiring_archive
     from ledger.archive.store.compaction import compact as compact_all
     from ledger.util.plain import to_plain
 
     with world.printer.progress("joining") as tell:
-        done = compact_all(wiring_archive.archive(world.config), wiring.clock().time(), tell)
+        done = compact_all(world.ledger.archive, world.ledger.clock.time(), tell)
     rows: list[dict[str, Any]] = [to_plain(one) for one in done]
     world.printer.rows(rows, COMPACTED, empty="there is nothing to join")
 
@@ -140,7 +139,7 @@ def restore(
 
     Before, the archive is verified as by `audit verify`, with the topic of anchors if there still is one.
     """
-    from ledger.app import wiring, wiring_archive
+    from ledger.app import agent_folder, archives
     from ledger.archive.restore.layout import TopicPair
     from ledger.archive.store.verifying import verify
     from ledger.util.plain import to_plain
@@ -152,7 +151,7 @@ def restore(
     old_anchors = "" if no_topic or unverified else prefix + topics.anchors.removeprefix(topics.prefix)
     found, _ = anchoring.judged(world, anchors or (), None, old_anchors, archived)
     with world.printer.progress("restoring") as tell:
-        restoring = wiring_archive.restoring(config, tell)
+        restoring = archives.restoring(world.ledger, tell)
         if not unverified:
             anchoring.must_be_sound(found)
             tell("verifying the archive")
@@ -168,7 +167,7 @@ def restore(
     world.printer.rows(rows, RESTORED)
     _tell_restored(world, done)
     if adopt:
-        wiring.adopt_agent_folder(config)
+        agent_folder.adopt_agent_folder(world.ledger)
     else:
         world.printer.note("the archive does not go on with these topics: name another folder, or prefix, for theirs")
     if done.differences:

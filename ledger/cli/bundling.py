@@ -62,7 +62,7 @@ def bundle(world: Context, to: To, reason: Reason, job: Jobs = None, as_of: AsOf
     secrets of the configuration are masked. Commands and environments lie in graphs, which it does not hold.
     """
     from ledger.adapters.local.zipped import ZipObjects
-    from ledger.app import wiring_archive
+    from ledger.app import archives
     from ledger.history.timeline import timeline_of
     from ledger.history.timeline_svg import html
     from ledger.reader.job_lookup import resolve
@@ -77,12 +77,12 @@ def bundle(world: Context, to: To, reason: Reason, job: Jobs = None, as_of: AsOf
         with session.moments(world, "making a bundle") as at, closing(ZipObjects(part, new=True)) as store:
             then, cut = at("--as-of", as_of)
             jobs = [resolve(then, one, retired=True) for one in job or ()]
-            records = wiring_archive.make_bundle(world.config, store, then, cut, jobs, why)
+            records = archives.make_bundle(world.ledger, store, then, cut, jobs, why)
             for job_id in jobs or _few(then):
                 store.create(f"timelines/job-{job_id}.html", html(timeline_of(then, job_id)).encode())
                 if logs and not _printed(world, store, job_id):
                     world.printer.note(f"this host has no logs of {job_id}: they lie where its agent runs")
-            wiring_archive.seal_bundle(store)
+            archives.seal_bundle(store)
         size, digest = part.stat().st_size, _digest(part)
         _name(part, to)
     finally:
@@ -124,9 +124,9 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
 
     Raises: UsageError: it is no bundle."""
     from ledger.adapters.local.zipped import ZipObjects
-    from ledger.app import wiring
+    from ledger.app.wiring import of_extra
 
-    with wiring.of_extra("archive"):
+    with of_extra("archive"):
         from ledger.archive.proof import bundle_proofs
         from ledger.archive.store import sealing
     from ledger.archive.format.segments import leaves_of

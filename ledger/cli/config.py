@@ -57,7 +57,7 @@ def check(world: Context) -> None:
 
     from ledger.adapters.kafka.errors import made
     from ledger.adapters.kafka.java_client import java_settings
-    from ledger.app import wiring, wiring_anchors, wiring_archive
+    from ledger.app import anchors, notifying
     from ledger.app.s3_settings import s3_settings
     from ledger.app.zookeeper_settings import zookeeper_settings
 
@@ -67,18 +67,18 @@ def check(world: Context) -> None:
     if world.config.leadership.adapter == "zookeeper":
         zookeeper_settings(world.config)
     if world.config.blobs.adapter == "s3":
-        wiring.blobs(world.config)  # says so if boto3 is missing
+        world.ledger.blobs  # noqa: B018  # raises if boto3 is missing
         from ledger.adapters.s3.client import connect
 
         connect(s3_settings(world.config.blobs, "blobs"))
     if world.config.archive.adapter == "s3":
-        wiring_archive.archive(world.config)
+        world.ledger.archive  # noqa: B018
         from ledger.adapters.s3.client import connect
 
         connect(s3_settings(world.config.archive, "archive"))
-    wiring_anchors.signer(world.config)
-    wiring_anchors.public_keys(world.config)
-    wiring.notifier(world.config)
+    anchors.signer(world.config)
+    anchors.public_keys(world.config)
+    notifying.notifier(world.config)
     world.printer.text("the settings can be used")
 
 

@@ -42,7 +42,6 @@ def up(
     Killing `up` stops nothing; `up` again adopts what runs; `jobledger down` stops it.
     With -o jsonl each line is an object, as in the logs of the roles.
     """
-    from ledger.app import wiring
     from ledger.embedded.up import Up, role_names
 
     roles = [] if broker_only else role_names(projectors, reconcilers)
@@ -60,7 +59,7 @@ def up(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask)
     say = _saying(world)
-    Up(world.config, roles, say=say, stopped=stopped, source=lambda: wiring.source(world.config)).run()
+    Up(world.config, roles, say=say, stopped=stopped, source=world.ledger.source).run()
     say("up ends; the ledger runs on (`jobledger down` stops it)")
     if signal.SIGINT in numbers:
         raise typer.Exit(130)
@@ -69,13 +68,12 @@ def up(
 @verb
 def down(world: Context, jobs: Jobs = False, purge: Purge = False, yes: Yes = False) -> None:
     """Stop the ledger in --dir. Its jobs run on, unless --jobs."""
-    from ledger.app import wiring
     from ledger.embedded.down import down
 
     folder = world.config.dir
     if purge and not yes and sys.stdin.isatty() and not typer.confirm(f"Delete the ledger in {folder}, with all it knows?"):
         raise typer.Exit(1)
-    down(folder, say=_say, runners=lambda: wiring.runners(world.config), jobs=jobs, purge=purge)
+    down(folder, say=_say, runners=lambda: world.ledger.runners, jobs=jobs, purge=purge)
 
 
 def register(app: typer.Typer) -> None:

@@ -45,17 +45,17 @@ def expire(world: Context, dry_run: DryRun = False) -> None:
     jobs of that namespace of which something went. A stub of each record stays, so `audit verify` and every proof hold.
     Killed, it is run again.
     """
-    from ledger.app import wiring_archive
+    from ledger.operations import archive_upkeep
     from ledger.util.identity import whoami
 
     config = world.config
     if not config.archive.retention:
         raise ConfigError("No retention is set: nothing expires.", hint="Set archive.retention, such as prod=365d,*=90d")
-    archive = wiring_archive.archive(config)
+    archive, clock = world.ledger.archive, world.ledger.clock
     with world.printer.progress("looking for what has expired") as tell:
         due = (
-            wiring_archive.expiring(config, archive, tell) if dry_run
-            else wiring_archive.expired(config, archive, whoami(), tell)
+            archive_upkeep.expiring(config, archive, clock, tell) if dry_run
+            else archive_upkeep.expire(config, archive, clock, whoami(), tell)
         )  # fmt: skip
     rows: list[dict[str, Any]] = [
         {"topic": one.topic, "partition": one.partition, "namespace": one.namespace, "records": one.records,
@@ -75,7 +75,7 @@ def redact(world: Context, records: Records, reason: Reason, force: Force = Fals
     clusters, bundles that were made before, logs and checkpoints of runners. Key and headers stay. Killed, it is run again.
     """
     from ledger.adapters.cloudevents import rfc3339
-    from ledger.app import wiring, wiring_archive
+    from ledger.app import archives
     from ledger.archive.removal.redacting import parse_place
     from ledger.util.identity import whoami
     from ledger.util.plain import to_plain
@@ -85,8 +85,8 @@ def redact(world: Context, records: Records, reason: Reason, force: Force = Fals
     if wrong := next((one for one in named if isinstance(one, str) and "[" in one), None):
         raise UsageError(f"{wrong[:200]} is neither an event's id nor a place.", hint="A place is events[P]@OFFSET.")
     with world.printer.progress("redacting"):
-        redacting = wiring_archive.redacting(world.config)
-        at = rfc3339(wiring.clock().time())
+        redacting = archives.redacting(world.ledger)
+        at = rfc3339(world.ledger.clock.time())
         done = redacting.run(named, parsing.reason(reason), whoami(), at, force=force)
         alike = redacting.alike(done)
     rows: list[dict[str, Any]] = [to_plain(one) for one in done]

@@ -54,15 +54,15 @@ def gc(
     left alone. The reconciler that leads does the same on schedule. If a store or a runner does not answer, or the archive,
     in which a pin may be, can't be read, nothing is deleted.
     """
-    from ledger.app import wiring, wiring_pins
+    from ledger.app import pinning
     from ledger.operations import collecting
     from ledger.util.identity import whoami
 
     config = world.config
     grace_s = config.reconciler.gc_grace_s if grace is None else parsing.duration_s(grace, "--grace")
     with session.source(world) as source:
-        runners, blobs = wiring.runners(config), wiring.blobs(config)
-        held = partial(wiring_pins.held_jobs, config)
+        runners, blobs = world.ledger.runners, world.ledger.blobs
+        held = partial(pinning.held_jobs, world.ledger)
         if apply:
             evidence = collecting.DeletionLog(config.collected_file, whoami(), source.clock.time)
             found = collecting.collect(source, runners, blobs, evidence, grace_s, held)

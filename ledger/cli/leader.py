@@ -79,7 +79,6 @@ def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = F
     lock, pid and lease_left_s of who holds the lock; why_not if it is not led; not_asked; candidates: who, pid, holds,
     epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason, reaches a claim.
     """
-    from ledger.app import wiring
     from ledger.errors import Unreachable
     from ledger.reader.claims import read_claims
     from ledger.reader.leaders import ROLES, led, timeline
@@ -88,12 +87,12 @@ def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = F
     roles = ROLES if role is None else (role.value,)
     if wait:
         _wait_for(world, roles, timeout)
-    now, host = wiring.clock().time(), socket.gethostname()
+    now, host = world.ledger.clock.time(), socket.gethostname()
     folder = world.config.candidates_folder
     asked = {name: _elected(world, name) for name in roles} if not all_ else {}
     try:
         with world.printer.progress("reading the log") as tell:
-            source = wiring.source(world.config, session.telling(tell))
+            source = world.ledger.source(session.telling(tell))
             claims = {name: [claim for claim in read_claims(source) if claim.role == name] for name in roles}
     except Unreachable:
         _tell([led(name, [], asked[name], present(folder, name, now), host, now) for name in asked], world)
@@ -114,18 +113,17 @@ def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = F
 
 def _wait_for(world: Context, roles: Sequence[str], timeout_s: float) -> None:
     """Raises: OutcomeUnknown, with what is waited for, once the time is up."""
-    from ledger.app import wiring
     from ledger.errors import OutcomeUnknown, Unreachable
     from ledger.reader.claims import read_claims
     from ledger.reader.leaders import led
     from ledger.reader.presence import present
 
-    clock, host, folder = wiring.clock(), socket.gethostname(), world.config.candidates_folder
+    clock, host, folder = world.ledger.clock, socket.gethostname(), world.config.candidates_folder
     deadline = clock.monotonic() + timeout_s
     while True:
         missing = dict[str, str]()
         try:
-            source = wiring.source(world.config)
+            source = world.ledger.source()
             for name in roles:
                 claims = [claim for claim in read_claims(source) if claim.role == name]
                 now = clock.time()
@@ -149,11 +147,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _elected(world: Context, role: str) -> Sequence[Candidate] | str:
-    from ledger.app import wiring
     from ledger.errors import Unreachable
 
     try:
-        return wiring.candidates(world.config, role)
+        return world.ledger.candidates(role)
     except Unreachable as error:
         return str(error)
 

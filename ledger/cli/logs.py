@@ -25,7 +25,6 @@ Follow = Annotated[
 def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = None) -> None:
     """What an attempt of a job printed: its stdout on stdout, its stderr on stderr."""
     from ledger.adapters.runners.subprocess import printed
-    from ledger.app import wiring
     from ledger.errors import NotFound
     from ledger.reader.job_lookup import resolve
     from ledger.reader.watching import Watch
@@ -40,7 +39,7 @@ def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = N
     if n == 0:
         raise NotFound(f"{job_id} was over before it was started.")
     out = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
-    for stream, data in printed.read(world.config.agent_folder, job_id, n, wiring.clock() if follow else None):
+    for stream, data in printed.read(world.config.agent_folder, job_id, n, world.ledger.clock if follow else None):
         out[stream].write(data)
         out[stream].flush()
 

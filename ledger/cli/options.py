@@ -30,6 +30,7 @@ from ledger.errors import ConfigError, LedgerError, OutcomeUnknown, Unreachable,
 from ledger.util import failpoints, loggers
 
 if TYPE_CHECKING:
+    from ledger.app.ledger import Ledger
     from ledger.config.config import Config
 
 WHICH = "Which ledger"
@@ -105,6 +106,8 @@ class Context:
     bundle: Path | None = None
     #: Whether this process has a log, and that in JSON: then the error that ends it is a line of it (`cli.Frame`).
     json_log: bool = False
+    #: Makes the ledger of the settings. A test passes its own as `obj` of the command.
+    opened: Callable[[Config], Ledger] = field(default_factory=lambda: _open)
 
     @cached_property
     def config(self) -> Config:
@@ -112,6 +115,11 @@ class Context:
         from ledger.config.config import load_config
 
         return load_config(self.dir, self.config_file, **self.sections)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Raises: as `config`."""
+        return self.opened(self.config)
 
     @cached_property
     def printer(self) -> Printer:
@@ -151,6 +159,8 @@ def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[...
             _log_to_stderr(debug=bool(given.get("debug")))
         world = _world(ctx, _DEFAULTS | {name: given.pop(name) for name in types})
         world.bundle = given.pop("bundle", None)
+        if callable(opened := ctx.find_root().obj):
+            world.opened = opened
         ctx.find_root().obj = world
         try:
             function(world, **given)
@@ -167,6 +177,12 @@ def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[...
 
 #: A verb that can read a bundle as well as a ledger.
 bundle_verb = functools.partial(verb, bundle=True)
+
+
+def _open(config: Config) -> Ledger:
+    from ledger.app.ledger import Ledger
+
+    return Ledger.open(config)
 
 
 def _hint(folder: Path, error: LedgerError) -> str:

@@ -47,7 +47,7 @@ def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = 
     graphs, checkpoints, savepoints and logs, as far as they are there now or come later. What a newer checkpoint takes the
     place of while a job runs goes as ever.
     """
-    from ledger.app import wiring_pins
+    from ledger.app import pinning
 
     why = parsing.reason(reason)
     with session.source(world, "pinning") as source:
@@ -58,18 +58,17 @@ def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = 
             raise UsageError(f"--to {to} is before --from {from_}.")
         _needs_archive(world)
         jobs = sorted({_resolve(world, source, one) for one in job})
-        made = wiring_pins.pin(world.config, source, jobs, begin, end, why)
+        made = pinning.pin(world.ledger, source, jobs, begin, end, why)
     _show(world, [made])
 
 
 @verb
 def pins(world: Context) -> None:
     """The pins that there are, by the chains of the archive. Exit 1 if what agents are told of them is not the same."""
-    from ledger.app import wiring_archive
     from ledger.archive.removal import pins as in_archive
 
     with world.printer.progress("reading the archive"):
-        archive = wiring_archive.archive(world.config)
+        archive = world.ledger.archive
         found = in_archive.pins(archive)
         missing, unsealed = in_archive.unlisted(archive, found), in_archive.unsealed(archive, found)
     _show(world, found)
@@ -92,12 +91,12 @@ def unpin(
 
     The same again changes nothing.
     """
-    from ledger.app import wiring_pins
+    from ledger.app import pinning
 
     why = parsing.reason(reason)
     with session.source(world, "unpinning") as source:
         _needs_archive(world)
-        lifted = wiring_pins.unpin(world.config, source, pin, why)
+        lifted = pinning.unpin(world.ledger, source, pin, why)
     if lifted is None:
         world.printer.note(f"{pin} was lifted before.")
     else:
@@ -113,13 +112,13 @@ def register(audit: typer.Typer) -> None:
 def _resolve(world: Context, source: Source, ref: str) -> str:
     """As `finding.resolve`; also the id of a job that the archive alone knows any more: of such a one retention takes all
     in time."""
-    from ledger.app import wiring_pins
+    from ledger.app import pinning
     from ledger.reader.job_lookup import resolve
 
     try:
         return resolve(source, ref, retired=True)
     except NotFound:
-        if wiring_pins.is_archived(world.config, source, ref):
+        if pinning.is_archived(world.ledger, source, ref):
             return ref
         raise
 

@@ -51,7 +51,6 @@ def plan(world: Context, as_of: AsOf = None) -> None:
     is taken to have run, and restore points to have been sound. Pools are those of the settings of now; of a bundle, those
     that it tells.
     """
-    from ledger.app import wiring
     from ledger.operations.planning import plan as made
     from ledger.operations.planning import plan_then
 
@@ -61,7 +60,7 @@ def plan(world: Context, as_of: AsOf = None) -> None:
         else:
             config = world.config
             found = made(
-                source, wiring.runners(config), lambda: wiring.blobs(config), config.limits(),
+                source, world.ledger.runners, lambda: world.ledger.blobs, config.limits(),
                 config.reconciler.starts_max,
             )  # fmt: skip
     show(world.printer, found)
@@ -69,9 +68,9 @@ def plan(world: Context, as_of: AsOf = None) -> None:
 
 def _limits_then(world: Context) -> tuple[Pools, int]:
     """Pools, and how many starts a pass may have: those that the bundle was made with, whatever the settings are here."""
-    from ledger.app import wiring_archive
+    from ledger.app import archives
 
-    about = None if world.bundle is None else wiring_archive.bundle(world.bundle).about
+    about = None if world.bundle is None else archives.bundle(world.bundle).about
     limits, starts_max = (None, None) if about is None else (about.limits(), about.starts_max)
     if about is not None and (limits is None or starts_max is None):
         world.printer.note("the bundle does not tell of its pools: those of the settings of now are taken")

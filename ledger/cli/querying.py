@@ -36,10 +36,10 @@ def query(world: Context, sql: Sql, output: Output = Form.table) -> None:
     recovery_set_at(T), entries_at(T), left_out_at(T): whom these two leave out, as something of theirs has expired.
     DESCRIBE events tells the columns. Needs neither Kafka nor a JVM; a query reads the archive and nothing else.
     """
-    from ledger.app import wiring_archive
+    from ledger.app import archives
 
     text = sys.stdin.read() if sql == "-" else sql
-    with world.printer.progress("reading the archive"), wiring_archive.queries(world.config, world.bundle) as opened:
+    with world.printer.progress("reading the archive"), archives.queries(world.ledger, world.bundle) as opened:
         answer = opened.ask(text)
         if output is Form.csv:
             _csv(answer.columns, answer.rows)

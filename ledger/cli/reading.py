@@ -242,11 +242,10 @@ def _waits(world: Context, as_of: str | None) -> dict[str, str]:
 
 def _reconciler_leads(world: Context) -> bool | None:
     """By the election; None: it does not answer."""
-    from ledger.app import wiring
     from ledger.errors import LedgerError
 
     try:
-        return any(candidate.leads for candidate in wiring.candidates(world.config, "reconciler"))
+        return any(candidate.leads for candidate in world.ledger.candidates("reconciler"))
     except LedgerError:
         return None
 

@@ -75,13 +75,12 @@ def ask(world: Context, job: Job, reason: AskReason, timeout: AskTimeout = 120.0
 @verb
 def list_(world: Context, job: Job) -> None:
     """List the savepoints of a job, also of one that is retired: its savepoints outlive it."""
-    from ledger.app import wiring
     from ledger.util.plain import to_plain
 
     with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
         tell(f"reading the savepoints of {job_id}")
-        found = client.savepoints(job_id, lambda: wiring.runners(world.config))
+        found = client.savepoints(job_id, lambda: world.ledger.runners)
     rows = []
     for one in found:
         row: dict[str, Any] = to_plain(one)
@@ -98,13 +97,12 @@ def dispose(world: Context, job: Job, which: Which, reason: Reason, timeout: Tim
     Refused (exit code 5) if an attempt that is not over began from it, a job may yet begin from it, it is all that its job
     could begin from, or a pin holds its job (audit pins). The same again changes nothing.
     """
-    from ledger.app import wiring
 
     why = parsing.reason(reason)
     with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
         tell(f"waiting until savepoint {which} of {job_id} is deleted")
-        point = client.dispose(job_id, which, lambda: wiring.runners(world.config), reason=why, timeout_s=timeout)
+        point = client.dispose(job_id, which, lambda: world.ledger.runners, reason=why, timeout_s=timeout)
     if point is not None:
         rendering.one_restore_point(world.printer, job_id, point)
     else:

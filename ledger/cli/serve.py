@@ -29,7 +29,7 @@ def projector(world: Context, force_lead: ForceLead = False, name: Name = "proje
     stop = _begin(world, name)
     from ledger.app.roles_main import run_projector
 
-    run_projector(world.config, force_lead=force_lead, stop=stop)
+    run_projector(world.ledger, force_lead=force_lead, stop=stop)
 
 
 @serve.command()
@@ -39,7 +39,7 @@ def reconciler(world: Context, force_lead: ForceLead = False, name: Name = "reco
     stop = _begin(world, name)
     from ledger.app.roles_main import run_reconciler
 
-    run_reconciler(world.config, force_lead=force_lead, stop=stop)
+    run_reconciler(world.ledger, force_lead=force_lead, stop=stop)
 
 
 @serve.command()
@@ -50,15 +50,15 @@ def agent(world: Context, name: Name = "agent") -> None:
     from ledger.adapters.runners.subprocess.digests import Limits
     from ledger.adapters.runners.subprocess.holds import Holds
     from ledger.adapters.runners.subprocess.server import run_agent
-    from ledger.app import wiring, wiring_pins
+    from ledger.app import agent_folder, pinning
 
     config = world.config
-    sender = wiring.agent_sender(config)
+    sender = agent_folder.agent_sender(world.ledger)
     try:
-        wiring.claim_agent_folder(config)
-        held = Holds(partial(wiring_pins.listed_holds, config)) if config.archive.adapter else None
+        agent_folder.claim_agent_folder(world.ledger)
+        held = Holds(partial(pinning.listed_holds, world.ledger)) if config.archive.adapter else None
         limits = Limits(config.agent.digest_bytes_per_s, config.agent.digest_wait_s)
-        run_agent(config.agent_folder, wiring.blobs(config), sender, wiring.clock(), stop, held=held, limits=limits)
+        run_agent(config.agent_folder, world.ledger.blobs, sender, world.ledger.clock, stop, held=held, limits=limits)
     finally:
         sender.close()
 
@@ -70,7 +70,7 @@ def archiver(world: Context, name: Name = "archiver") -> None:
     stop = _begin(world, name)
     from ledger.app.roles_main import run_archiver
 
-    run_archiver(world.config, stop=stop)
+    run_archiver(world.ledger, stop=stop)
 
 
 def register(app: typer.Typer) -> None:

@@ -15,7 +15,7 @@ from ledger.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from ledger.archive.store.archive import Archive
-    from ledger.history.moment import Moment, Places
+    from ledger.history.moment import Cut, Moment
     from ledger.operations.client import Client
     from ledger.reader.reading import Progressed, Source
 
@@ -48,7 +48,7 @@ def source(world: Context, what: str = READING, as_of: str | None = None, thin: 
 @contextmanager
 def moments(
     world: Context, what: str = READING, thin: bool = False
-) -> Iterator[Callable[[str, str | None], tuple[Source, Places]]]:
+) -> Iterator[Callable[[str, str | None], tuple[Source, Cut]]]:
     """What makes of a flag and its text the ledger as it was then, and where that cuts it; None: all that there is. Who is
     left out is for the caller to say. thin: as in `source`.
 
@@ -64,32 +64,32 @@ def say_left_out(world: Context, then: Source) -> None:
 
 
 def archive(world: Context) -> Archive:
-    """That of the ledger, or what a bundle holds. Raises: as `wiring_archive.archive`; UsageError."""
-    from ledger.app import wiring_archive
+    """That of the ledger, or what a bundle holds. Raises: as `Ledger.archive`; UsageError."""
+    from ledger.app import archives
 
-    return wiring_archive.archive(world.config) if world.bundle is None else wiring_archive.bundle(world.bundle).archive
+    return world.ledger.archive if world.bundle is None else archives.bundle(world.bundle).archive
 
 
 def where(world: Context) -> str:
     """Which archive is meant, for people."""
-    from ledger.app import wiring_archive
+    from ledger.app import archives
 
-    return wiring_archive.where(world.config) if world.bundle is None else f"It lies in {world.bundle}."
+    return archives.where(world.config) if world.bundle is None else f"It lies in {world.bundle}."
 
 
 @contextmanager
 def _opened(
     world: Context, progressed: Progressed, thin: bool = False
-) -> Iterator[tuple[Source, Callable[[Moment], tuple[Source, Places]]]]:
+) -> Iterator[tuple[Source, Callable[[Moment], tuple[Source, Cut]]]]:
     """The source, and what gives its past. What a bundle of some jobs does not hold may be in the ledger: NotFound says
     so."""
-    from ledger.app import wiring, wiring_archive
+    from ledger.app import archives
 
     if world.bundle is None:
-        now = wiring.source(world.config, progressed)
-        yield now, partial(wiring_archive.past, world.config, now, thin=thin)
+        now = world.ledger.source(progressed)
+        yield now, partial(archives.past, world.ledger, now, thin=thin)
         return
-    opened = wiring_archive.bundle(world.bundle, progressed)
+    opened = archives.bundle(world.bundle, progressed)
     opened.must_hold_all()
     about = opened.about
     made = f"as of {about.as_of}{'' if about.as_of == about.made_at else f', made {about.made_at}'} by {about.made_by}"
@@ -132,7 +132,7 @@ def vector_of(source: Source) -> str:
     return vector({(names[topic], p): end for (topic, p), end in source.log.cut.items()})
 
 
-def vector(cut: Places) -> str:
+def vector(cut: Cut) -> str:
     """As --as-of takes it."""
     from ledger.history import moment
 
@@ -142,10 +142,8 @@ def vector(cut: Places) -> str:
 @contextmanager
 def client(world: Context, what: str = READING) -> Iterator[tuple[Client, Callable[[str], None]]]:
     """The client, and what to call with a word on what is being done."""
-    from ledger.app.connecting import connect
-
     with world.printer.progress(what) as tell:
-        yield connect(world.config, progressed=telling(tell)), tell
+        yield world.ledger.client(progressed=telling(tell)), tell
 
 
 def telling(tell: Callable[[str], None]) -> Progressed:

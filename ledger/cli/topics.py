@@ -41,7 +41,7 @@ def check(world: Context) -> None:
     If there is an archive, also how far ahead of compaction it is; exit 1 too if it is behind.
     """
     from ledger.adapters.kafka.topics import check_topics
-    from ledger.app import wiring_archive
+    from ledger.app import archives
 
     problems = check_topics(world.config.client(), world.config.topic_settings())
     if world.printer.form is Format.table:
@@ -54,7 +54,7 @@ def check(world: Context) -> None:
     if problems:
         raise typer.Exit(1)
     if world.config.archive.adapter:
-        found = wiring_archive.archive_progress(world.config)
+        found = archives.archive_progress(world.ledger)
         waiting = [one.headroom_s for one in found if one.headroom_s is not None]
         least = f"{age(max(0.0, min(waiting)))} at least" if waiting else "nothing waits"
         world.printer.note(f"headroom of the archive: {least}")

@@ -61,6 +61,11 @@ class TopicsSection(Section):
     def anchors(self) -> str:
         return f"{self.prefix}ledger.anchors"
 
+    @property
+    def lags_s(self) -> dict[str, float]:
+        """Topic -> how long compaction leaves its records, in seconds, for the topics that an archive covers."""
+        return {self.events: self.min_compaction_lag_s, self.recovery: self.recovery_min_compaction_lag_s}
+
 
 class ProjectorSection(Section):
     """The role that folds ledger.events into ledger.recovery."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ledger.adapters.java.java import SHORT_LIVED
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.config.config import load_config
 from ledger.core.model.recovery import Entries, RecoveryEntry
 from ledger.errors import LedgerError, OutcomeUnknown
@@ -67,7 +67,7 @@ class Stage:
     @property
     def source(self) -> Source:
         if self._source is None:
-            self._source = wiring.source(load_config(self.folder))
+            self._source = Ledger.open(load_config(self.folder)).source()
         return self._source
 
     def entries(self) -> Entries:
@@ -78,7 +78,7 @@ class Stage:
 
     def attempts(self, job_id: str) -> list[ObservedAttempt]:
         """What the runner knows of a job, by the agent's word."""
-        runner = wiring.runners(load_config(self.folder))["subprocess"]
+        runner = Ledger.open(load_config(self.folder)).runners["subprocess"]
         return [attempt for attempt in runner.observe() if attempt.job_id == job_id]
 
     def pid_of(self, job_id: str) -> int | None:
@@ -88,7 +88,7 @@ class Stage:
     def leader(self, role: str) -> int | None:
         """Process id of who leads a role: who holds the lock, and has made the newest claim in the log."""
         claims = [claim for claim in read_claims(self.source) if claim.role == role]
-        elected = wiring.candidates(load_config(self.folder), role)
+        elected = Ledger.open(load_config(self.folder)).candidates(role)
         found = led(role, claims, elected, [], socket.gethostname(), time.time())
         return found.pid if found.led else None
 

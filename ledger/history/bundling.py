@@ -27,7 +27,7 @@ from ledger.history.historical_log import (
     historical,
     left_out_between,
 )
-from ledger.history.moment import Moment, Places, parse, vector
+from ledger.history.moment import Cut, Moment, parse, vector
 from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
 from ledger.reader.expiry_gaps import Expired, ExpiredJob
@@ -55,7 +55,7 @@ class Why:
 
 
 def write(
-    store: ObjectStore, then: Source, cut: Places, jobs: Collection[str], why: Why, decoded: Callable[[Record], Decoded],
+    store: ObjectStore, then: Source, cut: Cut, jobs: Collection[str], why: Why, decoded: Callable[[Record], Decoded],
     archived: Archived, lag_s: Mapping[str, float], now_s: float, carried: Carrying = lambda _place, _leaves: None,
 ) -> int:  # fmt: skip
     """Writes the ledger of a moment into an empty store. Returns the number of records. Call `seal` afterwards.
@@ -129,7 +129,7 @@ class _Seen:
             yield record
 
 
-def _hidden(then: Source, cut: Places) -> dict[TopicPartition, list[Expired]]:
+def _hidden(then: Source, cut: Cut) -> dict[TopicPartition, list[Expired]]:
     """The jobs that are left out of the moment. The bundle holds no record of them, so it cannot answer for them."""
     found: dict[TopicPartition, list[Expired]] = {}
     left_out = then.expiry_gaps
@@ -180,7 +180,7 @@ class Bundle:
                     hint="What is left of it: jobledger audit verify --bundle FILE",
                 )
 
-    def as_of(self, moment: Moment) -> tuple[Source, Places]:
+    def as_of(self, moment: Moment) -> tuple[Source, Cut]:
         """As `resolve_moment.as_of`. Raises: as that; LedgerError if the bundle does not hold the time of that moment."""
         self._must_tell_when(moment)
         nothing_s = {self.about.events: 0.0, self.about.recovery: 0.0}

@@ -20,7 +20,7 @@ _EVENT_ID = re.compile(r"[!-~]{1,200}\Z")
 FORMS = "a time (2026-01-31T14:05:00Z), 15m ago, events[P]@OFFSET[,…], or the id of an event"
 
 #: ("events" or "recovery", partition) -> an offset.
-Places = Mapping[tuple[str, int], int]
+Cut = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Moment:
     partition, -1 = none), event_id."""
 
     time_s: float | None = None
-    last: Places | None = None
+    last: Cut | None = None
     event_id: str = ""
 
 
@@ -53,7 +53,7 @@ def parse(text: str, now_s: float) -> Moment:
     raise ValueError(f"not {FORMS}")
 
 
-def _places(text: str) -> Places:
+def _places(text: str) -> Cut:
     places: dict[tuple[str, int], int] = {}
     for part in text.split(","):
         match = _PLACE.match(part.strip())
@@ -66,6 +66,6 @@ def _places(text: str) -> Places:
     return places
 
 
-def vector(cut: Places) -> str:
+def vector(cut: Cut) -> str:
     """A cut as a text that `parse` reads. cut: the first offset that does not count in each partition."""
     return ",".join(f"{topic}[{partition}]@{end - 1}" for (topic, partition), end in sorted(cut.items()))

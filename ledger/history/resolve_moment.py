@@ -15,7 +15,7 @@ from ledger.core.model.published import headers_of
 from ledger.errors import LedgerError, NotFound, Unreachable
 from ledger.history.historical_log import Archived, HistoricalLog, SealedRecords, Want, historical, left_out_between
 from ledger.history.historical_runner import ThenClock
-from ledger.history.moment import FORMS, Moment, Places
+from ledger.history.moment import FORMS, Cut, Moment
 from ledger.ports import NOWHERE, EventLog, Marks, Record, TopicPartition
 from ledger.reader.expiry_gaps import reaching
 from ledger.reader.reading import POLL_S, RECORDS_MAX, STANDING_HINT, Source
@@ -42,7 +42,7 @@ Refusal = Callable[[TopicPartition, SealedRecords | None, int], LedgerError]
 def as_of(
     source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str, float], thin: bool = False,
     refusal: Refusal | None = None,
-) -> tuple[Source, Places]:  # fmt: skip
+) -> tuple[Source, Cut]:  # fmt: skip
     """The ledger as it was at a moment, and the cut: ("events" or "recovery", partition) -> the first offset that does not
     count. lag_s: topic -> min.compaction.lag in seconds, for which a topic is complete. thin: as in `Want`. refusal: makes
     the error for an incomplete partition, None = that of a ledger.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from ledger.app import wiring_archive
+from ledger.app.ledger import Ledger
 from ledger.archive.format.parquet import SCHEMA
 from ledger.archive.store.archive import Archive, RecordFile
 from ledger.config.config import Config
@@ -47,17 +47,19 @@ def recovery(spark: SparkSession, config: Config) -> DataFrame:
 
 
 def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
-    archive = wiring_archive.archive(config)
+    archive = _archive(config)
     files = [
         tuple(file)
         for place, partition in archive.places() if place == topic
         for file in archive.files(topic, partition)
     ]  # fmt: skip
     slices = max(1, min(len(files), spark.sparkContext.defaultParallelism * 4))
-    rows = spark.sparkContext.parallelize(files, slices).mapPartitions(
-        partial(_read, partial(wiring_archive.archive, config))
-    )
+    rows = spark.sparkContext.parallelize(files, slices).mapPartitions(partial(_read, partial(_archive, config)))
     return spark.createDataFrame(rows, SHAPE, verifySchema=False)
+
+
+def _archive(config: Config) -> Archive:
+    return Ledger.open(config).archive
 
 
 def _read(opened: Callable[[], Archive], files: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ledger.adapters import cloudevents
-from ledger.app import wiring_archive
+from ledger.app.ledger import Ledger
 from tests.support.folder import Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
@@ -21,7 +21,7 @@ CHECK = Path(__file__).parents[2] / "docs" / "check_proof.py"
 
 
 def archived(folder: Folder, topic: str) -> list[tuple[int, int]]:
-    archive, partitions = wiring_archive.archive(folder.config), range(folder.config.topic_settings().partitions)
+    archive, partitions = Ledger.open(folder.config).archive, range(folder.config.topic_settings().partitions)
     return [(partition, record.offset()) for partition in partitions for record in archive.records(topic, partition)]
 
 
@@ -87,7 +87,7 @@ def test_all_is_kept_whoever_is_killed_and_what_is_altered_is_named(shared_ledge
     folder.run("history", first, "--as-of", "0s", "--timeline", str(tmp_path / "first.svg"))
     assert "attempt 1: finished" in (tmp_path / "first.svg").read_text()
 
-    archive = wiring_archive.archive(folder.config)
+    archive = Ledger.open(folder.config).archive
     manifest = next(m for m in archive.manifests(topic, record.partition()) if m.next > record.offset())
     path = folder.path / "archive" / manifest.records
     kept = path.read_bytes()

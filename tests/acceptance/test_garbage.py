@@ -12,7 +12,7 @@ import pytest
 
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.local.blobs import FileBlobs
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.operations.collecting import DeletionLog, collect
 from tests.support.folder import JOBLEDGER, Folder
 
@@ -51,9 +51,9 @@ def test_what_killed_submitters_leave_is_found_and_what_runs_stays(shared_ledger
     assert (told["young"], told["orphans"], told["deleted"], told["spared"]) == (1, [], [], []), "a day is a day"
 
     config, clock = folder.config, Later()
-    source = replace(wiring.source(config), clock=clock)
+    source = replace(Ledger.open(config).source(), clock=clock)
     blobs = FileBlobs(config.dir / "blobs", now=clock.time)
-    found = collect(source, wiring.runners(config), blobs, DeletionLog(config.collected_file, "test", clock.time))
+    found = collect(source, Ledger.open(config).runners, blobs, DeletionLog(config.collected_file, "test", clock.time))
     (orphan,) = found.deleted
     assert orphan.lying.job_id == "gc-lost" and orphan.evidence.startswith("no register of this job in the log up to ")
     assert (found.left, found.spared, found.silent) == ((), (), {})

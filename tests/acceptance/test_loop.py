@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ledger.adapters import avro
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.core.model.facts import AttemptEnded, CheckpointKind, JobSubmitted, RestartKind, RestartPolicy
 from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Spec, key_of, partition_of
@@ -39,7 +39,7 @@ def state(folder: Folder, job_id: str) -> str:
 def submit_blob(folder: Folder, job_id: str, blob: Path) -> None:
     """A job whose graph no client of ours would have packed."""
     config = folder.config
-    graph = wiring.blobs(config).put(job_id, blob)
+    graph = Ledger.open(config).blobs.put(job_id, blob)
     spec = JobSubmitted(job_id, "default", "subprocess", graph, RestartPolicy(RestartKind.NONE))
     producer = Producer({"bootstrap.servers": config.bootstrap})
     key = key_of(job_id, Spec(avro.spec_digest(spec)))

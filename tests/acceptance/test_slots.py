@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.core.model.recovery import JobState
 from ledger.ports import StartAnswer
 from tests.support.folder import Folder
@@ -40,8 +40,8 @@ def planned(folder: Folder, job_id: str) -> list[tuple[str, int, str]]:
 def start_stale(folder: Folder, job_id: str) -> None:
     """A leader of long ago brings the job back by the runner alone, from a graph that had stayed behind."""
     blob = pack([sys.executable, "-c", STUBBORN], folder=folder.path.parent)
-    graph = wiring.blobs(folder.config).put(job_id, Path(blob))
-    runner = wiring.runners(folder.config)["subprocess"]
+    graph = Ledger.open(folder.config).blobs.put(job_id, Path(blob))
+    runner = Ledger.open(folder.config).runners["subprocess"]
     answer = folder.until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started")
     assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), "already: a first answer came too late"
 
@@ -49,7 +49,7 @@ def start_stale(folder: Folder, job_id: str) -> None:
 def everything(folder: Folder) -> tuple[dict[Any, int], dict[str, tuple[int, int]]]:
     """Ends of all topics; name -> size and time of every file that is not one of the servers' own."""
     topics = folder.config.topics
-    reader = wiring.event_log(folder.config).reader([topics.events, topics.recovery, topics.rejects])
+    reader = Ledger.open(folder.config).event_log.reader([topics.events, topics.recovery, topics.rejects])
     ends = dict(reader.high_watermarks())
     reader.close()
     files = (path for part in ("agent", "blobs") for path in (folder.path / part).rglob("*") if path.is_file())

@@ -18,7 +18,7 @@ import pytest
 
 from ledger.adapters.kafka.topics import create_topics
 from ledger.adapters.local.leadership import holder
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.config.config import load_config
 from ledger.reader.claims import Claim, read_claims
 from ledger.reader.presence import present
@@ -58,7 +58,7 @@ class Projectors:
     def __init__(self, broker: RunningBroker, prefix: str, folder: Path) -> None:
         kafka = {"bootstrap.servers": broker.bootstrap}
         self.config = load_config(folder, kafka=kafka, topics={"prefix": prefix, **SIZES})
-        self.source = wiring.source(self.config)
+        self.source = Ledger.open(self.config).source()
         self.settings = {
             "LEDGER_DIR": str(folder), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap,
             "LEDGER_TOPICS__PREFIX": prefix,
@@ -88,7 +88,7 @@ class Projectors:
 
     def fence(self) -> None:
         """As a candidate does that wakes up late: it takes the transactional id, once."""
-        writer = wiring.event_log(self.config).writer(f"{self.config.topics.recovery}-projector")
+        writer = Ledger.open(self.config).event_log.writer(f"{self.config.topics.recovery}-projector")
         writer.init()
         writer.close()
 
@@ -188,5 +188,5 @@ def test_a_submitter_that_is_killed_around_the_blob_leaves_no_job_and_can_submit
         ledger.start()
         ledger.until(lambda: submit() == 0, "it is admitted", 120.0)  # a projector that is slow to begin costs a try
         entry = until(lambda: published(ledger.source).entries.get("job"), "it is published")
-        assert entry.graph is not None and wiring.blobs(ledger.config).exists(entry.graph)
+        assert entry.graph is not None and Ledger.open(ledger.config).blobs.exists(entry.graph)
         mirror.close()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ledger.adapters.runners.subprocess import pack
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.ports import StartAnswer
 from tests.support.folder import JOBLEDGER, Folder
 from tests.support.waiting import until
@@ -207,8 +207,8 @@ def test_flags_reach_the_roles_also_in_the_background(ledger: Folder) -> None:
 def start_job(folder: Folder, job_id: str = "sleeper") -> int:
     """By the runner's word alone, as a reconciler would; the pid of the job."""
     blob = pack(["sleep", "600"], folder=folder.path.parent)
-    graph = wiring.blobs(folder.config).put(job_id, Path(blob))
-    runner = wiring.runners(folder.config)["subprocess"]
+    graph = Ledger.open(folder.config).blobs.put(job_id, Path(blob))
+    runner = Ledger.open(folder.config).runners["subprocess"]
     answer = until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started", 240.0)
     assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), "already: a first answer came too late"
     patiently(lambda: any(a.engine_id for a in runner.observe()), "the job runs")
@@ -228,7 +228,7 @@ def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: F
     assert ledger.run("down", "--jobs", expect=3).stderr.startswith("error: "), "nobody is there to stop the job"
 
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
-    assert [a.alive for a in wiring.runners(ledger.config)["subprocess"].observe()] == [True]
+    assert [a.alive for a in Ledger.open(ledger.config).runners["subprocess"].observe()] == [True]
     assert "stopping attempt 1 of sleeper" in ledger.run("down", "--jobs", "--purge").stdout
     ends(job)
     assert not ledger.processes()

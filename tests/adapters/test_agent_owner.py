@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ledger.adapters.runners.subprocess.owner import NAME, record, require_own
-from ledger.app import wiring
+from ledger.app import agent_folder
+from ledger.app.ledger import Ledger
+from ledger.app.wiring import SettingsAdapters
 from ledger.cli import app
-from ledger.config.config import load_config
+from ledger.config.config import Config, load_config
 from ledger.errors import ConfigError
 
 EVENTS = "ledger.events"
@@ -63,12 +65,18 @@ def test_roles_do_not_start_beside_jobs_of_another_ledger(
 ) -> None:
     record(with_job(tmp_path / "agent"), EVENTS, "first")
     log: Any = SimpleNamespace(topic_ids=lambda topics: dict.fromkeys(topics, "second"))
-    monkeypatch.setattr("ledger.app.wiring.event_log", lambda _: log)
-    monkeypatch.setattr("ledger.app.wiring.agent_sender", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("ledger.app.agent_folder.agent_sender", lambda _: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr("ledger.app.roles_main.require_topics", lambda *_: None)
     environment = {"LEDGER_DIR": str(tmp_path), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    told = CliRunner().invoke(app, ["serve", role], env=environment)
+
+    def opened(config: Config) -> Ledger:
+        adapters: Any = SettingsAdapters(config)
+        adapters.event_log = lambda: log
+        return Ledger(config, adapters)
+
+    told = CliRunner().invoke(app, ["serve", role], env=environment, obj=opened)
     assert told.exit_code == 2
     assert "belong to another ledger" in told.output
-    wiring.adopt_agent_folder(load_config(tmp_path))
-    wiring.require_agent_folder(load_config(tmp_path))
+    ledger = opened(load_config(tmp_path))
+    agent_folder.adopt_agent_folder(ledger)
+    agent_folder.require_agent_folder(ledger)

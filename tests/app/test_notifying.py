@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from ledger.adapters.hooks import CommandHook, HookFailed, Webhook, problem, shown
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import NoAnswer
-from ledger.app import notifying, wiring
+from ledger.app import notifying
 from ledger.app.notifying import PENDING_MAX, TRIES_MAX, Notifier
 from ledger.config.config import MASK, load_config
 from ledger.core.model.facts import AttemptEnded, AttemptStarted
@@ -390,7 +390,7 @@ def no_settings_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_nothing_is_told_by_default(tmp_path: Path) -> None:
-    assert wiring.notifier(load_config(tmp_path)) is None
+    assert notifying.notifier(load_config(tmp_path)) is None
 
 
 def test_settings_come_from_the_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,20 +402,20 @@ def test_settings_come_from_the_file_and_the_environment(tmp_path: Path, monkeyp
     config = load_config(tmp_path)
     assert config.notify.command == ("page", "the other operator")
     assert config.notify.states == (JobState.QUARANTINED, JobState.FAILED)
-    assert wiring.notifier(config) is not None
+    assert notifying.notifier(config) is not None
 
 
 def test_the_url_is_a_secret(tmp_path: Path) -> None:
     config = load_config(tmp_path, notify={"webhook": "https://host/s3cret"})
-    assert config.shown()["notify"]["webhook"] == MASK and wiring.notifier(config) is not None
+    assert config.shown()["notify"]["webhook"] == MASK and notifying.notifier(config) is not None
     file = tmp_path / "url"
     file.write_text("https://host/s3cret\n")
-    assert wiring.notifier(load_config(tmp_path, notify={"webhook_file": file})) is not None
+    assert notifying.notifier(load_config(tmp_path, notify={"webhook_file": file})) is not None
     wrong = load_config(tmp_path, notify={"webhook": "ftp://host/s3cret"})
     both = load_config(tmp_path, notify={"webhook": "https://host/s3cret", "webhook_file": file})
-    for config, told in ((wrong, "notify.webhook can't be"), (both, "set one")):
+    for config, told in ((wrong, "notify.webhook is invalid"), (both, "set one")):
         with pytest.raises(ConfigError, match=told) as raised:
-            wiring.notifier(config)
+            notifying.notifier(config)
         assert "s3cret" not in f"{raised.value} {raised.value.hint}"
 
 

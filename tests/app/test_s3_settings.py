@@ -14,6 +14,7 @@ from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.s3.blobs import S3Blobs
 from ledger.adapters.s3.settings import S3Settings
 from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.app.s3_settings import s3_settings
 from ledger.cli.config import flat
 from ledger.config.config import Config, load_config
@@ -37,12 +38,12 @@ def config(tmp_path: Path) -> Callable[..., Config]:
 
 
 def test_graphs_lie_in_the_folder_unless_told_otherwise(tmp_path: Path) -> None:
-    assert isinstance(wiring.blobs(load_config(tmp_path)), FileBlobs)
+    assert isinstance(Ledger.open(load_config(tmp_path)).blobs, FileBlobs)
     assert (tmp_path / "blobs").is_dir()
 
 
 def test_graphs_lie_in_a_bucket_if_told_so(config: Callable[..., Config], tmp_path: Path) -> None:
-    assert isinstance(wiring.blobs(config()), S3Blobs)
+    assert isinstance(Ledger.open(config()).blobs, S3Blobs)
     assert not (tmp_path / "blobs").exists()
 
 
@@ -102,7 +103,7 @@ def test_what_can_not_be_is_told_before_anything_is_asked(
 ) -> None:
     made = config(**settings)
     with pytest.raises(ConfigError, match=told) as raised:
-        wiring.blobs(made)
+        Ledger.open(made).blobs  # noqa: B018
     assert SECRET not in f"{raised.value} {raised.value.hint}"
 
 
@@ -123,7 +124,7 @@ def test_a_missing_extra_is_named(config: Callable[..., Config], monkeypatch: py
     for name in [name for name in sys.modules if name.startswith("ledger.adapters.s3")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "boto3", None)
-    for make in (wiring.blobs, wiring.preload):
+    for make in (lambda made: Ledger.open(made).blobs, wiring.preload):
         with pytest.raises(ConfigError, match="boto3") as raised:
             make(config())
         assert "jobledger[s3]" in raised.value.hint

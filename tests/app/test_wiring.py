@@ -15,6 +15,7 @@ from ledger.adapters.runners.contained import ContainedRunner
 from ledger.adapters.runners.outside import OutsideRunner
 from ledger.adapters.runners.subprocess import SubprocessRunner
 from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.config.config import Config, load_config
 from ledger.errors import ConfigError
 
@@ -30,7 +31,7 @@ def install(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
 
 
 def test_the_runner_of_this_host_is_installed(config: Config, tmp_path: Path) -> None:
-    runner = wiring.runners(config)["subprocess"]
+    runner = Ledger.open(config).runners["subprocess"]
     assert isinstance(runner, SubprocessRunner)
     assert runner.folder == tmp_path / "agent"
 
@@ -39,7 +40,7 @@ def test_a_plugin_gets_a_folder_and_a_process_of_its_own(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, yarn="no.such.module:Runner", subprocess="ledger.adapters.runners.subprocess:SubprocessRunner")
-    made = wiring.runners(config)
+    made = Ledger.open(config).runners
     assert sorted(made) == ["outside", "subprocess", "yarn"], "one that can't be loaded is not left out"
     yarn = made["yarn"]
     assert isinstance(yarn, ContainedRunner) and yarn.folder == tmp_path / "runners" / "yarn"
@@ -47,7 +48,7 @@ def test_a_plugin_gets_a_folder_and_a_process_of_its_own(
 
 def test_no_plugin_takes_the_place_of_our_own_runners(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, subprocess="evil:Runner", outside="evil:Runner", **{"../x": "evil:Runner"})
-    made = {name: type(runner) for name, runner in wiring.runners(config).items()}
+    made = {name: type(runner) for name, runner in Ledger.open(config).runners.items()}
     assert made == {"outside": OutsideRunner, "subprocess": SubprocessRunner}
 
 
@@ -62,11 +63,11 @@ def test_a_list_of_entry_points_that_cannot_be_read_hides_no_other(tmp_path: Pat
 
 
 def test_one_leads_unless_forced(config: Config, tmp_path: Path) -> None:
-    first, second = wiring.leadership(config, "projector"), wiring.leadership(config, "projector")
+    first, second = Ledger.open(config).leadership("projector"), Ledger.open(config).leadership("projector")
     assert first.acquire()
     assert not second.acquire()
-    assert wiring.leadership(config, "reconciler").acquire()
-    assert wiring.leadership(config, "projector", force=True).acquire()
+    assert Ledger.open(config).leadership("reconciler").acquire()
+    assert Ledger.open(config).leadership("projector", force=True).acquire()
     first.release()
     assert second.acquire()
     second.release()
@@ -78,22 +79,22 @@ def test_kafka_elects_by_a_group_per_role_on_a_topic_of_its_own(tmp_path: Path) 
     config = load_config(
         tmp_path, kafka={"bootstrap.servers": "127.0.0.1:9"}, topics={"prefix": "a."}, leadership={"adapter": "kafka"}
     )
-    projector = wiring.leadership(config, "projector")
+    projector = Ledger.open(config).leadership("projector")
     assert isinstance(projector, KafkaLeadership)
     assert not projector.acquire()
     projector.close()
-    assert isinstance(wiring.leadership(config, "projector", force=True), ForcedLeadership)
+    assert isinstance(Ledger.open(config).leadership("projector", force=True), ForcedLeadership)
     leaders = [spec for spec in specs(config.topic_settings()) if spec.name == "a.ledger.leaders"]
     assert [spec.partitions for spec in leaders] == [1]
     assert len(specs(load_config(tmp_path).topic_settings())) == 3
 
 
 def test_the_log_is_that_of_the_settings(config: Config, tmp_path: Path) -> None:
-    assert isinstance(wiring.event_log(config), KafkaLog)
+    assert isinstance(Ledger.open(config).event_log, KafkaLog)
     with pytest.raises(ConfigError, match="No ledger runs"):
-        wiring.event_log(load_config(tmp_path))
+        Ledger.open(load_config(tmp_path)).event_log  # noqa: B018
 
 
 def test_the_source_reads_as_many_restore_points_as_the_projector_offers(tmp_path: Path) -> None:
     config = load_config(tmp_path, kafka={"bootstrap.servers": "127.0.0.1:9"}, projector={"restore_points": 5})
-    assert wiring.source(config).keep == 5
+    assert Ledger.open(config).source().keep == 5

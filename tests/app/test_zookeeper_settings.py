@@ -13,7 +13,7 @@ import pytest
 
 from ledger.adapters.local.leadership import FileLockLeadership
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.app.zookeeper_settings import zookeeper_settings
 from ledger.config.config import Config, load_config
 from ledger.errors import ConfigError, Unreachable
@@ -31,11 +31,11 @@ def load(folder: Path, adapter: str = "zookeeper", session_timeout_s: float = 10
 def test_a_file_is_the_default(tmp_path: Path) -> None:
     config = load_config(tmp_path)
     assert config.leadership.adapter == "file"
-    one = wiring.leadership(config, "projector")
+    one = Ledger.open(config).leadership("projector")
     assert isinstance(one, FileLockLeadership)
-    assert wiring.candidates(config, "projector") == []
+    assert Ledger.open(config).candidates("projector") == []
     one.acquire()
-    (found,) = wiring.candidates(config, "projector")
+    (found,) = Ledger.open(config).candidates("projector")
     assert found.leads
     one.release()
 
@@ -43,14 +43,14 @@ def test_a_file_is_the_default(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_zookeeper_if_it_is_named(tmp_path: Path) -> None:
     config = load(tmp_path, chroot="/a")
-    made = wiring.leadership(config, "projector")
+    made = Ledger.open(config).leadership("projector")
     assert isinstance(made, ZooKeeperLeadership)
     assert made._keeper._path == "/a/test.leaders/projector"
     assert not made.valid()  # nothing was started for it
     assert not made._started
     made.close()
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
-        wiring.candidates(config, "projector")
+        Ledger.open(config).candidates("projector")
 
 
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,10 @@ def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     for module in ("leadership", "keeper", "link", "client"):
         monkeypatch.delitem(sys.modules, f"ledger.adapters.zookeeper.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    for ask in (wiring.leadership, wiring.candidates):
+    for ask in (
+        lambda made, role: Ledger.open(made).leadership(role),
+        lambda made, role: Ledger.open(made).candidates(role),
+    ):
         with pytest.raises(ConfigError) as caught:
             ask(load(tmp_path), "projector")
         assert "pip install 'jobledger[zookeeper]'" in caught.value.hint
@@ -97,7 +100,7 @@ def test_everything_that_is_set_arrives(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_refused_before_anything_starts(zookeeper: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=told):
-        wiring.leadership(load(tmp_path, **zookeeper), "projector")
+        Ledger.open(load(tmp_path, **zookeeper)).leadership("projector")
 
 
 def test_config_check_looks_at_them(tmp_path: Path) -> None:

@@ -11,4 +11,4 @@ from tests.support.jobs_world import Shell
 def shell(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     for name in [name for name in os.environ if name.startswith("LEDGER_")]:
         monkeypatch.delenv(name)
-    return Shell(tmp_path, monkeypatch)
+    return Shell(tmp_path)

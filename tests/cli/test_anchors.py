@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from ledger.adapters.local.objects import FolderObjects
-from ledger.adapters.memory.sender import MemorySender
 from ledger.archive.format import anchor as anchors
 from ledger.archive.format.anchor import Anchor
 from ledger.archive.format.chain import Head
@@ -27,11 +26,10 @@ from tests.support.jobs_world import Shell, seal
 class Audited:
     """An archive of ten manifests in each of two partitions, and the command on it."""
 
-    def __init__(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, shell: Shell) -> None:
         self._shell, (_, self.store, self.heads) = shell, an_archive()
         shell.log.create("ledger.anchors", 1)
-        monkeypatch.setattr("ledger.app.wiring_archive.objects", lambda _: self.store)
-        monkeypatch.setattr("ledger.app.wiring.sender", lambda _: MemorySender(shell.log))
+        shell.replaced["objects"] = lambda: self.store
 
     def run(self, *arguments: str, **environment: str) -> Any:
         return self._shell.run("audit", *arguments, LEDGER_ARCHIVE__ADAPTER="file", **environment)
@@ -47,8 +45,8 @@ class Audited:
 
 
 @pytest.fixture
-def audited(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Audited:
-    return Audited(shell, monkeypatch)
+def audited(shell: Shell) -> Audited:
+    return Audited(shell)
 
 
 def test_what_the_topic_holds_is_proved_against_by_default(audited: Audited) -> None:
@@ -82,12 +80,11 @@ def test_a_file_that_was_emptied_proves_nothing(audited: Audited, tmp_path: Path
     assert told.exit_code == 2 and f"{tmp_path / 'emptied'} holds no anchor" in told.stderr
 
 
-def test_to_a_file_asks_no_kafka(audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_to_a_file_asks_no_kafka(audited: Audited, tmp_path: Path) -> None:
     def nobody(*_: Any) -> Any:
         raise AssertionError("nobody is asked")
 
-    monkeypatch.setattr("ledger.app.wiring.event_log", nobody)
-    monkeypatch.setattr("ledger.app.wiring.sender", nobody)
+    audited._shell.replaced |= {"event_log": nobody, "sender": nobody}
     told = audited.run("anchor", "--to", str(tmp_path / "anchors"))
     assert told.exit_code == 0, told.output
     assert audited.proved("--no-topic", "--anchors", str(tmp_path / "anchors"))[0][0] == audited.heads[0].next
@@ -282,7 +279,7 @@ def test_keys_that_can_not_be_are_told_and_never_shown(audited: Audited, tmp_pat
 def test_status_shows_what_was_anchored_last(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     from ledger.archive.store.status import ArchiveProgress
 
-    monkeypatch.setattr("ledger.app.wiring_archive.archive_progress", lambda _: [
+    monkeypatch.setattr("ledger.app.archives.archive_progress", lambda _: [
         ArchiveProgress(TOPIC, partition, 10, 5, 5, None, None, 60.0) for partition in (0, 1)
     ])  # fmt: skip
     audited.post(Anchor(audited.heads[0]))

@@ -14,7 +14,7 @@ import pytest
 
 from docs.check_proof import check
 from ledger.adapters.local.zipped import ZipObjects
-from ledger.app import wiring_archive
+from ledger.app import archives
 from ledger.archive.anchors import anchors
 from ledger.archive.format.segments import store_segment
 from ledger.archive.store.archive import Archive
@@ -37,11 +37,11 @@ def bundled(shell: Shell, tmp_path: Path) -> Path:
     return file
 
 
-def away(monkeypatch: pytest.MonkeyPatch) -> None:
+def away(shell: Shell) -> None:
     def gone(*_: Any) -> Any:
         raise AssertionError("a server was asked")
 
-    monkeypatch.setattr("ledger.app.wiring.event_log", gone)
+    shell.replaced["event_log"] = gone
 
 
 def test_every_reading_verb_says_the_same_of_it_as_of_the_ledger(
@@ -53,7 +53,7 @@ def test_every_reading_verb_says_the_same_of_it_as_of_the_ledger(
     before = {words: shell.json(*words) for words in asked}
     past = {words: shell.json(*words, "--as-of", "7s") for words in (("list",), ("explain", paused))}
     changed = shell.json("diff", "--from", "7s")
-    away(monkeypatch)
+    away(shell)
     for words, answer in before.items():
         assert shell.json(*words, "--bundle", str(bundled)) == answer, words
     for words, answer in past.items():
@@ -178,7 +178,7 @@ def test_its_records_are_proved_by_the_anchors_of_the_ledger(
     shell: Shell, proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = shell.json("history", "wanted")
-    away(monkeypatch)
+    away(shell)
     monkeypatch.delenv("LEDGER_ARCHIVE__ADAPTER")
     told = shell.run("audit", "verify", "--bundle", str(proved), "--anchors", str(tmp_path / "anchors"), "-o", "json")
     assert told.exit_code == 0
@@ -230,7 +230,7 @@ def test_one_who_made_all_of_the_bundle_anew_around_another_record_is_found(
     shell: Shell, proved: Path, tmp_path: Path
 ) -> None:
     """Chain and leaves of the file fit the forgery; only what the ledger sealed does not."""
-    given = wiring_archive.bundle(proved)
+    given = archives.bundle(proved)
     forged = tmp_path / "forged.zip"
     wanted = shell.json("history", "wanted")[0]
     place = "ledger.events", wanted["partition"]

@@ -15,9 +15,9 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def runner(shell: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryRunner:
+def runner(shell: Any) -> MemoryRunner:
     made = MemoryRunner(shell.clock, partitions=PARTITIONS)
-    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {"subprocess": made})
+    shell.replaced["runners"] = lambda: {"subprocess": made}
     shell.blobs = MemoryBlobs(shell.clock.time)
     return made
 

@@ -22,7 +22,7 @@ def told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("ledger.adapters.kafka.topics.check_topics", lambda *_: [])
 
     def tell(verb: str, headroom_s: float | None, adapter: str = "file") -> Any:
-        monkeypatch.setattr("ledger.app.wiring_archive.archive_progress", lambda _: [waiting(None), waiting(headroom_s)])
+        monkeypatch.setattr("ledger.app.archives.archive_progress", lambda _: [waiting(None), waiting(headroom_s)])
         return shell.run(*verb.split(), LEDGER_ARCHIVE__ADAPTER=adapter)
 
     return tell

@@ -36,7 +36,7 @@ from ledger.cli import main
 main()
 """
 NEEDLESS = (
-    "ledger.app.wiring_pins", "ledger.app.wiring_archive", "ledger.archive.store", "ledger.archive.query",
+    "ledger.app.pinning", "ledger.app.archives", "ledger.archive.store", "ledger.archive.query",
     "ledger.archive.snapshots", "ledger.archive.removal.pins", "ledger.adapters.s3", "ledger.history",
 )  # fmt: skip
 

@@ -29,10 +29,10 @@ HERE = os.getpid()
 
 
 @pytest.fixture
-def elected(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
+def elected(shell: Shell) -> list[Candidate]:
     """Who stands in the election of the projectors; nobody in that of the reconcilers."""
     found: list[Candidate] = []
-    monkeypatch.setattr("ledger.app.wiring.candidates", lambda config, role: found if role == "projector" else [])
+    shell.replaced["candidates"] = lambda role: found if role == "projector" else []
     return found
 
 
@@ -88,11 +88,11 @@ def test_a_role_without_a_leader_is_exit_1_and_a_plain_line(shell: Shell, electe
     assert found["reconciler"]["epoch"] is None and found["reconciler"]["reason"] == "nobody has led yet"
 
 
-def test_an_election_that_does_not_answer_leaves_the_logs_word(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def candidates(config: Any, role: str) -> list[Candidate]:
+def test_an_election_that_does_not_answer_leaves_the_logs_word(shell: Shell) -> None:
+    def candidates(role: str) -> list[Candidate]:
         raise Unreachable("no answer from zk1:2181 within 10 s")
 
-    monkeypatch.setattr("ledger.app.wiring.candidates", candidates)
+    shell.replaced["candidates"] = candidates
     told = shell.run("leader", "projector", "-o", "json")
     assert told.exit_code == 0
     assert told.stderr == "projector: the election could not be asked: no answer from zk1:2181 within 10 s\n"

@@ -135,7 +135,7 @@ def test_what_is_wrong_with_a_bundle_to_be_made_is_told_before_anything_is_read(
     def gone(*_: object) -> None:
         raise AssertionError("a server was asked")
 
-    monkeypatch.setattr("ledger.app.wiring.event_log", gone)
+    shell.replaced["event_log"] = gone
     (tmp_path / "there").mkdir()
     for to, reason, words in (("there", "r", "is there already"), ("new.zip", " ", "reason")):
         told = shell.run("audit", "bundle", "--to", str(tmp_path / to), "--reason", reason)

@@ -11,7 +11,8 @@ import pytest
 
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.app import wiring, wiring_archive, wiring_pins
+from ledger.app import pinning
+from ledger.app.ledger import guarded
 from ledger.app.pin_guard import PinGuardedBlobStore, SparingRunner
 from ledger.archive.removal import holds, pins
 from ledger.config.config import load_config
@@ -28,7 +29,7 @@ DAY_S = 86_400.0
 def archived(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
     made = MemoryRunner(shell.clock, partitions=PARTITIONS)
-    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {"subprocess": made})
+    shell.replaced["runners"] = lambda: {"subprocess": made}
     shell.blobs = MemoryBlobs(shell.clock.time)
     shell.submit("etl")
     seal(shell)
@@ -60,7 +61,7 @@ def test_a_job_that_the_archive_alone_knows_is_pinned_by_its_id(
 ) -> None:
     """It is the one that retention takes next."""
     job = archived.json("show", "etl")["job_id"]
-    later = Shell(tmp_path / "later", monkeypatch)  # compaction has taken it out of the topics
+    later = Shell(tmp_path / "later")  # compaction has taken it out of the topics
     shutil.copytree(archived.folder / "archive", later.folder / "archive")
     for unknown in (job[:-1], "etl", "no-such-job", "no/job"):
         told = later.run("audit", "pin", "--job", unknown, "--reason", "r")
@@ -82,7 +83,7 @@ def test_what_is_no_pin(archived: Shell, arguments: tuple[str, ...]) -> None:
 
 def test_a_reason_that_no_terminal_can_show_is_refused_and_one_that_stands_there_is_shown(archived: Shell) -> None:
     assert archived.run("audit", "pin", "--job", "etl", "--reason", "b\udcff").exit_code == 2
-    archive = wiring_archive.archive(load_config(archived.folder))
+    archive = archived.opened(load_config(archived.folder)).archive
     pins.pin(archive, pins.Pin("pin-1", ("etl",), None, None, "b\udcff", "me", "2026-01-01T00:00:00Z"), EVENTS, lambda _: 0)
     (row,) = archived.json("audit", "pins")
     assert row["reason"] == "b\udcff"
@@ -91,7 +92,7 @@ def test_a_reason_that_no_terminal_can_show_is_refused_and_one_that_stands_there
 
 
 def test_what_a_killed_pin_holds_though_the_chain_does_not_say_so_is_told(archived: Shell) -> None:
-    store = wiring_archive.objects(load_config(archived.folder))
+    store = archived.opened(load_config(archived.folder)).objects
     store.create(holds.name_of("etl", "pin-1", holds.PIN), b"{}")
     told = archived.run("audit", "pins")
     assert told.exit_code == 0 and "jobledger audit unpin pin-1" in told.stderr
@@ -148,7 +149,7 @@ def test_a_pin_that_comes_between_looking_and_deleting_is_seen(archived: Shell, 
         asked.append(1)
         return {archived.json("show", "etl")["job_id"]: "late"} if len(asked) > 1 else {}
 
-    monkeypatch.setattr("ledger.app.wiring_pins.held_jobs", held)
+    monkeypatch.setattr("ledger.app.pinning.held_jobs", held)
     told = archived.run("gc", "--apply")
     assert "not deleted" in told.stderr and "the pin late holds" in told.stderr and uri in archived.blobs.stored
 
@@ -180,7 +181,7 @@ def test_a_retirement_spares_what_is_pinned(archived: Shell) -> None:
     config = load_config(archived.folder)
     job = archived.json("show", "etl")["job_id"]
     pin = pinned(archived)
-    runners, blobs = wiring.world(config)
+    runners, blobs = guarded(archived.opened(config))
     assert blobs.delete_all(job) == 0 and len(archived.blobs.stored) == 1
     archived.good("audit", "unpin", pin, "--reason", "closed")
     assert blobs.delete_all(job) == 1 and not archived.blobs.stored
@@ -209,7 +210,7 @@ def test_what_spares_asks_each_time_and_spares_where_nobody_knows(
     assert blobs.delete_all(archived.json("show", "etl")["job_id"]) == (0 if spared else 1)
 
 
-def test_nothing_is_put_around_the_runners_without_an_archive(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {})
-    assert wiring.world(load_config(shell.folder)) == ({}, shell.blobs)
-    assert wiring_pins.held_jobs(load_config(shell.folder)) == {}
+def test_nothing_is_put_around_the_runners_without_an_archive(shell: Shell) -> None:
+    shell.replaced["runners"] = dict
+    opened = shell.opened(load_config(shell.folder))
+    assert guarded(opened) == ({}, shell.blobs) and pinning.held_jobs(opened) == {}

@@ -18,9 +18,9 @@ WAITS = "waiting for slots: needs 1, 0 of 1 free in pool p, behind 2 others"
 
 
 @pytest.fixture
-def runner(shell: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryRunner:
+def runner(shell: Any) -> MemoryRunner:
     made = MemoryRunner(shell.clock, partitions=PARTITIONS)
-    monkeypatch.setattr("ledger.app.wiring.runners", lambda config: {"subprocess": made})
+    shell.replaced["runners"] = lambda: {"subprocess": made}
     return made
 
 

@@ -471,18 +471,18 @@ def test_explain_of_a_job_that_runs_says_so_and_why_its_last_attempt_ended(shell
     assert "  attempt 1 failed after 1m: exit code 1: Traceback: … ValueError: no table" in text.splitlines()
 
 
-def test_explain_says_where_a_job_waits_for_a_reconciler_and_none_leads(shell, monkeypatch):
+def test_explain_says_where_a_job_waits_for_a_reconciler_and_none_leads(shell):
     shell.submit("etl")
     assert "waits for: the reconciler to start attempt 1; no reconciler leads" in shell.good("explain", "etl")
-    monkeypatch.setattr("ledger.app.wiring.candidates", lambda *_: [Candidate("r", 1, 0.0, leads=True)])
+    shell.replaced["candidates"] = lambda _: [Candidate("r", 1, 0.0, leads=True)]
     assert "no reconciler leads" not in shell.good("explain", "etl")
 
     def silent(*_):
         raise Unreachable("no answer")
 
-    monkeypatch.setattr("ledger.app.wiring.candidates", silent)
+    shell.replaced["candidates"] = silent
     assert "no reconciler leads" not in shell.good("explain", "etl")
-    monkeypatch.setattr("ledger.app.wiring.candidates", lambda *_: [])
+    shell.replaced["candidates"] = lambda _: []
     assert "no reconciler leads" in shell.good("explain", "etl")
     assert "no reconciler leads" not in shell.good("explain", "etl", "--as-of", "0s")
 

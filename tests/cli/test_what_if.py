@@ -118,7 +118,7 @@ def test_among_records_whose_headers_can_not_be_read_an_event_is_found(
     event_id = events(shell, job)["admitted"]["event_id"]
     shell.raw(b"odd/no register", b"x", 0, headers=ODD)
     odd = OddHeaders(shell.log)
-    monkeypatch.setattr("ledger.app.wiring.event_log", lambda _: odd)
+    shell.replaced["event_log"] = lambda: odd
     (changed,) = shell.json("replay", "--what-if", f"drop {event_id}")
     assert changed["after"] is None
     nowhere = shell.run("list", "--as-of", "never-seen")

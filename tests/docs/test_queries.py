@@ -24,7 +24,7 @@ def lines() -> Iterator[list[str]]:
 def test_the_questions_of_the_runbook_have_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
     monkeypatch.chdir(tmp_path)
-    shell = Shell(tmp_path, monkeypatch)
+    shell = Shell(tmp_path)
     job = shell.submit("etl")
     shell.record(job, Attempt(1, 1), AttemptStarted("0" * 64))
     shell.record(job, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))

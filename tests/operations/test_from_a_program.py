@@ -21,12 +21,7 @@ PROGRAM = ROOT / "docs" / "jobs" / "from_a_program.py"
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operated:
     made = Operated(tmp_path)
-    monkeypatch.setattr("ledger.app.wiring.event_log", lambda config: made.log)
-    monkeypatch.setattr("ledger.app.wiring.clock", lambda: made.clock)
-    monkeypatch.setattr("ledger.app.wiring.blobs", lambda config: made.blobs)
-    monkeypatch.setattr("ledger.producer.recorder._kafka_sender", lambda *_: made.sender)
-    monkeypatch.setenv("LEDGER_DIR", str(tmp_path))
-    monkeypatch.setenv("LEDGER_KAFKA__BOOTSTRAP_SERVERS", "memory:1")
+    monkeypatch.setattr("ledger.connect", lambda **_: made.client())
     return made
 
 

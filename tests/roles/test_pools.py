@@ -12,11 +12,12 @@ import pytest
 from ledger.adapters import avro
 from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.runner import MemoryRunner
+from ledger.adapters.memory.stream import MemoryRecoveryStream
 from ledger.core.model.facts import AttemptEnded, IntentKind, JobSubmitted
 from ledger.core.model.registers import Ended, Spec, partition_of
 from ledger.core.plan.pools import Pool, Pools
 from tests.support.roles.cluster import Cluster
-from tests.support.roles.world import EVENTS, PARTITIONS, SPEC, LogStream
+from tests.support.roles.world import EVENTS, PARTITIONS, SPEC
 
 ONE_SLOT = Pools([Pool("p", 1)])
 
@@ -224,15 +225,15 @@ def test_nothing_starts_in_a_pool_before_every_partition_is_read(cluster: Cluste
     cluster.job(held)
     recorded_and_lost(cluster)
     shut = True
-    take = LogStream.take
+    take = MemoryRecoveryStream.take
     kept: list[Any] = []
 
-    def only_some(self: LogStream, timeout_s: float) -> list[Any]:
+    def only_some(self: MemoryRecoveryStream, timeout_s: float) -> list[Any]:
         records = [*kept, *take(self, timeout_s)]
         kept[:] = [r for r in records if shut and r.partition() == 0]
         return [r for r in records if r not in kept]
 
-    monkeypatch.setattr(LogStream, "take", only_some)
+    monkeypatch.setattr(MemoryRecoveryStream, "take", only_some)
     cluster.job(wanting, replace(SPEC, priority=9))
     cluster.go()
     assert cluster.alive() == set()

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ledger.adapters.cloudevents import rfc3339
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.config.config import Config
 from ledger.ports import TopicPartition
 from tests.support.folder import JOBLEDGER
@@ -68,7 +68,7 @@ def keep(number: str, reason: str, config: Config, end: Callable[[], None] | Non
 def newest(config: Config) -> dict[TopicPartition, int]:
     """The offset of the last record in each partition of the two topics that has any."""
     last = dict[TopicPartition, int]()
-    with closing(wiring.event_log(config).reader([config.topics.events, config.topics.recovery])) as reader:
+    with closing(Ledger.open(config).event_log.reader([config.topics.events, config.topics.recovery])) as reader:
         ends = reader.high_watermarks()
         while any(reader.position()[place] < end for place, end in ends.items()):
             for record in reader.poll(10_000, 0.2):

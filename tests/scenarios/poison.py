@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from ledger.adapters import avro
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.core.model.facts import (
     AttemptEnded,
     AttemptStarted,
@@ -75,7 +75,7 @@ class Hand:
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.go = folder, folder.path.parent / "go"
-        self._blobs = wiring.blobs(folder.config)
+        self._blobs = Ledger.open(folder.config).blobs
         self._producer = Producer({"bootstrap.servers": folder.config.bootstrap})
 
     def event(self, job_id: str, register: Register, fact: Fact) -> None:

@@ -17,7 +17,8 @@ from kazoo.exceptions import KazooException
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.topics import create_topics
 from ledger.adapters.zookeeper import recipe
-from ledger.app import wiring
+from ledger.app.ledger import Ledger as OpenLedger
+from ledger.app.wiring import SettingsAdapters
 from ledger.config.config import Config, load_config
 from ledger.core.model.published import Published
 from ledger.ports import MemoryRecord
@@ -56,7 +57,7 @@ class Ledger:
             zookeeper={"hosts": cluster.zookeeper.addresses, "chroot": chroot},
             leadership={"adapter": election, "session_timeout_s": session_s},
         )  # fmt: skip
-        self.source: Source = wiring.source(self.config)
+        self.source: Source = OpenLedger.open(self.config).source()
         self.nodes: dict[str, Node] = {}
         self.away: set[str] = set()
         """Members that it is no use to ask."""
@@ -110,7 +111,7 @@ class Ledger:
 
     def line(self, role: str = "projector") -> list[tuple[str, recipe.CandidateRecord]]:
         """The candidates by ZooKeeper's word: path and what each has told, the first leads."""
-        path = wiring._zookeeper(self.config, role)[1]
+        path = SettingsAdapters(self.config)._zookeeper(role)[1]
         members = zip(self.cluster.zookeeper.nodes, self.cluster.zookeeper.addresses.split(","), strict=True)
         client = KazooClient(hosts=",".join(address for name, address in members if name not in self.away), timeout=4.0)
         try:
@@ -126,7 +127,7 @@ class Ledger:
     def holder(self, role: str = "projector") -> Node | None:
         """Who holds the lock."""
         if self.election == "kafka":
-            who = next((one.who for one in wiring.candidates(self.config, role) if one.leads), "")
+            who = next((one.who for one in OpenLedger.open(self.config).candidates(role) if one.leads), "")
             return next((node for node in self.nodes.values() if who == self.writer(node, role)), None)
         told = next((told for _, told in self.line(role)[:1] if told.led_since is not None), None)
         return told and next((node for node in self.nodes.values() if told.who == self.writer(node, role)), None)
@@ -325,7 +326,7 @@ class Beats:
 def alive(config: Config, names: Sequence[str]) -> dict[str, tuple[int, str]]:
     """Job -> attempt and process id of what runs, by the agent's word."""
     observed: dict[str, tuple[int, str]] = {}
-    for attempt in wiring.runners(config)["subprocess"].observe():
+    for attempt in OpenLedger.open(config).runners["subprocess"].observe():
         if attempt.alive and attempt.engine_id and attempt.job_id in names:
             assert attempt.job_id not in observed, f"two attempts of {attempt.job_id} run"
             observed[attempt.job_id] = (attempt.n, attempt.engine_id)

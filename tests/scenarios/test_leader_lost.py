@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.reader.claims import read_claims
 from tests.scenarios.keeping import keep
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 def epochs(folder: Folder) -> dict[str, int]:
     found: dict[str, int] = {}
-    for claim in read_claims(wiring.source(folder.config)):
+    for claim in read_claims(Ledger.open(folder.config).source()):
         found[claim.role] = max(claim.epoch, found.get(claim.role, 0))
     return found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.app.waiting import read as read_waits
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Attempt, parse_key
@@ -80,7 +80,7 @@ def pids(folder: Folder) -> dict[str, int]:
 
 
 def epochs(folder: Folder) -> set[tuple[str, int]]:
-    return {(claim.role, claim.epoch) for claim in read_claims(wiring.source(folder.config))}
+    return {(claim.role, claim.epoch) for claim in read_claims(Ledger.open(folder.config).source())}
 
 
 def quarantined(folder: Folder) -> dict[str, RecoveryEntry]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Attempt, parse_key
 from ledger.ports import Event, Record
@@ -59,7 +59,7 @@ def attempts(folder: Folder, job_id: str) -> set[int]:
 
 def leader(folder: Folder) -> str:
     """Of the two projectors the one that has claimed the newest epoch, by the name of its process."""
-    claim = next(claim for claim in read_claims(wiring.source(folder.config)) if claim.role == "projector")
+    claim = next(claim for claim in read_claims(Ledger.open(folder.config).source()) if claim.role == "projector")
     return next(name for name in ("projector-1", "projector-2") if claim.writer.endswith(f"-{folder.pid(name)}"))
 
 
@@ -69,7 +69,7 @@ def retired(folder: Folder, job_id: str) -> bool:
 
 
 def epoch(folder: Folder) -> int:
-    return max(claim.epoch for claim in read_claims(wiring.source(folder.config)) if claim.role == "projector")
+    return max(claim.epoch for claim in read_claims(Ledger.open(folder.config).source()) if claim.role == "projector")
 
 
 def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Folder, tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     alive = folder.running()["live"]
 
     # -- all that could stay behind of the old one does: its graph, and late copies of all that the log was told of it
-    wiring.blobs(folder.config).put("old", copy)
-    writer = wiring.event_log(folder.config).writer("somebody-s-late-copies")
+    Ledger.open(folder.config).blobs.put("old", copy)
+    writer = Ledger.open(folder.config).event_log.writer("somebody-s-late-copies")
     writer.init()
     topic = folder.config.topics.events
     writer.commit([Event(topic, r.partition(), r.key() or b"", r.value(), tuple(r.headers() or ())) for r in told])

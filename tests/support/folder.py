@@ -14,7 +14,7 @@ from typing import TypeVar
 import psutil
 
 from ledger.adapters import avro
-from ledger.app import wiring
+from ledger.app.ledger import Ledger
 from ledger.config.config import Config, load_config
 from ledger.core.model.published import Published
 from ledger.core.model.recovery import RecoveryEntry
@@ -91,13 +91,13 @@ class Folder:
         return load_config(self.path)
 
     def published(self) -> Published:
-        return published(wiring.source(self.config))
+        return published(Ledger.open(self.config).source())
 
     def entry(self, job_id: str) -> RecoveryEntry | None:
         return self.published().entries.get(job_id)
 
     def attempts(self) -> dict[tuple[str, int], ObservedAttempt]:
-        return {(a.job_id, a.n): a for a in wiring.runners(self.config)["subprocess"].observe()}
+        return {(a.job_id, a.n): a for a in Ledger.open(self.config).runners["subprocess"].observe()}
 
     def alive(self) -> dict[str, tuple[int, str]]:
         """Job id -> (attempt, pid of its process) of what runs. Raises if a job has two."""
@@ -114,7 +114,7 @@ class Folder:
 
     def records(self, topic: str) -> list[Record]:
         """Everything that a reader of the topic is given now."""
-        reader = wiring.event_log(self.config).reader([topic])
+        reader = Ledger.open(self.config).event_log.reader([topic])
         marks, out = reader.high_watermarks(), list[Record]()
         while any(reader.position().get(place, 0) < mark for place, mark in marks.items()):
             out += reader.poll(10_000, 0.2)

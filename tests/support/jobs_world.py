@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 from typer.testing import Result as Told
 
 from ledger.adapters import avro, cloudevents
-from ledger.app import wiring_archive
+from ledger.adapters.memory.sender import MemorySender
+from ledger.app.ledger import Ledger
+from ledger.app.wiring import SettingsAdapters
 from ledger.archive.format.decoding import decoded
 from ledger.archive.store.archiving import Archiver, PartitionShape, ReaderSegments
 from ledger.cli import app
-from ledger.config.config import load_config
+from ledger.config.config import Config, load_config
 from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -31,21 +33,36 @@ from tests.support.operated import EVENTS, RECOVERY, Operated
 D = "d" * 64
 
 
+class ShellAdapters(SettingsAdapters):
+    """The adapters of the settings, but for log, clock and blobs, and what a test replaces."""
+
+    def __init__(self, config: Config, shell: Shell) -> None:
+        super().__init__(config)
+        self.clock = shell.clock
+        given = {"event_log": lambda: shell.log, "sender": lambda *_: MemorySender(shell.log), "blobs": lambda: shell.blobs}
+        for name, make in (given | shell.replaced).items():
+            setattr(self, name, make)
+
+
 class Shell(Operated):
-    def __init__(self, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Any) -> None:
         super().__init__(folder)
-        monkeypatch.setattr("ledger.app.wiring.event_log", lambda config: self.log)
-        monkeypatch.setattr("ledger.app.wiring.clock", lambda: self.clock)
-        monkeypatch.setattr("ledger.app.wiring.blobs", lambda config: self.blobs)
-        monkeypatch.setattr("ledger.producer.recorder._kafka_sender", lambda *_: self.sender)
+        #: In place of the adapters that the settings name; a test sets what it needs, or makes one fail.
+        self.replaced: dict[str, Callable[..., Any]] = {}
         self._environment = {
             "LEDGER_DIR": str(folder), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "memory:1", "COLUMNS": "300",
         }  # fmt: skip
 
+    def opened(self, config: Config) -> Ledger:
+        """The ledger that a verb works on: this one, by the verb's settings."""
+        return Ledger(config, ShellAdapters(config, self))
+
     def run(self, *arguments: str, **environment: str) -> Told:
         """What is answered must lie on stdout, what went wrong on stderr."""
         with capture_logs():  # what the projector says is not the command's answer
-            told = CliRunner().invoke(app, list(arguments), env=self._environment | environment, prog_name="jobledger")
+            told = CliRunner().invoke(
+                app, list(arguments), env=self._environment | environment, prog_name="jobledger", obj=self.opened
+            )
         assert told.exit_code != 70, told.stderr
         if told.exit_code in (2, 3, 5):
             assert told.stdout == "" and "rror" in told.stderr
@@ -72,7 +89,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 def seal(shell: Shell) -> None:
     """Archives all that there is."""
-    archive = wiring_archive.archive(load_config(shell.folder))
+    archive = shell.opened(load_config(shell.folder)).archive
     stream = ReaderSegments(shell.log, archive, lambda record: decoded(record, avro, cloudevents))
 
     def shapes() -> dict[tuple[str, int], PartitionShape]:

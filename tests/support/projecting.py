@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from ledger.app.ledger import Ledger
 from ledger.app.roles_main import run_projector
 from ledger.config.config import Config
 from ledger.core.model.facts import JobSubmitted, RestartKind, RestartPolicy
@@ -22,7 +23,9 @@ class Projecting:
 
     def start(self) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=run_projector, args=(self._config,), kwargs={"stop": self._stop})
+        self._thread = threading.Thread(
+            target=run_projector, args=(Ledger.open(self._config),), kwargs={"stop": self._stop}
+        )
         self._thread.start()
 
     def stop(self) -> None:

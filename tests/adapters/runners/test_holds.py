@@ -98,8 +98,8 @@ def test_serve_agent_learns_from_the_archive_what_is_pinned(
     class Sender:
         def close(self) -> None: ...
 
-    monkeypatch.setattr("ledger.app.wiring.agent_sender", lambda _: Sender())
-    monkeypatch.setattr("ledger.app.wiring.claim_agent_folder", lambda _: None)
+    monkeypatch.setattr("ledger.app.agent_folder.agent_sender", lambda _: Sender())
+    monkeypatch.setattr("ledger.app.agent_folder.claim_agent_folder", lambda _: None)
     monkeypatch.setattr("ledger.cli.serve._begin", lambda *_, **__: threading.Event())
 
     def run_agent(*_: object, held: Holds | None, limits: Limits) -> None:

@@ -15,7 +15,7 @@ from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.memory.sender import MemorySender
-from ledger.app.wiring_anchors import counting
+from ledger.app.anchors import counting
 from ledger.archive.anchors.anchor_file import AnchorFile
 from ledger.archive.anchors.anchor_topic import AnchorTopic, standing
 from ledger.archive.anchors.anchoring import Anchoring, NotAnchored

@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 from docs.check_proof import check
 from ledger import load_config
 from ledger.adapters import avro, cloudevents
+from ledger.adapters.clock import SystemClock
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.adapters.memory.restoring import MemoryTarget
-from ledger.app import wiring_archive
+from ledger.app.ledger import Ledger
 from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.proof.proving import prove
 from ledger.archive.query.querying import opened
@@ -41,6 +42,7 @@ from ledger.core.model.redaction import is_redacted
 from ledger.core.model.table import RegisterTable
 from ledger.errors import NotFound, Refused, UsageError
 from ledger.history import bundling
+from ledger.operations import archive_upkeep
 from ledger.ports import MemoryRecord, Record
 from ledger.reader.reading import all_registers, jobs_in, published, registers_of
 from tests.support.archives.given import read_out
@@ -346,14 +348,14 @@ def test_an_archiver_that_is_told_to_takes_out_what_has_expired(folder: Path) ->
     config = load_config(folder, archive={**settings, "expire_interval_s": 60.0})
     assert config.archive.retention == {"prod": 432_000.0, "*": None}
     assert config.environment()["LEDGER_ARCHIVE__RETENTION"] == "prod=432000.0,*=forever"
-    archive = wiring_archive.archive(config)
-    (chore,) = [chore for chore in wiring_archive.chores(config, archive) if chore.name == "expire"]
+    archive = Ledger.open(config).archive
+    (chore,) = [chore for chore in archive_upkeep.chores(config, archive, SystemClock()) if chore.name == "expire"]
     assert chore.every_s == 60.0
     chore.do()
     assert sum(one.expired for one in verify(archive)) > 0
     assert verify(archive)[0].gone[0].by.startswith("archiver-")
     without = load_config(folder, archive=settings)
-    assert "expire" not in {chore.name for chore in wiring_archive.chores(without, archive)}
+    assert "expire" not in {chore.name for chore in archive_upkeep.chores(without, archive, SystemClock())}
 
 
 def test_what_is_pinned_neither_expires_nor_is_redacted(folder: Path, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ import pytest
 from ledger import connect
 from ledger.adapters.kafka.cluster import Cluster
 from ledger.adapters.kafka.topics import check_topics, create_topics, require_topics
-from ledger.app import wiring, wiring_anchors, wiring_archive
+from ledger.app import anchors
+from ledger.app.ledger import Ledger
 from ledger.archive.format.anchor import Anchor
 from ledger.config.config import Config, load_config
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, IntentKind  # fmt: skip
@@ -50,7 +51,7 @@ def archived(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) ->
             runner.record(jobs[1], Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
         client.wait(jobs[1], timeout_s=60)
         client.declare(jobs[5], IntentKind.SUSPEND, reason="night")
-        assert replay(wiring.source(config), timeout_s=100).behind == ()  # all is published
+        assert replay(Ledger.open(config).source(), timeout_s=100).behind == ()  # all is published
     seal(config)
     return config
 
@@ -74,7 +75,7 @@ def restore(config: Config, to: str, partitions: int, *options: str, **environme
 
 
 def meaning(config: Config) -> dict[str, tuple]:
-    found = entries_of(wiring.source(config))
+    found = entries_of(Ledger.open(config).source())
     return {job: (one.state, one.attempt, one.outcome, one.reason, one.restore_points) for job, one in found.items()}
 
 
@@ -92,7 +93,7 @@ def test_a_ledger_goes_on_from_what_was_restored(archived: Config, prefix: str, 
     with projecting(config):
         connect(config).declare("job-5", IntentKind.RUN, reason="morning")
         connect(config).declare("job-5", IntentKind.SUSPEND, reason="night")
-        found = replay(wiring.source(config))
+        found = replay(Ledger.open(config).source())
         assert (found.differences, found.behind, found.compared) == ((), (), 6)
         assert meaning(config) == meaning(archived)
     assert raw(archived) <= raw(config)  # append times included
@@ -105,8 +106,8 @@ def test_the_topic_of_anchors_is_believed_too_and_nothing_is_restored_against_it
     assert run(archived, "audit", "anchor", **kafka).returncode == 0
     checked = run(archived, "audit", "verify", "-o", "json", **kafka)
     assert checked.returncode == 0 and all(row["proved"] == row["sealed"] for row in json.loads(checked.stdout))
-    head = wiring_archive.archive(archived).head(archived.topics.events, 0)
-    with closing(wiring_anchors.anchor_topic(archived)) as topic:
+    head = Ledger.open(archived).archive.head(archived.topics.events, 0)
+    with closing(anchors.anchor_topic(Ledger.open(archived))) as topic:
         topic.write(Anchor(head._replace(sequence=head.sequence + 1)))
         refused = restore(archived, prefix, PARTITIONS)
         assert refused.returncode == 1 and "Nothing was restored" in refused.stderr
@@ -125,7 +126,7 @@ def raw(config: Config) -> set[tuple]:
 
 
 def records(config: Config) -> list[Any]:
-    reader, found = wiring.event_log(config).reader([config.topics.events]), []
+    reader, found = Ledger.open(config).event_log.reader([config.topics.events]), []
     ends = reader.high_watermarks()
     while any(reader.position().get(place, 0) < end for place, end in ends.items()):
         found += reader.poll(1000, 0.2)
@@ -162,7 +163,7 @@ def test_a_cluster_that_lost_its_topics_goes_on_and_so_does_its_archive(archived
     assert before <= raw(archived)
     with projecting(archived):
         connect(archived).declare("job-5", IntentKind.CANCEL, reason="enough")
-        assert replay(wiring.source(archived)).differences == ()
+        assert replay(Ledger.open(archived).source()).differences == ()
     seal(archived)
     assert before < archived_raw(archived)
     assert "there is nothing to join" in run(archived, "archive", "compact").stderr  # no day is over
@@ -171,6 +172,6 @@ def test_a_cluster_that_lost_its_topics_goes_on_and_so_does_its_archive(archived
 
 
 def archived_raw(config: Config) -> set[tuple]:
-    archive, topic = wiring_archive.archive(config), config.topics.events
+    archive, topic = Ledger.open(config).archive, config.topics.events
     found = (record for p in range(PARTITIONS) for record in archive.records(topic, p))
     return {(r.key(), r.value(), tuple(r.headers() or ()), r.timestamp()[1]) for r in found}

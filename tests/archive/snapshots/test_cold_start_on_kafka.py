@@ -12,10 +12,11 @@ import pytest
 from ledger import connect
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.kafka.topics import create_topics
-from ledger.app import wiring, wiring_archive
+from ledger.app.ledger import Ledger
 from ledger.config.config import load_config
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, IntentKind
 from ledger.core.model.registers import Attempt, Ended, Running
+from ledger.operations import archive_upkeep
 from ledger.ports import NOWHERE, Marks
 from ledger.producer.recorder import Recorder
 from ledger.reader.reading import entries_of
@@ -39,9 +40,12 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         for job in jobs[:4]:
             runner.record(job, Attempt(1, 1), AttemptStarted("0" * 64))
             runner.record(job, Running(1), AttemptRunning("pid 1"))
-        assert replay(wiring.source(config), timeout_s=100).behind == ()  # all is published
+        assert replay(Ledger.open(config).source(), timeout_s=100).behind == ()  # all is published
     seal(config)
-    made = {(topic, partition): next_ for topic, partition, next_ in wiring_archive.snapshots(config)}
+    made = {
+        (topic, partition): next_
+        for topic, partition, next_ in archive_upkeep.make_snapshots(config, Ledger.open(config).archive)
+    }
     assert len(made) == 2 * PARTITIONS
 
     begun: list[Marks] = []
@@ -52,16 +56,16 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         return reader(log, topics, partition, begin)
 
     monkeypatch.setattr(KafkaLog, "reader", seen)
-    before = entries_of(wiring.source(config))
+    before = entries_of(Ledger.open(config).source())
     cold = load_config(tmp_path, **given, projector={"cold_start": "snapshot"})
     with projecting(cold), Recorder("runner", config=config) as runner:
         client = connect(cold)
         runner.record(jobs[0], Ended(1, "finished", "agent-a"), AttemptEnded())
         runner.record(jobs[1], Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
         client.declare(jobs[5], IntentKind.SUSPEND, reason="night")
-        found = replay(wiring.source(config), timeout_s=100)
+        found = replay(Ledger.open(config).source(), timeout_s=100)
         assert (found.differences, found.behind) == ((), ())
-        after = entries_of(wiring.source(config))
+        after = entries_of(Ledger.open(config).source())
     assert made in [dict(begin) for begin in begun], "it began behind the snapshots"
     assert after.keys() == before.keys() == set(jobs)
     states = {job: str(entry.state) for job, entry in after.items()}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
+from ledger.adapters.clock import SystemClock
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.app import wiring_archive
 from ledger.archive.format import parquet
 from ledger.archive.snapshots import snapshots
 from ledger.archive.snapshots.snapshot_retention import thin_out, to_keep
@@ -20,6 +20,7 @@ from ledger.archive.store.archive import Archive
 from ledger.archive.store.archiving import Chore
 from ledger.config.config import load_config
 from ledger.errors import LedgerError, TemporaryError, Unreachable
+from ledger.operations import archive_upkeep
 from tests.support.archives.given import TOPIC, read_out, records, sealed
 
 DAY_S = 86_400.0
@@ -296,11 +297,13 @@ def test_what_is_thinned_out_is_gone_and_another_chain_s_is_left(growing: Growin
 def test_the_archiver_makes_them_if_it_is_told_to(tmp_path: Path, growing: Growing) -> None:
     archive = growing.archive
     given = {"adapter": "file", "snapshot_interval_s": 60.0}
-    chores = wiring_archive.chores(load_config(tmp_path, archive=given), archive)
+    chores = archive_upkeep.chores(load_config(tmp_path, archive=given), archive, SystemClock())
     chore = next(one for one in chores if one.name == "snapshot")
     assert isinstance(chore, Chore) and chore.every_s == 60.0
     chore.do()
     growing.grow()
     chore.do()
     assert [one.steps for one in listed(archive, TOPIC, 0)] in ([0, 1], [1])  # thinned out, if they are of long ago
-    assert not [one for one in wiring_archive.chores(load_config(tmp_path), archive) if one.name == "snapshot"]
+    assert not [
+        one for one in archive_upkeep.chores(load_config(tmp_path), archive, SystemClock()) if one.name == "snapshot"
+    ]

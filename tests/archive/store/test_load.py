@@ -22,7 +22,8 @@ import pytest
 
 from ledger.adapters.kafka.topics import create_topics
 from ledger.adapters.local.objects import MARKER
-from ledger.app import wiring_archive
+from ledger.app import archives
+from ledger.app.ledger import Ledger
 from ledger.config.config import Config, load_config
 from ledger.embedded.broker import Broker
 from tests.support.consumers import SHOWN
@@ -171,7 +172,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def all_sealed(stage: Stage) -> bool:
     stage.keep_archiver()
-    rows = wiring_archive.archive_progress(stage.config())
+    rows = archives.archive_progress(Ledger.open(stage.config()))
     return bool(rows) and all(row.sealed == row.end for row in rows)
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.topics import create_topics
-from ledger.app import wiring, wiring_anchors, wiring_archive
+from ledger.app import anchors, archives
+from ledger.app.ledger import Ledger
 from ledger.archive.anchors.anchor_topic import standing
 from ledger.archive.store.archiving import Archiver, ReaderSegments
 from ledger.archive.store.verifying import verify
 from ledger.config.config import load_config
 from ledger.embedded.ports import free_ports
+from ledger.operations import archive_upkeep
 from ledger.ports import Event
 from tests.support.archives.scraping import scraped
 from tests.support.waiting import until
@@ -32,11 +35,11 @@ def test_what_it_archives_is_anchored_and_measured(bootstrap: str, prefix: str, 
         archive={"adapter": "file", "anchor_interval_s": 0.2, "headroom_interval_s": 0.2, "metrics_port": port},
     )  # fmt: skip
     create_topics(config.client(), config.topic_settings())
-    with closing(wiring.sender(config)) as sender:
+    with closing(Ledger.open(config).sender()) as sender:
         for n in range(RECORDS):
             sender.send(Event(config.topics.events, 0, b"job/running/%d" % (n + 1), None))
-    archive, stop = wiring_archive.archive(config), threading.Event()
-    stream = ReaderSegments(wiring.event_log(config), archive, wiring_archive.archiving(config)[1])
+    archive, stop = Ledger.open(config).archive, threading.Event()
+    stream = ReaderSegments(Ledger.open(config).event_log, archive, archives.archiving(config)[1])
     place = f'{{partition="0",topic="{config.topics.events}"}}'
 
     def come_to_rest() -> dict[str, float] | None:
@@ -46,10 +49,12 @@ def test_what_it_archives_is_anchored_and_measured(bootstrap: str, prefix: str, 
         well = told.get('ledger_archive_chore_failures{chore="anchor"}') == 0
         return told if well and all(told.get(f"ledger_archive_{name}{place}") == n for name, n in rest.items()) else None
 
-    with closing(wiring_anchors.anchoring(config, archive)) as anchoring:
-        chores = wiring_archive.chores(config, archive, anchoring)
-        archiver = Archiver(archive, stream, lambda: wiring_archive.archived_partitions(config), wiring.clock(), chores)
-        with wiring_anchors.watched(config, archive, archiver, anchoring):
+    with closing(anchors.anchoring(Ledger.open(config), archive)) as anchoring:
+        chores = archive_upkeep.chores(config, archive, SystemClock(), anchoring)
+        archiver = Archiver(
+            archive, stream, lambda: archives.archived_partitions(Ledger.open(config)), Ledger.open(config).clock, chores
+        )
+        with anchors.watched(Ledger.open(config), archiver, anchoring):
             thread = threading.Thread(target=archiver.run, args=(stop.is_set,))
             thread.start()
             try:
@@ -62,8 +67,8 @@ def test_what_it_archives_is_anchored_and_measured(bootstrap: str, prefix: str, 
     assert abs(found[f"ledger_archive_last_timestamp_seconds{place}"] - time.time()) < 600
     assert found[f"ledger_archive_headroom_seconds{place}"] == config.topics.min_compaction_lag_s
     assert found['ledger_archive_chore_failures{chore="anchor"}'] == 0
-    with closing(wiring_anchors.anchor_topic(config)) as topic:
+    with closing(anchors.anchor_topic(Ledger.open(config))) as topic:
         heads = [kept.anchor.head for kept in standing(topic.read()).kept]
     assert [(one.topic, one.proved) for one in verify(archive, heads)] == [(config.topics.events, RECORDS)]
-    progress = {(one.topic, one.partition): one for one in wiring_anchors.anchored_progress(config)}
+    progress = {(one.topic, one.partition): one for one in anchors.anchored_progress(Ledger.open(config))}
     assert progress[config.topics.events, 0].anchored == archive.head(config.topics.events, 0).sequence

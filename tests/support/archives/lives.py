@@ -21,7 +21,7 @@ from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Ended, Result, Running, Spec, key_of
 from ledger.history import bundling, historical_log
 from ledger.history.historical_runner import ThenClock
-from ledger.history.moment import Places, parse
+from ledger.history.moment import Cut, parse
 from ledger.history.resolve_moment import as_of
 from ledger.ports import MemoryRecord, TopicPartition
 from ledger.reader.reading import Source
@@ -136,7 +136,7 @@ def archived_of(archive: Archive) -> dict[TopicPartition, historical_log.SealedR
     }  # fmt: skip
 
 
-def asked(archive: Archive, text: str) -> tuple[Source, Places]:
+def asked(archive: Archive, text: str) -> tuple[Source, Cut]:
     archived = archived_of(archive)
     log = bundling.BundleLog({place: one.next for place, one in archived.items()}, {EVENTS: 1, RECOVERY: 1})
     clock = ManualClock()

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ledger.app import wiring, wiring_archive
+from ledger.app import archives
+from ledger.app.ledger import Ledger
 from ledger.app.roles_main import run_projector
 from ledger.archive.store.archiving import Archiver, ReaderSegments
 from ledger.config.config import Config
@@ -32,7 +33,7 @@ def settings(bootstrap: str, prefix: str, partitions: int) -> dict[str, Any]:
 @contextmanager
 def projecting(config: Config) -> Iterator[None]:
     stop = threading.Event()
-    thread = threading.Thread(target=run_projector, args=(config,), kwargs={"stop": stop})
+    thread = threading.Thread(target=run_projector, args=(Ledger.open(config),), kwargs={"stop": stop})
     thread.start()
     try:
         yield
@@ -44,11 +45,13 @@ def projecting(config: Config) -> Iterator[None]:
 
 def seal(config: Config) -> None:
     """All that there is now, however long a poll may find nothing."""
-    archive = wiring_archive.archive(config)
-    stream = ReaderSegments(wiring.event_log(config), archive, wiring_archive.archiving(config)[1])
-    archiver = Archiver(archive, stream, lambda: wiring_archive.archived_partitions(config), wiring.clock())
+    archive = Ledger.open(config).archive
+    stream = ReaderSegments(Ledger.open(config).event_log, archive, archives.archiving(config)[1])
+    archiver = Archiver(
+        archive, stream, lambda: archives.archived_partitions(Ledger.open(config)), Ledger.open(config).clock
+    )
     archiver.begin()
-    reader = wiring.event_log(config).reader([config.topics.events, config.topics.recovery])
+    reader = Ledger.open(config).event_log.reader([config.topics.events, config.topics.recovery])
     last: dict[TopicPartition, int] = {}  # record: behind it lie ends of transactions, which nobody reads
     ends, begun = reader.high_watermarks(), time.monotonic()
     while any(reader.position()[place] < end for place, end in ends.items()):

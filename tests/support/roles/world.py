@@ -11,8 +11,8 @@ from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.executor import QueuedExecutor
 from ledger.adapters.memory.log import MemoryLog
+from ledger.adapters.memory.stream import MemoryRecoveryStream
 from ledger.core.model.facts import GraphRef, JobSubmitted, RestartKind, RestartPolicy
-from ledger.core.model.latest import highest_claimed, latest_effective
 from ledger.core.model.published import Published
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import Register, Spec, key_of, partition_of
@@ -115,7 +115,7 @@ class World:
         executor = Executor(runners, blobs)
         self.executors.append(executor)
         return Reconciler(
-            self.parts("reconciler", name, wrap=wrap), runners, LogStream(self.log), executor,
+            self.parts("reconciler", name, wrap=wrap), runners, MemoryRecoveryStream(self.log, RECOVERY), executor,
             ReconcilerSettings(tick_s=0.0, observe_interval_s=0.0, **settings),
         )  # fmt: skip
 
@@ -158,29 +158,6 @@ class World:
                 else:
                     out[key] = value
         return out
-
-
-class LogStream:
-    """A RecoveryStream that reads the log itself, in small batches that are reduced as Spark's tasks reduce theirs."""
-
-    def __init__(self, log: MemoryLog, records_max: int = 3) -> None:
-        self._log, self._records_max = log, records_max
-
-    def open(self, epoch: int) -> None:
-        self._reader, self._claimed = self._log.reader([RECOVERY]), dict[int, int]()
-
-    def take(self, timeout_s: float) -> list[Any]:
-        """A few batches, as they heap up while a pass lasts."""
-        found: list[Any] = []
-        for _ in range(50):
-            batch = sorted(self._reader.poll(self._records_max, 0), key=lambda record: record.partition())
-            left = latest_effective(batch, self._claimed)
-            self._claimed = highest_claimed(left, self._claimed)
-            found += left
-        return found
-
-    def close(self) -> None:
-        pass
 
 
 def run(*roles: Any, steps: int = 12) -> None:

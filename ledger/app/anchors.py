@@ -1,4 +1,4 @@
-"""What the settings name of anchors (their topic, their keys, who writes them), and of what watches an archiver."""
+"""The anchors of a ledger by its settings: their topic, their keys, their writer; and the watch over an archiver."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.app import wiring, wiring_archive
-from ledger.config.config import Config
+from ledger.app import archives
+from ledger.app.wiring import of_extra
 from ledger.errors import ConfigError
 from ledger.ports import TopicPartition
 from ledger.util.identity import instance, whoami
 
 if TYPE_CHECKING:
     from ledger.adapters.ed25519 import PrivateKey, PublicKeys
+    from ledger.app.ledger import Ledger
     from ledger.archive.anchors.anchor_topic import AnchorTopic
     from ledger.archive.anchors.anchoring import Anchoring
     from ledger.archive.format.anchor import Anchor
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ledger.archive.store.archive import Archive
     from ledger.archive.store.archiving import Archiver
     from ledger.archive.store.status import ArchiveProgress
+    from ledger.config.config import Config
     from ledger.util.metrics import Metric, Samples
 
 
@@ -31,7 +33,7 @@ def signer(config: Config) -> PrivateKey | None:
     """The key that signs anchors; None: they are not signed. Raises: ConfigError."""
     if (path := config.archive.anchor_key_file) is None:
         return None
-    with wiring.of_extra("sign"):
+    with of_extra("sign"):
         from ledger.adapters.ed25519 import PrivateKey
     return PrivateKey(path)
 
@@ -40,7 +42,7 @@ def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
     """Whose anchors count, by that file or by the settings; None: all do. Raises: ConfigError."""
     if (path := path or config.archive.anchor_public_key_file) is None:
         return None
-    with wiring.of_extra("sign"):
+    with of_extra("sign"):
         from ledger.adapters.ed25519 import PublicKeys
     return PublicKeys(path)
 
@@ -55,62 +57,62 @@ def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str]
     return None if keys is None or keys.why_not(made(Head("", 0), sign)) else keys.why_not
 
 
-def anchor_topic(config: Config, topic: str = "") -> AnchorTopic:
+def anchor_topic(ledger: Ledger, topic: str = "") -> AnchorTopic:
     """The topic of anchors; topic: another than that of the settings. To be closed. Raises: as `event_log`."""
     from ledger.adapters import cloudevents
     from ledger.archive.anchors.anchor_topic import AnchorTopic
 
     return AnchorTopic(
-        topic or config.topics.anchors, wiring.event_log(config), partial(wiring.sender, config), cloudevents,
-        wiring.clock(), actor=whoami(), writer=instance("archiver"), new_id=lambda: str(uuid.uuid4()),
+        topic or ledger.config.topics.anchors, ledger.event_log, ledger.sender, cloudevents,
+        ledger.clock, actor=whoami(), writer=instance("archiver"), new_id=lambda: str(uuid.uuid4()),
     )  # fmt: skip
 
 
 def anchoring(
-    config: Config, archive: Archive, places: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
+    ledger: Ledger, archive: Archive, places: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
 ) -> Anchoring:
     """Who anchors. places: as `Anchoring`; None: of the topics as they are. to: a file in place of the topic. To be closed.
 
     Raises: as `signer`, `public_keys`, `event_log`."""
     from ledger.archive.anchors.anchoring import Anchoring
 
-    places = places or partial(wiring_archive.archived_partitions, config)
+    places = places or partial(archives.archived_partitions, ledger)
     from ledger.archive.anchors.anchor_file import AnchorFile
 
-    sign = signer(config)
+    sign = signer(ledger.config)
     if to is not None:
         return Anchoring(archive, AnchorFile(to), places, sign)
-    return Anchoring(archive, anchor_topic(config), places, sign, counting(config, sign))
+    return Anchoring(archive, anchor_topic(ledger), places, sign, counting(ledger.config, sign))
 
 
-def anchored_progress(config: Config) -> list[ArchiveProgress]:
-    """As `wiring_archive.archive_progress`, with what was anchored last, as far as the topic of anchors says."""
+def anchored_progress(ledger: Ledger) -> list[ArchiveProgress]:
+    """As `archives.archive_progress`, with what was anchored last, as far as the topic of anchors says."""
     from ledger.archive.anchors.anchor_topic import standing
     from ledger.archive.store.status import with_anchors
 
-    found = wiring_archive.archive_progress(config)
+    found = archives.archive_progress(ledger)
     try:
-        with closing(anchor_topic(config)) as topic:
-            return with_anchors(found, standing(topic.read()).kept, wiring.clock().time())
+        with closing(anchor_topic(ledger)) as topic:
+            return with_anchors(found, standing(topic.read()).kept, ledger.clock.time())
     except ConfigError:  # `topics check` says that there is no such topic
         return found
 
 
 @contextmanager
-def watched(config: Config, archive: Archive, archiver: Archiver, anchoring: Anchoring) -> Iterator[None]:
+def watched(ledger: Ledger, archiver: Archiver, anchoring: Anchoring) -> Iterator[None]:
     """Around an archiver that runs: its headroom, with an alarm, and its metrics where the settings want them.
 
     Raises: ConfigError if these can't be served."""
     from ledger.archive.store.compaction_margin import Headroom
     from ledger.archive.store.metrics import measured
 
-    given, clock = config.archive, wiring.clock()
+    given, clock = ledger.config.archive, ledger.clock
     known: dict[TopicPartition, Head] = {}
 
     def ask() -> list[ArchiveProgress]:
         """Of the archiver, which knows without asking the store; until it does, of the store."""
         known.update(archiver.heads)
-        return wiring_archive.archive_progress(config, archive, known)
+        return archives.archive_progress(ledger, known)
 
     def measure() -> Mapping[Metric, Samples]:
         now = headroom.now()

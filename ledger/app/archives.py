@@ -1,0 +1,218 @@
+"""The archive of a ledger, opened for each use: queries, progress, the past, restoring, redaction, bundles.
+
+Every function imports what it needs, so that a command loads only what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.adapters.clock import SystemClock
+from ledger.app.wiring import of_extra
+from ledger.ports import EventLog, Record, TopicPartition
+from ledger.util.identity import versions, whoami
+
+if TYPE_CHECKING:
+    from ledger.app.ledger import Ledger
+    from ledger.archive.format.chain import Head
+    from ledger.archive.format.decoding import Decoded
+    from ledger.archive.format.objects import ObjectStore
+    from ledger.archive.query.querying import Queries
+    from ledger.archive.removal.redacting import Redacting
+    from ledger.archive.restore.restoring import Restoring
+    from ledger.archive.snapshots.snapshots import Thin
+    from ledger.archive.store.archiving import PartitionShape
+    from ledger.archive.store.status import ArchiveProgress
+    from ledger.config.config import Config
+    from ledger.history.bundle_about import About
+    from ledger.history.bundling import Bundle
+    from ledger.history.historical_log import Archived
+    from ledger.history.moment import Cut, Moment
+    from ledger.reader.reading import Progressed, Source
+    from ledger.roles.projector.cold_start import StartSnapshot
+
+
+def where(config: Config) -> str:
+    """Where the archive lies, for people."""
+    given = config.archive
+    return f"It lies in {config.dir / 'archive' if given.adapter == 'file' else f'{given.bucket}/{given.prefix}'}."
+
+
+@contextmanager
+def queries(ledger: Ledger, bundled: Path | None = None) -> Iterator[Queries]:
+    """The archive, or else a bundle, opened for SQL. Raises: as `Ledger.archive`, `bundle` and `querying.opened`."""
+    with of_extra("duckdb"):
+        from ledger.archive.query.querying import opened
+    from ledger.archive.format.lateness import sure_from_s
+
+    if bundled is None:
+        kept, lag_s = ledger.archive, ledger.config.topics.lags_s
+        asked = opened(kept, ledger.config.topics, lambda found: sure_from_s(found, lag_s[found[0].topic], kept.leaves))
+    else:
+        given = bundle(bundled)
+        given.must_hold_all()
+        sure = given.archived
+        asked = opened(
+            given.archive, given.about, lambda found: sure[found[0].topic, found[0].partition].sure_from_s,
+            lambda topic, partition: sure[topic, partition].expired,
+        )  # fmt: skip
+    with asked as made:
+        yield made
+
+
+def archiving(config: Config) -> tuple[ObjectStore, Callable[[Record], Decoded]]:
+    """The object store and the decoder that a task of the archiver works with, made in the process that performs it."""
+    from ledger.app.ledger import Ledger
+
+    return Ledger.open(config).objects, _decoded
+
+
+def _decoded(record: Record) -> Decoded:
+    from ledger.adapters import avro, cloudevents
+    from ledger.archive.format.decoding import decoded
+
+    return decoded(record, avro, cloudevents)
+
+
+def archived_partitions(ledger: Ledger) -> dict[TopicPartition, PartitionShape]:
+    """The partitions that the archive covers: topic id, first offset and end of each, now. Raises: ConfigError if no
+    setting names a Kafka; Unreachable."""
+    from ledger.adapters.kafka.cluster import EARLIEST, Cluster
+    from ledger.archive.store.archiving import PartitionShape
+
+    topics = ledger.config.topics.events, ledger.config.topics.recovery
+    cluster = Cluster(ledger.config.client())
+    shapes = cluster.shape(topics)
+    places = [(topic, n) for topic in topics for n in range(shapes[topic].partitions)]
+    begins, ends = cluster.ends(places, EARLIEST), cluster.ends(places)
+    return {place: PartitionShape(shapes[place[0]].id, begins[place], ends[place]) for place in places}
+
+
+def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None = None) -> list[ArchiveProgress]:
+    """How far the archive is behind each partition. known: heads that need not be read from the archive.
+
+    Raises: as `Ledger.archive` and `archived_partitions`."""
+    from ledger.adapters.kafka.oldest import first_times
+    from ledger.archive.store.status import progress
+
+    kept, known = ledger.archive, known or {}  # a missing archive is reported before Kafka is asked
+    shapes = archived_partitions(ledger)
+    heads = {place: known.get(place) or kept.head(*place) for place in shapes}
+    oldest = partial(first_times, ledger.config.client())
+    return progress(heads, shapes, oldest, ledger.config.topics.lags_s, ledger.clock.time())
+
+
+def redacting(ledger: Ledger) -> Redacting:
+    """What redacts archived records. Raises: as `Ledger.archive`."""
+    from ledger.adapters import avro, cloudevents
+    from ledger.archive.removal.redacting import Redacting
+    from ledger.archive.snapshots.snapshots import thin_events, thin_recovery
+    from ledger.core.model.published import headers_of
+
+    topics = ledger.config.topics
+
+    def thin(topic: str) -> Thin:
+        return thin_events if topic == topics.events else partial(thin_recovery, decode=avro.decode)
+
+    kept = ledger.archive
+    from ledger.archive.removal.pins import held
+
+    return Redacting(kept, topics.events, thin, lambda one: cloudevents.parse(headers_of(one)).id, held(kept))
+
+
+def restoring(ledger: Ledger, report: Callable[[str], object]) -> Restoring:
+    """What restores the topics from the archive. report: called with the step under way, for people.
+
+    Raises: as `Ledger.archive`; ConfigError if no setting names a Kafka."""
+    from ledger.adapters import avro
+    from ledger.adapters.kafka.restoring import KafkaTarget
+
+    config = ledger.config
+    kept, target = ledger.archive, KafkaTarget(config.client(), config.topic_settings())
+    from ledger.archive.restore.restoring import Restoring
+
+    keep = config.projector.restore_points
+    return Restoring(kept, target, ledger.event_log, avro, ledger.clock, keep=keep, told=report)
+
+
+def past(ledger: Ledger, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Cut]:
+    """The ledger as it was at a moment, and the offsets at which that cuts its partitions. thin: enough for a fold.
+
+    Raises: as `resolve_moment.as_of`, and as `Ledger.archive` if the settings name one."""
+    from ledger.history.resolve_moment import as_of, must_be_of
+
+    archived, lag_s = _archived(ledger), ledger.config.topics.lags_s
+    if archived:
+        must_be_of(archived, source.log.topic_ids(list(lag_s)))
+    return as_of(source, moment, archived, lag_s, thin)
+
+
+def _archived(ledger: Ledger) -> Archived:
+    """The archived records of each partition; empty without an archive."""
+    if not ledger.config.archive.adapter:
+        return {}
+    kept = ledger.archive
+    from ledger.history.archived_records import archived_records
+
+    return archived_records(kept, ledger.config.topics.lags_s)
+
+
+def cold_start(ledger: Ledger) -> Mapping[TopicPartition, StartSnapshot]:
+    """partition -> the snapshot from which a projector may start. Raises: as `Ledger.archive` and `archived_partitions`."""
+    from ledger.archive.snapshots.bootstrap import usable
+    from ledger.roles.projector.cold_start import StartSnapshot
+
+    found = usable(ledger.archive, archived_partitions(ledger), ledger.config.topics.delete_retention_s / 2)
+    return {
+        (one.topic, one.partition): StartSnapshot(one.snapshot.next, one.newest_s, one.snapshot.records) for one in found
+    }
+
+
+def make_bundle(ledger: Ledger, store: ObjectStore, then: Source, cut: Cut, jobs: Sequence[str], reason: str) -> int:
+    """Writes the ledger as it was into an empty store and returns the number of records. then, cut: as `past` returns
+    them. Add other files before `seal_bundle`.
+
+    Raises: as `bundling.write` and `Ledger.archive`."""
+    with of_extra("archive"):
+        from ledger.history import bundling
+    from ledger.adapters import cloudevents
+    from ledger.archive.proof.bundle_proofs import carry
+
+    config = ledger.config
+    now_s = ledger.clock.time()
+    why = bundling.Why(cloudevents.rfc3339(now_s), whoami(), reason, config.shown(), versions())
+    carried = {"carried": partial(carry, ledger.archive)} if config.archive.adapter else {}
+    return bundling.write(
+        store, then, cut, jobs, why, _decoded, _archived(ledger), config.topics.lags_s, now_s, **carried,
+    )  # fmt: skip
+
+
+def seal_bundle(store: ObjectStore) -> None:
+    """The last step of making a bundle: its chains record the hash of every other file. Raises: as `sealing.seal`."""
+    with of_extra("archive"):
+        from ledger.history import bundling
+    bundling.seal(store)
+
+
+def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
+    """Opens a bundle. It reads no settings and calls no server. Raises: UsageError; LedgerError if `bundle.json` differs
+    from what was sealed."""
+    with of_extra("archive"):
+        from ledger.history import bundling
+    from ledger.adapters import avro, cloudevents
+    from ledger.adapters.local.zipped import ZipObjects
+    from ledger.history.historical_runner import ThenClock
+    from ledger.reader.reading import Source
+
+    def source(log: EventLog, about: About) -> Source:
+        made = Source(log, about, avro, cloudevents, ThenClock(SystemClock(), about.known_s), keep=about.keep)
+        return made if progressed is None else replace(made, progressed=progressed)
+
+    store = ZipObjects(path)
+    bundling.must_be_as_sealed(store)
+    return bundling.read(store, source)
