@@ -1,7 +1,7 @@
-"""The command `jobledger`: parse, one call into the library, print.
+"""The command `jobledger`: it parses, makes one call into the library, and prints.
 
-Each module beside this one brings its verbs by `register(app)`. Heavy imports stand inside the verbs: `--help` and
-completion must answer at once.
+Each module beside this one adds its verbs by `register(app)`. Verbs import heavy modules themselves, so that `--help` and
+completion answer at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import typer
 from typer.core import TyperGroup
 
 from ledger._version import __version__
-from ledger.cli import options
+from ledger.cli import examples, options
 from ledger.cli.output import lines_of
 from ledger.errors import LedgerError
 
-#: Exit code of what nobody foresaw (EX_SOFTWARE), apart from all answers.
+#: Exit code of an unforeseen error (EX_SOFTWARE); no answer uses it.
 BUG = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -44,7 +44,7 @@ _MODULES = (
 
 
 class Frame(TyperGroup):
-    """Turns what a verb raises into a sentence on stderr and an exit code."""
+    """Turns an exception of a verb into a sentence on stderr and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -55,12 +55,12 @@ class Frame(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # Whoever read has gone, such as `head`. What Python would flush at exit has nowhere to go.
+            # The reader of stdout has exited, such as `head`. Python must not flush the rest at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from None
         except Exception as error:
             if type(error).__module__.startswith("typer"):
-                raise  # wrong usage and exits: typer tells them
+                raise  # wrong usage and exits: typer prints them
             say_bug(error, json_log=getattr(ctx.obj, "json_log", False))
             raise typer.Exit(BUG) from error
 
@@ -87,14 +87,14 @@ def say_bug(error: Exception, *, json_log: bool = False) -> None:
 
 
 def _log(told: str, hint: str) -> None:
-    """The error that ends a process whose output is a log in JSON."""
+    """Logs the error that ends a process whose output is a log in JSON."""
     import structlog
 
     structlog.get_logger("ledger").error(told, hint=hint, exc_info=debugging())
 
 
 def debugging() -> bool:
-    """Whether --debug was asked for, wherever it stands."""
+    """Whether --debug was given, before the verb or behind it."""
     return "--debug" in sys.argv or os.environ.get("LEDGER_DEBUG", "").lower() in ("1", "true", "yes", "on")
 
 
@@ -141,13 +141,14 @@ def jobledger(
 def load_verbs() -> None:
     for name in _MODULES:
         import_module(f"ledger.cli.{name}").register(app)
+    examples.attach(app)
 
 
 load_verbs()
 
 
 def main() -> None:
-    # What the client library grumbles about is no answer; errors that matter come as exceptions.
+    # Warnings of the client library are no answer; errors that matter come as exceptions.
     logging.getLogger("ledger").setLevel(logging.DEBUG if debugging() else logging.CRITICAL)
     options.ALONE = True
     app()

@@ -1,4 +1,4 @@
-"""The verbs `audit anchor|key`, and which anchors `audit verify` and `archive restore` prove against."""
+"""The verbs `audit anchor|key`, and the choice of anchors that `audit verify` and `archive restore` prove against."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ HEAD = [
 ]
 To = Annotated[
     Path | None,
-    typer.Option("--to", metavar="FILE", help="Append them here, and not to the topic: a place that who writes to the "
-                 "archive can't change. Kafka is not asked."),
+    typer.Option("--to", metavar="FILE", help="Append the anchors to this file instead of the topic. Keep it where nobody "
+                 "who writes to the archive can change it. Kafka is not used."),
 ]  # fmt: skip
 Anew = Annotated[
     str | None,
-    typer.Option("--anew", metavar="REASON", help="Give up all that stands in the topic, as the chains were begun anew on "
-                 "purpose. Why: stands there too."),
+    typer.Option("--anew", metavar="REASON", help="Ignore all earlier anchors in the topic, since the chains were started "
+                 "anew on purpose. The reason is recorded in the topic."),
 ]  # fmt: skip
 Files = Annotated[
     list[Path] | None,
-    typer.Option("--anchors", metavar="FILE", help="What `audit anchor --to` has kept; may be given again."),
+    typer.Option("--anchors", metavar="FILE", help="A file that `audit anchor --to` wrote; repeatable."),
 ]
 NoTopic = Annotated[
     bool,
-    typer.Option("--no-topic", help="Leave alone the topic of anchors, as where there is no Kafka.", show_default=False),
+    typer.Option("--no-topic", help="Do not read the topic of anchors, for example without Kafka.", show_default=False),
 ]
 PublicKey = Annotated[
     Path | None,
-    typer.Option("--public-key", metavar="FILE", help="Only anchors count that were signed with one of these (PEM)."),
+    typer.Option("--public-key", metavar="FILE", help="Count only anchors signed with one of these keys (PEM)."),
 ]
 New = Annotated[Path, typer.Option("--new", metavar="FILE", help="The file to make; FILE.pub gets the public key.")]
 
 
 @verb
 def anchor(world: Context, to: To = None, anew: Anew = None) -> None:
-    """Keep the head of every chain, in the topic of anchors: what `audit verify` proves against. Archivers do it too.
+    """Record the head of every chain in the topic of anchors, so that `audit verify` can prove against it.
 
-    Signed, if there is a key (archive.anchor_key_file). Exit 1 if a chain is not what was anchored before, there or in
-    FILE: then nothing is written of it.
+    Archivers do the same on a schedule. Anchors are signed if there is a key (archive.anchor_key_file). Exit code 1: a
+    chain contradicts an earlier anchor in the topic or in FILE; this chain is then not anchored.
     """
     from ledger.app import anchors, archives
 
@@ -73,9 +73,9 @@ def anchor(world: Context, to: To = None, anew: Anew = None) -> None:
 
 @verb
 def key(world: Context, new: New) -> None:
-    """Make a key to sign anchors with (Ed25519): set archive.anchor_key_file to it where archivers run.
+    """Make a key that signs anchors (Ed25519). Set archive.anchor_key_file to it where archivers run.
 
-    Keep FILE.pub where who can write to the archive can't change it: it is what `audit verify --public-key` takes.
+    Keep FILE.pub out of reach of everyone who can write to the archive: `audit verify --public-key` takes it.
     """
     from ledger.app.wiring import of_extra
 
@@ -89,10 +89,11 @@ def key(world: Context, new: New) -> None:
 def judged(
     world: Context, files: Sequence[Path], public_key: Path | None, topic: str, of: Collection[str] | None = None
 ) -> tuple[JudgedAnchors, bool]:
-    """The anchors to prove against, from files and the topic ("": none is read), and whether something is wrong with any;
-    what is stands on stderr. of: the topics whose anchors count, None = all.
+    """Returns the anchors to prove against, from files and the topic ("" = no topic), and whether any anchor is wrong.
+    Prints what is wrong on stderr. of: the topics whose anchors count, None = all.
 
-    Raises: UsageError if a file can't be read or holds none; ConfigError if a key can't be."""
+    Raises: UsageError if a file can't be read or holds no anchor; ConfigError if a key is invalid.
+    """
     from ledger.app import anchors
     from ledger.archive.format.anchor import going_back, judge
 
@@ -113,7 +114,7 @@ def judged(
 
 
 def _from_file(file: Path) -> Sequence[AnchorRecord]:
-    """Who names a file to be proved against must not be told that all is well by one that was emptied."""
+    """Reads anchors from a file. An emptied file is an error: its owner must not be told that all is well."""
     from ledger.archive.anchors import anchors
 
     if not (kept := anchors.read(file)):

@@ -1,4 +1,5 @@
-"""The verb `apply`: jobs as files say. What is as its file says stays; what differs is told, and replaced if so asked."""
+"""The verb `apply`: makes the jobs match their files. It leaves equal jobs alone, and reports or replaces different
+ones."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ledger.operations.client import Client
 
 PANEL = "Jobs"
-#: How a job began, and what its graph is called: no property that a file could change.
+#: Fields that no file can change: how a job began, and the name of its graph.
 _NOT_COMPARED = ("graph", "restore_from", "replaces", "replacement")
 COLUMNS = [
     Column("NAME", "name"), Column("NAMESPACE", "namespace"), Column("OUTCOME", "outcome"), Column("STATE", "state"),
@@ -34,24 +35,24 @@ COLUMNS = [
 ]  # fmt: skip
 Files = Annotated[
     list[Path],
-    typer.Option("--file", "-f", metavar="FILE", help="A job file, or a folder of them (*.toml); may be given again."),
+    typer.Option("--file", "-f", metavar="FILE", help="A job file, or a folder of job files (*.toml); repeatable."),
 ]
 Replace = Annotated[
     bool,
-    typer.Option("--replace", help="Replace what differs, as jobledger replace does.", show_default=False),
+    typer.Option("--replace", help="Replace each job that differs, as jobledger replace does.", show_default=False),
 ]  # fmt: skip
 Again = Annotated[
-    bool, typer.Option("--again", help="Submit anew what is over: finished, canceled or failed.", show_default=False)
+    bool, typer.Option("--again", help="Submit jobs again that are over: finished, canceled or failed.", show_default=False)
 ]
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why something is replaced, for its history.")]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why jobs are replaced; recorded in their history.")]
 
 
 @verb
 def apply(world: Context, file: Files, replace: Replace = False, again: Again = False, reason: Why = "") -> None:
-    """Submit the jobs of files: what is there and the same stays as it is; what differs is told.
+    """Submit the jobs of files. A job that exists and is equal stays as it is; a different one is reported.
 
-    A job is known by namespace and name. Exit code 0: all are as their files say; 1: some differ, failed, or are over
-    without having finished.
+    Namespace and name identify a job. Exit code 0: all jobs match their files; 1: some differ, failed, or ended without
+    finishing.
     """
     jobs = job_files.read(file)
     rows: list[dict[str, Any]] = []
@@ -68,7 +69,7 @@ def apply(world: Context, file: Files, replace: Replace = False, again: Again = 
                 rows.append({**row, "outcome": "failed", "why": [str(error)], "exit_code": error.exit_code})
     world.printer.rows(rows, COLUMNS)
     if any(row["outcome"] == "differs" for row in rows):
-        world.printer.note("What differs was left as it is. The same with --replace brings it in line with its file.")
+        world.printer.note("Jobs that differ were left as they are. Add --replace to bring them in line with their files.")
     if any(row["outcome"] in ("differs", "failed") or _gave_up(row) for row in rows):
         raise typer.Exit(1)
 
@@ -85,7 +86,7 @@ def _gave_up(row: Mapping[str, Any]) -> bool:
 
 
 def _applied(client: Client, job: job_files.JobFile, replacing: bool, again: bool, reason: str) -> dict[str, Any]:
-    """What became of it. Raises: LedgerError."""
+    """Applies one file and returns the outcome. Raises: LedgerError."""
     blob = blob_of(job.options)
     try:
         entry = _standing(client, job.spec)
@@ -109,7 +110,7 @@ def _applied(client: Client, job: job_files.JobFile, replacing: bool, again: boo
 
 
 def _standing(client: Client, spec: JobSubmitted) -> RecoveryEntry | None:
-    """The job of this name that is not over; of two of which one takes over from the other, that one. Raises: Refused."""
+    """The job of this name that is not over. While one job replaces another, the new one. Raises: Refused."""
     same = (spec.namespace, spec.name)
     live = [e for e in client.entries().values() if (e.namespace, e.name) == same and not e.terminal]
     taken_over = {e.replaces for e in live if e.state != "QUARANTINED"}
@@ -123,7 +124,7 @@ def _standing(client: Client, spec: JobSubmitted) -> RecoveryEntry | None:
 
 
 def _over(client: Client, spec: JobSubmitted) -> tuple[str, str] | None:
-    """(id, state) of the last job of this name that is over, as far as the ledger remembers any."""
+    """(id, state) of the last job of this name that is over, as far as the ledger still has any."""
     from ledger.reader.reading import all_registers, results
 
     same = (spec.namespace, spec.name)
@@ -141,7 +142,8 @@ def _over(client: Client, spec: JobSubmitted) -> tuple[str, str] | None:
 
 
 def spec_differences(old: JobSubmitted, new: JobSubmitted) -> list[str]:
-    """`priority: 0 → 7`, a line for each field that is not the same; () of how it began, and of its graph."""
+    """One line for each field that differs, such as `priority: 0 → 7`. The first restore point and the graph are
+    left out."""
     found: list[str] = []
     for field in fields(new):
         if field.name not in _NOT_COMPARED:
@@ -170,7 +172,7 @@ def _shown(value: Any) -> str:
 
 
 def _graph_differences(client: Client, old: JobSubmitted, blob: Path) -> list[str]:
-    """Of command, files and limits; of variables the names alone, for a value may be a secret."""
+    """Compares command, files and limits. For variables it lists names only, since a value may be secret."""
     from ledger.adapters.runners.subprocess.graph import unpack
 
     with blob.open("rb") as content:
@@ -193,7 +195,7 @@ def _graph_differences(client: Client, old: JobSubmitted, blob: Path) -> list[st
 
 
 def _files(folder: Path) -> dict[str, tuple[bool, str]]:
-    """Path -> (whether it is executable, SHA-256) of what a graph holds."""
+    """path -> (whether it is executable, SHA-256) for each file in a graph."""
     from ledger.adapters.runners.subprocess.unpacking import MANIFEST
 
     found = {}

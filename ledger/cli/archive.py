@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from ledger.archive.store.status import ArchiveProgress
     from ledger.archive.store.verifying import PartitionVerdict
 
-archive = typer.Typer(help="What is kept when compaction has removed it from its topic.", no_args_is_help=True)
+archive = typer.Typer(
+    help="Use the archive: every record, also those that compaction removed from the topics.", no_args_is_help=True
+)
 
 
 def _age(seconds: float | None) -> str:
@@ -47,15 +49,15 @@ RESTORED = [
 ]
 Unverified = Annotated[
     bool,
-    typer.Option("--unverified", help="Do not read all of the archive before, as `audit verify` does.", show_default=False),
+    typer.Option("--unverified", help="Do not verify the whole archive first.", show_default=False),
 ]
 ArchivedPrefix = Annotated[
     str | None,
-    typer.Option("--archived-prefix", metavar="PREFIX", help="Prefix of the topics in the archive; default: as it is now."),
+    typer.Option("--archived-prefix", metavar="PREFIX", help="Prefix of the archived topics. Default: today's prefix."),
 ]
 ArchivedPartitions = Annotated[
     int | None,
-    typer.Option("--archived-partitions", metavar="N", min=1, help="How many the topics had; default: as it shows."),
+    typer.Option("--archived-partitions", metavar="N", min=1, help="Partitions of the archived topics. Default: as found."),
 ]
 SNAPSHOT = [Column("TOPIC", "topic"), Column("PARTITION", "partition"), Column("UP TO", "next")]
 COMPACTED = [
@@ -68,17 +70,20 @@ COMPACTED = [
 ]
 Adopt = Annotated[
     bool,
-    typer.Option("--adopt", help="The old topics are gone for good: the archive goes on with these.", show_default=False),
+    typer.Option(
+        "--adopt", help="Continue the archive with these topics, since the old ones are lost.", show_default=False
+    ),
 ]
 
 
 @archive.command()
 @verb
 def status(world: Context) -> None:
-    """How far the archive is, and how long until compaction may take what it has not got. Exit 1 if that time is over.
+    """Show how far the archive is, and how long until compaction may remove records that it lacks. Exit code 1: no time
+    is left.
 
-    SEALED UP TO may stay below END by what no record is in: the ends of transactions. ANCHORED is the number of the last
-    manifest that the topic of anchors names, SINCE how long ago that was written.
+    SEALED UP TO may stay below END: the ends of transactions have offsets but no records. ANCHORED is the number of the
+    last manifest named in the topic of anchors, SINCE its age.
     """
     from ledger.app import anchors
     from ledger.util.plain import to_plain
@@ -93,10 +98,10 @@ def status(world: Context) -> None:
 @archive.command()
 @verb
 def snapshot(world: Context) -> None:
-    """Keep what a fold of the archive needs, as it is now: so that --as-of reads from there and not from the beginning.
+    """Keep the records that a fold needs, as of now. Then --as-of starts from the snapshot and not from the beginning.
 
-    Each is compared with a fold of the whole archive when it is made. For cron; or let the archiver do it
-    (archive.snapshot_interval_s), which makes each from the one before it and thins out old ones.
+    Each snapshot is checked against a fold of the whole archive. Run it from cron, or set archive.snapshot_interval_s:
+    then the archiver makes each one from the one before and deletes old ones.
     """
     from ledger.operations.archive_upkeep import make_snapshots
 
@@ -109,11 +114,11 @@ def snapshot(world: Context) -> None:
 @archive.command()
 @verb
 def compact(world: Context) -> None:
-    """Join the small objects of every day (UTC) that is over.
+    """Join the small objects of every past day (UTC).
 
-    Three for each partition and day in place of three for each batch. All that was sealed stays as it was sealed: anchors,
-    proofs and `--as-of` hold. Nothing is dropped before what takes its place was read back and a note in the chain names
-    it. Killed, it is run again.
+    Each partition and day then has three objects instead of three per batch. The sealed content does not change, so
+    anchors, proofs and `--as-of` stay valid. An old object is deleted only after its replacement was read back and
+    noted in the chain. If the command is killed, run it again.
     """
     from ledger.archive.store.compaction import compact as compact_all
     from ledger.util.plain import to_plain
@@ -130,14 +135,15 @@ def restore(
     world: Context, anchors: Files = None, no_topic: NoTopic = False, unverified: Unverified = False,
     archived_prefix: ArchivedPrefix = None, archived_partitions: ArchivedPartitions = None, adopt: Adopt = False,
 ) -> None:  # fmt: skip
-    """Make both topics anew from the archive, on a cluster that has none or empty ones.
+    """Create both topics from the archive, on a cluster where they are missing or empty.
 
-    Broken off, it goes on when it is run again; until it is done no role starts on them.
+    If the command is interrupted, run it again: it continues. No role starts on the topics before it is complete.
 
-    Every record keeps its key, value, headers and append time. With as many partitions as before it keeps its offset too;
-    with another number (LEDGER_TOPICS__PARTITIONS) jobs move. Stop everything that writes before.
+    Every record keeps its key, value, headers and append time. With the same number of partitions it keeps its offset
+    too; with another number (LEDGER_TOPICS__PARTITIONS) jobs move to other partitions. First stop everything that
+    writes.
 
-    Before, the archive is verified as by `audit verify`, with the topic of anchors if there still is one.
+    The archive is verified first, as by `audit verify`, with the topic of anchors if it still exists.
     """
     from ledger.app import agent_folder, archives
     from ledger.archive.restore.layout import TopicPair
@@ -175,7 +181,7 @@ def restore(
 
 
 def _begin_of(bad: PartitionVerdict) -> int:
-    """The lowest offset that may not be as it was sealed."""
+    """The lowest offset whose record may differ from what was sealed."""
     return min(bad.broken[0].offset, bad.broken[0].offset if bad.bad_from is None else bad.bad_from)
 
 
@@ -192,7 +198,7 @@ def _tell_restored(world: Context, done: Restored) -> None:
 
 
 def say_headroom(world: Context, found: Sequence[ArchiveProgress]) -> None:
-    """Where there is little, on stderr. Raises: typer.Exit where there is none."""
+    """Warns on stderr when little time is left. Raises: typer.Exit if none is left."""
     for one in found:
         if one.scarce(world.config.archive.headroom_min):
             left = "may have removed records already" if one.over else f"may remove it in {_age(one.headroom_s)}"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 audit = typer.Typer(help="Prove that nothing in the archive was altered, left out or put in.", no_args_is_help=True)
 
 
-#: What no manifest names is a stray once it is so old, or older than two batches of the archiver: before, it may be named
-#: yet. A batch takes seconds, joining a day or redacting a large archive minutes.
+#: An object that no manifest names is a stray from this age on, or once it is older than two batches of the archiver. A
+#: younger one may still get a manifest: a batch takes seconds, joining a day or redacting a large archive minutes.
 YOUNG_S = 600.0
 
 
@@ -44,11 +44,12 @@ VERDICT = [
 @audit.command()
 @bundle_verb
 def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, public_key: PublicKey = None) -> None:
-    """Read the whole archive and compare it with its chain, and that with the anchors in the topic and in files. Exit 1 if
-    anything is not as sealed, or an anchor is none, contradicts another or is not signed as it must be.
+    """Read the whole archive and compare it with its chain, and the chain with the anchors in the topic and in files.
 
-    A chain without an anchor shows only that it is consistent: who can write to the archive could make another one. Of a
-    bundle it also checks the proofs that it carries: anchors are those of the ledger that it was made of.
+    Exit code 1: something differs from what was sealed, or an anchor is invalid, contradicts another, or lacks a
+    required signature. Without an anchor a chain only proves that it is consistent: everyone who can write to the
+    archive could make another one. With --bundle the proofs in the bundle are checked too, by the anchors of the ledger
+    that it comes from.
     """
     from ledger.archive.store.verifying import verify as verify_all
     from ledger.util.plain import to_plain
@@ -69,7 +70,7 @@ def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, pub
         _explain(world, one, anchored=bool(heads), bundled=world.bundle is not None)
     for line in told:
         world.printer.note(line)
-    if not verdicts:  # who watches over an archive by cron has named another folder
+    if not verdicts:  # a cron job that watches an archive may have named another folder
         world.printer.note(f"there is nothing to verify: {session.where(world)}")
     if bad or not verdicts or any(one.broken for one in verdicts):
         raise typer.Exit(1)
@@ -80,13 +81,13 @@ def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, pub
 def prove(
     world: Context,
     event_id: Annotated[
-        str, typer.Argument(metavar="EVENT_ID", help="ce_id of the record; or its place, as events[P]@OFFSET.")
+        str, typer.Argument(metavar="EVENT_ID", help="ce_id of the record, or its position as events[P]@OFFSET.")
     ],
 ) -> None:
-    """Print a proof, as JSON, that the record of an event lies in the archive. docs/check_proof.py checks it.
+    """Print a proof, as JSON, that the record of an event is in the archive. docs/check_proof.py checks it.
 
-    Reads the archive from its beginning until it finds the record. Of a bundle: that it lies in the archive of the ledger
-    that it was made of.
+    Reads the archive from its beginning until it finds the record. With --bundle the proof says that the record is in the
+    archive of the ledger that the bundle comes from.
     """
     from ledger.adapters import cloudevents
     from ledger.archive.proof.proving import prove as prove_one
@@ -160,7 +161,7 @@ def _explain(world: Context, verdict: PartitionVerdict, *, anchored: bool, bundl
     if len(verdict.gone) > 10:
         world.printer.note(f"{where}: the last 10 of {len(verdict.gone)} acts are told here; -o json tells all")
     if bundled:
-        return  # what is proved of it, and by whose chain, it tells itself
+        return  # a bundle's verdict says itself what is proved, and by which chain
     if anchored and not verdict.broken and verdict.unanchored == verdict.proved:
         world.printer.note(f"{where}: from offset {verdict.proved} on, something was taken out by retention or redaction "
                            f"and not anchored yet: jobledger audit anchor")  # fmt: skip

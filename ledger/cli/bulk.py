@@ -1,4 +1,5 @@
-"""One intent for every job that `-n` and `-l` select: who is concerned is listed and asked before, what failed after."""
+"""One intent for every job that `-n` and `-l` select. It lists the jobs and asks first, and lists the failures at
+the end."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def _to_retry(entry: RecoveryEntry, _force: bool) -> bool:
     return entry.state == "QUARANTINED"
 
 
-#: Kind of the intent -> which of the selected jobs it concerns.
+#: Kind of the intent -> the selected jobs that it concerns.
 CONCERNED: Mapping[str, Callable[[RecoveryEntry, bool], bool]] = {"CANCEL": _to_cancel, "RETRY": _to_retry}
 
 
@@ -48,7 +49,8 @@ def declare(
     world: Context, kind: str, selected: Selection, reason: str, *, from_: str = "latest", force: bool = False,
     yes: bool = False,
 ) -> None:  # fmt: skip
-    """Of a job that is in no state for it nothing is asked. Exit code 1: it failed for some, or nobody said yes."""
+    """Declares the intent for each selected job in a fitting state. Exit code 1: it failed for some, or the user
+    said no."""
     from ledger.core.model.facts import IntentKind
 
     if from_ not in ("latest", "scratch"):
@@ -87,7 +89,7 @@ def _row(entry: RecoveryEntry) -> dict[str, Any]:
 
 
 def _ask(world: Context, verb: str, concerned: list[RecoveryEntry], yes: bool) -> None:
-    """Raises: UsageError where there is nobody to be asked; Exit if the answer is no."""
+    """Asks the user. Raises: UsageError without a terminal; Exit if the answer is no."""
     if yes:
         return
     listed = "\n".join(f"  {e.job_id}  {e.namespace}/{e.name}  {e.state}" for e in concerned)

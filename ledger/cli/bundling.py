@@ -1,4 +1,4 @@
-"""The verb `audit bundle`, and what `audit verify` and `audit prove` say of what it made."""
+"""The verb `audit bundle`, and what `audit verify` and `audit prove` do with a bundle."""
 
 from __future__ import annotations
 
@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     from ledger.ports import Record, TopicPartition
     from ledger.reader.reading import Source
 
-To = Annotated[Path, typer.Option("--to", metavar="FILE", help="The file to make; none may be there.")]
+To = Annotated[Path, typer.Option("--to", metavar="FILE", help="The file to write; it must not exist.")]
 Jobs = Annotated[
     list[str] | None,
-    typer.Option("--job", metavar="JOB", help="Only of this job; may be given again. Default: of all.", show_default=False),
+    typer.Option("--job", metavar="JOB", help="Only this job; repeatable. Default: all jobs.", show_default=False),
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why it is made: stands in it.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why the bundle is made; recorded in it.")]
 Logs = Annotated[
     bool,
-    typer.Option(
-        "--logs", help="Also what attempts of the named jobs printed, as far as it lies on this host.", show_default=False
-    ),
+    typer.Option("--logs", help="Add the output of the named jobs, as far as it is on this host.", show_default=False),
 ]
-PICTURES = 20  # of so many jobs at most without being asked
+PICTURES = 20  # jobs at most, unless --job names them
 MADE = [
     Column("FILE", "file"),
     Column("RECORDS", "records"),
@@ -52,14 +50,15 @@ MADE = [
 
 @verb
 def bundle(world: Context, to: To, reason: Reason, job: Jobs = None, as_of: AsOf = None, logs: Logs = False) -> None:
-    """Put the ledger up to a moment into one file, with what the archive still has, for whoever looks into it elsewhere.
+    """Write the ledger up to a moment into one file, with all that the archive has, for analysis elsewhere.
 
-    Every reading verb opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed.
-    Of the jobs that are named, or of all if they are no more than 20, there is a picture in it besides
-    (timelines/job-JOB.html); with --logs also what the named ones printed (logs/job-JOB/ATTEMPT/).
-    Its records are proved by anchors of the ledger: audit verify --bundle FILE --anchors FILE.
-    What the log says of jobs (names, labels, who did what and why, why attempts ended) is readable to whoever has the file;
-    secrets of the configuration are masked. Commands and environments lie in graphs, which it does not hold.
+    Every reading verb opens it with --bundle FILE, and so do audit verify and audit prove; no server is needed. It has
+    a picture of each job named by --job, or of all jobs if there are at most 20 (timelines/job-JOB.html). With --logs
+    it has the output of the named jobs too (logs/job-JOB/ATTEMPT/). To prove its records by anchors of the ledger:
+    audit verify --bundle FILE --anchors FILE.
+
+    Everyone who has the file can read what the log says of jobs: names, labels, reasons, causes. Secrets of the
+    settings are masked. Commands and environments are in graphs, which it does not hold.
     """
     from ledger.adapters.local.zipped import ZipObjects
     from ledger.app import archives
@@ -93,7 +92,7 @@ def bundle(world: Context, to: To, reason: Reason, job: Jobs = None, as_of: AsOf
 
 
 def _few(then: Source) -> list[str]:
-    """All jobs, unless there are too many to look at: each picture is a pass over its partition."""
+    """All jobs, unless there are too many: each picture reads a whole partition."""
     from ledger.reader.reading import all_registers
 
     found = sorted(job_id.decode() for jobs in all_registers(then).jobs for job_id in jobs)
@@ -101,7 +100,7 @@ def _few(then: Source) -> list[str]:
 
 
 def _printed(world: Context, store: ObjectStore, job_id: str) -> int:
-    """Puts the logs of a job that lie on this host into a bundle; of how many attempts there were some."""
+    """Puts the logs of a job from this host into a bundle. Returns the number of attempts that had any."""
     from ledger.adapters.runners.subprocess.past_logs import attempts_with_logs
     from ledger.adapters.runners.subprocess.printed import read
     from ledger.errors import NotFound
@@ -119,10 +118,11 @@ def _printed(world: Context, store: ObjectStore, job_id: str) -> int:
 
 
 def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdict, list[str]]]:
-    """What is found of each partition of a bundle, and what is to be said of it: whether the file is whole by its own
-    chain and its seal, and what the ledger's chain, as far as the bundle carries it, proves by the anchors of the ledger.
+    """Returns the finding for each partition of a bundle, and the notes to print: whether the file matches its own
+    chain and seal, and what the ledger's chain (as far as the bundle has it) proves by the ledger's anchors.
 
-    Raises: UsageError: it is no bundle."""
+    Raises: UsageError if it is no bundle.
+    """
     from ledger.adapters.local.zipped import ZipObjects
     from ledger.app.wiring import of_extra
 
@@ -143,7 +143,7 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
         own = verify_partition(archive.store, *place, [])
         own = replace(own, broken=(*own.broken, *seal.broken.get(place, ())))
         where, told = f"{own.topic}[{own.partition}]", list[str]()
-        # Where it goes less far, no record may lie there: the end of a transaction has an offset too.
+        # A chain that ends earlier may lack no record: the end of a transaction has an offset too.
         if place in told_of and (place not in here or own.sealed > told_of[place] + 1):
             goes = "nothing of it is in the bundle" if place not in here else f"it goes up to offset {own.sealed - 1}"
             other = Broken(0, 0, f"{goes}, and the bundle says up to offset {told_of[place]}")
@@ -151,7 +151,7 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
         try:
             carried = bundle_proofs.read(archive.store, place)
             leaves = leaves_of(archive.records(*place))
-        except LedgerError as error:  # what is not as its own chain says is told by that
+        except LedgerError as error:  # the finding of its own chain reports that already
             found.append((own if own.broken else replace(own, broken=(Broken(0, 0, str(error)),)), told))
             continue
         if carried is None:
@@ -162,7 +162,7 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
             continue
         checked = bundle_proofs.check(carried, place, leaves, anchors)
         broken = tuple(sorted({*own.broken, *checked.broken}, key=lambda one: (one.offset, one.sequence)))
-        # The ledger's chain goes further than a bundle of an earlier moment, of which alone this speaks.
+        # The ledger's chain goes further than a bundle of an earlier moment; only the bundle's part is judged.
         anchored = min(checked.anchored, own.sealed)
         proved = min([checked.proved, own.sealed, *(one.offset for one in own.broken)])
         if not checked.anchored:
@@ -186,7 +186,8 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
 
 
 def _reaching(store: ObjectStore, seal: SealCheck) -> dict[TopicPartition, int]:
-    """How far the bundle says that it goes. Raises: UsageError if it does not say that, and its seal is no reason why."""
+    """The offsets up to which the bundle claims to reach. Raises: UsageError if it does not say, and a broken seal
+    does not explain that."""
     from ledger.errors import LedgerError
     from ledger.history.bundle_about import ABOUT, decode
 
@@ -209,7 +210,7 @@ def _said_of(seal: SealCheck, file: Path) -> str:
 
 
 def prove(world: Context, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
-    """A proof by the chain of the ledger that a bundle was made of; by the bundle's own where it carries none.
+    """A proof by the chain of the ledger that the bundle comes from; by the bundle's own chain if it has no other.
     Raises: as `carrying.prove` and `proving.prove`."""
     from ledger.archive.proof import bundle_proofs
     from ledger.archive.proof.proving import prove as by_its_own
@@ -227,7 +228,7 @@ def _digest(path: Path) -> str:
 
 
 def _name(part: Path, to: Path) -> None:
-    """Gives a whole bundle its name. Raises: UsageError if that is taken."""
+    """Moves a complete bundle to its name. Raises: UsageError if the name is taken."""
     try:
         os.link(part, to)
     except FileExistsError as error:

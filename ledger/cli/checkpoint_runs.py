@@ -1,4 +1,4 @@
-"""Runs of checkpoint records in a table, folded into a line each: a job that makes one a second would fill every screen."""
+"""Folds each run of checkpoint records into one line, since a job with a checkpoint a second would fill every screen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ledger.cli.output import counted, utc
 
 Row = dict[str, Any]
 AllRecords = Annotated[
-    bool, typer.Option("--all-records", help="A line for each checkpoint too, made or removed.", show_default=False)
+    bool, typer.Option("--all-records", help="One line for each checkpoint record, added or removed.", show_default=False)
 ]
 NOTE = "runs of checkpoints are folded: --all-records shows each record"
 
@@ -19,8 +19,8 @@ NOTE = "runs of checkpoints are folded: --all-records shows each record"
 def folded(rows: Iterable[Row], state: Callable[[Row], Hashable] | None = None) -> list[Row]:
     """Rows of records (as `showing.record_row`, of one job or with job_id), each run of checkpoints as one row.
 
-    A run is of one job and attempt, ends where any other record of the job comes, and holds no savepoint. `run` of its row
-    says in words what it holds; its other fields are of its first record. state: what no record of a run may change.
+    A run is of one job and attempt, ends at any other record of the job, and holds no savepoint. `run` of its row
+    describes it in words; its other fields are of its first record. state: fields that no record of a run may change.
     """
     found: list[list[Row]] = []
     open_runs: dict[Hashable, dict[tuple[str, bool], list[Row]]] = {}
@@ -42,7 +42,7 @@ def folded(rows: Iterable[Row], state: Callable[[Row], Hashable] | None = None) 
 
 
 def _run_of(row: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """Which run a record belongs to: attempt, and whether it removes; None: it stands for itself."""
+    """The run that a record belongs to: attempt, and whether it is a removal; None: it is a row by itself."""
     kind, _, place = row["register"].partition("/")
     if kind != "checkpoint" or row["skew"] or row.get("redacted") or not row["readable"]:
         return None

@@ -12,9 +12,9 @@ from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format
 from ledger.errors import ConfigError
 
-config = typer.Typer(help="See the settings in force, and where they come from.", no_args_is_help=True)
+config = typer.Typer(help="Show the settings in force and their sources; check them.", no_args_is_help=True)
 
-Sources = Annotated[bool, typer.Option("--sources", help="Say where each setting comes from.", show_default=False)]
+Sources = Annotated[bool, typer.Option("--sources", help="Show the source of each setting.", show_default=False)]
 DESCRIBED = [Column("DEFAULT", "default"), Column("MEANING", "meaning"), Column("VARIABLE", "variable", wide=True)]
 SETTING, VALUE, SOURCE = Column("SETTING", "setting"), Column("VALUE", "value"), Column("SOURCE", "source")
 
@@ -22,7 +22,7 @@ SETTING, VALUE, SOURCE = Column("SETTING", "setting"), Column("VALUE", "value"),
 @config.command()
 @verb
 def show(world: Context, sources: Sources = False) -> None:
-    """The settings in force, secrets masked, and the address of the broker."""
+    """Show the settings in force, with secrets masked, and the address of the broker."""
     settings = world.config.shown() | {"bootstrap": _bootstrap(world)}
     rows = [
         {"setting": name, "value": value, "source": world.config.origins().get(name, "default")}
@@ -38,9 +38,9 @@ def show(world: Context, sources: Sources = False) -> None:
 @verb
 def describe(
     world: Context,
-    name: Annotated[str, typer.Argument(help="A section, or one setting such as log.level. Nothing: all.")] = "",
+    name: Annotated[str, typer.Argument(help="A section, or one setting such as log.level. Default: all.")] = "",
 ) -> None:
-    """What each setting means, its default, and its name in the environment."""
+    """List each setting with its meaning, its default and its environment variable."""
     from ledger.cli.settings_reference import matching
 
     found = matching(name)
@@ -52,7 +52,8 @@ def describe(
 @config.command()
 @verb
 def check(world: Context) -> None:
-    """Whether the settings can be used: known names, readable secrets, what clients of Kafka (Spark's too) and S3 take."""
+    """Check the settings: known names, readable secrets, options that the clients of Kafka (Spark's too) and S3
+    accept."""
     from confluent_kafka.admin import AdminClient
 
     from ledger.adapters.kafka.errors import made
@@ -87,7 +88,7 @@ def register(app: typer.Typer) -> None:
 
 
 def flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of every setting."""
+    """dotted name -> value of every setting."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{before}{name}.")
@@ -96,7 +97,7 @@ def flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
 
 
 def _bootstrap(world: Context) -> str | None:
-    """None: no ledger runs there yet, which is no reason not to show the rest."""
+    """The address of the broker; None if no ledger runs there yet. The other settings are shown all the same."""
     try:
         return world.config.bootstrap
     except ConfigError:

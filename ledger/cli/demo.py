@@ -15,7 +15,7 @@ Input = Annotated[
         "--input",
         exists=True,
         metavar="PATH",
-        help="Count the words of these instead of Python's own sources.",
+        help="Count the words of these files instead of Python's own sources.",
     ),
 ]
 Dir = Annotated[
@@ -23,15 +23,15 @@ Dir = Annotated[
     typer.Option(
         "--dir",
         metavar="DIR",
-        help="Keep the ledger here afterwards. Default: a folder that is deleted.",
+        help="Keep the ledger in this folder. Default: a folder that is deleted at the end.",
     ),
 ]
 
 
 def demo(input_: Input = None, folder: Dir = None) -> None:
-    """The whole loop on real input: submit, crash, restart from a checkpoint, fail over, quarantine, finish, retire.
+    """Show the whole loop on real input: submit, crash, restart from a checkpoint, failover, quarantine, finish, retire.
 
-    Starts a ledger of its own and exits 1 if anything is not as it must be.
+    Starts a ledger of its own. Exit code 1: something went wrong.
     """
     from ledger.demo.story import play
     from ledger.errors import UsageError

@@ -16,19 +16,30 @@ from ledger.cli.options import Context, Yes, verb
 from ledger.cli.output import Format
 
 PANEL = "An embedded ledger"
-Projectors = Annotated[int, typer.Option("--projectors", min=0, max=9, metavar="N", help="How many; all but one stand by.")]
-Reconcilers = Annotated[int, typer.Option("--reconcilers", min=0, max=9, metavar="N", help="How many; each holds a JVM.")]
+Projectors = Annotated[
+    int,
+    typer.Option("--projectors", min=0, max=9, metavar="N", help="Number of projectors; one leads, the others stand by."),
+]
+Reconcilers = Annotated[
+    int, typer.Option("--reconcilers", min=0, max=9, metavar="N", help="Number of reconcilers; each holds a JVM.")
+]
 Detach = Annotated[
-    bool, typer.Option("--detach", "-d", help="Return once all is up; it runs on in the background.", show_default=False)
+    bool,
+    typer.Option(
+        "--detach", "-d", help="Return once the ledger is ready; it runs on in the background.", show_default=False
+    ),
 ]
 BrokerOnly = Annotated[
-    bool, typer.Option("--broker-only", help="No roles, no topics: for `archive restore`.", show_default=False)
+    bool,
+    typer.Option(
+        "--broker-only", help="Start the broker only, without topics and roles, for `archive restore`.", show_default=False
+    ),
 ]
 Jobs = Annotated[
     bool, typer.Option("--jobs", help="Stop the jobs too; the next `up` brings them back.", show_default=False)
 ]
 Purge = Annotated[
-    bool, typer.Option("--purge", help="Then delete all that the ledger made in the folder.", show_default=False)
+    bool, typer.Option("--purge", help="Then delete everything that the ledger created in the folder.", show_default=False)
 ]
 
 
@@ -37,10 +48,10 @@ def up(
     world: Context, projectors: Projectors = 2, reconcilers: Reconcilers = 1, detach: Detach = False,
     broker_only: BrokerOnly = False,
 ) -> None:  # fmt: skip
-    """Start a ledger in --dir: a Kafka broker, projectors, a reconciler, a runner agent; and keep it running.
+    """Start a ledger in --dir and keep it running: a Kafka broker, projectors, a reconciler, a runner agent.
 
-    Killing `up` stops nothing; `up` again adopts what runs; `jobledger down` stops it.
-    With -o jsonl each line is an object, as in the logs of the roles.
+    Killing `up` stops nothing. Another `up` takes over the running processes; `jobledger down` stops them. With -o
+    jsonl each line is a JSON object, as in the logs of the roles.
     """
     from ledger.embedded.up import Up, role_names
 
@@ -67,7 +78,7 @@ def up(
 
 @verb
 def down(world: Context, jobs: Jobs = False, purge: Purge = False, yes: Yes = False) -> None:
-    """Stop the ledger in --dir. Its jobs run on, unless --jobs."""
+    """Stop the ledger in --dir. Its jobs keep running, unless --jobs is given."""
     from ledger.embedded.down import down
 
     folder = world.config.dir
@@ -92,14 +103,14 @@ def _detach(world: Context, arguments: list[str]) -> None:
 
 
 def _saying(world: Context) -> Callable[[str], None]:
-    """Says a line: as text, or in JSON as a line of the log."""
+    """A function that prints a line: as text, or in JSON as a line of the log."""
     if world.printer.for_people or world.output is Format.name:
         return _say
     import structlog
 
     from ledger.app import logs
 
-    # What is said here is the answer, whatever level is asked of the logs.
+    # These lines are the answer, so the log level does not apply.
     settings = world.config.log.model_copy(update={"format": "json", "level": "debug" if world.debug else "info"})
     logs.configure(settings, sys.stdout, process="up", pid=str(os.getpid()))
     log = structlog.get_logger("up")
@@ -112,5 +123,5 @@ def _say(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError as error:
-        if not is_full(error):  # what is said may be lost; what is kept running may not
+        if not is_full(error):  # output may be lost; the processes must keep running
             raise

@@ -1,4 +1,4 @@
-"""How two entries of a job compare: what is published and what the log says, what was and what is."""
+"""Comparison of two entries of a job: published and folded, or earlier and later."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def say_replay(world: Context, found: Replay, vector: str, past: bool) -> None:
-    """past: it is not of now, so that nobody need be waited for.
+    """Prints the comparison. past: it is about a past moment, so nothing will catch up.
 
-    Raises: typer.Exit: they differ; OutcomeUnknown: not all could be compared."""
+    Raises: typer.Exit if they differ; OutcomeUnknown if some jobs could not be compared.
+    """
     rows = [_difference_row(difference) for difference in found.differences]
     if world.printer.for_people:
         world.printer.rows(rows, DIFFERENCES)
@@ -51,7 +52,8 @@ def _difference_row(difference: Any) -> dict[str, Any]:
 
 
 def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
-    """Of two entries; None: there is none. Of a job that is retired only what its result tells too."""
+    """The names of the fields in which two entries differ; None as an entry: there is none. For a retired job only
+    the fields that its result has are compared."""
     from ledger.reader.publication_lag import STAMPS
 
     a, b = one or {}, other or {}

@@ -27,7 +27,8 @@ STEPS = [
 
 
 def show_steps(world: Context, from_: str, to: str, job: str | None, all_records: bool = False) -> None:
-    """all_records: also each of a run of checkpoints. Raises: UsageError, NotFound; as `opening.moments`."""
+    """Prints the records between two moments and what each changed. all_records: do not fold runs of checkpoints. Raises:
+    UsageError, NotFound; as `session.moments`."""
     from ledger.history.event_trace import steps
     from ledger.history.historical_log import together
     from ledger.reader.job_lookup import resolve
@@ -52,12 +53,12 @@ def show_steps(world: Context, from_: str, to: str, job: str | None, all_records
 
 
 def _states(row: dict[str, Any]) -> tuple[str, str]:
-    """What a record made of its job, as the table shows it."""
+    """The change of a job's state by a record, as the table shows it."""
     return entry_text(row["before"]), entry_text(row["after"])
 
 
 def _row(step: TraceStep) -> dict[str, Any]:
-    """A record beside what it changed."""
+    """A record beside the change that it made."""
     whole = to_plain(step)
     record = whole.pop("record")
     differs = differing_fields(whole["before"], whole["after"])

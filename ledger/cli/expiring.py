@@ -1,4 +1,4 @@
-"""The verbs `archive expire` and `archive redact`: what goes out of the archive, by its age or for a reason."""
+"""The verbs `archive expire` and `archive redact`: they remove records from the archive, by age or for a reason."""
 
 from __future__ import annotations
 
@@ -27,23 +27,27 @@ REDACTED = [
     Column("BEFORE", "before", lambda before: "yes" if before else "-"),
     Column("SHA-256", "value_sha256", wide=True),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go, and take nothing.", show_default=False)]
-Records = Annotated[
-    list[str], typer.Argument(metavar="RECORD…", help="The id of an event, or a place: events[P]@OFFSET, recovery[…]@…")
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.", show_default=False)
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why: stands in the archive for ever. Not what is redacted.")]
+Records = Annotated[
+    list[str], typer.Argument(metavar="RECORD…", help="The id of an event, or a position: events[P]@OFFSET, recovery[…]@…")
+]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Why; recorded in the archive for ever, so do not repeat the redacted text.")
+]
 Force = Annotated[
-    bool, typer.Option("--force", help="Also what a job could not be brought back without.", show_default=False)
+    bool, typer.Option("--force", help="Redact also records that are needed to bring a job back.", show_default=False)
 ]
 
 
 @verb
 def expire(world: Context, dry_run: DryRun = False) -> None:
-    """Take out of the archive what is superseded for longer than its namespace keeps it (archive.retention).
+    """Remove archived records that were superseded longer ago than their namespace keeps them (archive.retention).
 
-    What the ledger is now, and what a restore makes, stays as it is; the past before UNTIL can't be told any more for those
-    jobs of that namespace of which something went. A stub of each record stays, so `audit verify` and every proof hold.
-    Killed, it is run again.
+    The present state and the result of a restore stay the same. For jobs that lose records, the past before UNTIL can't
+    be shown any more. A stub of each record stays, so `audit verify` and every proof stay valid. If the command is
+    killed, run it again.
     """
     from ledger.operations import archive_upkeep
     from ledger.util.identity import whoami
@@ -69,10 +73,11 @@ def expire(world: Context, dry_run: DryRun = False) -> None:
 
 @verb
 def redact(world: Context, records: Records, reason: Reason, force: Force = False) -> None:
-    """Take the value of single records out of the archive. Its hash stays in its place, and every proof holds.
+    """Remove the values of single records from the archive. Their hashes stay, so every proof stays valid.
 
-    Not reached: the live topic until compaction (what is superseded there goes after topics.min_compaction_lag_s), other
-    clusters, bundles that were made before, logs and checkpoints of runners. Key and headers stay. Killed, it is run again.
+    It does not reach the live topic before compaction (superseded records go after topics.min_compaction_lag_s), other
+    clusters, existing bundles, or logs and checkpoints of runners. Keys and headers stay. If the command is killed, run
+    it again.
     """
     from ledger.adapters.cloudevents import rfc3339
     from ledger.app import archives

@@ -1,4 +1,4 @@
-"""How an explanation reads."""
+"""The text of an explanation, for people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show(printer: Printer, row: dict[str, Any]) -> None:
 
 
 def lines(row: dict[str, Any]) -> list[str]:
-    """The answer first, then its reasons, then what else there is to know."""
+    """The answer first, then its reasons, then further facts."""
     inside = "in the recovery set" if row["in_recovery_set"] else "not in the recovery set"
     who = f"{row['namespace']}/{row['name']} ({row['job_id']})" if row["name"] else row["job_id"]
     out = [f"{who} is {row['state'] or 'not a job of the ledger'}, {inside}"]
@@ -52,13 +52,13 @@ def lines(row: dict[str, Any]) -> list[str]:
     return out
 
 
-#: States in which what went wrong is what people ask for.
+#: States in which people want to know what went wrong.
 _WRONG = ("QUARANTINED", "FAILING", "RESTARTING")
 
 
 def _reason(row: dict[str, Any]) -> list[str]:
-    """Why the job is in its state, then what went wrong, each said once: the reason of a failed job ends in its cause, and
-    that in the last lines that the job printed."""
+    """Why the job is in its state, then what went wrong, each once: the reason of a failed job ends with its cause,
+    and the cause ends with the last lines that the job printed."""
     failures = row["failures"] if row["state"] in _WRONG else []
     if row["state"] == "RUNNING":  # why it is not in its first attempt
         return [_earlier(failure) for failure in row["failures"][:1]]
@@ -82,7 +82,7 @@ def _reason(row: dict[str, Any]) -> list[str]:
 
 
 def _earlier(failure: dict[str, Any]) -> str:
-    """How the last attempt that failed ended, in brief."""
+    """How the last failed attempt ended, in brief."""
     ran = f" after {age(failure['ran_for_s'])}" if failure["ran_for_s"] else ""
     return f"  attempt {failure['attempt']} {failure['outcome']}{ran}: {brief(failure['cause']) or 'no cause is known'}"
 
@@ -104,7 +104,7 @@ def _evidence(item: dict[str, Any], partition: int) -> str:
 
 
 def _other_clock(item: dict[str, Any]) -> str:
-    """What its writer's clock said, where that is another time, by a second or more."""
+    """The time by the writer's clock, if it differs from the append time by a second or more."""
     if item["ce_time_s"] is None or abs(item["ce_time_s"] - item["time_s"]) < 1.0:
         return ""
     return f" (by its writer's clock {utc(item['ce_time_s'])}{', implausibly ' + item['skew'] if item['skew'] else ''})"

@@ -42,17 +42,17 @@ ORPHANS = [
 @verb
 def gc(
     world: Context,
-    apply: Annotated[bool, typer.Option("--apply", help="Delete what is listed, and put it on record.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Delete the listed things, and record it.")] = False,
     grace: Annotated[
         str | None,
-        typer.Option("--grace", metavar="DURATION", help="Leave alone what is younger; 1h at least. Default: settings."),
+        typer.Option("--grace", metavar="DURATION", help="Leave younger things alone; at least 1h. Default: the settings."),
     ] = None,
 ) -> None:
-    """Lists what no job needs any more: graphs, run folders, checkpoints; with --apply deletes it.
+    """List what no job needs any more: graphs, run folders, checkpoints. With --apply delete it.
 
-    Each with its size, owner, age, and the evidence why it is garbage. What can't be judged, and what `audit pin` holds, is
-    left alone. The reconciler that leads does the same on schedule. If a store or a runner does not answer, or the archive,
-    in which a pin may be, can't be read, nothing is deleted.
+    Each line has size, owner, age, and the evidence why it is garbage. Unclear cases, and everything that `audit pin`
+    holds, are left alone. The leading reconciler does the same on a schedule. Nothing is deleted if a store, a runner
+    or the archive (which may hold a pin) can't be read.
     """
     from ledger.app import pinning
     from ledger.operations import collecting

@@ -1,4 +1,4 @@
-"""Signals that end a verb, so that it still removes its temporary files."""
+"""Signals that end a verb, handled so that it still removes its temporary files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NUMBERS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def unwinding() -> Iterator[None]:
-    """Within it SIGTERM and SIGHUP raise SystemExit with the exit code 128 + number, as Ctrl-C raises KeyboardInterrupt; by
-    default they end the process at once, and nobody removes a packed graph. A second signal does end it at once.
-    """
-    if threading.current_thread() is not threading.main_thread():  # it alone can set handlers
+    """Within it SIGTERM and SIGHUP raise SystemExit with the exit code 128 + number, as Ctrl-C raises
+    KeyboardInterrupt. By default they end the process at once and leave a packed graph behind. A second signal
+    does end the process at once."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
     before = {number: signal.signal(number, _exit) for number in NUMBERS}

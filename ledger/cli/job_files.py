@@ -1,4 +1,4 @@
-"""Job files: one job each, in TOML. The keys are the flags of `submit`, with `_` for `-`; what is wrong is told by line."""
+"""Job files: one job each, in TOML. The keys are the flags of `submit`, with `_` for `-`. Errors name the line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class JobFile:
 
 
 def read(places: Iterable[Path]) -> list[JobFile]:
-    """The jobs of files, and of the files *.toml of folders, by name. Raises: UsageError: all that is wrong with any."""
+    """The jobs of files, and of the files *.toml of folders, by name. Raises: UsageError with every error of every
+    file."""
     found, wrong = list[JobFile](), list[str]()
     for path in _paths(places):
         try:
@@ -56,7 +57,7 @@ def _paths(places: Iterable[Path]) -> list[Path]:
 
 
 def _job(path: Path) -> JobFile:
-    """Raises: UsageError, a line for each thing that is wrong."""
+    """Raises: UsageError with a line for each error."""
     try:
         text = path.read_bytes().decode()
         keys = tomllib.loads(text)
@@ -98,7 +99,7 @@ def _at(path: Path, text: str, key: str) -> str:
 
 
 def _placed(options: JobOptions, folder: Path) -> JobOptions:
-    """Paths are meant from the folder of the file on, wherever the command is typed."""
+    """Relative paths count from the folder of the file, wherever the command is run."""
     from dataclasses import replace
 
     from_ = options.from_
@@ -156,7 +157,7 @@ def _pairs(numbers: bool = False) -> Callable[[Any], list[str]]:
     return read_pairs
 
 
-#: Key -> what reads its value: the fields of `JobOptions`.
+#: Key -> the function that reads its value: the fields of `JobOptions`.
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "name": _text, "namespace": _text, "command": _list(_text), "graph": _list(_text), "env": _pairs(), "label": _pairs(),
     "runner": _text, "restart": _text, "priority": _number(-_INT_MAX), "slots": _number(0, 1_000_000), "region": _text,

@@ -1,5 +1,5 @@
-"""The verbs that change jobs: submit, cancel, suspend, resume, retry; and wait. `replace` and `savepoint` have modules of
-their own."""
+"""The verbs that change jobs: submit, cancel, suspend, resume, retry; and wait. `replace` and `savepoint` have their own
+modules."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="Id, unique beginning of
 JobOrMany = Annotated[
     str | None,
     typer.Argument(
-        metavar="[JOB]", help="Id, unique beginning of an id, NAME or NAMESPACE/NAME; none: those that -n and -l select.",
+        metavar="[JOB]", help="Id, unique beginning of an id, NAME or NAMESPACE/NAME. Default: those of -n and -l.",
         show_default=False,
     ),
 ]  # fmt: skip
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history for ever.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded in the history for ever.")]
 Force = Annotated[
     bool,
     typer.Option(
-        "--force", help="Do not wait for the runner's word: then two attempts may run at once.", show_default=False
+        "--force",
+        help="Do not wait for the runner to confirm the stop; two attempts may then run at once.",
+        show_default=False,
     ),
 ]
 Command = Annotated[
@@ -43,11 +45,13 @@ Command = Annotated[
 ]
 Id = Annotated[
     str | None,
-    typer.Option("--id", metavar="ID", help="Id of the job; default: a new UUIDv7."),
+    typer.Option("--id", metavar="ID", help="Id of the job. Default: a new UUIDv7."),
 ]
-Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name for people; default: the program's.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Whose job it is.")]
-Unique = Annotated[bool, typer.Option("--unique", help="Refuse if a job of this name is not over.", show_default=False)]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name for people. Default: the program's.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Namespace of the job.")]
+Unique = Annotated[
+    bool, typer.Option("--unique", help="Refuse if another job of this name is not over.", show_default=False)
+]
 Restart = Annotated[
     str | None,
     typer.Option("--restart", metavar="POLICY", help=f"{parsing.RESTART_FORMS}. Default: exponential-delay."),
@@ -56,84 +60,90 @@ PermanentExitCode = Annotated[
     list[int] | None,
     typer.Option(
         "--permanent-exit-code", metavar="CODE",
-        help="A failure with this exit code is permanent: no restart. 128 + N: killed by signal N. May be given again.",
+        help="A failure with this exit code is permanent: no restart. 128 + N: killed by signal N. Repeatable.",
     ),
 ]  # fmt: skip
 PermanentPattern = Annotated[
     list[str] | None,
     typer.Option(
         "--permanent-pattern", metavar="REGEX",
-        help="So is one whose cause, the last lines of stderr included, has a match. May be given again.",
+        help="A failure is permanent if its cause (with the last lines of stderr) matches. Repeatable.",
     ),
 ]  # fmt: skip
 FailureLabel = Annotated[
     list[str] | None,
-    typer.Option(
-        "--failure-label", metavar="LABEL=CODE|REGEX", help="Call failures of a kind by a name. May be given again."
-    ),
+    typer.Option("--failure-label", metavar="LABEL=CODE|REGEX", help="Give failures that match a label. Repeatable."),
 ]
 PermanentLabel = Annotated[
     list[str] | None,
-    typer.Option("--permanent-label", metavar="LABEL", help="Failures of this name are permanent. May be given again."),
+    typer.Option("--permanent-label", metavar="LABEL", help="Failures with this label are permanent. Repeatable."),
 ]
 CheckpointInterval = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint-interval", metavar="DURATION", help="How often the job completes a checkpoint; so a stall shows."
+        "--checkpoint-interval",
+        metavar="DURATION",
+        help="How often the job completes a checkpoint; used to detect a stall.",
     ),
 ]
 StalledAfter = Annotated[
     int | None,
     typer.Option(
-        "--stalled-after", metavar="N", help="Stalled: no new checkpoint for N intervals; default 3.", show_default=False
+        "--stalled-after",
+        metavar="N",
+        help="A job is stalled after N intervals without a new checkpoint. Default: 3.",
+        show_default=False,
     ),
 ]
 OnStalled = Annotated[
     str | None,
-    typer.Option("--on-stall", metavar="mark|restart", help="What follows then; a restart counts as a failure."),
+    typer.Option("--on-stall", metavar="mark|restart", help="Reaction to a stall; a restart counts as a failure."),
 ]
 SavepointInterval = Annotated[
     str | None,
     typer.Option(
         "--savepoint-interval", metavar="DURATION",
-        help="Ask it for a savepoint when the newest, or the start, is as long ago. 1s is the least.",
+        help="Request a savepoint this long after the newest one, or after the start; at least 1s.",
     ),
 ]  # fmt: skip
 SavepointKeep = Annotated[
     int | None,
     typer.Option(
         "--savepoint-keep", metavar="N", min=1, show_default=False,
-        help="Delete such savepoints but the newest N, and what a start may begin from. Default: keep all.",
+        help="Keep the newest N of these savepoints, and those a restart may need; delete the rest. Default: keep all.",
     ),
 ]  # fmt: skip
 Retention = Annotated[
     str,
     typer.Option(
         "--checkpoint-retention", metavar="delete|keep",
-        help="What becomes of its checkpoints when it is over; savepoints stay.",
+        help="Delete or keep its checkpoints when it is over; savepoints stay.",
     ),
 ]  # fmt: skip
-Priority = Annotated[int, typer.Option("--priority", metavar="N", help="Higher ones start first.")]
+Priority = Annotated[int, typer.Option("--priority", metavar="N", help="Jobs with a higher priority start first.")]
 Slots = Annotated[
-    int, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help="Of its pool, taken while it runs; 0: none.")
+    int,
+    typer.Option(
+        "--slots", min=0, max=1_000_000, metavar="N", help="Slots of its pool that it takes while it runs; 0: none."
+    ),
 ]
 Region = Annotated[
     str | None,
     typer.Option(
-        "--region", metavar="NAME", help="Jobs of one namespace and region restart together, if one of them fails."
+        "--region", metavar="NAME", help="Jobs of the same namespace and region restart together when one of them fails."
     ),
 ]
 Graph = Annotated[
     list[Path] | None,
-    typer.Option("--graph", metavar="FILE", help="A file or folder to take along; may be given again."),
+    typer.Option("--graph", metavar="FILE", help="A file or folder to pack into the graph; repeatable."),
 ]
 Env = Annotated[
-    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job; may be given again.")
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="An environment variable of the job; repeatable.")
 ]
 
 
 def _with_one_sign(labels: list[str] | None) -> list[str] | None:
-    """NAME==VALUE is NAME=VALUE, as where -l selects jobs: else no selector would find the value."""
+    """NAME==VALUE means NAME=VALUE, as where -l selects jobs; otherwise no selector would find the value."""
     return None if labels is None else [label.replace("==", "=", 1) if _DOUBLE.match(label) else label for label in labels]
 
 
@@ -143,7 +153,7 @@ Label = Annotated[
         "--label",
         "-l",
         metavar="NAME=VALUE",
-        help="A label to select jobs by; may be given again.",
+        help="A label to select jobs by; repeatable.",
         callback=_with_one_sign,
     ),
 ]
@@ -151,27 +161,29 @@ Memory = Annotated[
     str | None,
     typer.Option(
         "--memory", metavar="SIZE", show_default=False,
-        help="Address space that each of its processes may take: 512M, 2G; 0: no limit.",
+        help="Limit of the address space of each of its processes: 512M, 2G; 0: no limit.",
     ),
 ]  # fmt: skip
 StopGrace = Annotated[
     str | None,
     typer.Option(
-        "--stop-grace", metavar="DURATION", help="From SIGTERM to SIGKILL when it is stopped. Default: 10s.",
+        "--stop-grace", metavar="DURATION", help="Time from SIGTERM to SIGKILL when it is stopped. Default: 10s.",
         show_default=False,
     ),
 ]  # fmt: skip
-RunnerName = Annotated[str, typer.Option("--runner", metavar="NAME", help="What runs it: a plug-in's name, or this.")]
+RunnerName = Annotated[
+    str, typer.Option("--runner", metavar="NAME", help="The runner: subprocess, or the name of a plug-in.")
+]
 Restore = Annotated[
     str,
     typer.Option(
         "--restore", metavar="ledger|external",
-        help="external: it restores by itself from elsewhere; its checkpoints only show how far it is.",
+        help="external: the job restores its state by itself; its checkpoints only show its progress.",
     ),
 ]  # fmt: skip
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="RESTORE_POINT", help="Checkpoint to begin from."),
+    typer.Option("--from", metavar="RESTORE_POINT", help="Location of the checkpoint to start from."),
 ]
 RetryFrom = Annotated[
     str,
@@ -179,7 +191,7 @@ RetryFrom = Annotated[
 ]
 WithSavepoint = Annotated[
     bool,
-    typer.Option("--savepoint", help="Ask the job for a savepoint, and stop it once that is there.", show_default=False),
+    typer.Option("--savepoint", help="Request a savepoint, and stop the job once it is complete.", show_default=False),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over or quarantined.", show_default=False)]
 
@@ -195,10 +207,10 @@ def submit(
     savepoint_interval: SavepointInterval = None, savepoint_keep: SavepointKeep = None,
     checkpoint_retention: Retention = "delete", restore: Restore = "ledger", region: Region = None, wait: Wait = False,
 ) -> None:  # fmt: skip
-    """Submit a job: a command, run by the agent of this host, and brought back until it is over.
+    """Submit a job: a command that the agent of this host runs, and that the ledger brings back until it is over.
 
-    The last line of the answer is the id of the job; where stdout is no terminal, it is the only one, and what became of
-    the job stands on stderr. To submit the same again under the same --id changes nothing, also when it is over by then.
+    The last line of the answer is the id of the job. Without a terminal the id is the only line on stdout, and the
+    state of the job is on stderr. It is safe to repeat a submit with the same --id, even when the job is over.
     """
     options = JobOptions(
         command or (), name, namespace, runner, restart, priority, slots, region, label or (), graph or (), env or (),
@@ -212,7 +224,7 @@ def submit(
         stack.callback(blob.unlink, missing_ok=True)
         client, tell = stack.enter_context(session.client(world, "submitting"))
         job_id = client.submit(spec, blob, job_id=id_, unique=unique, named=tell)
-        again = id_ is not None  # then it may be over since it was first submitted
+        again = id_ is not None  # the job may have ended since the first submit
         ended = client.wait(job_id, None if wait else 0.0) if wait or again else None
     _answer_submit(world, job_id, spec, ended)
     if wait and not (ended and ended.finished):
@@ -234,9 +246,9 @@ def cancel(
     world: Context, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
     force: Force = False, yes: Yes = False,
 ) -> None:  # fmt: skip
-    """Cancel a job. That is never undone. Of a job that is CANCELED already nothing more is asked.
+    """Cancel a job for good. To cancel a CANCELED job again does nothing.
 
-    With -n or -l all jobs that they select: they are listed, and you are asked. Exit code 1: it failed for some of them.
+    With -n or -l it lists all selected jobs and asks first. Exit code 1: it failed for some of them.
     """
     from ledger.core.model.facts import IntentKind
 
@@ -257,7 +269,7 @@ def suspend(world: Context, job: Job, reason: Reason, savepoint: WithSavepoint =
 
 @verb
 def resume(world: Context, job: Job, reason: Reason) -> None:
-    """Bring back a suspended job, from its newest restore point."""
+    """Bring back a suspended job from its newest restore point."""
     from ledger.core.model.facts import IntentKind
 
     _declare(world, job, IntentKind.RUN, reason)
@@ -268,10 +280,10 @@ def retry(
     world: Context, reason: Reason, job: JobOrMany = None, namespace: InNamespace = None, label: WithLabel = None,
     from_: RetryFrom = "latest", force: Force = False, yes: Yes = False,
 ) -> None:  # fmt: skip
-    """Try again a job whose last attempt ended: a quarantined one, or one that waits for its restart.
+    """Retry a job whose last attempt ended: a quarantined one, or one that waits for its restart.
 
-    With -n or -l all quarantined jobs that they select: they are listed, and you are asked. Exit code 1: it failed for
-    some of them. A suspended job is not retried: jobledger resume brings it back.
+    With -n or -l it lists all selected quarantined jobs and asks first. Exit code 1: it failed for some of them. A
+    suspended job is not retried: jobledger resume brings it back.
     """
     from ledger.core.model.facts import IntentKind
 
@@ -283,7 +295,7 @@ def retry(
 
 
 def register(app: typer.Typer) -> None:
-    # Everything from the first word of the command on is the command's, its options too.
+    # Everything from the first word of the command on belongs to the command, options too.
     app.command("submit", rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(submit)
     for function in (wait, cancel, suspend, resume, retry):
         app.command(function.__name__, rich_help_panel=PANEL)(function)
@@ -293,7 +305,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _answer_submit(world: Context, job_id: str, spec: JobSubmitted, ended: JobOutcome | None) -> None:
-    """The id stands in the last line, whatever else is told. A script that captures stdout gets the id alone."""
+    """The id is on the last line, whatever else is printed. A script that captures stdout gets the id alone."""
     row = {"job_id": job_id} | ({"state": ended.state, "reason": ended.reason} if ended and ended.state else {})
     if not world.printer.for_people:
         world.printer.one(row, [rendering.ID])

@@ -55,29 +55,31 @@ CANDIDATES = [
     Column("SINCE", "since", time=True),
     Column("WAITS FOR", "waits_for", rest=True),
 ]
-Which = Annotated[Role | None, typer.Argument(metavar="ROLE", help="projector or reconciler. Without it, both.")]
+Which = Annotated[Role | None, typer.Argument(metavar="ROLE", help="projector or reconciler. Default: both.")]
 All = Annotated[
-    bool, typer.Option("--all", "--timeline", help="All claims in the log, the newest first.", show_default=False)
+    bool, typer.Option("--all", "--timeline", help="List all claims in the log, the newest first.", show_default=False)
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until each role has a leader, then answer.", show_default=False)]
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long --wait waits. After that: exit code 4.")
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Limit of --wait; exit code 4 after it.")
 ]
 LOOK_S = 1.0
 
 
 @verb
 def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = False, timeout: Timeout = 300.0) -> None:
-    """Who leads: by the newest claim in the log (the law), and by the election (advice), with all who want to.
+    """Show who leads each role: by the newest claim in the log (the law), and by the election (advice), with all
+    candidates.
 
-    Exit code 1 if a role has no leader, 3 if the log can't be read. An election that does not answer is told on stderr.
-    With --wait a role without a leader, or whose leader still takes over, and a log that can't be read, are asked again;
-    exit code 4 once the time is up.
+    Exit code 1: a role has no leader; 3: the log can't be read. An election that does not answer is reported on stderr.
+    --wait asks again while a role has no leader, or its leader is still taking over, or the log can't be read; exit
+    code 4 after --timeout.
 
-    -o json: one object a role, with role, led (null: the election did not answer), epoch, writer, since, reason, led_s
-    and reaches (runner: the instance that answered) of the newest claim; others: what its predecessor reached instead;
-    lock, pid and lease_left_s of who holds the lock; why_not if it is not led; not_asked; candidates: who, pid, holds,
-    epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason, reaches a claim.
+    -o json: one object per role, with role, led (null: the election did not answer), epoch, writer, since, reason,
+    led_s and reaches (runner: the instance that answered) of the newest claim; others: what its predecessor reached
+    instead; lock, pid and lease_left_s of the holder of the lock; why_not if nobody leads; not_asked; candidates: who,
+    pid, holds, epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason, reaches
+    per claim.
     """
     from ledger.errors import Unreachable
     from ledger.reader.claims import read_claims
@@ -112,7 +114,7 @@ def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = F
 
 
 def _wait_for(world: Context, roles: Sequence[str], timeout_s: float) -> None:
-    """Raises: OutcomeUnknown, with what is waited for, once the time is up."""
+    """Raises: OutcomeUnknown, which names what is missing, at the deadline."""
     from ledger.errors import OutcomeUnknown, Unreachable
     from ledger.reader.claims import read_claims
     from ledger.reader.leaders import led
@@ -156,8 +158,8 @@ def _elected(world: Context, role: str) -> Sequence[Candidate] | str:
 
 
 def _tell(found: Sequence[Led], world: Context) -> None:
-    """On stderr: what could not be asked, and which role nobody leads, with what each candidate waits for. And whose jobs
-    wait, because the leader reaches another agent than its predecessor."""
+    """Prints on stderr: elections that did not answer, roles without a leader, and for what each candidate waits.
+    Also names the jobs that wait because the leader reaches another agent than its predecessor."""
     for one in found:
         for runner, instance in one.others.items():
             world.printer.note(

@@ -1,4 +1,4 @@
-"""The verb `logs`: what an attempt printed, from the files of the runner agent on this host."""
+"""The verb `logs`: the output of an attempt, from the files of the runner agent on this host."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from ledger.core.model.facts import JobResult
 if TYPE_CHECKING:
     from ledger.core.fold.job import Job
 
-Attempt = Annotated[int | None, typer.Option("--attempt", min=1, metavar="N", help="Which attempt; default: the last one.")]
+Attempt = Annotated[
+    int | None, typer.Option("--attempt", min=1, metavar="N", help="Number of the attempt. Default: the last one.")
+]
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Print on as it comes, until the attempt is over.", show_default=False)
+    bool, typer.Option("--follow", "-f", help="Keep printing new output until the attempt is over.", show_default=False)
 ]
 
 
 @verb
 def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = None) -> None:
-    """What an attempt of a job printed: its stdout on stdout, its stderr on stderr."""
+    """Print the output of an attempt of a job: its stdout on stdout, its stderr on stderr."""
     from ledger.adapters.runners.subprocess import printed
     from ledger.errors import NotFound
     from ledger.reader.job_lookup import resolve
@@ -47,7 +49,8 @@ def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = N
 def _last(job: Job) -> int | None:
     """The number of the last attempt; 0: there never was one, and never will be; None: there is none yet.
 
-    Of a retired job all facts of its attempts are gone; its result tells how many there were."""
+    The facts of a retired job's attempts are gone; its result has their number.
+    """
     result = job.result and job.fact(job.result, JobResult)
     return max(job.top, result.attempts if result else 0) or (0 if result else None)
 

@@ -1,4 +1,4 @@
-"""What every verb takes: which ledger, how the answer is printed.
+"""The options that every verb takes: the ledger, and the format of the answer.
 
     @app.command("show")
     @verb
@@ -6,8 +6,8 @@
         '''One job.'''
         world.printer.one(row_of(read(world.config, job)), COLUMNS)
 
-`verb` puts the shared options in the place of `world`. From the environment come what names the ledger, LEDGER_OUTPUT,
-LEDGER_DEBUG and the settings, never another flag: an image's LEDGER_VERSION must change nothing.
+`verb` replaces `world` by the shared options. The environment sets the ledger, LEDGER_OUTPUT, LEDGER_DEBUG and the
+settings, and no other flag: LEDGER_VERSION of an image must change nothing.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 WHICH = "Which ledger"
 Dir = Annotated[
     Path | None,
-    typer.Option("--dir", envvar="LEDGER_DIR", show_envvar=False, metavar="DIR", help="Folder of the ledger.",
+    typer.Option("--dir", envvar="LEDGER_DIR", show_envvar=False, metavar="DIR", help="Folder of the embedded ledger.",
                  rich_help_panel=WHICH),
 ]  # fmt: skip
 Bootstrap = Annotated[
     str | None,
     typer.Option(
         "--bootstrap-server", "-b", envvar="LEDGER_KAFKA__BOOTSTRAP_SERVERS", show_envvar=False, metavar="HOST:PORT[,…]",
-        help="A Kafka of your own, not the embedded one.", rich_help_panel=WHICH,
+        help="Use your own Kafka instead of the embedded one.", rich_help_panel=WHICH,
     ),
 ]  # fmt: skip
 ConfigFile = Annotated[
@@ -56,17 +56,17 @@ ConfigFile = Annotated[
 Client = Annotated[
     list[str] | None,
     typer.Option(
-        "-X", metavar="NAME=VALUE", help="A librdkafka setting; may be given again. No secrets: "
-        "argv can be seen by all.", rich_help_panel=WHICH,
+        "-X", metavar="NAME=VALUE", help="A librdkafka setting; repeatable. Not for secrets: everyone on the host can see "
+        "the arguments.", rich_help_panel=WHICH,
     ),
 ]  # fmt: skip
 Output = Annotated[
     Format,
-    typer.Option("--output", "-o", envvar="LEDGER_OUTPUT", show_envvar=False, help="How the answer is printed."),
+    typer.Option("--output", "-o", envvar="LEDGER_OUTPUT", show_envvar=False, help="Format of the answer."),
 ]
 Colour = Annotated[
     Color,
-    typer.Option("--color", help="Colours: auto is on a terminal, unless NO_COLOR is set.", show_default=False),
+    typer.Option("--color", help="Colours; auto: on a terminal, unless NO_COLOR is set.", show_default=False),
 ]
 Debug = Annotated[
     bool,
@@ -75,27 +75,27 @@ Debug = Annotated[
 ]  # fmt: skip
 Bundle = Annotated[
     Path | None,
-    typer.Option("--bundle", metavar="FILE", help="What `audit bundle` made, instead of a ledger that runs.",
+    typer.Option("--bundle", metavar="FILE", help="Read this file of `audit bundle` instead of a running ledger.",
                  rich_help_panel=WHICH, show_default=False),
 ]  # fmt: skip
-#: Which jobs a verb that takes several is about; `ledger.cli.selection` reads them. The same flags in every verb.
+#: The selection of jobs for verbs that take several; `ledger.cli.selection` reads them. The same flags in every verb.
 InNamespace = Annotated[
     list[str] | None,
-    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Only jobs of this namespace; may be given again."),
+    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Only jobs of this namespace; repeatable."),
 ]
 WithLabel = Annotated[
     list[str] | None,
     typer.Option(
         "--label", "-l", metavar="SELECTOR",
-        help="Only jobs with this label: NAME=VALUE, NAME!=VALUE or NAME, several with commas; may be given again.",
+        help="Only jobs with this label: NAME=VALUE, NAME!=VALUE or NAME, several with commas; repeatable.",
     ),
 ]  # fmt: skip
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", show_default=False)]
 
 
 @dataclass
 class Context:
-    """Where a verb works. The settings are read when first asked for."""
+    """The context of a verb: its shared options. It reads the settings at their first use."""
 
     dir: Path | None = None
     config_file: Path | None = None
@@ -104,7 +104,7 @@ class Context:
     color: Color = Color.auto
     debug: bool = False
     bundle: Path | None = None
-    #: Whether this process has a log, and that in JSON: then the error that ends it is a line of it (`cli.Frame`).
+    #: Whether this process logs in JSON. Then the error that ends it is a line of that log (`cli.Frame`).
     json_log: bool = False
     #: Makes the ledger of the settings. A test passes its own as `obj` of the command.
     opened: Callable[[Config], Ledger] = field(default_factory=lambda: _open)
@@ -126,7 +126,7 @@ class Context:
         return Printer(self.output, color=self.color)
 
 
-#: Whether this process is the command and nothing else: set by `main`. A test that runs verbs keeps its own logging.
+#: Whether this process is the command alone; `main` sets it. A test that runs verbs keeps its own logging.
 ALONE = False
 _SHARED = {
     "dir_": Dir, "bootstrap": Bootstrap, "config_file": ConfigFile, "client": Client, "output": Output, "color": Colour,
@@ -136,8 +136,8 @@ _DEFAULTS = {"output": Format.table, "color": Color.auto, "debug": False}
 
 
 def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[..., None]:
-    """Replaces the first parameter, `world: World`, by the shared options. bundle: --bundle too. One that the verb has
-    itself is its own."""
+    """Replaces the first parameter, `world: World`, by the shared options. bundle: --bundle too. An option that the verb
+    declares itself is left to it."""
     hints = get_type_hints(function, include_extras=True)
     own = [
         parameter.replace(annotation=hints.get(name, parameter.annotation))
@@ -186,7 +186,8 @@ def _open(config: Config) -> Ledger:
 
 
 def _hint(folder: Path, error: LedgerError) -> str:
-    """A broker whose disk is full ends, and says so to nobody but its log."""
+    """The hint for an error; it names a full disk. A broker whose disk is full ends, and reports that in its own log
+    only."""
     full = without_room([folder / "broker" / "data", folder / "blobs", folder / "agent"])
     if full and not error.hint.startswith("Make room"):
         todo = "make room there; what was acknowledged is kept, and the ledger goes on by itself."
@@ -195,12 +196,12 @@ def _hint(folder: Path, error: LedgerError) -> str:
 
 
 def _log_to_stderr(*, debug: bool) -> None:
-    """Answers are on stdout alone. `serve` sets up the log of a role."""
+    """Logs on stderr, so that stdout has the answer alone. `serve` configures the log of a role."""
     loggers.LEAST = logging.DEBUG if debug else logging.WARNING
 
 
 def _arm_failpoints() -> None:
-    """Raises: ConfigError if the variable is set and can't be read: a test that hits nothing would prove nothing."""
+    """Raises: ConfigError if the variable is set and invalid: a test that hits nothing would prove nothing."""
     try:
         failpoints.arm(os.environ.get(failpoints.VARIABLE, ""))
     except ValueError as error:
@@ -209,8 +210,8 @@ def _arm_failpoints() -> None:
 
 def _world(ctx: typer.Context, given: dict[str, Any]) -> Context:
     def flag(name: str) -> Any:
-        """Only what stands on the command line, behind the verb or before it: the rest `load_config` finds by itself, and
-        says so in --sources."""
+        """The value from the command line, before or behind the verb. `load_config` finds the other sources by
+        itself and reports them in --sources."""
         if _typed(ctx, name):
             return given[name]
         return root.params[name] if _typed(root, name) else None

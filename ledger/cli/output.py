@@ -1,7 +1,7 @@
-"""How answers are printed: a table for people, JSON for machines, progress on stderr.
+"""Prints answers: a table for people, JSON for machines, progress on stderr.
 
-On stdout lies the answer and nothing else. The keys of JSON are the names in the schemas. Rows are plain mappings; a
-column says how one is shown, so that table and JSON can't drift apart.
+Stdout has the answer and nothing else. The keys of JSON are the names in the schemas. Rows are plain mappings, and a
+column defines how to show one value, so table and JSON can't drift apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ledger.cli import tables
 
 Row = Mapping[str, Any]
 PROGRESS_AFTER_S = 1.0
-#: What JSON may have in a text and a terminal obeys or hides: DEL, C1 controls, marks of direction, separators, no widths.
+#: Characters that JSON allows and a terminal obeys or hides: DEL, C1 controls, direction marks, separators, zero widths.
 _UNSEEN = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
@@ -43,12 +43,11 @@ class Color(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. key: of the row (dotted: in a mapping within). shown: the value as text; default `cell`.
-    wide: only with -o wide. id: of a job; on a terminal its unique beginning. text: sentences, which stand below their
-    row where a terminal has no room. style: the colour of a value as it is shown, by name.
-    time: seconds since the epoch; on a terminal without the date if that is today's. whole: never cut. rest: gets the room
-    that the others leave, and is cut first. spare: left out where a terminal is narrow, 1 first; 0: never.
-    short: how a terminal shows the value as text."""
+    """A column of a table. key: of the row (dotted: in a nested mapping). shown: formats the value; default `cell`.
+    wide: only with -o wide. id: a job id; a terminal shows its unique beginning. text: sentences, below their row
+    where a terminal has no room. style: the colour for a shown value, by name. time: seconds since the epoch; a
+    terminal leaves out today's date. whole: never cut. rest: gets the room that the others leave, and is cut
+    first. spare: left out on a narrow terminal, 1 first; 0: never. short: formats the value for a terminal."""
 
     title: str
     key: str
@@ -64,7 +63,7 @@ class Column:
     short: Callable[[str], str] | None = None
 
     def of(self, row: Row, today: str = "") -> str:
-        """The cell of a row. today: a date as in `utc`, which times of that day go without."""
+        """The cell of a row. today: a date as in `utc`; times of that day are shown without a date."""
         value: Any = row
         for part in self.key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -82,7 +81,7 @@ class Printer:
     ) -> None:
         self.form, self._color = form, color
         self._out, self._err = out or sys.stdout, err or sys.stderr
-        self._progress = threading.Lock()  # what is rewritten on stderr, and what else is said there
+        self._progress = threading.Lock()  # guards stderr: the progress line, and notes
         self._rewritten = False
 
     @property
@@ -95,9 +94,9 @@ class Printer:
         return is_terminal(self._out)
 
     def rows(self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "", known: Iterable[str] = ()) -> None:
-        """A list. json: one array; jsonl: one object a line, as they come; name: the first column.
-        empty: what is told on stderr, for people, if there is none. known: ids of jobs that are not among the rows, which
-        a short id must not mean."""
+        """Prints a list. json: one array; jsonl: one object per line, as they come; name: the first column. empty: a
+        note on stderr for people if there are no rows. known: ids of jobs that are not among the rows; a short id
+        must not match them."""
         if self.form is Format.jsonl:
             for row in rows:
                 self._line(to_json(row))
@@ -114,7 +113,7 @@ class Printer:
                 self.note(empty)
 
     def one(self, row: Row, columns: Sequence[Column]) -> None:
-        """One thing: a line per column for people (or several, where it is shown so), one object in JSON."""
+        """Prints one thing: a line per column for people (or several lines), one object in JSON."""
         if self.form is Format.json:
             self._line(to_json(row, indent=2))
         elif self.form is Format.jsonl:
@@ -131,7 +130,7 @@ class Printer:
                     title = ""
 
     def stream(self, row: Row, columns: Sequence[Column]) -> None:
-        """One change of many that come over time: a line, flushed at once. json is jsonl here."""
+        """Prints one of many changes over time: one line, flushed at once. json is jsonl here."""
         if self.for_people:
             shown = [column for column in columns if self.form is Format.wide or not column.wide]
             self._line("  ".join(column.of(row) for column in shown))
@@ -139,20 +138,20 @@ class Printer:
             self._line(columns[0].of(row) if self.form is Format.name else to_json(row))
 
     def text(self, line: str) -> None:
-        """The answer as a sentence, for people only."""
+        """Prints the answer as a sentence, for people only."""
         if self.for_people:
             self._line("\n".join(lines_of(line)))
 
     def note(self, line: str) -> None:
-        """Something beside the answer: on stderr, in any format."""
+        """Prints a remark on stderr, in any format."""
         with self._progress:
             self._erase()
             print("\n".join(lines_of(line)), file=self._err, flush=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Tells on stderr what is waited for once it takes over a second, on one line that is rewritten. Where stderr is
-        no terminal nothing is told.
+        """Shows progress on stderr once a wait takes over a second, on one line that is rewritten. Shows nothing where
+        stderr is no terminal.
 
         with printer.progress("reading the log") as tell: tell("12000 of 50000 records")
         """
@@ -162,7 +161,7 @@ class Printer:
         def speak() -> None:
             while not ended.wait(PROGRESS_AFTER_S):
                 with self._progress:
-                    self._rewrite(f"{latest[0]} …")  # also one that is as it was: a note may have erased it
+                    self._rewrite(f"{latest[0]} …")  # even if unchanged: a note may have erased it
 
         def tell(word: str) -> None:
             latest[0] = f"{what}: {word}"
@@ -228,7 +227,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def cell(value: Any) -> str:
-    """A value in a table: without spaces at the ends, line breaks or control characters; nothing is a dash."""
+    """A value in a table: without spaces at the ends, line breaks or control characters. None and "" are a dash."""
     if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
@@ -243,7 +242,7 @@ def cell(value: Any) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """A text of several lines as it is shown to people: without control characters, which could drive a terminal."""
+    """The lines of a text for people, without control characters, which could drive a terminal."""
     return [_printable(line).rstrip() for line in text.splitlines()]
 
 
@@ -253,7 +252,7 @@ def counted(number: int, what: str) -> str:
 
 
 def brief(text: str) -> str:
-    """The first and the last line of a text: what a long one is about, and how it ends."""
+    """The first and the last line of a text: its subject, and how it ends."""
     lines = [line.strip() for line in lines_of(text) if line.strip()]
     return f"{lines[0]} … {lines[-1]}" if len(lines) > 1 else cell(text)
 
@@ -268,7 +267,7 @@ def _printable(text: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """A span for people, in at most two units: 45s, 12m, 3h20m, 5d4h."""
+    """A duration for people, in at most two units: 45s, 12m, 3h20m, 5d4h."""
     whole = max(0, int(seconds))
     units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
     for at, (letter, size) in enumerate(units):
@@ -280,7 +279,7 @@ def age(seconds: float) -> str:
 
 
 def utc(time_s: float | None) -> str:
-    """2025-01-31T12:00:00Z; None is a dash; what is beyond the calendar as seconds since the epoch."""
+    """2025-01-31T12:00:00Z. None is a dash; a time beyond the calendar is seconds since the epoch."""
     from datetime import UTC, datetime
 
     if time_s is None:
@@ -292,8 +291,8 @@ def utc(time_s: float | None) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Names as they are, non-ASCII as it is (what drives a terminal or no encoding can write, escaped), bytes as UTF-8 or
-    hex."""
+    """JSON with field names unchanged and non-ASCII kept. Characters that drive a terminal or can't be encoded are
+    escaped; bytes become UTF-8 or hex."""
     text = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
     text = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What people write in flags, read: restart policies, environments, restore points, names. Wrong ones are usage errors."""
+"""Parsers for the values of flags: restart policies, environments, restore points, names. Errors are usage errors."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
 def restart_policy(text: str | None, rules: tuple[FailureRule, ...] = ()) -> RestartPolicy:
-    """RETRIES: restarts after failures in a row, the first start not counted; 0 = no limit. FAILURES: those within INTERVAL
-    that are followed by a restart.
-    A delay is 10s, 500ms, 2m or seconds.
+    """RETRIES: restarts after failures in a row, without the first start; 0 = no limit. FAILURES: how many failures
+    within INTERVAL are still followed by a restart. A delay is 10s, 500ms, 2m or seconds.
 
     Defaults are Flink's: fixed-delay 1 retry after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
-    1 failure within 1 min, after 1 s."""
+    1 failure within 1 min, after 1 s.
+    """
     from ledger.core.model.policies import restart_problem
 
     policy = replace(_restart_policy(text), failure_rules=rules)
@@ -89,7 +89,7 @@ def _restart_policy(text: str | None) -> RestartPolicy:
 def failure_rules(
     exit_codes: Iterable[int], patterns: Iterable[str], labels: Iterable[str], permanent_labels: Iterable[str]
 ) -> tuple[FailureRule, ...]:
-    """labels: LABEL=CODE or LABEL=REGEX. Permanent rules are asked first, so that none of the others hides them."""
+    """labels: LABEL=CODE or LABEL=REGEX. Permanent rules come first, so that no other rule hides them."""
     from ledger.core.model.facts import FailureRule
 
     permanent = set(permanent_labels)
@@ -116,7 +116,7 @@ def failure_rules(
 
 
 def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_stall: str | None) -> StallPolicy:
-    """Nobody watches where no interval is given."""
+    """No interval: no stall detection."""
     from ledger.core.model.facts import OnStall, StallPolicy
     from ledger.core.model.policies import stall_problem
 
@@ -138,7 +138,7 @@ def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_
 
 
 def savepoint_policy(interval: str | None, keep: int | None) -> SavepointPolicy:
-    """Nobody asks where no interval is given."""
+    """No interval: no periodic savepoints."""
     from ledger.core.model.facts import SavepointPolicy
     from ledger.core.model.policies import savepoint_problem
 
@@ -213,7 +213,7 @@ def environment(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def restore_point(text: str | None) -> RestorePoint | None:
-    """A checkpoint or savepoint from outside the ledger, by its location. A path is meant on this host."""
+    """A checkpoint or savepoint from outside the ledger, by its location. A path means a file on this host."""
     from ledger.core.model.facts import RestorePoint
 
     if text is None:
@@ -222,14 +222,14 @@ def restore_point(text: str | None) -> RestorePoint | None:
 
 
 def place_to_begin(text: str) -> str:
-    """latest, scratch, a restore point of the job as ATTEMPT/ID, or a location: then a path is meant on this host."""
+    """latest, scratch, a restore point of the job as ATTEMPT/ID, or a location. A path means a file on this host."""
     if text in ("latest", "scratch") or "://" in text or re.fullmatch(r"[1-9][0-9]*/[0-9]+", text):
         return text
     return str(Path(text).expanduser().absolute())
 
 
 def job_states(words: Iterable[str]) -> frozenset[str]:
-    """States of jobs, in any case."""
+    """States of jobs; upper and lower case are equal."""
     from ledger.core.model.recovery import JobState
 
     known = set(JobState) - {JobState.UNKNOWN}
@@ -241,7 +241,7 @@ def job_states(words: Iterable[str]) -> frozenset[str]:
 
 
 def name(text: str, flag: str) -> str:
-    """Of a job or a namespace: `namespace/name` must stay one word with one slash."""
+    """The name of a job or namespace: `namespace/name` must stay one word with one slash."""
     if _NAME.match(text) is None:
         raise UsageError(f"{flag} takes letters, digits, '.', '_' and '-', 128 at most, not {text!r}.")
     return text
@@ -250,6 +250,6 @@ def name(text: str, flag: str) -> str:
 def reason(text: str, flag: str = "--reason") -> str:
     if not text.strip():
         raise UsageError(f"{flag} says why, for those who read the history later.")
-    if any("\ud800" <= char <= "\udfff" for char in text):  # bytes that are no UTF-8: it would be kept, and never be shown
+    if any("\ud800" <= char <= "\udfff" for char in text):  # bytes that are no UTF-8 could be stored, but never shown
         raise UsageError(f"{flag} is not UTF-8.", hint="Is the terminal's character set another (locale)?")
     return text.strip()

@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from ledger.archive.removal.pins import Pin
     from ledger.reader.reading import Source
 
-Jobs = Annotated[
-    list[str], typer.Option("--job", metavar="JOB", help="What to keep all of; may be given again.", show_default=False)
-]
+Jobs = Annotated[list[str], typer.Option("--job", metavar="JOB", help="A job to keep; repeatable.", show_default=False)]
 Moment = "A time (2026-01-31T14:05:00Z), or 15m ago."
 From = Annotated[str | None, typer.Option("--from", metavar="MOMENT", help=f"{Moment} Default: from the beginning.")]
-To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help=f"{Moment} May be to come. Default: no end.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the archive for ever.")]
+To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help=f"{Moment} May be in the future. Default: no end.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded in the archive for ever.")]
 
 
 def _moment(time_ms: int | None) -> str:
@@ -41,11 +39,12 @@ PINS = [
 
 @verb
 def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = None) -> None:
-    """Keep what there is of jobs in a window, whatever retention says, until `audit unpin`. Says so in the archive's chain.
+    """Keep the records of jobs from a window of time, whatever retention says, until `audit unpin`. Noted in the
+    archive's chain.
 
-    Held are their records appended up to --to (older ones too: what a job was at --from is folded from them), and their
-    graphs, checkpoints, savepoints and logs, as far as they are there now or come later. What a newer checkpoint takes the
-    place of while a job runs goes as ever.
+    A pin holds the jobs' records appended up to --to (older ones too, since the state at --from is folded from them),
+    and their graphs, checkpoints, savepoints and logs, present or future. Checkpoints that a running job supersedes are
+    still deleted.
     """
     from ledger.app import pinning
 
@@ -64,7 +63,7 @@ def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = 
 
 @verb
 def pins(world: Context) -> None:
-    """The pins that there are, by the chains of the archive. Exit 1 if what agents are told of them is not the same."""
+    """List the pins in the chains of the archive. Exit code 1: agents see other pins than the chains have."""
     from ledger.archive.removal import pins as in_archive
 
     with world.printer.progress("reading the archive"):
@@ -85,11 +84,13 @@ def pins(world: Context) -> None:
 
 @verb
 def unpin(
-    world: Context, pin: Annotated[str, typer.Argument(metavar="PIN", help="As audit pins shows it.")], reason: Reason
+    world: Context,
+    pin: Annotated[str, typer.Argument(metavar="PIN", help="Id of the pin, as in audit pins.")],
+    reason: Reason,
 ) -> None:
-    """Lift a pin: what it held goes as it would without it. Says so in the archive's chain.
+    """Remove a pin. Normal retention applies again to what it protected. Noted in the archive's chain.
 
-    The same again changes nothing.
+    It is safe to repeat.
     """
     from ledger.app import pinning
 
@@ -110,7 +111,7 @@ def register(audit: typer.Typer) -> None:
 
 
 def _resolve(world: Context, source: Source, ref: str) -> str:
-    """As `finding.resolve`; also the id of a job that the archive alone knows any more: of such a one retention takes all
+    """As `finding.resolve`; also the id of a job that only the archive still has. Retention would remove such a job
     in time."""
     from ledger.app import pinning
     from ledger.reader.job_lookup import resolve

@@ -36,20 +36,21 @@ PLAN = [
 
 @bundle_verb
 def plan(world: Context, as_of: AsOf = None) -> None:
-    """What a leader elected now would do first, and why. It changes nothing.
+    """Show what a leader elected now would do first, and why. Nothing changes.
 
-    Reads the log to its end, asks the runners, verifies restore points, and prints per job what would be started and from
-    which restore point, what is refused, waited for, stopped, and deleted. It needs no leader. With -o wide and -o json
-    also the jobs about which there is nothing to do. Exit code 0: the plan was made, whatever it says.
+    It reads the log to its end, asks the runners and verifies restore points. It prints per job the start and its
+    restore point, refusals, waits, stops and deletions. It needs no leader. -o wide and -o json also list jobs without
+    any action. Exit code 0: the plan was made, whatever it says.
 
-    Actions: start and start-again (an attempt that is recorded and does not run), stop, settle (reads all that the runner
-    knows of an attempt), wait, savepoint, quarantine, give-up, lose and close (record an end that no runner will), retire
-    (a job that is over: its graph and checkpoints go, its result stays), dispose (deletes a savepoint), forget (the runner
-    drops what it keeps of a job that is retired). suspend, resume and cancel are for a job that another one replaces.
+    Actions: start and start-again (an attempt that is recorded and does not run), stop, settle (reads all events that
+    the runner has of an attempt), wait, savepoint, quarantine, give-up, lose and close (record an end that no runner
+    will), retire (a job that is over: its graph and checkpoints are deleted, its result stays), dispose (deletes a
+    savepoint), forget (the runner drops its files of a retired job). suspend, resume and cancel are for a job that
+    another one replaces.
 
-    With --as-of or --bundle what a leader elected then would have done if it had believed the log: what the log knew to run
-    is taken to have run, and restore points to have been sound. Pools are those of the settings of now; of a bundle, those
-    that it tells.
+    With --as-of or --bundle it shows what a leader elected then would have done if it had believed the log: attempts
+    that the log had as running count as running, and restore points as valid. Pools come from today's settings, or from
+    the bundle.
     """
     from ledger.operations.planning import plan as made
     from ledger.operations.planning import plan_then
@@ -67,7 +68,7 @@ def plan(world: Context, as_of: AsOf = None) -> None:
 
 
 def _limits_then(world: Context) -> tuple[Pools, int]:
-    """Pools, and how many starts a pass may have: those that the bundle was made with, whatever the settings are here."""
+    """Pools, and the limit of starts per pass: those of the bundle, whatever the settings are here."""
     from ledger.app import archives
 
     about = None if world.bundle is None else archives.bundle(world.bundle).about
@@ -112,7 +113,7 @@ def _for_people(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(answer: dict[str, Any]) -> list[str]:
-    """How many of each, then the pools."""
+    """The number of each action, then the pools."""
     counts = Counter(row["action"] for row in answer["jobs"])
     stuck = sum(row["action"] == NOTHING and row["state"] == "QUARANTINED" for row in answer["jobs"])
     idle = counts.pop(NOTHING, 0) - stuck

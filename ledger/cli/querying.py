@@ -24,17 +24,18 @@ class Form(StrEnum):
     csv = "csv"
 
 
-Sql = Annotated[str, typer.Argument(metavar="SQL", help="In the SQL of DuckDB; - reads it from standard input.")]
-Output = Annotated[Form, typer.Option("--output", "-o", help="How the answer is printed.")]
+Sql = Annotated[str, typer.Argument(metavar="SQL", help="SQL of DuckDB; - reads it from standard input.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="Format of the answer.")]
 
 
 @bundle_verb
 def query(world: Context, sql: Sql, output: Output = Form.table) -> None:
-    """Ask the archive in SQL: what was written, and what the leader had published at any moment.
+    """Query the archive in SQL: every record, and the published entries of any moment.
 
     Views: events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs. Macros:
-    recovery_set_at(T), entries_at(T), left_out_at(T): whom these two leave out, as something of theirs has expired.
-    DESCRIBE events tells the columns. Needs neither Kafka nor a JVM; a query reads the archive and nothing else.
+    recovery_set_at(T), entries_at(T), left_out_at(T): the jobs that the first two leave out, because records of theirs
+    have expired. DESCRIBE events lists the columns. Needs neither Kafka nor a JVM; a query reads the archive and
+    nothing else.
     """
     from ledger.app import archives
 
@@ -64,7 +65,7 @@ def _cell(value: Any) -> str:
 
 
 def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
-    """RFC 4180; null is empty, what has parts is JSON."""
+    """RFC 4180; null is empty, nested values are JSON."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
@@ -72,7 +73,7 @@ def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _reach(sealed: Sequence[SealedPartition]) -> str:
-    """How far the archive goes: an answer knows of nothing later."""
+    """The end of the archive; answers know nothing later."""
     if not sealed:
         return "nothing is archived yet"
     until = {one.topic: 0.0 for one in sealed}

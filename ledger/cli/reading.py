@@ -30,30 +30,30 @@ if TYPE_CHECKING:
     from ledger.reader.rejects import Reject
 
 PANEL = "Look"
-All = Annotated[bool, typer.Option("--all", help="Retired jobs too.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="Include retired jobs.", show_default=False)]
 State = Annotated[
     list[str] | None,
     typer.Option("--state", metavar="STATE",
-                 help="Only jobs in this state, such as quarantined; may be given again."),
+                 help="Only jobs in this state, such as quarantined; repeatable."),
 ]  # fmt: skip
 Sort = Annotated[
     str | None,
     typer.Option("--sort", metavar="KEY", help="trouble (default for people), name, namespace, state, age or id."),
 ]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then print each change as it comes.", show_default=False)]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Then print each record as it comes.", show_default=False)]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep printing changes.", show_default=False)]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new records.", show_default=False)]
 WhatIf = Annotated[
     list[str] | None,
-    typer.Option("--what-if", metavar="'drop EVENT'", help="As if this record had never been written: 'drop EVENT_ID' or "
-                 "'drop KEY@OFFSET'; may be given again.", show_default=False),
+    typer.Option("--what-if", metavar="'drop EVENT'", help="Leave out this record: 'drop EVENT_ID' or 'drop KEY@OFFSET'; "
+                 "repeatable.", show_default=False),
 ]  # fmt: skip
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="MOMENT", help="Record by record from then on: what each made of its job.",
+    typer.Option("--from", metavar="MOMENT", help="Play the records from then on: the effect of each on its job.",
                  show_default=False),
 ]  # fmt: skip
-To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help="With --from: until then. Default: now.")]
-Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="With --from: of this job only.")]
+To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help="End of --from. Default: now.")]
+Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="With --from: only this job.")]
 REJECTS = [
     Column("PLACE", "place"),
     Column("TIME", "time_ms", lambda time_ms: utc(time_ms / 1000) if time_ms else "-"),
@@ -69,11 +69,11 @@ def list_(
     world: Context, all_: All = False, watch: Watch = False, state: State = None, namespace: InNamespace = None,
     label: WithLabel = None, sort: Sort = None, as_of: AsOf = None,
 ) -> None:  # fmt: skip
-    """The jobs that the ledger has: those to be brought back, and those suspended, quarantined or just over.
+    """List the jobs of the ledger: those to be brought back, and those suspended, quarantined or just over.
 
-    What is wrong comes first. With -o name their ids. With --state also why, in brief; with -w then what comes into these
-    states or leaves them. With --as-of what the leader had published then; jobledger replay --as-of compares it with what
-    the log said then.
+    Jobs in trouble come first. -o name prints ids. --state adds a short reason; with -w then also jobs that enter or
+    leave these states. --as-of lists what the leader had published then; jobledger replay --as-of compares it with the
+    log.
     """
     from ledger.reader.publication_lag import published_with_stamps
     from ledger.reader.reading import all_registers, results
@@ -99,9 +99,9 @@ def list_(
 
 @bundle_verb
 def show(world: Context, job: Job, as_of: AsOf = None) -> None:
-    """One job as it is published: its entry, or what remains of it.
+    """Show the published entry of a job, or its result if it is retired.
 
-    With --as-of also what the log said then: whether what the leader had published differs, and how far it was behind.
+    --as-of also compares the entry with the log of that moment, and says how far the leader was behind.
     """
     from ledger.reader.job_lookup import SEE_ALL, resolve
     from ledger.reader.publication_lag import compare_with_log, published_with_stamps
@@ -131,11 +131,11 @@ def history(
     world: Context, job: Job, follow: Follow = False, as_of: AsOf = None, timeline: timelines.File = None,
     all_records: AllRecords = False,
 ) -> None:  # fmt: skip
-    """Every record of a job that is still in the log, in the order of the log; with --as-of also those in the archive.
+    """List every record of a job that is still in the log, in order; with --as-of also those in the archive.
 
-    For people a run of checkpoints is one line; --all-records shows each, as -o json does.
-    Times are UTC. A narrow terminal leaves out ACTOR and EPOCH; -o wide shows everything.
-    With --timeline a picture instead: attempts, checkpoints, who led and who asked for what, on one time axis.
+    For people a run of checkpoints is one line; --all-records shows each, as -o json does. Times are UTC. A narrow
+    terminal leaves out ACTOR and EPOCH; -o wide shows everything. --timeline draws a picture instead: attempts,
+    checkpoints, leaders and intents on one time axis.
     """
     from ledger.history.historical_log import picked
     from ledger.reader.job_lookup import resolve
@@ -163,7 +163,8 @@ def history(
 
 @bundle_verb
 def explain(world: Context, job: Job, as_of: AsOf = None) -> None:
-    """Why a job is in its state, in or out of the recovery set, and what it waits for; with the records that decide."""
+    """Explain why a job is in its state, in or out of the recovery set, and for what it waits, with the records that
+    decide."""
     from ledger.reader.job_lookup import resolve
     from ledger.reader.publication_lag import end_of
 
@@ -179,7 +180,7 @@ def explain(world: Context, job: Job, as_of: AsOf = None) -> None:
 
 @verb
 def rejects(world: Context) -> None:
-    """Records that the ledger could not use, and why."""
+    """List the records that the ledger could not use, and why."""
     from ledger.reader.rejects import list_rejects
 
     with session.source(world) as source:
@@ -196,12 +197,11 @@ def replay(
     world: Context, as_of: AsOf = None, what_if: WhatIf = None, from_: From = None, to: To = None, job: Only = None,
     all_records: AllRecords = False,
 ) -> None:  # fmt: skip
-    """Fold the log anew and compare with what is published. Exit code 1: they differ.
+    """Fold the log again and compare the result with the published entries. Exit code 1: they differ.
 
-    Jobs that the projector has not come to yet are waited for, half a minute at most; in the past nobody waits.
-    With --what-if the log is folded once more without some records, and compared with itself: what hangs on them?
-    With --from nothing is compared: the log is played from one moment to another, for people with a run of checkpoints
-    as one line.
+    It waits up to half a minute for a projector that is behind, except for a past moment. --what-if folds the log once
+    more without some records and compares the two results. --from compares nothing: it plays the log from one moment to
+    another, for people with a run of checkpoints as one line.
     """
     from ledger.reader.replaying import CATCH_UP_S
     from ledger.reader.replaying import replay as fold_anew
@@ -221,7 +221,7 @@ def replay(
         show_without(world, what_if, as_of)
         return
     with session.source(world, "folding the log", as_of, thin=True) as source:
-        past = as_of is not None or world.bundle is not None  # in which nobody catches up
+        past = as_of is not None or world.bundle is not None  # no projector catches up in the past
         found = fold_anew(source, timeout_s=0.0 if past else CATCH_UP_S)
         vector = "" if as_of is None else session.vector_of(source)
     entry_diff.say_replay(world, found, vector, past)
@@ -234,14 +234,14 @@ def register(app: typer.Typer) -> None:
 
 
 def _waits(world: Context, as_of: str | None) -> dict[str, str]:
-    """Job id -> what it waits for, by the word of the reconciler of this host: that of now."""
+    """job id -> what it waits for now, as the reconciler of this host reported."""
     from ledger.app import waiting
 
     return {} if as_of is not None or world.bundle is not None else waiting.read(world.config.waits_file)
 
 
 def _reconciler_leads(world: Context) -> bool | None:
-    """By the election; None: it does not answer."""
+    """Whether a reconciler leads, by the election; None: it does not answer."""
     from ledger.errors import LedgerError
 
     try:
@@ -267,7 +267,7 @@ def _rows(
     stamps: EntryProvenance,
     selected: Selection,
 ) -> list[dict[str, Any]]:
-    """Of the selected jobs in one of these states (none given: of all), those that are retired last."""
+    """The selected jobs in these states (none given: in any), retired ones last."""
     rows = [rendering.entry_row(entries[job_id], stamps.of(job_id)) for job_id in sorted(entries)]
     rows += [rendering.retired_row(retired[job_id]) for job_id in sorted(retired) if job_id not in entries]
     return [row for row in rows if (not states or row["state"] in states) and selected.holds_row(row)]
@@ -279,7 +279,7 @@ def _none(states: frozenset[str], selected: Selection) -> str:
 
 
 def _watch(world: Context, all_: bool, states: frozenset[str], selected: Selection) -> None:
-    """The list as it is, then a line for each change; for ever. A job that leaves the states is told once more."""
+    """Prints the list, then a line for each change, without end. A job that leaves the states gets one more line."""
     from ledger.core.model.published import Published
     from ledger.reader.publication_lag import EntryProvenance
     from ledger.reader.reading import POLL_S, Tail, all_registers, results
@@ -307,7 +307,7 @@ def _watch(world: Context, all_: bool, states: frozenset[str], selected: Selecti
 
 
 def _changes(view: Any, stamps: EntryProvenance, records: Any, states: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """Rows of the entries that changed in meaning, and are or were in one of the states; of a job that is retired its last
+    """Rows of the entries that changed in meaning and are or were in one of the states. A retired job gives its last
     entry with "retired": true."""
     from ledger.core.model.recovery import same_meaning
 
@@ -333,7 +333,7 @@ def _say_unreadable(world: Context, unreadable: set[str]) -> None:
 
 
 def _reject_row(reject: Reject) -> dict[str, Any]:
-    """Bytes as text, what is none of it as \\x…."""
+    """A row with bytes as text; other bytes as \\x…."""
     headers = [[name, _text(value)] for name, value in reject.headers]
     bytes_of = {"key": _text(reject.key), "value_head": _text(reject.value_head), "headers": headers}
     return {"place": reject.place, **to_plain(reject), **bytes_of}

@@ -1,4 +1,5 @@
-"""How jobs look: a row per entry, result, record. JSON has the field names of the schemas; tables what people look for."""
+"""Tables of jobs: a row per entry, result, record. JSON has the field names of the schemas; tables have what people
+need."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from ledger.reader.publication_lag import Stamp
     from ledger.reader.reading import HistoryRecord, RetiredJob
 
-#: States that ask for somebody's attention, and what shows that: the words behind a comma in the table.
+#: States that need attention, and the words that the table shows behind a comma.
 TROUBLES = ("QUARANTINED", "FAILING", "RUNNING,stalled", "CANCELLING,", "RESTARTING")
-#: From when on a job that is still being canceled, or given up, is trouble.
+#: Seconds after which a job that is still being canceled, or given up, counts as trouble.
 LONG_S = 60.0
 
 
@@ -38,11 +39,11 @@ STATE = Column("STATE", "state", style=state_style)
 ATTEMPT, RESTORE, AGE = Column("ATTEMPT", "attempt"), Column("RESTORE", "restore"), Column("AGE", "age")
 FAILURES, NEXT = Column("FAILURES", "failures", wide=True), Column("NEXT", "next", wide=True)
 LABELS, WAITS = Column("LABELS", "labels", wide=True), Column("WAITS", "waits", wide=True)
-#: Twelve at most: more do not fit on any screen. `show` has the rest.
+#: At most twelve columns: more do not fit on a screen. `show` has the rest.
 JOBS = [
     NAME, NAMESPACE, STATE, ATTEMPT, RESTORE, FAILURES, NEXT, LABELS, ID, Column("REASON", "reason", wide=True), WAITS, AGE,
 ]  # fmt: skip
-#: Of one job, a line each.
+#: One job, one line per column.
 JOB = [
     NAME, NAMESPACE, STATE, ATTEMPT, RESTORE,
     Column("RUNNER", "runner"),
@@ -84,7 +85,7 @@ HISTORY = [
 
 
 def entry_row(entry: RecoveryEntry, stamp: Stamp | None = None) -> dict[str, Any]:
-    """The fields of its schema, and `record`: in which record it was published, if that is known."""
+    """The fields of the entry's schema, and `record`: the record that published it, if known."""
     row: dict[str, Any] = to_plain(entry)
     return row if stamp is None else {**row, "record": to_plain(stamp)}
 
@@ -109,10 +110,10 @@ def jobs(
     printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Mapping[str, str] = NO_WAITS,
     reasons: bool = False, now_s: float | None = None, sort: str | None = None, known: Iterable[str] = (),
 ) -> None:  # fmt: skip
-    """A list of jobs. -o name gives ids: names need not be unique. waits: job id -> what the reconciler of this host says
-    that it waits for; for people, since an entry does not hold it. reasons: in brief, also where the table is narrow.
-    now_s: when that is so, in seconds since the epoch; None: now. sort: a key of `SORTS`; None: troubles first for people,
-    as they come for programs. known: as in `Printer.rows`."""
+    """Prints a list of jobs. -o name prints ids, since names need not be unique. waits: job id -> what the job waits
+    for, by the reconciler of this host; for people, since entries do not have it. reasons: in brief, also in a
+    narrow table. now_s: the moment of the list, in seconds since the epoch; None: now. sort: a key of `SORTS`;
+    None: trouble first for people, as they come for programs. known: as in `Printer.rows`."""
     at_s = time.time() if now_s is None else now_s
     if sort is not None or printer.for_people:
         rows = sorted(rows, key=lambda row: SORTS[sort or "trouble"](row, at_s))
@@ -134,7 +135,7 @@ def _state_shown(row: Mapping[str, Any], now_s: float) -> str:
 
 
 def _trouble(row: Mapping[str, Any], now_s: float) -> tuple[int, int, str]:
-    """Worst first, what is over last, retired jobs behind them; those alike by id."""
+    """Worst first, jobs that are over last, then retired jobs; equal ones by id."""
     shown = _state_shown(row, now_s)
     rank = next((at for at, start in enumerate(TROUBLES) if shown.startswith(start)), len(TROUBLES))
     over = ("attempts" in row) + (row["state"] in ("FINISHED", "CANCELED", "FAILED"))
@@ -146,7 +147,7 @@ def _youngest(row: Mapping[str, Any], _now_s: float) -> tuple[bool, float, str]:
     return made is None, -(made or 0.0), row["job_id"]
 
 
-#: What `list --sort` takes -> by what a row is sorted.
+#: Value of `list --sort` -> the sort key of a row.
 SORTS: dict[str, Callable[[Mapping[str, Any], float], Any]] = {
     "trouble": _trouble,
     "name": lambda row, _: (row.get("name") or "", row["job_id"]),
@@ -189,8 +190,8 @@ def one_restore_point(printer: Printer, job_id: str, point: RestorePoint) -> Non
 def job_change(
     printer: Printer, row: dict[str, Any], shown: dict[str, dict[str, Any]], reasons: bool = False
 ) -> None:  # fmt: skip
-    """One line of many that come over time. shown: what people were shown last of each job; what would look the same again
-    is left out for them. reasons: as in `jobs`."""
+    """Prints one line of many that come over time. shown: the last line shown per job; an equal line is left out.
+    reasons: as in `jobs`."""
     if not printer.for_people:
         printer.stream(row, [ID])
         return
@@ -212,7 +213,7 @@ def _columns(reasons: bool) -> list[Column]:
 
 
 def _periodic(row: dict[str, Any], at: str) -> str:
-    """How often, and when the next one is due."""
+    """The interval, and when the next one is due."""
     policy = row["savepoint_policy"]
     keeps = f", keeps {policy['keep_max']}" if policy["keep_max"] else ""
     asked = ", one is asked for" if any(ask.startswith("periodic-") for ask in row["asks"]) else ""
@@ -220,14 +221,14 @@ def _periodic(row: dict[str, Any], at: str) -> str:
 
 
 def _log_said(said: dict[str, Any]) -> str:
-    """As `beside.LogSaid`, what the log said at that moment."""
+    """The log's answer at that moment, as `beside.LogSaid`."""
     entry = said["entry"]
     what = f"{entry['state']}/{entry['attempt']}" if entry else "no entry"
     return f"{what}; what was published differs: {', '.join(said['differs'])}" if said["differs"] else f"{what}, the same"
 
 
 def position(as_of: int, end: int) -> str:
-    """Where the leader had come to, of a past that ends behind its last record: a position goes beyond the end of a
+    """The leader's position in a past that ends behind its last record: a position goes beyond the end of a
     transaction too."""
     return f"{min(as_of, end)} of {end}"
 
@@ -238,13 +239,13 @@ def _leader(said: dict[str, Any]) -> str:
 
 
 def _together(record: dict[str, Any]) -> str:
-    """How its last attempt began with others of its region."""
+    """How its last attempt started with other jobs of its region."""
     beside = ", ".join(f"{job_id} {n}" for job_id, n in record["beside"].items())
     return "; ".join(part for part in (record["reason"], f"beside {beside}" if beside else "") if part) or "-"
 
 
 def _in_full(text: str | None) -> str:
-    """Every line of a reason: its last ones are the last that the job printed."""
+    """Every line of a reason: its last lines are the last that the job printed."""
     return "\n".join(lines_of(text or "")) or "-"
 
 
@@ -261,7 +262,7 @@ def history_line(printer: Printer, row: dict[str, Any]) -> None:
 
 
 def submitted_at(job_id: str) -> float | None:
-    """When an id was made, as far as it tells: default ids (UUIDv7) do, others do not."""
+    """The time when an id was made, for ids that have one: default ids (UUIDv7) do."""
     try:
         found = uuid.UUID(job_id)
     except ValueError:
@@ -292,7 +293,7 @@ def _for_people(row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s:
 
 
 def _external(row: Mapping[str, Any]) -> str | None:
-    """Of a job that restores by itself how far it is; None of others."""
+    """The progress of a job that restores by itself; None for other jobs."""
     if row.get("restore") != "EXTERNAL":
         return None
     return f"external,{restore_text(row['marker'])}" if row.get("marker") else "external"
@@ -335,7 +336,7 @@ _NOT_TELLING = (
 
 
 def _telling(key: str, value: Any) -> bool:
-    """What a line has room for: no defaults, and nothing that has parts."""
+    """The fields that fit on a line: no defaults, and no nested values."""
     return key not in _NOT_TELLING and value not in (None, "", 0, 0.0, False, [], {})
 
 
@@ -348,5 +349,5 @@ def _short(value: Any) -> str:
 
 
 def _of_parts(value: dict[str, Any]) -> str:
-    """A restore point, or how an attempt began with others of its region."""
+    """A restore point, or how an attempt started with other jobs of its region."""
     return restore_text(value) if "location" in value else value.get("reason") or "…"

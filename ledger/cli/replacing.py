@@ -1,4 +1,4 @@
-"""The verb `replace`: a new job in the place of one that runs."""
+"""The verb `replace`: a new job in place of a running one."""
 
 from __future__ import annotations
 
@@ -43,36 +43,39 @@ From = Annotated[
     str,
     typer.Option(
         "--from", metavar="RESTORE_POINT",
-        help="latest: a savepoint made when the old one is stopped, else its newest checkpoint. Or scratch, ATTEMPT/ID as "
+        help="latest: the savepoint made when the old job is stopped, or its newest checkpoint. Or scratch, ATTEMPT/ID as "
         "in show, or a location.",
     ),
 ]  # fmt: skip
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history of both for ever.")]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded in the history of both jobs for ever.")]
 Id = Annotated[
     str | None,
-    typer.Option("--id", metavar="ID", help="Id of the new job; default: a new UUIDv7."),
+    typer.Option("--id", metavar="ID", help="Id of the new job. Default: a new UUIDv7."),
 ]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"Name for people. {KEEP}")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help=f"Whose job it is. {KEEP}")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help=f"Namespace of the job. {KEEP}")
+]
 Unique = Annotated[
     bool, typer.Option("--unique", help="Refuse if another job of this name is not over.", show_default=False)
 ]
-Priority = Annotated[int | None, typer.Option("--priority", metavar="N", help=f"Higher ones start first. {KEEP}")]
-Slots = Annotated[int | None, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help=f"Of its pool. {KEEP}")]
+Priority = Annotated[
+    int | None, typer.Option("--priority", metavar="N", help=f"Jobs with a higher priority start first. {KEEP}")
+]
+Slots = Annotated[
+    int | None, typer.Option("--slots", min=0, max=1_000_000, metavar="N", help=f"Slots of its pool that it takes. {KEEP}")
+]
 Graph = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--graph", metavar="FILE", help="A file or folder to take along, in place of the old one's; may be given again."
-    ),
+    typer.Option("--graph", metavar="FILE", help="A file or folder to pack instead of the old job's; repeatable."),
 ]
 Env = Annotated[
     list[str] | None,
-    typer.Option(
-        "--env", metavar="NAME=VALUE", help="A variable beside the old one's, or in place of it; may be given again."
-    ),
+    typer.Option("--env", metavar="NAME=VALUE", help="An environment variable to add or replace; repeatable."),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until it runs in place of the old one, or is given up.", show_default=False)
+    bool,
+    typer.Option("--wait", help="Wait until the new job has replaced the old one, or has failed to.", show_default=False),
 ]
 
 
@@ -87,11 +90,12 @@ def replace(
     savepoint_interval: SavepointInterval = None, savepoint_keep: SavepointKeep = None,
     wait: Wait = False,
 ) -> None:  # fmt: skip
-    """Replace a job by a new one: stop it with a savepoint, go on from there, cancel it once the new one runs.
+    """Replace a job by a new one: stop it with a savepoint, continue from there, cancel it once the new one runs.
 
-    What is not given is as the old job has it: command, files, variables, policies, name. If the new one is quarantined,
-    fails for good or is canceled first, the old one is resumed. The last line of the answer is the id of the new job; the
-    same again changes nothing. With --wait exit code 0: it runs in the place of the old one; 1: it was given up.
+    Values that are not given are the old job's: command, files, variables, policies, name. If the new job is
+    quarantined, fails for good or is canceled first, the old one is resumed. The last line of the answer is the id of
+    the new job. It is safe to repeat. With --wait exit code 0: the new job runs in place of the old one; 1: the
+    replacement failed.
     """
     from ledger.operations.replacing import check_runner
 
@@ -127,7 +131,7 @@ def replace(
 
 
 def register(app: typer.Typer) -> None:
-    # Unlike with submit, options may stand behind the first word, which is JOB; the command's own stand behind --.
+    # Unlike submit, options may follow the first word, which is JOB; those of the command follow `--`.
     app.command("replace", rich_help_panel=PANEL)(replace)
 
 
@@ -138,7 +142,7 @@ def _blob(
     client: Client, old: JobSubmitted, folder: Path, command: list[str], files: list[Path], variables: dict[str, str],
     limits: tuple[int | None, float | None],
 ) -> Path:  # fmt: skip
-    """The packed graph: the old one's, but for what is given. limits: as `specs.limits`."""
+    """The packed graph: the old one, with the given changes. limits: as `specs.limits`."""
     from ledger.adapters.runners.subprocess.graph import pack, unpack
     from ledger.adapters.runners.subprocess.unpacking import MANIFEST
     from ledger.errors import UsageError
@@ -163,7 +167,7 @@ def _blob(
 
 
 def _answer(world: Context, old_id: str, job_id: str, spec: JobSubmitted, replaced: Replaced | None) -> None:
-    """The id stands in the last line, whatever else is told."""
+    """The id is on the last line, whatever else is printed."""
     row: dict[str, Any] = {"job_id": job_id, "replaces": old_id}
     if replaced is not None:
         row |= {"state": replaced.state, "reason": replaced.reason, "done": replaced.done}

@@ -1,7 +1,7 @@
-"""The verb `savepoint`: ask for one, list those that there are, dispose of one.
+"""The verb `savepoint`: requests one, lists them, disposes of one.
 
-`jobledger savepoint JOB` asks, as ever: what stands behind `savepoint` is a job, unless it is `ask`, `list` or `dispose`. A
-job of such a name is asked by NAMESPACE/NAME, or by its id.
+`jobledger savepoint JOB` requests one: the word after `savepoint` is a job, unless it is `ask`, `list` or `dispose`.
+For a job of such a name use NAMESPACE/NAME, or its id.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, utc
 
 ASK = "ask"
-# It goes without its name too: its variables are those of the verb that it has always been.
+# The group runs `ask` without its name too, so its variables are those of the old verb.
 AskReason = Annotated[
     str,
-    typer.Option("--reason", metavar="TEXT", help="Why; it stands in the history for ever."),
+    typer.Option("--reason", metavar="TEXT", help="Why; recorded in the history for ever."),
 ]
 AskTimeout = Annotated[
     float,
@@ -41,7 +41,7 @@ LIST = [
 
 
 class AsksByDefault(TyperGroup):
-    """A group whose first word may be a job: then the verb that asks is meant."""
+    """A group whose first word may be a job; then it runs `ask`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
@@ -49,7 +49,7 @@ class AsksByDefault(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # Flags that stand before the job are the verb's, not the group's.
+        # Flags before the job belong to the verb, not to the group.
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h"):
             args = [ASK, *args]
         return super().parse_args(ctx, args)
@@ -57,13 +57,13 @@ class AsksByDefault(TyperGroup):
 
 savepoint = typer.Typer(
     cls=AsksByDefault, no_args_is_help=True, subcommand_metavar="JOB|COMMAND [ARGS]...",
-    help="Ask what runs of a job for a savepoint: savepoint JOB --reason TEXT. Or list them, dispose of one.",
+    help="Request a savepoint of a running job: savepoint JOB --reason TEXT. Or list savepoints, or dispose of one.",
 )  # fmt: skip
 
 
 @verb
 def ask(world: Context, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) -> None:
-    """Ask what runs of a job for a savepoint, and wait for it. It is kept, and `retry --from` takes it."""
+    """Request a savepoint of a running job, and wait for it. It is kept, and `retry --from` takes it."""
     why = parsing.reason(reason)
     with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)
@@ -74,7 +74,7 @@ def ask(world: Context, job: Job, reason: AskReason, timeout: AskTimeout = 120.0
 
 @verb
 def list_(world: Context, job: Job) -> None:
-    """List the savepoints of a job, also of one that is retired: its savepoints outlive it."""
+    """List the savepoints of a job. A retired job's savepoints outlive it and are listed too."""
     from ledger.util.plain import to_plain
 
     with session.client(world) as (client, tell):
@@ -92,10 +92,10 @@ def list_(world: Context, job: Job) -> None:
 
 @verb
 def dispose(world: Context, job: Job, which: Which, reason: Reason, timeout: Timeout = 30.0) -> None:
-    """Give up a savepoint: nothing begins from it any more, and its files are deleted. That is never undone.
+    """Dispose of a savepoint for good: nothing starts from it any more, and its files are deleted.
 
-    Refused (exit code 5) if an attempt that is not over began from it, a job may yet begin from it, it is all that its job
-    could begin from, or a pin holds its job (audit pins). The same again changes nothing.
+    Refused (exit code 5) if an attempt that is not over started from it, if a job may still start from it, if it is the
+    only restore point of its job, or if a pin holds its job (audit pins). It is safe to repeat.
     """
 
     why = parsing.reason(reason)

@@ -1,4 +1,4 @@
-"""Which jobs `-n` and `-l` select, for every verb that takes several jobs."""
+"""The selection of jobs by `-n` and `-l`, for every verb that takes several jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ledger.errors import UsageError
 
 
 class LabelRule(NamedTuple):
-    """value None: the label must be there, whatever its value. equal False: the value must be another, or none."""
+    """value None: the label must exist, with any value. equal False: the value must differ, or the label be missing."""
 
     name: str
     value: str | None
@@ -25,7 +25,7 @@ class LabelRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Jobs of one of the namespaces (none: of all) for which every label rule holds."""
+    """Jobs of one of the namespaces (none: of any) that match every label rule."""
 
     namespaces: frozenset[str] = frozenset()
     labels: tuple[LabelRule, ...] = ()
@@ -37,12 +37,12 @@ class Selection:
         return (not self.namespaces or namespace in self.namespaces) and all(rule.holds(labels) for rule in self.labels)
 
     def holds_row(self, row: Mapping[str, Any]) -> bool:
-        """As `holds`, for a job as `showing.entry_row` or `showing.retired_row` gives it."""
+        """As `holds`, for a row of `showing.entry_row` or `showing.retired_row`."""
         return self.holds(row.get("namespace") or "", row.get("labels") or {})
 
 
 def selection(namespaces: Iterable[str] | None = None, labels: Iterable[str] | None = None) -> Selection:
-    """What `-n` and `-l` say. Raises: UsageError."""
+    """The selection that `-n` and `-l` define. Raises: UsageError."""
     names = frozenset(parsing.name(namespace, "--namespace") for namespace in namespaces or ())
     rules = [_rule(part) for text in labels or () for part in text.split(",")]
     return Selection(names, tuple(rules))

@@ -17,15 +17,15 @@ from ledger.cli.options import Context, verb
 serve = typer.Typer(help="Run one role of the ledger in this process.", no_args_is_help=True)
 
 ForceLead = Annotated[
-    bool, typer.Option("--force-lead", help="Lead without holding the lock, to test the fencing.", show_default=False)
+    bool, typer.Option("--force-lead", help="Lead without the lock, to test the fencing.", show_default=False)
 ]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="What this process is called in its log.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of this process in its log.")]
 
 
 @serve.command()
 @verb
 def projector(world: Context, force_lead: ForceLead = False, name: Name = "projector") -> None:
-    """Fold events into the recovery set. Of several one leads, the others stand by."""
+    """Fold events into the recovery set. One projector leads, the others stand by."""
     stop = _begin(world, name)
     from ledger.app.roles_main import run_projector
 
@@ -35,7 +35,7 @@ def projector(world: Context, force_lead: ForceLead = False, name: Name = "proje
 @serve.command()
 @verb
 def reconciler(world: Context, force_lead: ForceLead = False, name: Name = "reconciler") -> None:
-    """Start and stop attempts, so that what runs is what should."""
+    """Start and stop attempts, so that the running jobs match the recovery set."""
     stop = _begin(world, name)
     from ledger.app.roles_main import run_reconciler
 
@@ -45,7 +45,7 @@ def reconciler(world: Context, force_lead: ForceLead = False, name: Name = "reco
 @serve.command()
 @verb
 def agent(world: Context, name: Name = "agent") -> None:
-    """Run the jobs of this host (runner subprocess) and speak for them."""
+    """Run the jobs of this host (runner subprocess) and report their events."""
     stop = _begin(world, name, private=False)
     from ledger.adapters.runners.subprocess.digests import Limits
     from ledger.adapters.runners.subprocess.holds import Holds
@@ -66,7 +66,7 @@ def agent(world: Context, name: Name = "agent") -> None:
 @serve.command()
 @verb
 def archiver(world: Context, name: Name = "archiver") -> None:
-    """Copy every record into the archive, and seal it. Several get in each other's way, and do no harm."""
+    """Copy every record into the archive and seal it. Several archivers slow each other down, and do no harm."""
     stop = _begin(world, name)
     from ledger.app.roles_main import run_archiver
 
@@ -78,8 +78,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _begin(world: Context, name: str, *, private: bool = True) -> threading.Event:
-    """Logging, and what SIGTERM and SIGINT set. A second signal ends the process at once. private: what the process makes
-    is its owner's alone; not so for the agent, whose jobs have the rights that they would have without it."""
+    """Configures logging, and returns the event that SIGTERM and SIGINT set. A second signal ends the process at
+    once. private: new files are the owner's alone. Not for the agent: its jobs keep the rights that they would
+    have without it."""
     from ledger.app import logs
 
     if private:

@@ -1,4 +1,4 @@
-"""The ledger that a verb works on, with its progress told on stderr."""
+"""The ledger that a verb works on, with its progress on stderr."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from ledger.reader.reading import Progressed, Source
 
 READING = "reading the log"
-SKEW_S = 60.0  # a time of append is of a broker's clock, which may be ahead of ours
+SKEW_S = 60.0  # append times come from a broker's clock, which may be ahead of ours
 AsOf = Annotated[
     str | None,
     typer.Option(
         "--as-of", metavar="MOMENT", show_default=False,
-        help="As it was then: a time (2026-01-31T14:05:00Z), 15m ago, events[P]@OFFSET[,…], or the id of an event.",
+        help="The state of then: a time (2026-01-31T14:05:00Z), 15m ago, events[P]@OFFSET[,…], or the id of an event.",
     ),
 ]  # fmt: skip
 
 
 @contextmanager
 def source(world: Context, what: str = READING, as_of: str | None = None, thin: bool = False) -> Iterator[Source]:
-    """The ledger, or the bundle, as it is; with as_of as it was, and which offsets that means is noted on stderr. thin: it
-    is only folded, so the past may come from a snapshot."""
+    """The ledger or the bundle as it is, or with as_of as it was; then the offsets of that moment are noted on
+    stderr. thin: the caller only folds it, so the past may come from a snapshot."""
     with world.printer.progress(what) as tell, _opened(world, telling(tell), thin) as (now, asked):
         if as_of is None:
             then, cut = now, None
@@ -49,29 +49,30 @@ def source(world: Context, what: str = READING, as_of: str | None = None, thin: 
 def moments(
     world: Context, what: str = READING, thin: bool = False
 ) -> Iterator[Callable[[str, str | None], tuple[Source, Cut]]]:
-    """What makes of a flag and its text the ledger as it was then, and where that cuts it; None: all that there is. Who is
-    left out is for the caller to say. thin: as in `source`.
+    """A function from a flag and its text to the ledger as it was then, and its offsets; None as text: the whole log.
+    The caller reports the jobs that are left out. thin: as in `source`.
 
-    Raises: UsageError; as `moments.as_of`."""
+    Raises: UsageError; as `resolve_moment.as_of`.
+    """
     with world.printer.progress(what) as tell, _opened(world, telling(tell), thin) as (now, asked):
         yield lambda flag, text: asked(_moment(world, now, flag, text))
 
 
 def say_left_out(world: Context, then: Source) -> None:
-    """Whom an answer about the past knows nothing of: once for an answer."""
+    """Notes the jobs that a past moment can't show, because records of theirs have expired; call it once per answer."""
     for line in then.expiry_gaps.told():
         world.printer.note(line)
 
 
 def archive(world: Context) -> Archive:
-    """That of the ledger, or what a bundle holds. Raises: as `Ledger.archive`; UsageError."""
+    """The archive of the ledger, or the one in the bundle. Raises: as `Ledger.archive`; UsageError."""
     from ledger.app import archives
 
     return world.ledger.archive if world.bundle is None else archives.bundle(world.bundle).archive
 
 
 def where(world: Context) -> str:
-    """Which archive is meant, for people."""
+    """Where the archive lies, for people."""
     from ledger.app import archives
 
     return archives.where(world.config) if world.bundle is None else f"It lies in {world.bundle}."
@@ -81,8 +82,7 @@ def where(world: Context) -> str:
 def _opened(
     world: Context, progressed: Progressed, thin: bool = False
 ) -> Iterator[tuple[Source, Callable[[Moment], tuple[Source, Cut]]]]:
-    """The source, and what gives its past. What a bundle of some jobs does not hold may be in the ledger: NotFound says
-    so."""
+    """The source, and a function that returns its past. A bundle of some jobs lacks the others: NotFound then says so."""
     from ledger.app import archives
 
     if world.bundle is None:
@@ -104,7 +104,7 @@ def _opened(
 
 
 def _moment(world: Context, now: Source, flag: str, text: str | None) -> Moment:
-    """Raises: UsageError, also of a moment that nobody knows anything of yet."""
+    """Raises: UsageError, also for a moment in the future."""
     from ledger.history import moment
 
     if text is None:
@@ -123,7 +123,7 @@ def _moment(world: Context, now: Source, flag: str, text: str | None) -> Moment:
 
 
 def vector_of(source: Source) -> str:
-    """Of the past that was opened: what the note on stderr says, for an answer in JSON. "": it is the present."""
+    """The offsets of a past moment, for an answer in JSON, as the note on stderr has them. "": it is the present."""
     from ledger.history.historical_log import HistoricalSource
 
     if not isinstance(source, HistoricalSource):
@@ -133,7 +133,7 @@ def vector_of(source: Source) -> str:
 
 
 def vector(cut: Cut) -> str:
-    """As --as-of takes it."""
+    """The offsets as --as-of takes them."""
     from ledger.history import moment
 
     return moment.vector(cut)
@@ -141,16 +141,16 @@ def vector(cut: Cut) -> str:
 
 @contextmanager
 def client(world: Context, what: str = READING) -> Iterator[tuple[Client, Callable[[str], None]]]:
-    """The client, and what to call with a word on what is being done."""
+    """The client, and a function that shows the current step."""
     with world.printer.progress(what) as tell:
         yield world.ledger.client(progressed=telling(tell)), tell
 
 
 def telling(tell: Callable[[str], None]) -> Progressed:
-    """Tells how many records were read of how many. A verb may read several times: later passes are added to what was
-    told, so that no number goes back."""
-    before = ("", 0, 0)  # what was told last
-    ended_read = ended_total = 0  # of the passes that are over
+    """Shows how many records of how many were read. A verb may read several times: the counts of later passes are
+    added, so no number goes down."""
+    before = ("", 0, 0)  # the last call
+    ended_read = ended_total = 0  # sums of the complete passes
 
     def progressed(what: str, read: int, total: int) -> None:
         nonlocal before, ended_read, ended_total

@@ -18,8 +18,8 @@ from ledger.config import config, settings
 
 
 class Setting(NamedTuple):
-    """name: `section.key`, as in the TOML file. variable: its name in the environment. default: as TOML writes it, or a
-    word for what TOML has no value for. meaning: one paragraph, without line breaks."""
+    """name: `section.key`, as in the TOML file. variable: its name in the environment. default: as TOML writes it,
+    or a word for a value that TOML lacks. meaning: one paragraph, without line breaks."""
 
     name: str
     variable: str
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 
 
 class SectionText(NamedTuple):
-    """name: of the TOML table. meaning: what the section is about."""
+    """name: of the TOML table. meaning: the purpose of the section."""
 
     name: str
     meaning: str
@@ -58,7 +58,7 @@ def sections() -> list[SectionText]:
 
 
 def matching(wanted: str) -> list[Setting]:
-    """Those of a section, or the one of that name; all if nothing is wanted."""
+    """The settings of a section, or the one of that name; all if no name is given."""
     everything = [setting for section in sections() for setting in section.settings]
     return [one for one in everything if not wanted or one.name == wanted or one.name.startswith(wanted + ".")]
 
@@ -91,7 +91,7 @@ def _default(value: Any) -> str:
 
 
 def _texts(module: ModuleType) -> dict[str, dict[str, str]]:
-    """Class -> attribute -> the text below it; the class's own under "". pydantic forgets them, for the sake of speed."""
+    """Class -> attribute -> the text below it; the class's own under "". pydantic does not keep them."""
     found = dict[str, dict[str, str]]()
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""What makes up a job, as `submit` takes it in flags and `apply` in a file: the same names, read by the same functions."""
+"""The parts of a job's spec, as `submit` takes them in flags and `apply` in a file, read by the same functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNNER = "subprocess"
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Each is the flag of `submit` of this name; None and empty: not given. env and label: NAME=VALUE each."""
+    """Each field is the flag of `submit` of this name; None or empty: not given. env and label: NAME=VALUE each."""
 
     command: Sequence[str] = ()
     name: str | None = None
@@ -88,7 +88,7 @@ def blob_of(options: JobOptions) -> Path:
 
 
 def limits(memory: str | None, stop_grace: str | None) -> tuple[int | None, float | None]:
-    """(bytes, 0 = no limit; seconds); None where it is not given. Raises: UsageError."""
+    """(bytes, 0 = no limit; seconds); None if not given. Raises: UsageError."""
     from ledger.adapters.runners.subprocess.graph import Graph, problem
 
     bytes_ = None if memory is None else parsing.size_bytes(memory, "--memory")
@@ -101,7 +101,7 @@ def limits(memory: str | None, stop_grace: str | None) -> tuple[int | None, floa
 
 
 def merged(old: Mapping[str, str], label: Sequence[str]) -> dict[str, str]:
-    """The old labels beside those that are given, or in place of them. Raises: UsageError."""
+    """The old labels with the given ones added or replaced. Raises: UsageError."""
     return {**old, **parsing.labels(label)}
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 From = Annotated[str, typer.Option("--from", metavar="MOMENT", help="The earlier moment, as --as-of takes it.")]
 Only = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job.", show_default=False)]
-To = Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later one. Default: now.")]
-#: What was written, when and by whom.
+To = Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later moment. Default: now.")]
+#: One line per record: its content, time and writer.
 ACTED = [
     Column("TIME", "time_s", time=True),
     Column("WROTE", "register", brief, short=short_digests),
@@ -36,12 +36,12 @@ ACTED = [
     Column("WHY", "why", brief, text=True),
 ]
 _FROM, _TO = Column("FROM", "before", entry_text), Column("TO", "after", entry_text)
-#: A line for each job: who or what changed it at last.
+#: One line per job: its last change.
 CHANGED = [
     Column("NAME", "name"), ID, _FROM, _TO, Column("RECORDS", "count"), Column("TIME", "time_s", time=True),
     Column("WHY", "told", text=True),
 ]  # fmt: skip
-#: A line for each record.
+#: One line per record.
 CHANGES = [
     ID,
     _FROM,
@@ -54,11 +54,11 @@ CHANGES = [
 
 @bundle_verb
 def diff(world: Context, from_: From, to: To = "0s", job: Only = None, all_records: AllRecords = False) -> None:
-    """What changed between two moments by the word of the log: which jobs, from what to what, and why.
+    """Compare two moments of the log: the jobs that changed, how, and why.
 
-    -o wide lists the records instead: who wrote what, and when, with a run of checkpoints as one line; --all-records shows
-    each. A job that nobody can tell of any more at either moment, since something of it has expired, is left out. Of the
-    others what has expired in between is not among the records.
+    -o wide lists the records instead: each with writer and time, a run of checkpoints as one line; --all-records shows
+    each. A job is left out if expired records make its state unknown at one of the moments. Records that expired in
+    between are missing from the list.
     """
     from ledger.history.historical_log import together
     from ledger.history.state_diff import changed
@@ -86,7 +86,7 @@ def diff(world: Context, from_: From, to: To = "0s", job: Only = None, all_recor
 def show(
     printer: Printer, found: Sequence[Changed], empty: str, columns: Sequence[Column] = CHANGES, all_records: bool = False
 ) -> None:
-    """The records of jobs that changed. all_records: also each of a run of checkpoints."""
+    """The records of jobs that changed. all_records: do not fold runs of checkpoints."""
     if not printer.for_people:
         printer.rows([to_plain(one) for one in found], [ID])
         return
@@ -98,7 +98,7 @@ def show(
 
 
 def _job_row(changed: Changed) -> dict[str, Any]:
-    """A job, and the record that tells best why it changed: the last one with a reason, else the last that is no
+    """A job, and the record that explains its change best: the last one with a reason, or else the last that is no
     checkpoint."""
     whole = to_plain(changed)
     known = whole["after"] or whole["before"]
@@ -115,7 +115,7 @@ def _job_row(changed: Changed) -> dict[str, Any]:
 
 
 def _act(record: dict[str, Any]) -> str:
-    """What a record did, in a word or two: of an intent what is wanted, else the register."""
+    """The effect of a record in a word or two: for an intent the wanted state, otherwise the register."""
     kind = (record["fact"] or {}).get("kind") if record["register"].startswith("intent/") else None
     return str(kind or record["register"] or record["key"])
 
@@ -125,7 +125,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _for_people(changed: Changed) -> list[dict[str, Any]]:
-    """A line for each record that was written in between."""
+    """One line for each record that was written in between."""
     whole = to_plain(changed)
     told = {name: whole[name] for name in ("job_id", "before", "after")}
     told["differs"] = differing_fields(whole["before"], whole["after"])

@@ -1,4 +1,4 @@
-"""Tables on a terminal, as kubectl's: one line a row, cut to the width, headers whole, ids short, colours where they help.
+"""Tables on a terminal in kubectl's style: one line per row, cut to the width, whole headers, short ids, sparing colours.
 
 Source: kubectl's output conventions; https://no-color.org for NO_COLOR.
 """
@@ -14,11 +14,11 @@ from itertools import pairwise
 GAP = 2
 CUT = "…"
 INDENT = "  "
-#: As many characters of a UUIDv7 as hold its time, to the millisecond.
+#: The characters of a UUIDv7 that hold its time, to the millisecond.
 SHORT_ID = 13
-#: The least width that a column is cut to, if its header is no wider.
+#: The minimum width of a column that is cut, if its header is no wider.
 LEAST = 6
-#: The width that the column which takes the rest should have, before others are left out or cut.
+#: The width that the `rest` column should have before other columns are left out or cut.
 REST = 24
 TEXT_LINES_MAX = 3
 
@@ -37,12 +37,12 @@ def painted(text: str, style: str) -> str:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; COLUMNS goes before what the terminal says."""
+    """Columns of the terminal. The variable COLUMNS overrides the terminal."""
     return shutil.get_terminal_size().columns
 
 
 def short_ids(ids: Iterable[str], known: Iterable[str] = ()) -> dict[str, str]:
-    """Each id -> its shortest beginning, of SHORT_ID characters or more, that no other id has. known: more ids."""
+    """id -> its shortest unique beginning, of at least SHORT_ID characters. known: more ids that must differ."""
     ordered = sorted({*ids, *known})
     shared = [_alike(*pair) for pair in pairwise(ordered)]
     found = {}
@@ -53,7 +53,7 @@ def short_ids(ids: Iterable[str], known: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
+    """The length of the common beginning of two texts."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
@@ -82,10 +82,10 @@ def table(
 ) -> list[str]:  # fmt: skip
     """Lines of a table that takes `width` columns at most.
 
-    styles: a style for each cell, "" = none. whole: columns that are never cut. text: the column with sentences; where
-    these do not fit beside the others, they stand below their row, indented. rest: the column that gets the room which
-    the others leave; it is cut first. Where the table does not fit, columns without any value are left out, then those of
-    `spare`, in that order, until `rest` has REST columns or all that it needs.
+    styles: a style for each cell, "" = none. whole: columns that are never cut. text: the column with sentences; if
+    they do not fit beside the others, they are below their row, indented. rest: the column that gets the remaining
+    room; it is cut first. If the table does not fit, empty columns are left out, then those of `spare`, in that order,
+    until `rest` has REST columns or all that it needs.
     """
     widths = [max(width_of(title), *(width_of(row[at]) for row in rows)) for at, title in enumerate(titles)]
     below = text is not None and _total(widths) > width
@@ -119,7 +119,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _shrink(widths: list[int], headers: Sequence[int], may: Sequence[int], shown: Sequence[int], width: int) -> None:
-    """Takes from the widest columns that may be cut, until all fit or no header would be whole."""
+    """Takes room from the widest columns that may be cut, until all fit or a header would be cut."""
     while _total([widths[at] for at in shown]) > width:
         left = [at for at in may if widths[at] > max(headers[at], LEAST)]
         if not left:
@@ -128,7 +128,7 @@ def _shrink(widths: list[int], headers: Sequence[int], may: Sequence[int], shown
 
 
 def _line(cells: Sequence[str], styles: Sequence[str], widths: Sequence[int], width: int, color: bool) -> str:
-    """A row; what does not fit even so is cut at the right margin."""
+    """A row; the rest beyond the right margin is cut."""
     room, parts = width, list[str]()
     for at, (cell, style, own) in enumerate(zip(cells, styles, widths, strict=True)):
         shown = cut(cut(cell, own), room)
@@ -141,7 +141,7 @@ def _line(cells: Sequence[str], styles: Sequence[str], widths: Sequence[int], wi
 
 
 def _paragraph(text: str, width: int) -> list[str]:
-    """A sentence below its row, of a few lines at most."""
+    """A sentence below its row, in a few lines at most."""
     wrapped = textwrap.wrap(text, max(20, width - 1), initial_indent=INDENT, subsequent_indent=INDENT)
     if len(wrapped) > TEXT_LINES_MAX:
         wrapped = [*wrapped[: TEXT_LINES_MAX - 1], cut(f"{wrapped[TEXT_LINES_MAX - 1]} {CUT}", width - 1)]

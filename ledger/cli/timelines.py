@@ -13,12 +13,12 @@ from ledger.errors import ConfigError, UsageError
 
 File = Annotated[
     Path | None,
-    typer.Option("--timeline", metavar="FILE", help="Draw it into this file, .svg or .html.", show_default=False),
+    typer.Option("--timeline", metavar="FILE", help="Draw the history into this file, .svg or .html.", show_default=False),
 ]
 
 
 def draw(world: Context, job: str, path: Path, as_of: str | None, follow: bool) -> None:
-    """Raises: UsageError. ConfigError: the file can't be written. NotFound: there is no such job."""
+    """Draws the timeline of a job into a file. Raises: UsageError; ConfigError if the file can't be written; NotFound."""
     from ledger.history import moment, timeline_svg
     from ledger.history.timeline import timeline_of
     from ledger.reader.job_lookup import resolve
@@ -29,11 +29,11 @@ def draw(world: Context, job: str, path: Path, as_of: str | None, follow: bool) 
     if path.suffix not in kinds:
         raise UsageError(f"--timeline {path}: a file that ends in .svg or .html.")
     with session.source(world, as_of=as_of) as source:
-        now_s = source.clock.time()  # with a moment: the time that it was then
+        now_s = source.clock.time()  # with --as-of: that time
         if as_of is not None:
             moment_s = None if moment.parse(as_of, now_s).time_s is None else now_s
         else:
-            moment_s = now_s if world.bundle is None else None  # there it is as late as its last record
+            moment_s = now_s if world.bundle is None else None  # a bundle ends at its last record
         line = timeline_of(source, resolve(source, job, retired=True), moment_s)
     try:
         path.write_text(kinds[path.suffix](line), encoding="utf-8")

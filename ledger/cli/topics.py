@@ -8,7 +8,7 @@ from ledger.cli.archive import say_headroom
 from ledger.cli.options import Context, verb
 from ledger.cli.output import Column, Format, age
 
-topics = typer.Typer(help="Make the topics, or see whether they are as they must be.", no_args_is_help=True)
+topics = typer.Typer(help="Create the topics, or check their settings.", no_args_is_help=True)
 
 PROBLEM = [
     Column("TOPIC", "topic"),
@@ -23,7 +23,7 @@ PROBLEM = [
 @topics.command()
 @verb
 def create(world: Context) -> None:
-    """Make those topics that are missing. What exists is not changed."""
+    """Create the topics that are missing. Existing topics are not changed."""
     from ledger.adapters.kafka.topics import create_topics
 
     made = create_topics(world.config.client(), world.config.topic_settings())
@@ -36,9 +36,9 @@ def create(world: Context) -> None:
 @topics.command()
 @verb
 def check(world: Context) -> None:
-    """List each wrong setting, why it matters and the command that corrects it; exit 1 if there is any.
+    """List each wrong setting, why it matters and the command that corrects it. Exit code 1: there is one.
 
-    If there is an archive, also how far ahead of compaction it is; exit 1 too if it is behind.
+    If there is an archive, it also shows how far the archive is ahead of compaction; exit code 1 too if it is behind.
     """
     from ledger.adapters.kafka.topics import check_topics
     from ledger.app import archives
@@ -46,7 +46,7 @@ def check(world: Context) -> None:
     problems = check_topics(world.config.client(), world.config.topic_settings())
     if world.printer.form is Format.table:
         for problem in problems:
-            world.printer.text(str(problem))  # whole: a command that is cut can't be used
+            world.printer.text(str(problem))  # not in a table: a command that is cut can't be used
         if not problems:
             world.printer.text("all topics are as they must be")
     else:

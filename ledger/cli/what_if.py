@@ -1,4 +1,4 @@
-"""`replay --what-if`: what would be different if some records had never been written."""
+"""`replay --what-if`: the difference if some records had never been written."""
 
 from __future__ import annotations
 
