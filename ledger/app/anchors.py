@@ -39,7 +39,7 @@ def signer(config: Config) -> PrivateKey | None:
 
 
 def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
-    """Whose anchors count, by that file or by the settings; None: all do. Raises: ConfigError."""
+    """The keys of valid anchors, from that file or from the settings; None: every anchor counts. Raises: ConfigError."""
     if (path := path or config.archive.anchor_public_key_file) is None:
         return None
     with of_extra("sign"):
@@ -48,8 +48,9 @@ def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
 
 
 def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str] | None:
-    """`why_not` of an archiver: which anchors count for it; None: all do, as for who does not sign, or whose own key is not
-    among the public ones. He would not know his own again. Raises: as `public_keys`."""
+    """The check of anchors for an archiver: returns why an anchor does not count, "" = it counts. None: all count.
+    It is None for an archiver that does not sign, or whose own key is not among the public ones, since it would
+    reject its own anchors. Raises: as `public_keys`."""
     from ledger.archive.anchors.anchors import made
     from ledger.archive.format.chain import Head
 
@@ -58,7 +59,7 @@ def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str]
 
 
 def anchor_topic(ledger: Ledger, topic: str = "") -> AnchorTopic:
-    """The topic of anchors; topic: another than that of the settings. To be closed. Raises: as `event_log`."""
+    """The topic of anchors; close it. topic: instead of the one in the settings. Raises: as `Ledger.event_log`."""
     from ledger.adapters import cloudevents
     from ledger.archive.anchors.anchor_topic import AnchorTopic
 
@@ -71,9 +72,11 @@ def anchor_topic(ledger: Ledger, topic: str = "") -> AnchorTopic:
 def anchoring(
     ledger: Ledger, archive: Archive, places: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
 ) -> Anchoring:
-    """Who anchors. places: as `Anchoring`; None: of the topics as they are. to: a file in place of the topic. To be closed.
+    """The anchoring of an archive; close it. places: as in `Anchoring`; None: the partitions of the topics. to: a file
+    instead of the topic.
 
-    Raises: as `signer`, `public_keys`, `event_log`."""
+    Raises: as `signer`, `public_keys` and `Ledger.event_log`.
+    """
     from ledger.archive.anchors.anchoring import Anchoring
 
     places = places or partial(archives.archived_partitions, ledger)
@@ -86,7 +89,7 @@ def anchoring(
 
 
 def anchored_progress(ledger: Ledger) -> list[ArchiveProgress]:
-    """As `archives.archive_progress`, with what was anchored last, as far as the topic of anchors says."""
+    """As `archives.archive_progress`, with the newest anchor of each partition from the topic of anchors."""
     from ledger.archive.anchors.anchor_topic import standing
     from ledger.archive.store.status import with_anchors
 
@@ -94,15 +97,16 @@ def anchored_progress(ledger: Ledger) -> list[ArchiveProgress]:
     try:
         with closing(anchor_topic(ledger)) as topic:
             return with_anchors(found, standing(topic.read()).kept, ledger.clock.time())
-    except ConfigError:  # `topics check` says that there is no such topic
+    except ConfigError:  # `topics check` reports the missing topic
         return found
 
 
 @contextmanager
 def watched(ledger: Ledger, archiver: Archiver, anchoring: Anchoring) -> Iterator[None]:
-    """Around an archiver that runs: its headroom, with an alarm, and its metrics where the settings want them.
+    """Watches a running archiver: its compaction margin, with an alarm, and its metrics if the settings name a port.
 
-    Raises: ConfigError if these can't be served."""
+    Raises: ConfigError if the metrics can't be served.
+    """
     from ledger.archive.store.compaction_margin import Headroom
     from ledger.archive.store.metrics import measured
 
@@ -110,7 +114,7 @@ def watched(ledger: Ledger, archiver: Archiver, anchoring: Anchoring) -> Iterato
     known: dict[TopicPartition, Head] = {}
 
     def ask() -> list[ArchiveProgress]:
-        """Of the archiver, which knows without asking the store; until it does, of the store."""
+        """The progress, by the heads that the archiver knows; others are read from the store."""
         known.update(archiver.heads)
         return archives.archive_progress(ledger, known)
 

@@ -108,7 +108,7 @@ def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None
 
 
 def redacting(ledger: Ledger) -> Redacting:
-    """What redacts archived records. Raises: as `Ledger.archive`."""
+    """The redaction of archived records. Raises: as `Ledger.archive`."""
     from ledger.adapters import avro, cloudevents
     from ledger.archive.removal.redacting import Redacting
     from ledger.archive.snapshots.snapshots import thin_events, thin_recovery
@@ -126,9 +126,10 @@ def redacting(ledger: Ledger) -> Redacting:
 
 
 def restoring(ledger: Ledger, report: Callable[[str], object]) -> Restoring:
-    """What restores the topics from the archive. report: called with the step under way, for people.
+    """The restore of the topics from the archive. report: called with the current step, for people.
 
-    Raises: as `Ledger.archive`; ConfigError if no setting names a Kafka."""
+    Raises: as `Ledger.archive`; ConfigError if no setting names a Kafka.
+    """
     from ledger.adapters import avro
     from ledger.adapters.kafka.restoring import KafkaTarget
 
@@ -163,7 +164,8 @@ def _archived(ledger: Ledger) -> Archived:
 
 
 def cold_start(ledger: Ledger) -> Mapping[TopicPartition, StartSnapshot]:
-    """partition -> the snapshot from which a projector may start. Raises: as `Ledger.archive` and `archived_partitions`."""
+    """partition -> the snapshot from which a projector may start. Raises: as `Ledger.archive` and
+    `archived_partitions`."""
     from ledger.archive.snapshots.bootstrap import usable
     from ledger.roles.projector.cold_start import StartSnapshot
 

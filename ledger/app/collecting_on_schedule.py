@@ -1,8 +1,8 @@
-"""The collection of garbage by the reconciler that leads: `jobledger gc --apply`, every so often, in a process of its own.
+"""The garbage collection of the leading reconciler: `jobledger gc --apply` on a schedule, in a process of its own.
 
-Out of the way of its passes: the log is read from its beginning there, which takes time and memory, and whatever goes wrong
-concerns that process alone. That two leaders do it at once, or one that leads no more, does no harm: a collection rests
-on the log, not on the lead.
+The process reads the log from its beginning, which takes time and memory, and its failures do not touch the reconciler.
+Two leaders that collect at once, or a former leader that still collects, do no harm: the log decides what is garbage, not
+the lead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Command(NamedTuple):
 
 
 def command_of(config: Config) -> Command:
-    """With the settings of this process, by the environment: argv is no place for them."""
+    """The command, with the settings of this process in the environment: arguments would be visible to everyone."""
     given = {"LEDGER_DIR": str(config.dir)}
     if config.config_file:
         given["LEDGER_CONFIG"] = str(config.config_file.absolute())
@@ -45,8 +45,8 @@ def command_of(config: Config) -> Command:
 
 
 class Collections:
-    """Within `with`, runs the command every interval_s while `leads` says so; 0 = never. The first time after a whole
-    interval: who takes over has better things to do."""
+    """Within `with`, runs the command every interval_s while `leads` returns True; 0 = never. The first run comes
+    after a whole interval, since a new leader has more urgent work."""
 
     def __init__(self, command: Command, leads: Callable[[], bool], interval_s: float) -> None:
         self._command, self._leads, self._interval_s = command, leads, interval_s
@@ -90,7 +90,7 @@ class Collections:
             log.warning("not_collected", exit_code=child.returncode, reason=reason)
 
     def _answer(self, child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-        """Raises: TimeoutError. What is under way when the role ends is ended too: the next leader does it again."""
+        """Raises: TimeoutError. When the role ends, a running collection ends too; the next leader repeats it."""
         waited_s = 0.0
         while True:
             try:
@@ -104,7 +104,7 @@ class Collections:
 
 
 def tell(answer: Mapping[str, Any]) -> None:
-    """To the log: what was deleted, and what could not be."""
+    """Logs what was deleted, and what could not be deleted."""
     for row in answer["deleted"][:TOLD_MAX]:
         log.info("collected", **{name: row[name] for name in ("kind", "job_id", "where", "size", "evidence")})
     for row in answer["left"][:TOLD_MAX]:

@@ -1,4 +1,4 @@
-"""The adapters of a ledger in memory: what `Ledger.in_memory` stands on."""
+"""The adapters of a ledger in memory, for `Ledger.in_memory`."""
 
 from __future__ import annotations
 

@@ -154,8 +154,8 @@ class Ledger:
     def client(
         self, *, actor: str | None = None, timeout_s: float = 30.0, progressed: Progressed | None = None
     ) -> Client:  # fmt: skip
-        """The client for submitting and changing jobs. actor: the user, for audits; default user@host. timeout_s: how long
-        Kafka may take to acknowledge a write. Raises: ConfigError."""
+        """The client for submitting and changing jobs. actor: the user, for audits; default user@host. timeout_s:
+        how long Kafka may take to acknowledge a write. Raises: ConfigError."""
         from ledger.adapters import avro
         from ledger.operations.client import Client
         from ledger.producer.recorder import Recorder
@@ -176,7 +176,8 @@ class Ledger:
         )  # fmt: skip
 
     def _held_by(self) -> Callable[[str], str]:
-        """Returns the pin that holds a job, "" for none. Without an archive there are no pins, and nothing is imported."""
+        """Returns the pin that holds a job, "" for none. Without an archive there are no pins, and nothing is
+        imported."""
         if not self.config.archive.adapter:
             return lambda _: ""
         from ledger.app import pinning

@@ -1,7 +1,7 @@
-"""What the processes say, on stderr: an event name and fields, as lines for people on a terminal and as JSON elsewhere.
+"""The logs of all processes, on stderr: an event name and fields, as text on a terminal and as JSON elsewhere.
 
-Libraries that log by the standard library (confluent_kafka, py4j) join in. A field whose name tells of a secret is
-masked; so never put a secret into an event's name.
+Libraries that use the standard library's logging (confluent_kafka, py4j) log the same way. A field whose name indicates a
+secret is masked; never put a secret into an event's name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 from ledger.config.config import mask
 from ledger.config.settings import LogSection
 
-#: Loggers that say too much for what they know.
+#: Loggers of libraries that log too much.
 _QUIET = ("py4j", "urllib3")
 
 
@@ -76,7 +76,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def is_json(settings: LogSection, stream: TextIO) -> bool:
-    """Whether lines are objects, rather than made for people."""
+    """Whether log lines are JSON objects."""
     return settings.format == "json" or (settings.format == "auto" and not stream.isatty())
 
 

@@ -1,9 +1,9 @@
-"""Tells people that jobs have come into a state in which they are needed, such as QUARANTINED.
+"""Notifies people of jobs in a state that needs them, such as QUARANTINED.
 
-The leading projector offers each entry that it has published, and on taking over all that there are. Delivery is by a
-thread of its own, so that no hook, however slow or broken, holds up the role. At least once: what fails is tried again,
-and what a leader that died had not yet delivered its successor offers anew. Each notification has an id to drop
-duplicates by. Source: docs/decisions/0020.
+The leading projector offers each entry that it publishes, and all entries when it becomes leader. A separate thread
+delivers, so a slow or broken hook never delays the role. Delivery is at least once: failures are retried, and a new
+leader offers again what its predecessor did not deliver. Each notification has an id for dropping duplicates. Source:
+docs/decisions/0020.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RETRY_S, RETRY_MAX_S = 2.0, 300.0
 TEXT_CHARS_MAX = 300
 log = Logger("notify")
 
-#: Delivers one notification: (id, JSON body). Returns once it is taken. Raises: anything, if it is not.
+#: Delivers one notification: (id, JSON body). Returns once it is accepted; raises anything otherwise.
 Deliver = Callable[[str, bytes], None]
 #: A hook's name, and the id of a notification.
 Place = tuple[str, str]
@@ -47,7 +47,7 @@ class _Pending:
 
 
 def notification_id(entry: RecoveryEntry) -> str:
-    """Names the change for ever: a job comes into a state once in an attempt."""
+    """A permanent id of the change: a job enters a state once per attempt."""
     return f"{entry.job_id}/{entry.attempt}/{entry.state}"
 
 
@@ -61,9 +61,9 @@ def body_of(entry: RecoveryEntry) -> bytes:
 
 
 class Notifier:
-    """Offered what is published, delivers what is in one of `states`. hooks: name -> where to; each gets every
-    notification, and whether one takes it is nothing to the others. memory: the file that holds what was delivered, so
-    that a successor on this host does not repeat it.
+    """Delivers the offered entries that are in one of `states`. hooks: name -> function; each gets every notification,
+    independently of the others. memory: a file with the delivered ids, so that a successor on this host does not
+    repeat them.
 
     counters: delivered, failed (tries), given_up, dropped (the queue was full).
     """
@@ -71,7 +71,7 @@ class Notifier:
     def __init__(self, states: Collection[str], hooks: Mapping[str, Deliver], memory: Path, clock: Clock) -> None:
         self._states, self._hooks, self._memory, self._clock = frozenset(states), dict(hooks), memory, clock
         self.counters: Counter[str] = Counter()
-        self._lock = threading.Lock()  # of the two below; never held while anything is delivered
+        self._lock = threading.Lock()  # guards the two below; never held during a delivery
         self._pending: OrderedDict[Place, _Pending] = OrderedDict()
         self._over_with: OrderedDict[Place, None] = OrderedDict()
         self._woken = threading.Event()
@@ -82,14 +82,15 @@ class Notifier:
         self._thread.start()
 
     def close(self) -> None:
-        """What is under way may finish, or be cut off with the process; the next leader offers the rest again."""
+        """Ends the thread. A running delivery may finish, or be cut off with the process; the next leader offers the
+        rest again."""
         self._over = True
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
 
     def offer(self, entry: RecoveryEntry) -> None:
-        """Cheap, never waits and never raises: called by the role between two commits."""
+        """Cheap, never waits and never raises: the role calls it between two commits."""
         if entry.state not in self._states:
             return
         try:
@@ -97,11 +98,11 @@ class Notifier:
             for hook in self._hooks:
                 self._take((hook, id_), body)
             self._woken.set()
-        except Exception:  # whatever an entry holds: a notification less is better than a leader less
+        except Exception:  # losing a notification is better than losing the leader
             log.exception("not_notified", job=entry.job_id)
 
     def step(self) -> float:
-        """Delivers what is due; seconds until something is due again."""
+        """Delivers what is due. Returns the seconds until the next delivery is due."""
         now = self._clock.monotonic()
         with self._lock:
             due = [(place, one) for place, one in self._pending.items() if one.due_at <= now]
@@ -170,7 +171,7 @@ class Notifier:
         try:
             self._memory.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self._memory, json.dumps([*self._remembered(), place][-DELIVERED_MAX:]).encode())
-        except OSError as error:  # it may be told twice, then
+        except OSError as error:  # the next leader may notify again
             log.warning("notification_not_remembered", id=place[1], reason=str(error))
 
     def _run(self) -> None:

@@ -1,8 +1,8 @@
-"""Blobs and runners that spare what a pin holds: put around the real ones where the reconciler deletes by itself.
+"""Wrappers of the blob store and the runners that keep what a pin holds, for deletions by the reconciler.
 
-A retirement deletes the graph of its job, and its checkpoints; a savepoint that is given up goes too. Of a job that is held
-they stay, and nobody waits for that: what stays is garbage by the log's word, and `jobledger gc` deletes it once the pin is
-lifted. Where nobody can tell whether there is a pin, it stays as well. Source: docs/decisions/0036.
+A retirement deletes the graph and the checkpoints of its job; a disposal deletes a savepoint. The files of a pinned job
+stay, and nothing waits for them: by the log they are garbage, and `jobledger gc` deletes them once the pin is removed. If
+the pins can't be read, the files stay too. Source: docs/decisions/0036.
 """
 
 from __future__ import annotations

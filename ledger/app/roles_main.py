@@ -1,4 +1,4 @@
-"""What `jobledger serve` runs: a role made of the configured adapters, until it is told to stop."""
+"""The roles as `jobledger serve` runs them: on the adapters of a ledger, until a stop signal."""
 
 from __future__ import annotations
 

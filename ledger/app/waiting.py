@@ -1,4 +1,4 @@
-"""What the reconciler of this host says that jobs wait for: a file for people, no part of the log.
+"""The reasons for which jobs wait, as the reconciler of this host writes them: a file for people, no part of the log.
 
 Nothing is decided by it. It is as old as the last change, and empty while no reconciler of this host leads.
 """

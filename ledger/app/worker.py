@@ -1,4 +1,4 @@
-"""What a Python job uses of the ledger: where to go on from, checkpoints that are whole, requests to stop or to save.
+"""The library for jobs in Python: the restore point to start from, atomic checkpoints, requests to stop or to save.
 
 Standard library only, and no Kafka: the job speaks with the agent through folders and signals. Source: docs/JOBS.md.
 """

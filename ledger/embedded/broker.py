@@ -1,10 +1,10 @@
 """One Kafka broker in one folder: what has to be written, how it is started, when it is ready.
 
 The folder: `ports.json` (chosen once), `cluster_id`, `server.properties` and `log4j2.properties` (written at every
-`prepare`), `broker.log` (rotated), `lock` (held while it runs) and `data/`, Kafka's own. Whoever starts `command()` owns
-the process. It may be killed at any moment and started again on the same folder under the same address: what was
-acknowledged is still there, because the page cache outlives the process. Only a crash of the machine can lose what the
-kernel had not yet written.
+`prepare`), `broker.log` (rotated), `lock` (held while it runs) and `data/`, Kafka's own. The starter of `command()`
+owns the process. It may be killed at any moment and started again on the same folder and address: acknowledged records
+are still there, because the page cache outlives the process. Only a crash of the machine can lose data that the kernel
+had not written yet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SETTINGS: Mapping[str, str] = {
     # A topic with a mistyped name must be an error, not an empty topic.
     "auto.create.topics.enable": "false",
     # After kill -9 the controller refuses the new incarnation until the session of the old one has run out, nine seconds
-    # by default. What a shorter one costs, a moment without leaders after a stall, clients retry.
+    # by default. A shorter one costs a moment without leaders after a stall, which clients retry.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
@@ -81,7 +81,7 @@ class Broker:
     voters: Sequence[str] = ()
     """All controllers of the cluster, this one included, as `id@host:port`. Empty: it is alone."""
     cluster_id: str = ""
-    """What all nodes of a cluster must share. Empty: drawn at the first `prepare`."""
+    """The values that all nodes of a cluster must share. Empty: drawn at the first `prepare`."""
     java_options: Sequence[str] | None = None
     """More options for the JVM that `command` starts. None: to map the class archive, if it was made."""
 
@@ -101,7 +101,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as bootstrap.servers."""
+        """The bootstrap.servers for clients."""
         return f"{self.host}:{self.port}"
 
     @property

@@ -1,4 +1,4 @@
-"""Starts `up` in the background and tells what it tells until all is up."""
+"""Starts `up` in the background and repeats its output until the ledger is ready."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _POLL_S = 0.05
 
 
 def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say) -> int:
-    """The exit code: 0 once the ledger is ready, otherwise that of `up`, whose reason and log's path are told.
+    """Returns the exit code: 0 once the ledger is ready, otherwise that of `up`, with its reason and the path of its log.
 
-    Where an `up` runs already, that one is meant. Raises: ConfigError: the folder or log can't be made.
+    If an `up` runs already, that one counts. Raises: ConfigError if the folder or log can't be created.
     """
     if (who := up_runs(config.dir)) is not None:
         say(f"{READY} broker {Broker.at(config.dir / BROKER).bootstrap} dir {config.dir} (up runs already, pid {who.pid})")
@@ -37,7 +37,7 @@ def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say)
         written = log.open("ab")
     except OSError as error:
         raise ConfigError(f"{log} can't be written: {error}.", hint="Choose another folder: --dir DIR") from error
-    # A variable that stands for --detach would make the child detach in its turn.
+    # An environment variable for --detach would make the child detach too.
     environment = {**os.environ, **config.environment()}
     form = "table" if config.log.format == "console" else "jsonl"  # a log is a file, where auto is JSON
     paths = ["--config", str(config.config_file.absolute())] if config.config_file else []
@@ -55,11 +55,11 @@ def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say)
 
 
 def _relay(child: subprocess.Popen[bytes], told: BinaryIO, say: Say, complain: Say) -> int:
-    """Passes lines on until the one that says ready, or the end."""
+    """Repeats lines up to the one that reports readiness, or to the end."""
     deadline = time.monotonic() + TIMEOUT_S
     rest = b""
     while time.monotonic() < deadline:
-        code = child.poll()  # asked before reading, so that its last words are read
+        code = child.poll()  # before reading, so that the last lines are read too
         *lines, rest = (rest + told.read()).split(b"\n")
         for text in (text for line in lines for text in texts_of(line.decode(errors="replace"))):
             (complain if text.startswith(("error:", "hint:", "Traceback", " ")) else say)(text)

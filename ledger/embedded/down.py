@@ -1,4 +1,4 @@
-"""`down`: stops an embedded ledger, `up` first, then those who act, the broker last."""
+"""`down`: stops an embedded ledger: first `up`, then the roles, the broker last."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from ledger.ports import ObservedAttempt, Runner
 from ledger.util.processes import stop
 
 GRACE_S = 30.0
-#: What a ledger makes in its folder. The rest is not ours to delete: people name a folder that they use for more.
+#: The files of a ledger in its folder. Other files are not deleted: the folder may have other uses.
 MADE = ("agent", "archive", "artifacts", "blobs", "broker", "log", "run", "runners", "spark")
-JOBS_S = 90.0  # a savepoint asked for, SIGTERM, SIGKILL, and the supervisor that stays a moment
+JOBS_S = 90.0  # time for a savepoint, SIGTERM, SIGKILL, and the end of the supervisor
 LOCK_S = 10.0
-LEFT = "What is named may still run. `jobledger up`, mend what is named, then run this again."
+LEFT = "The attempts that it names may still run. `jobledger up`, mend what is named, then run this again."
 
 
 def down(
     folder: Path, *, say: Say, runners: Callable[[], Mapping[str, Runner]], jobs: bool = False, purge: bool = False
 ) -> None:
-    """Idempotent. jobs: stops all attempts too, with outcome `stopped` and no intent, so that the next `up` brings the
-    jobs back. purge: then deletes what the ledger made in the folder, and the folder if it is empty then.
+    """Stops the ledger; idempotent. jobs: also stops all attempts, with outcome `stopped` and no intent, so that the
+    next `up` brings the jobs back. purge: then deletes the ledger's files, and the folder if it is empty.
 
-    What can't be stopped does not keep the rest from being stopped; it is named in the end.
+    A process that can't be stopped does not prevent the rest; it is reported at the end.
 
-    Raises: Refused if it should be purged while jobs run (nothing was stopped). Unreachable: a runner could not be
-    asked to stop some attempts. OutcomeUnknown: some still run after their order. Everything else was stopped then, and
-    nothing was deleted.
+    Raises: Refused if purge is asked for while jobs run (nothing was stopped). Unreachable if a runner could not be
+    asked to stop some attempts. OutcomeUnknown if some still run after their order. In the last two cases everything
+    else was stopped, and nothing was deleted.
     """
     if not (folder / "run" / "up.lock").exists():
         say(f"no ledger in {folder}")
@@ -52,7 +52,7 @@ def down(
         stop(who, GRACE_S)
         say(f"stopped up pid {who.pid}")
     with only_one(folder, LOCK_S):
-        # Whoever would start them again goes first.
+        # First the processes that would start the others again.
         _stop(folder, say, RECONCILER)
         left = _stop_jobs(folder, runners(), say) if jobs else NotStopped()
         _stop(folder, say, PROJECTOR)
@@ -80,7 +80,7 @@ def _delete(folder: Path, say: Say) -> None:
 
 
 def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
-    """All of a kind, or all."""
+    """Stops all processes of a kind, or all."""
     for name in noted(folder):
         if kind is not None and kind_of(name) != kind:
             continue
@@ -94,7 +94,7 @@ def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
 
 @dataclass
 class NotStopped:
-    """What was not stopped, and why. unasked: nobody could give the order. running: it was given."""
+    """Attempts that were not stopped, and why. unasked: the order could not be given. running: it was given."""
 
     unasked: list[str] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
@@ -129,7 +129,7 @@ def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> NotStop
 
 
 def _wait_for(name: str, runner: Runner, ordered: set[tuple[str, int]]) -> list[str]:
-    """Until the attempts that were ordered to stop are over; what is not."""
+    """Waits until the attempts with a stop order are over. Returns those that are not."""
     running = sorted(ordered)
 
     def over() -> bool:
@@ -149,7 +149,7 @@ def _alive(folder: Path, name: str, runner: Runner) -> list[ObservedAttempt]:
     try:
         return [attempt for attempt in runner.observe() if attempt.alive]
     except Unreachable:
-        # Without an agent one can still see that there is nothing to be stopped.
+        # Without an agent it is still visible that nothing has to be stopped.
         if name == "subprocess" and not users_of(folder):
             return []
         raise

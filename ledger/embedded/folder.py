@@ -1,4 +1,4 @@
-"""The folder of an embedded ledger: who may work in it, and which processes belong to it."""
+"""The folder of an embedded ledger: its lock, and the processes that belong to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ledger.errors import ConfigError
 from ledger.util.processes import Identity, Process, identity, note_identity, read_identity
 
 BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER = "broker", "agent", "projector", "reconciler", "archiver"
-#: In the order of starting. They are stopped in the reverse order: nothing acts on jobs while what it needs goes away.
+#: In the order of starting. Stopping goes in reverse: no role acts on jobs while the processes that it needs go away.
 ORDER = (BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER)
 _POLL_S = 0.05
 
@@ -47,21 +47,21 @@ def program(
 
 
 def noted(folder: Path) -> list[str]:
-    """Names of the processes that were ever started here and not stopped, the last to start first."""
+    """Names of the processes that were started here and not stopped, the newest first."""
     names = [path.stem for path in (folder / "run").glob("*.pid") if kind_of(path.stem) in ORDER]
     return sorted(names, key=lambda name: (-ORDER.index(kind_of(name)), name))
 
 
 def up_runs(folder: Path) -> Identity | None:
-    """The `up` that looks after this folder now."""
+    """The `up` that manages this folder now."""
     return read_identity(folder / "run" / "up.pid")
 
 
 @contextmanager
 def only_one(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
-    """Holds the folder: of all `up` and `down` on it one works at a time. The kernel lets go when the holder ends.
+    """Holds the folder: only one `up` or `down` works on it at a time. The kernel releases the lock when its holder ends.
 
-    Raises: ConfigError if another has it, or the folder can't be made.
+    Raises: ConfigError if another process has it, or the folder can't be created.
     """
     lock = folder / "run" / "up.lock"
     try:
@@ -83,7 +83,7 @@ def only_one(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def noted_as_up(folder: Path) -> Iterator[None]:
-    """For as long as this process is the one that keeps the ledger running."""
+    """Within it this process is recorded as the `up` of the folder."""
     path = folder / "run" / "up.pid"
     who = identity(os.getpid())
     assert who is not None  # we run
@@ -95,8 +95,8 @@ def noted_as_up(folder: Path) -> Iterator[None]:
 
 
 def users_of(folder: Path) -> list[int]:
-    """Pids of supervisors and jobs in this folder, whoever knows them or not: their working directory or an argument
-    lies in a folder of the agent's."""
+    """Pids of supervisors and jobs in this folder, known to the ledger or not: their working directory or an
+    argument is in a folder of the agent."""
     inside = str(folder.resolve() / AGENT) + os.sep
     found = []
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""Keeps a process running: starts it again when it ends, soon at first, then less and less often."""
+"""Keeps a process running: restarts it when it ends, with exponential backoff."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger.util.processes import Process, texts_of
 
 FIRST_DELAY_S = 0.2
 DELAY_MAX_S = 10.0
-HEALTHY_S = 30.0  # who ran this long has not failed at once: the delay begins anew
+HEALTHY_S = 30.0  # a process that ran this long did not fail at once: the backoff is reset
 REFUSED = 2  # the exit code of a role that can't work with settings, topics or data as they are
 LINE_CHARS_MAX = 4096  # of a line of a log, which may be an object: what it says is told up to …
 SAID_CHARS_MAX = 300
@@ -18,8 +18,8 @@ Say = Callable[[str], None]
 
 
 class ProcessRestarter:
-    """Call `begin` once and `step` for ever. Says one line per event. refusals: how often in a row it ended soon with exit
-    code 2, which another start does not mend."""
+    """Call `begin` once and `step` repeatedly. Prints one line per event. refusals: how often in a row it ended soon
+    with exit code 2; another start does not fix that."""
 
     def __init__(self, process: Process, clock: Clock, say: Say) -> None:
         self.process, self._clock, self._say = process, clock, say
@@ -30,7 +30,7 @@ class ProcessRestarter:
         self._down = True
 
     def begin(self) -> None:
-        """Adopts it if it runs, starts it otherwise. Raises: LedgerError if it can't be started."""
+        """Adopts the process if it runs, starts it otherwise. Raises: LedgerError if it can't be started."""
         if self.process.adopt() is not None:
             self._say(f"adopted {self.process.name} pid {self.process.pid}")
         else:

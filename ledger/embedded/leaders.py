@@ -1,4 +1,4 @@
-"""Whether the roles on this host are led: by a process that holds the lock *and* has claimed its epoch in the log."""
+"""Whether the roles on this host have a leader: a process that holds the lock *and* has claimed its epoch in the log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ledger.util.identity import instance
 
 
 class Leaders:
-    """leader: role -> the pid of whoever holds the lock, on this host; None if nobody does.
-    fresh: whether a pid belongs to a process that was started after this was made: a claim that is older than that is of
-    another process, which had the same pid."""
+    """leader: role -> the pid of the holder of the lock on this host; None if there is none. fresh: whether the
+    process of a pid was started after this object was made; an older claim is of another process that had the
+    same pid."""
 
     def __init__(self, source: Source, leader: Callable[[str], int | None], fresh: Callable[[int], bool]) -> None:
         self._leader, self._fresh = leader, fresh
@@ -34,8 +34,8 @@ class Leaders:
 
 
 def leader_on_host(config: Config, role: str) -> int | None:
-    """The pid of the instance on this host that leads, by its own word: its take-over is done. Where a lock on a file
-    elects, it must hold that too."""
+    """The pid of the instance on this host that reports that it leads, with its take-over complete. With file locks
+    it must hold the lock too."""
     leads = next((int(said["pid"]) for said in present(config.candidates_folder, role) if said["leads"]), None)
     if config.leadership.adapter == "file":
         held = holder(config.leader_lock(role))

@@ -1,8 +1,8 @@
-"""Ports for servers on the loopback interface, chosen once and then kept by whoever writes them down.
+"""Ports for servers on the loopback interface. They are chosen once; the caller records and keeps them.
 
-JOBLEDGER_PORTS in the environment (`20000-24999`, both included) says where to choose from: whoever starts several ledgers
-at a time gives each a range of its own. A port is nobody's between the choice and the start of its server, and while that
-server is down.
+JOBLEDGER_PORTS in the environment is the range to choose from (`20000-24999`, both included). Give each of several
+ledgers its own range: a port is free for others between the choice and the start of its server, and while that server
+is down.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ledger.errors import ConfigError
 HOST = "127.0.0.1"
 VARIABLE = "JOBLEDGER_PORTS"
 
-# Below the range from which Linux takes the ports of outgoing connections (32768 upwards): such a connection could sit
-# on a server's port while the server is down, and it would not come back.
+# Below the range of outgoing connections in Linux (32768 upwards): such a connection could take a server's port while the
+# server is down, and the server could not start again.
 PORTS = range(20_000, 30_000)
 _TRIED = 200
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now. Raises: ConfigError if none of many can be had."""
+    """Ports on which nothing listens now. Raises: ConfigError if too few are free."""
     ports = _chosen_from(os.environ.get(VARIABLE, ""))
     held: list[socket.socket] = []
     try:

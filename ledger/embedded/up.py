@@ -1,5 +1,5 @@
-"""`up`: an embedded ledger, kept running. It stands beside what it keeps: killing it stops nothing, and the next one on
-the same folder adopts whatever runs."""
+"""`up`: keeps an embedded ledger running. Its processes are no children that die with it: killing `up` stops nothing, and
+the next `up` on the same folder adopts the running processes."""
 
 from __future__ import annotations
 
@@ -36,25 +36,24 @@ from ledger.reader.reading import Source
 from ledger.util.processes import texts_of
 
 BROKER_READY_S = 90.0
-ANSWER_S = 60.0  # of a broker that has just begun, on a machine that may be busy with what begins beside it
-ROLES_READY_S = 180.0  # Spark takes its time on a busy machine
+ANSWER_S = 60.0  # for a broker that has just started, on a busy machine
+ROLES_READY_S = 180.0  # Spark starts slowly on a busy machine
 GRACE_S = 30.0
 STEP_S = 0.1
 REFUSALS_MAX = 3
 
 
 def role_names(projectors: int = 2, reconcilers: int = 1) -> list[str]:
-    """Two projectors, so that one is always a hot standby. One reconciler: it holds a JVM, and `up` starts it again."""
+    """Two projectors, so that one is always a hot standby. One reconciler, since it holds a JVM and `up` restarts it."""
     many = [(PROJECTOR, projectors), (RECONCILER, reconcilers)]
     return [AGENT] + [f"{kind}-{number}" for kind, count in many for number in range(1, count + 1)]
 
 
 class Up:
-    """One embedded ledger. roles: what runs beside the broker; with none there is a broker alone, whose topics are left as
-    they are, and no archiver. say: gets a line for each event. source: makes what reads
-    the ledger, once the broker runs.
+    """One embedded ledger. roles: the processes beside the broker; none: a broker alone, with its topics unchanged and
+    no archiver. say: gets a line for each event. source: makes the `Source`, once the broker runs.
 
-    `run` returns when `stopped` is set; nothing that it started stops by that.
+    `run` returns when `stopped` is set; the processes that it started keep running.
     """
 
     def __init__(
@@ -78,7 +77,8 @@ class Up:
         }
 
     def run(self) -> None:
-        """Raises: ConfigError, Unreachable: it did not come up; what was started for it is stopped again."""
+        """Raises: ConfigError or Unreachable if the ledger did not start; the processes started for it are stopped
+        again."""
         with ExitStack() as stack:
             stack.enter_context(only_one(self._folder))
             for name in ("broker", "log"):
@@ -120,7 +120,7 @@ class Up:
             self._say(f"ready: broker {broker.bootstrap} dir {self._folder}")
 
     def _wait_for_roles(self, leaders: Leaders) -> None:
-        """Until the agent answers and every other kind of role is led."""
+        """Waits until the agent answers and every other role has a leader."""
         signs = {AGENT: self._agent_answers} | {role: partial(leaders.led, role) for role in (PROJECTOR, RECONCILER)}
         missing = {kind_of(name) for name in self._keepers} - {BROKER, ARCHIVER}  # nobody waits for the archive
         deadline = self._clock.monotonic() + ROLES_READY_S
@@ -136,8 +136,7 @@ class Up:
             self._step()
 
     def _must_not_be_refused(self, kinds: Collection[str]) -> None:
-        """Raises: ConfigError: a role that is waited for ends again and again for a reason that another start does not
-        mend."""
+        """Raises: ConfigError if a required role ends again and again for a reason that a restart does not fix."""
         for name, keeper in self._keepers.items():
             if kind_of(name) in kinds and keeper.refusals >= REFUSALS_MAX:
                 said = " ".join(texts_of(keeper.process.last_line(2000)))
@@ -166,6 +165,6 @@ class Up:
 
 
 def _environment(config: Config) -> dict[str, str]:
-    """Of the roles: this process's own, and what came by flag."""
+    """The environment of the roles: that of this process, with the settings from flags."""
     paths = {"LEDGER_CONFIG": str(config.config_file.absolute())} if config.config_file else {}
     return {**os.environ, **paths, **config.environment()}

@@ -1,4 +1,5 @@
-"""A broker from its start to its end, and in between what all do with brokers: so that its JVM has loaded those classes."""
+"""Runs a broker through its start, the calls that every client makes, and its end, so that its JVM has loaded those
+classes."""
 
 from __future__ import annotations
 

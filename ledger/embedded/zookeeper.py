@@ -65,7 +65,7 @@ class ServerAddress:
 
     @property
     def address(self) -> str:
-        """What clients dial: host:port."""
+        """The address for clients: host:port."""
         return f"{self.host}:{self.client_port}"
 
 
@@ -237,7 +237,7 @@ def members_at(
 
 
 def connect_string(members: Sequence[EnsembleMember]) -> str:
-    """What clients take as their list of hosts."""
+    """The list of hosts for clients."""
     return ",".join(member.server.address for member in members)
 
 

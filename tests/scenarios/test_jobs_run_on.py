@@ -19,6 +19,7 @@ import pytest
 
 from ledger.adapters.runners.subprocess.graph import pack
 from ledger.app.connecting import connect
+from ledger.app.ledger import Ledger as OpenLedger
 from ledger.core.model.facts import IntentKind, JobSubmitted, RestartPolicy, RestorePoint
 from ledger.core.model.recovery import JobState
 from ledger.core.model.registers import Attempt, Checkpoint, parse_key
@@ -175,7 +176,7 @@ def test_incident_000_only_the_running_job_comes_back(
         entry = running.until(lambda name=name: entries_of(running.source).get(name), f"{name} is published")
         graphs[name] = entry.graph
     (tmp_path / "seen").touch()
-    blobs = Ledger.open(running.config).blobs
+    blobs = OpenLedger.open(running.config).blobs
     running.until(lambda: "canceled" in alive(running.config, ["canceled"]), "the second one runs")
     running.client.declare("canceled", IntentKind.CANCEL, reason="it is enough")
     for name in ("over", "canceled"):
