@@ -138,7 +138,7 @@ def test_what_differs_is_told_and_left_as_it_is(shell: Shell, folder: Path) -> N
     write(folder, graph=["etl.py", "data"], env={"A": "s3cret", "B": "1"}, label={"team": "data"}, priority=3,
           restart="fixed-delay:2", command=["false"], memory="1G")  # fmt: skip
     told = shell.run("apply", "-f", str(folder))
-    assert told.exit_code == 1 and "--replace brings it in line" in told.stderr and "s3cret" not in told.output
+    assert told.exit_code == 1 and "Add --replace to bring them in line" in told.stderr and "s3cret" not in told.output
     row = outcome(shell, "-f", folder, code=1)["etl"]
     assert (row["outcome"], row["job_id"]) == ("differs", first["job_id"])
     assert row["why"] == [
