@@ -1,11 +1,11 @@
 """Facts and entries as bytes: Avro in single-object encoding, and back.
 
 C3 01, then the CRC-64-AVRO fingerprint of the writer's schema (8 bytes, little-endian), then the Avro body. The reader
-needs no registry: all versions of all schemas are in the package. Encoding is deterministic, and the oldest schema that
-can hold a value is the one it is written with, so the same fact is the same bytes in every release, which is what makes
-a spec's digest its name. Source: Avro specification 1.12, docs/PROTOCOL.md.
+needs no registry: all versions of all schemas are in the package. Encoding is deterministic and uses the oldest schema
+that can hold the value. So a fact has the same bytes in every release, and a spec's digest can be its name. Source:
+Avro specification 1.12, docs/PROTOCOL.md.
 
-Decoding is what the fold spends its time on: schemas are parsed once, and how a class is built is worked out once.
+The fold spends most of its time decoding, so schemas are parsed once and the builder of a class is made once.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ KINDS: tuple[type, ...] = (*FACT_OF.values(), LeaderClaimed, Progress, RecoveryE
 
 
 class Undecodable(ValueError):
-    """The bytes can't be read as the fact that was asked for. Such a record counts as absent and goes to rejects."""
+    """The bytes do not decode to the requested fact. Such a record counts as absent and goes to the rejects."""
 
 
 class _Reader(NamedTuple):
-    """How to read what was written with one schema. What the class has and the schema has not gets its default; what the
-    class has not is passed over. Avro's own resolution would say the same, and take twice as long (tests/schemas)."""
+    """How to decode values of one writer's schema. A field that only the class has gets its default; a field that only
+    the schema has is ignored. Avro's schema resolution gives the same result in twice the time (tests/schemas)."""
 
     kind: type
     schema: Schema
@@ -51,9 +51,9 @@ class _Reader(NamedTuple):
 
 
 class _Writer(NamedTuple):
-    """How a class is written: with the oldest schema that holds all that the value says; the newest one always does.
+    """How to encode a class: with the oldest schema that can hold the value; the newest one always can.
 
-    older: (test, schema) of the versions before the newest, oldest first."""
+    older: (test, schema) for each version before the newest, oldest first."""
 
     flatten: Flatten
     older: tuple[tuple[Fits, Schema], ...]
@@ -63,8 +63,8 @@ class _Writer(NamedTuple):
 def encode(fact: object) -> bytes:
     """The value of a record that holds `fact`.
 
-    Raises: UsageError if the fact can't be stored: a number out of range or not finite, text that is no Unicode, more
-    than 1 MiB. TypeError if it is no fact at all."""
+    Raises: UsageError if the fact can't be stored: a number out of range or not finite, text that is not valid Unicode,
+    more than 1 MiB. TypeError if its class is not one of KINDS."""
     kind = type(fact)
     writer = _writers().get(kind)
     if writer is None:
@@ -75,12 +75,12 @@ def encode(fact: object) -> bytes:
         schema = next((schema for fits, schema in writer.older if fits(plain)), writer.newest)
         out.write(MAGIC + schema.fingerprint)
         schemaless_writer(out, schema.parsed, plain)
-    except Exception as error:  # whatever the value made the library say
+    except Exception as error:  # fastavro raises many classes
         raise UsageError(f"this {kind.__name__} can't be stored: {error or type(error).__name__}") from error
     if out.tell() > VALUE_BYTES_MAX:
         raise UsageError(
             f"this {kind.__name__} takes {out.tell()} bytes, the log takes {VALUE_BYTES_MAX}",
-            hint="Put what is large into the job graph, not into labels or reasons.",
+            hint="Put large data into the job graph, not into labels or reasons.",
         )
     return out.getvalue()
 
@@ -88,7 +88,7 @@ def encode(fact: object) -> bytes:
 def decode(kind: type[T], value: bytes) -> T:
     """The fact or entry of class `kind` in a record's value.
 
-    Raises: Undecodable, and nothing else, whatever the bytes are. Memory: at most some 150 times their length."""
+    Raises: Undecodable, and nothing else, for any bytes. Memory: at most some 150 times their length."""
     reader = _reader(value)
     if reader.kind is not kind:
         raise Undecodable(f"holds {reader.kind.__name__}, not {kind.__name__}")
@@ -97,7 +97,7 @@ def decode(kind: type[T], value: bytes) -> T:
     try:
         plain = schemaless_reader(body, reader.schema.parsed, None)
         fact: T = reader.build(plain)  # type: ignore[arg-type]
-    except Exception as error:  # damaged bytes make the library raise a dozen classes
+    except Exception as error:  # on damaged bytes, fastavro raises a dozen classes
         reason = str(error) or type(error).__name__
         raise Undecodable(f"{kind.__name__} version {reader.schema.version} is damaged: {reason}") from error
     if body.tell() != len(value):
@@ -106,8 +106,8 @@ def decode(kind: type[T], value: bytes) -> T:
 
 
 def read(register: Register, value: bytes) -> Fact | None:
-    """The fact in a register (the `Read` of core.job); None if it can't be read, or is not what the register holds.
-    A spec must have the digest that its register names."""
+    """The fact in a register (a `core.fold.job.Read`); None if it does not decode or its class does not fit the
+    register. A spec must have the digest that its register names."""
     try:
         fact = decode(FACT_OF[type(register)], value)
     except Undecodable:
@@ -118,7 +118,7 @@ def read(register: Register, value: bytes) -> Fact | None:
 
 
 def spec_digest(spec: JobSubmitted) -> str:
-    """What names a spec: the lower-case hex SHA-256 of its Avro body, without the framing."""
+    """The digest that names a spec: the lower-case hex SHA-256 of its Avro body, without the framing."""
     return sha256(encode(spec)[HEADER_BYTES:]).hexdigest()
 
 
@@ -126,7 +126,10 @@ def spec_digest(spec: JobSubmitted) -> str:
 
 
 def _reader(value: bytes) -> _Reader:
-    """By the framing. A registry, once one is configured, is asked here for the schema of a Confluent id."""
+    """The reader for a value, chosen by its first bytes. Support for a schema registry (Confluent framing) belongs
+    here.
+
+    Raises: Undecodable."""
     if len(value) > VALUE_BYTES_MAX:
         raise Undecodable(f"is {len(value)} bytes long, more than {VALUE_BYTES_MAX}")
     reader = _readers().get(value[:HEADER_BYTES])
@@ -142,7 +145,7 @@ def _reader(value: bytes) -> _Reader:
 
 @cache
 def _readers() -> dict[bytes, _Reader]:
-    """Framing and fingerprint -> how to read what follows."""
+    """C3 01 and fingerprint -> how to decode the body."""
     kinds = {kind.__name__: kind for kind in KINDS}
     return {
         MAGIC + schema.fingerprint: _Reader(kinds[schema.fact], schema, builder(kinds[schema.fact]))
@@ -152,7 +155,7 @@ def _readers() -> dict[bytes, _Reader]:
 
 @cache
 def _writers() -> dict[type, _Writer]:
-    """Class -> how to write it."""
+    """Class -> how to encode it."""
     out = {}
     for kind in KINDS:
         *older, newest = schemas.versions()[kind.__name__]

@@ -1,7 +1,7 @@
-"""What all blob stores share: the uri, which is relative to the store, and the check of what was read.
+"""Code that all blob stores share: parsing of uris, and the digest check on reading.
 
-A uri is `graphs/<job_id>/<sha256>`, so a store can be moved as a whole. It comes from the log, so it is judged before
-it is used: no uri, and no job id, leads out of the store.
+A uri is `graphs/<job_id>/<sha256>`, relative to the store, so a store can be moved as a whole. It comes from the log,
+so it is checked before use: no uri and no job id can lead out of the store.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def is_digest(name: str) -> bool:
 
 
 def check_job_id(job_id: str) -> str:
-    """Raises: UsageError."""
+    """The same job id. Raises: UsageError if it is not a job id."""
     if not is_job_id(job_id):
         raise UsageError(f"Not a job id, so it has no blobs: {job_id[:200]!r}.")
     return job_id
 
 
 def name_of(ref: GraphRef) -> BlobName:
-    """Raises: PermanentError if the reference is not one of ours."""
+    """The name in a reference. Raises: PermanentError if the reference is not to a blob of this kind of store."""
     match ref.uri.split("/"):
         case ["graphs", job_id, sha256] if is_job_id(job_id) and _DIGEST.match(sha256) and sha256 == ref.sha256:
             return BlobName(job_id, sha256)
@@ -56,7 +56,8 @@ def chunks_of(path: Path) -> Iterator[bytes]:
 
 
 def checked(chunks: Iterable[bytes], ref: GraphRef) -> Iterator[bytes]:
-    """Passes the chunks on; at the end, or as soon as it is clear, raises PermanentError if they are not the blob."""
+    """The same chunks. Raises: PermanentError if size or SHA-256 are not the blob's: at the end, or once too much
+    came."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         digest.update(chunk)
@@ -72,7 +73,7 @@ def checked(chunks: Iterable[bytes], ref: GraphRef) -> Iterator[bytes]:
 
 
 def intact(chunks: Iterable[bytes], ref: GraphRef) -> bool:
-    """Whether they are the blob. What fails while they are read is raised as it is."""
+    """Whether the chunks have the blob's size and SHA-256. Errors from reading them pass through."""
     try:
         for _ in checked(chunks, ref):
             pass

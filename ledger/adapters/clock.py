@@ -1,15 +1,16 @@
-"""The real clock."""
+"""The clock of the operating system."""
 
 from __future__ import annotations
 
 import time
 
-#: Linux's monotonic clock stands still while the machine is suspended: a leader that wakes up would believe in its lease.
+#: Linux's CLOCK_MONOTONIC stops while the machine is suspended: after a resume a leader would still count its lease as
+#: valid.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """Implements `ports.Clock`. The time that a machine was suspended counts."""
+    """Implements `ports.Clock`. `monotonic` includes the time for which the machine was suspended."""
 
     def time(self) -> float:
         return time.time()

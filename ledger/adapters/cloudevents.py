@@ -1,7 +1,7 @@
-"""The headers of every record, tombstones too: CloudEvents 1.0 in binary mode, and who and which epoch.
+"""The headers of every record, tombstones included: CloudEvents 1.0 in binary mode, plus the actor and the epoch.
 
-A tombstone has no value, so its headers alone say what went, when, by whom. Source: CloudEvents Kafka protocol binding
-1.0.2 section 3.2, docs/PROTOCOL.md.
+A tombstone has no value, so only its headers record the fact's kind, the time and the actor. Source: CloudEvents Kafka
+protocol binding 1.0.2 section 3.2, docs/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HEADER_CHARS_MAX = 4096
 
 
 class ParsedHeaders(NamedTuple):
-    """What the headers say; "" or None where they do not. time_s: seconds since the epoch. Nothing here is proved: a
-    producer can write what it likes."""
+    """The attributes in a record's headers; "" or None for a missing one. time_s: seconds since the epoch. None of them
+    is verified: a producer can write any value."""
 
     id: str = ""
     source: str = ""
@@ -47,10 +47,10 @@ def headers(
     fact_name: str, *, event_id: str, source: str, subject: str, key: str | bytes, time_s: float, sequence: int,
     actor: str = "", epoch: int | None = None, extra: Iterable[tuple[str, bytes]] = (),
 ) -> Headers:  # fmt: skip
-    """The headers of one record. The same arguments give the same bytes, so that an event sent again is the same.
+    """The headers of one record. The same arguments give the same bytes, so a resent event is identical.
 
-    fact_name: of the fact that the register holds, also for its tombstone. subject: the job id, "" = of no job.
-    sequence: per (source, partition), from 1. epoch: of the leader that writes; None for all others.
+    fact_name: the kind of fact in the register, also for its tombstone. subject: the job id, "" if the record belongs
+    to no job. sequence: counts per (source, partition), from 1. epoch: the leader's; None for other writers.
     """
     attributes = [
         ("ce_specversion", "1.0"),
@@ -69,8 +69,8 @@ def headers(
 
 
 def parse(headers: Sequence[tuple[str, Any]] | None) -> ParsedHeaders:
-    """What the headers of a record say. Total: what is missing or malformed is "" or None. No header should be there
-    twice; if one is, the first counts, as for the epoch in `core.published`."""
+    """The attributes in a record's headers. Never raises: a missing or malformed attribute is "" or None. If a header
+    occurs twice, which it should not, the first counts, as for the epoch in `core.model.published`."""
     texts = {name: _text(value) for name, value in reversed(headers or ())}
     return ParsedHeaders(
         id=texts.get("ce_id", ""),
@@ -90,7 +90,7 @@ def rfc3339(time_s: float) -> str:
 
 
 def parse_rfc3339(text: str) -> float | None:
-    """Seconds since the epoch; None if the text is no RFC 3339 time."""
+    """Seconds since the epoch; None if the text is not an RFC 3339 time."""
     match = _RFC3339.match(text)
     if match is None:
         return None

@@ -1,6 +1,6 @@
 """Keys that sign anchors: Ed25519, in PEM files as openssl makes and reads them.
 
-A private key is never logged, shown or sent; an error names its file and nothing that stands in it. Source: RFC 8032,
+A private key is never logged, shown or sent. An error names its file, never the content. Source: RFC 8032,
 docs/decisions/0037.
 """
 
@@ -34,7 +34,7 @@ NEW = "Make one with: jobledger audit key --new FILE"
 
 
 class PrivateKey:
-    """Implements `archive.anchors.Signer`."""
+    """A private key from a PEM file. Implements `archive.anchors.Signer`."""
 
     def __init__(self, path: Path) -> None:
         """Raises: ConfigError."""
@@ -42,7 +42,7 @@ class PrivateKey:
             key = load_pem_private_key(path.expanduser().read_bytes(), password=None)
         except OSError as error:
             raise ConfigError(f"The key that signs anchors can't be read: {error}.", hint=NEW) from None
-        except (ValueError, TypeError, UnsupportedAlgorithm):  # what it says might hold a part of the file
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # its message might quote the file
             raise ConfigError(f"{path} holds no private key in PEM without a password.", hint=NEW) from None
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigError(f"The key in {path} is not one of Ed25519.", hint=NEW)
@@ -55,7 +55,7 @@ class PrivateKey:
 
 
 class PublicKeys:
-    """The keys in one file, in PEM, one after the other: so that old anchors hold when there is a new key."""
+    """The public keys in one PEM file. It may hold several, so that old anchors still verify after a key change."""
 
     def __init__(self, path: Path) -> None:
         """Raises: ConfigError."""
@@ -73,7 +73,7 @@ class PublicKeys:
         }
 
     def why_not(self, anchor: Anchor) -> str:
-        """ "" if the signature of an anchor holds, else why it does not."""
+        """Why the signature of an anchor is not valid; "" if it is."""
         if not anchor.signature:
             return "it is not signed"
         if (key := self._keys.get(anchor.key)) is None:
@@ -86,9 +86,10 @@ class PublicKeys:
 
 
 def make(path: Path) -> tuple[Path, str]:
-    """Makes a private key, for its owner alone, and beside it `<path>.pub`: the latter, and the fingerprint.
+    """Creates a private key at `path`, readable only by its owner, and its public key at `<path>.pub`. Returns the path
+    of the public key and its fingerprint.
 
-    Raises: UsageError if either is there already, or can't be made: then neither was made or changed."""
+    Raises: UsageError if one of the files exists or can't be created; no file was then created or changed."""
     key = Ed25519PrivateKey.generate()
     public = path.with_name(f"{path.name}.pub")
     private_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

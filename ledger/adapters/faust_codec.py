@@ -1,7 +1,7 @@
-"""The values of the ledger's topics for Faust: `serializer="jobledger-avro"` once jobledger[audit] is installed.
+"""A Faust codec that decodes the values of the ledger's topics: `serializer="jobledger-avro"`. Needs jobledger[audit].
 
-Registered by the entry point group `faust.codecs` (pyproject.toml). To read only: what Faust writes for None is no
-tombstone, and facts are written by a Recorder or by the protocol.
+The entry point group `faust.codecs` registers it (pyproject.toml). It only reads: Faust does not write None as a
+tombstone, and facts are written with a Recorder or by docs/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ledger.adapters.schemas import by_fingerprint
 
 
 class AvroCodec(Codec):
-    """Bytes -> {"fact": name of the schema, "fields": what it says, by the names of the schema}.
+    """Bytes -> {"fact": name of the schema, "fields": {field name in the schema: value}}.
 
-    Raises: ValueError if the bytes are not framed, of no schema known here, cut off, or followed by more."""
+    Raises: ValueError if the bytes have no single-object framing, an unknown schema, are cut off, or have trailing
+    bytes."""
 
     def _loads(self, data: bytes) -> Any:
         if data[:2] != MAGIC:
@@ -30,7 +31,7 @@ class AvroCodec(Codec):
         body = BytesIO(data[HEADER_BYTES:])
         try:
             fields = schemaless_reader(body, schema.parsed, None)
-        except Exception as error:  # whatever the bytes made the library say
+        except Exception as error:  # on damaged bytes, fastavro raises a dozen classes
             raise ValueError(f"no {schema.fact}: {error or type(error).__name__}") from error
         if body.read(1):
             raise ValueError(f"more bytes behind the {schema.fact}")

@@ -1,8 +1,8 @@
-"""Whether an older version of a schema can hold a value: then the value is written with it.
+"""Tests whether an older version of a schema can hold a value, so that `avro` can write the value with that version.
 
-So a fact that uses nothing new has the same bytes, hence the same digest, whatever release writes it, and a reader of an
-earlier release still reads it. Works on what `tests/schemas` allows from version to version: fields with defaults at the
-end of a record, symbols at the end of an enum. Source: docs/decisions/0015.
+A fact that uses no new field then has the same bytes and digest in every release, and earlier releases can read it.
+Covers the changes that `tests/schemas` allows between versions: new fields with defaults at the end of a record, new
+symbols at the end of an enum. Source: docs/decisions/0015.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ Named = dict[str, dict[str, Any]]
 
 
 def fits_in(older: dict[str, Any], newer: dict[str, Any]) -> Fits:
-    """A test of plain values of `newer` (both as in their files): does `older` hold all that they say?"""
+    """A test of one plain value of `newer`: whether `older` can hold it without loss. Both schemas are as in their
+    files."""
     return _fits(older, newer, {}, {}) or (lambda _: True)
 
 
 def _fits(old: Any, new: Any, old_named: Named, new_named: Named) -> Fits | None:
-    """None where the two are the same, so that a value need not be walked."""
+    """A test, or None if every value of `new` fits, so that the value need not be traversed."""
     old, new = _named(old, old_named), _named(new, new_named)
     if isinstance(new, list):
         return _within(_fits(old[1], new[1], old_named, new_named), lambda value: () if value is None else (_bare(value),))
@@ -56,7 +57,7 @@ def _record(old: dict[str, Any], new: dict[str, Any], old_named: Named, new_name
 
 
 def _named(schema: Any, named: Named) -> Any:
-    """What a schema is, where it may be only the name of one that stands before it in its file."""
+    """The schema itself. In place of a schema, a file may give only the name of one defined earlier in it."""
     if isinstance(schema, str):
         return named.get(schema.rpartition(".")[2], schema)
     if isinstance(schema, dict) and "name" in schema:
@@ -65,5 +66,6 @@ def _named(schema: Any, named: Named) -> Any:
 
 
 def _bare(value: Any) -> Any:
-    """The value of a union: a record comes with its name, so that the writer need not look for it."""
+    """The value inside a union. A record is paired with its schema name, so that the encoder need not try the
+    branches."""
     return value[1] if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""A lead without the lock, whatever elects: a switch for tests of the fencing (`--force-lead`)."""
+"""Leadership without the lock, with any election adapter: for tests of fencing (`--force-lead`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ledger.ports import Leadership, Standing
 
 
 class ForcedLeadership:
-    """Implements `ports.Leadership`: leads until `release`, from then on as `inner` says. Two leaders that both came back
-    after every fence would fence each other in turn for ever (decision 5)."""
+    """Implements `ports.Leadership`. It leads until `release`; from then on `inner` decides. If it led again after a
+    fence, two forced leaders would fence each other in turn for ever (decision 5)."""
 
     def __init__(self, inner: Leadership, *, who: str = "") -> None:
         self._inner, self._who, self._forced = inner, who, True

@@ -1,4 +1,4 @@
-"""Where notifications go: a command of the operator's, or a webhook. Each call has a time limit and raises if it failed."""
+"""The hooks that deliver notifications: a command or a webhook. Each call has a time limit and may raise HookFailed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import unquote, urlsplit
 
-#: What a command gets of our environment, which may hold passwords that are none of its business.
+#: The only variables that a command inherits: our environment may hold passwords that it must not see.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 MASK = "********"
 
 
 class HookFailed(Exception):
-    """The hook did not take the notification; the message says how, without what may be secret."""
+    """The hook did not accept the notification. The message says why, without anything that may be secret."""
 
 
 class CommandHook:
-    """Runs a program with the body on its stdin. No shell: the words are what the program gets. Exit code 0: taken."""
+    """Runs a program with the body on its stdin, without a shell. Exit code 0 means that it accepted the
+    notification."""
 
     def __init__(self, command: Sequence[str], timeout_s: float) -> None:
         self._command, self._timeout_s = list(command), timeout_s
@@ -47,7 +48,8 @@ class CommandHook:
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    """A child that was not waited for yet, so its number is still its own, with all that it started."""
+    """Kills a child and all processes of its group. The child was not waited for yet, so its pid can't belong to
+    another."""
     os.killpg(child.pid, signal.SIGKILL)
     if child.stdin is not None:
         with suppress(OSError):
@@ -56,8 +58,8 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
 
 
 class Webhook:
-    """POSTs the body as JSON, the id as Idempotency-Key. 2xx: taken. Redirections are not followed: a url that holds a
-    secret is for one host."""
+    """POSTs the body as JSON, with the id as Idempotency-Key. Status 2xx means accepted. Redirects are not followed: a
+    url that holds a secret is for one host only."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._parts, self._timeout_s, self._shown = urlsplit(url), timeout_s, shown(url)
@@ -65,11 +67,11 @@ class Webhook:
     def __call__(self, id_: str, body: bytes) -> None:
         parts = self._parts
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        try:  # without a port it would look for one behind the last colon, which an IPv6 address has as well
+        try:  # without a port, http.client would search for one after the last colon, even in an IPv6 address
             connection = kind(str(parts.hostname), parts.port or kind.default_port, timeout=self._timeout_s)
         except (HTTPException, ValueError) as error:
             raise HookFailed(f"{self._shown} is no address: {type(error).__name__}") from None
-        # A server that answers a byte at a time keeps within every limit of a socket, and never comes to an end.
+        # A server that sends one byte at a time never exceeds a socket's timeout, and never ends its answer.
         limit = threading.Timer(self._timeout_s, _cut, (connection,))
         limit.daemon = True
         limit.start()
@@ -102,7 +104,7 @@ def _cut(connection: HTTPConnection) -> None:
 
 
 def problem(url: str) -> str:
-    """Why this is no webhook; "" if it is one. Never says what the url is."""
+    """Why a url can't be a webhook; "" if it can. The text never contains the url."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -114,7 +116,7 @@ def problem(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Scheme and host: user, path and query of a webhook are secret."""
+    """The scheme, host and port of a webhook, for people. Its user, path and query are secret, so they are masked."""
     parts = urlsplit(url)
     port = f":{parts.port}" if parts.port is not None else ""
     secret = parts.path.strip("/") or parts.query or parts.username is not None

@@ -1,4 +1,4 @@
-"""All runners asked at once what runs, with a time limit for all of them together."""
+"""Observes all runners at once, with one time limit for all of them together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ Answer = Observation | LedgerError
 
 
 class ParallelObserver:
-    """As `tasks.observe`, each runner on a thread of its own that stays.
+    """Like `tasks.observe`, but each runner has a lasting thread of its own.
 
-    An answer counts only in the pass that asked for it: one that comes later may be older than what is read from the log
-    meanwhile, and an attempt that was started in between would seem to be gone. So who does not answer within limit_s is
-    silent. It is asked on, but passes wait for it again only once it has answered well, within limit_s, while nobody
-    waited: one that hangs whenever it is asked costs all others limit_s once, and not at each of its new beginnings.
+    An answer counts only in the pass that requested it. A late answer may be older than the log as read by then, and an
+    attempt started in between would seem to be lost. So a runner that does not answer within limit_s is silent.
+
+    A silent runner is still queried, but no pass waits for it until it has answered without an error, within limit_s.
+    So a runner that always hangs delays the others by limit_s once, not each time that it seems to recover.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -45,21 +46,21 @@ class ParallelObserver:
 
 
 class _Asker:
-    """One runner and its thread. trouble: why nobody waits for it; None: it is waited for."""
+    """One runner and its thread. trouble: why passes do not wait for the runner; None if they do."""
 
     def __init__(self, name: str, runner: Runner, limit_s: float) -> None:
         self._runner, self._limit_s = runner, limit_s
         self._trouble: LedgerError | None = None
         self._questions: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[Answer, float]] = queue.SimpleQueue()
-        # A plug-in's process dies with the thread that started it: so there is one for good.
+        # A plug-in's process dies with the thread that started it, so this thread never ends.
         threading.Thread(target=self._run, name=f"asks-{name}", daemon=True).start()
 
     def ask(self) -> None:
         if self._trouble is not None:
             if self._answers.empty():
                 return
-            answer, took_s = self._answers.get()  # too old to be believed, but a sign of life
+            answer, took_s = self._answers.get()  # too old to use, but it shows that the runner answers
             if isinstance(answer, LedgerError):
                 self._trouble = answer
             elif took_s <= self._limit_s:

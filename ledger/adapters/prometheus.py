@@ -1,4 +1,4 @@
-"""Metrics over HTTP, as Prometheus scrapes them."""
+"""The HTTP endpoint that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ledger.util.metrics import Measure
 
 
 class Exporter(Collector):
-    """Within `with`, answers GET /metrics with what `measure` says then, on threads of its own.
+    """A context manager that serves GET /metrics on threads of its own. Each scrape calls `measure`.
 
-    Raises: ConfigError if it can't listen there."""
+    Raises: ConfigError if it can't listen on the address and port."""
 
     def __init__(self, address: str, port: int, measure: Measure) -> None:
         self._measure = measure

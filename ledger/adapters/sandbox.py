@@ -1,4 +1,4 @@
-"""Calls in processes of their own, with a time limit: what hangs, dies by a signal or eats memory harms nobody else."""
+"""Calls in child processes, with a time limit: a call that hangs, crashes or exhausts memory harms no other call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FORK = multiprocessing.get_context("fork")  # the parent has everything importe
 
 
 def in_children(calls: Sequence[Callable[[], TaskOutcome[Any]]], limit_s: float) -> list[TaskOutcome[Any]]:
-    """Runs all calls at once, each in a forked child, and answers in their order.
+    """Runs all calls at once, each in a forked child. Returns their outcomes in the order of the calls.
 
-    A child that raises, dies, or has not answered after limit_s is CRASHED, with what happened as its reason.
+    The outcome is CRASHED, with a reason, if the child raises, dies, or has not answered after limit_s.
     """
     children = [_begin(call) for call in calls]
     outcomes: dict[int, TaskOutcome[Any]] = {}

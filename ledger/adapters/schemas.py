@@ -1,7 +1,7 @@
 """The Avro schemas: `schemas/<fact>/<NNNN>.avsc`, every version ever written, found by fingerprint.
 
-A file is never edited (tests/schemas): the log keeps what was written with it. The wheel carries the folder as
-`ledger/schemas`; in a source checkout it lies beside the package. Source: docs/PROTOCOL.md.
+A file is never edited (tests/schemas): the log keeps records that were written with it. The wheel contains the folder
+as `ledger/schemas`; in a source checkout it is next to the package. Source: docs/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ NAMESPACE = "io.jobledger"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """One version of one fact's schema. `fact` is the record's name, `fingerprint` CRC-64-AVRO, little-endian. raw: as in
-    the file; parsed: for fastavro."""
+    """One version of one fact's schema. fact: the record's name. fingerprint: CRC-64-AVRO, little-endian. raw: as in
+    the file. parsed: for fastavro."""
 
     fact: str
     version: int
@@ -33,9 +33,9 @@ class Schema:
 
 
 def schema_folder() -> Path:
-    """Where the schemas lie: inside the installed package, else in the source checkout.
+    """The folder of the schemas: in the installed package, else in the source checkout.
 
-    Raises: ConfigError if they are in neither place."""
+    Raises: ConfigError if neither has them."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "schemas", package.parent / "schemas"):
         if folder.is_dir():
@@ -47,26 +47,26 @@ def schema_folder() -> Path:
 
 
 def load(folder: Path) -> Iterator[Schema]:
-    """Every version in a folder, each fact's in rising order."""
+    """All schemas in a folder, the versions of each fact in ascending order."""
     for path in sorted(folder.glob("*/[0-9][0-9][0-9][0-9].avsc")):
         raw = json.loads(path.read_text(encoding="utf-8"))
         yield Schema(raw["name"], int(path.stem), fingerprint_of(raw), raw, parse_schema(raw, named_schemas={}))
 
 
 def fingerprint_of(schema: dict[str, Any]) -> bytes:
-    """CRC-64-AVRO of the parsing canonical form, little-endian (fastavro's hex is that already)."""
+    """CRC-64-AVRO of the parsing canonical form, little-endian (as fastavro's hex already is)."""
     return bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 @cache
 def by_fingerprint() -> Mapping[bytes, Schema]:
-    """Every version of every fact, each fact's in rising order."""
+    """Fingerprint -> schema, for every version of every fact; the versions of each fact in ascending order."""
     return {schema.fingerprint: schema for schema in load(schema_folder())}
 
 
 @cache
 def versions() -> Mapping[str, list[Schema]]:
-    """Fact name -> all versions of its schema, rising."""
+    """Fact name -> all versions of its schema, ascending."""
     found: dict[str, list[Schema]] = {}
     for schema in by_fingerprint().values():
         found.setdefault(schema.fact, []).append(schema)

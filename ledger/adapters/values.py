@@ -1,8 +1,8 @@
-"""Dataclasses to plain values (dict, list, str, …) and back, by their fields, for the codec.
+"""Converts dataclasses to plain values (dict, list, str, …) and back, field by field, for the codec.
 
-How a class is taken apart and built is worked out once, from its type hints; per value only calls are left.
-A field `from_` is called `from` outside Python. A symbol that an enum does not know becomes UNKNOWN. A number that is
-not finite is refused both ways: it is equal to nothing, not even to itself when read again.
+The conversion of a class is derived once from its type hints; converting a value is then only calls. A field `from_` is
+named `from` outside Python. A symbol that an enum does not know becomes UNKNOWN. A number that is not finite is refused
+in both directions: NaN never equals itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ def plain_name(field_name: str) -> str:
 
 @cache
 def builder(kind: type) -> Build:
-    """plain values -> kind, which must be a dataclass with slots. Raises what a wrong value raises.
+    """A function from plain values to an instance of `kind`. Errors that a wrong value causes pass through.
 
-    A field that is not there has its default: values of an older schema lack what came later. Fills the slots itself:
-    the `__init__` of a frozen dataclass takes three times as long."""
+    A missing field gets its default: values of an older schema lack newer fields. The function fills the slots itself,
+    because the `__init__` of a frozen dataclass takes three times as long.
+
+    Raises: TypeError if `kind` is not a dataclass with slots, or has a `__post_init__`."""
     if not hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
         raise TypeError(f"{kind.__name__} needs slots=True and no __post_init__")
     hints = typing.get_type_hints(kind)
@@ -64,7 +66,8 @@ def builder(kind: type) -> Build:
 
 @cache
 def flattener(kind: type) -> Flatten:
-    """kind -> plain values; mapping keys in order, so that equal values give equal bytes."""
+    """A function from an instance of `kind` to plain values. Mapping keys are sorted, so equal values give equal
+    bytes."""
     hints = typing.get_type_hints(kind)
     plain, special = [], []
     for f in fields(kind):
@@ -84,7 +87,7 @@ def flattener(kind: type) -> Flatten:
 
 
 def _in(hint: Any) -> Convert | None:
-    """How a plain value becomes what the hint says; None if it is that already."""
+    """The conversion from a plain value to the type of the hint; None if the value needs none."""
     if hint is float:
         return _finite
     if (inner := _optional(hint)) is not None:
@@ -100,7 +103,7 @@ def _in(hint: Any) -> Convert | None:
 
 
 def _out(hint: Any) -> Convert | None:
-    """`_in` backwards."""
+    """The conversion from the type of the hint to a plain value; None if the value needs none."""
     if hint is float:
         return _finite
     if (inner := _optional(hint)) is not None:
@@ -115,7 +118,8 @@ def _out(hint: Any) -> Convert | None:
 
 
 def _named(kind: type) -> Convert:
-    """A record in a union by its name, so that the writer need not try it against each branch."""
+    """The conversion of a record in a union: pairs it with its schema name, so that the encoder need not try each
+    branch."""
     flatten, name = flattener(kind), f"{NAMESPACE}.{kind.__name__}"
     return lambda value: (name, flatten(value))
 
@@ -125,7 +129,7 @@ def _is_record(hint: Any) -> bool:
 
 
 def _optional(hint: Any) -> Any:
-    """X of `X | None`; None if the hint is no such thing."""
+    """X for the hint `X | None`; None for any other hint."""
     if not isinstance(hint, types.UnionType):
         return None
     (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
