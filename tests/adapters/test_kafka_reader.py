@@ -93,7 +93,7 @@ def test_records_that_vanish_before_they_are_read_break_the_reader(client: Clien
     delete_below(client, topic, 10)
     reader._consumer.resume([TopicPartition(topic, 0)])
     deadline = time.monotonic() + 60
-    with pytest.raises(LedgerError, match=r"can't be read on from 4") as told:
+    with pytest.raises(LedgerError, match=r"can't be read from offset 4 on") as told:
         while time.monotonic() < deadline:
             assert list(reader.poll(100, 0.1)) == []
     assert "begin again" in told.value.hint

@@ -1,9 +1,8 @@
-"""Class archives: what a JVM has loaded and checked once, for later ones to map into memory (JEP 350; decision 39).
+"""Class archives (CDS): classes that one JVM has loaded and verified, for later JVMs to map (JEP 350; decision 39).
 
-A shortcut and nothing else. The JVM itself passes over an archive that was made by another Java, of other jars, or that
-was altered since; one that is not there is not missed. Made by `python -m ledger.embedded` and
-`python -m ledger.adapters.spark`, beside the downloads and by the same rule: a folder has its name once all is in it.
-What they save: `python -m benchmarks.jvm_options`.
+They only make starts faster. The JVM ignores an archive from another Java version or other jars, a changed archive, and
+a missing one. `python -m ledger.embedded` and `python -m ledger.adapters.spark` create them in the download cache, by
+the same rule: a folder gets its final name once it is complete. `python -m benchmarks.jvm_options` measures the gain.
 """
 
 from __future__ import annotations
@@ -23,20 +22,21 @@ import psutil
 from ledger.adapters.java.jars import Progress, cache_folder, is_whole, write_manifest
 from ledger.adapters.java.java import find_java
 
-TROUBLE_MAX = 200  # characters that are told of what went wrong
-#: An archive of jars that nobody has any more is deleted when a newer one is made and this has passed.
+TROUBLE_MAX = 200  # characters of an error that are shown
+#: Creating an archive deletes the program's other archives that are older than this.
 KEPT_S = 30 * 86_400.0
-# Without the check of its sums an archive with one altered byte can hang the JVM. That it does not fit is no news for
-# those who read what a server prints.
+# Without VerifySharedSpaces, an archive with one changed byte can hang the JVM. The log options suppress messages about
+# an archive that does not fit: they do not belong in a server's output.
 _SHARE = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-_RECORD = ("-XX:TieredStopAtLevel=1", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # it won't live long
+_RECORD = ("-XX:TieredStopAtLevel=1", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # a short-lived JVM
 
 
 def class_archive(program: str, jars: Iterable[Path]) -> Path:
-    """The file that is the archive of a program, made or not. program: a word of its folder's name. jars: its class path.
+    """The path of a program's class archive, whether or not it exists. program: a word of its folder's name. jars: the
+    program's class path.
 
-    The name tells Java and the jars apart, so that of several on one machine each has its own.
-    Raises: ConfigError without Java."""
+    The name contains a digest of the Java version and the jars, so each combination on a machine has its own archive.
+    Raises: ConfigError if there is no Java."""
     java = find_java()
     release = java.parent.parent / "release"
     told = [str(java), release.read_text(errors="replace") if release.is_file() else ""]
@@ -48,14 +48,15 @@ def class_archive(program: str, jars: Iterable[Path]) -> Path:
 
 
 def sharing(archive: Path) -> list[str]:
-    """The options of a JVM that is to map this archive; none if it has not been made, or is not whole."""
+    """JVM options to map this archive; [] if the archive is missing or incomplete."""
     return [f"-XX:SharedArchiveFile={archive}", *_SHARE] if is_whole(archive.parent) else []
 
 
 def make_archive(archive: Path, progress: Progress, run: Callable[[list[str]], object]) -> None:
-    """Make it, unless it is there. run: the program with the options it is given, from its start to its end.
+    """Creates the archive unless it exists. run: starts the program with the given JVM options and returns when it
+    ended.
 
-    Where that fails it is said and no more: everything works without an archive."""
+    A failure is only reported to `progress`: everything works without an archive."""
     folder = archive.parent
     if is_whole(folder):
         return
@@ -67,7 +68,7 @@ def make_archive(archive: Path, progress: Progress, run: Callable[[list[str]], o
         progress(f"skipped: took longer than {late.timeout:g} s; run make setup again")
     except Exception as trouble:
         told = str(trouble).partition("\n")[0][:TROUBLE_MAX]
-        progress(f"{program} will start as slowly as ever: {told or type(trouble).__name__}")
+        progress(f"skipped: {program} will not start faster: {told or type(trouble).__name__}")
     for other in folder.parent.glob(f"classes-{program}-*"):
         if time.time() - other.stat().st_mtime > KEPT_S:
             shutil.rmtree(other, ignore_errors=True)
@@ -84,16 +85,16 @@ def _record(archive: Path, run: Callable[[list[str]], object]) -> None:
         with written.open("rb") as file:
             os.fsync(file)
         write_manifest(whole, [written])
-        if folder.exists():  # damaged, or it would have been taken
+        if folder.exists():  # it is damaged: a complete one is never replaced
             folder.rename(Path(temporary) / "damaged")
         whole.rename(folder)
 
 
 def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
-    """Waits until a JVM has ended by itself. One that takes longer is killed with all its children: it would go on for
-    minutes, and then fail to write into a folder that is gone.
+    """Waits until a JVM has ended by itself. After timeout_s the JVM and its children are killed: otherwise they would
+    run for minutes, and then fail to write into a folder that no longer exists.
 
-    Raises: TimeoutExpired: it was killed."""
+    Raises: TimeoutExpired if the JVM was killed."""
     try:
         process.wait(timeout_s)
     except BaseException:
@@ -102,7 +103,7 @@ def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """A program and its children. Idempotent."""
+    """Kills a program and its children. Idempotent."""
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):

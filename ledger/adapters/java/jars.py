@@ -1,8 +1,8 @@
-"""The jars of the broker and of Spark's Kafka connector: brought once by the Ivy that PySpark carries, then kept.
+"""The jars of the broker and of Spark's Kafka connector, downloaded once with the Ivy that PySpark ships, then cached.
 
-Cache: `$XDG_CACHE_HOME/jobledger` (default `~/.cache/jobledger`), with `kafka-<version>/`: the broker's jars and a
-manifest of their sizes. A folder gets that name only by a rename once everything is in it, and is taken only while
-every jar has the size the manifest tells, so neither a half download nor a damaged cache is ever run.
+Cache: `$XDG_CACHE_HOME/jobledger` (default `~/.cache/jobledger`). Its folder `kafka-<version>/` holds the broker's jars
+and a manifest of their sizes. A folder is renamed to its final name once it is complete. It is used only while every
+jar has the size that the manifest names. So neither a partial download nor a damaged cache is ever run.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ledger.adapters.java.java import find_java, java_home
 from ledger.errors import ConfigError
 
 KAFKA_VERSION = "4.3.1"
-# Kafka's artifacts bring log4j-core but nothing that connects it with slf4j 1.7: without it the broker is mute.
+# Kafka's artifacts include log4j-core but no binding for slf4j 1.7; without the binding the broker logs nothing.
 _BROKER = (
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
 )
-# What one ZooKeeper member needs of PySpark's jars; Netty for TLS. Spark's other 250 would only slow its start.
+# The jars of PySpark that a ZooKeeper member needs; Netty is for TLS. Spark's other 250 jars would only slow its start.
 _ZOOKEEPER = (
     "zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "log4j-slf4j2-impl-*", "log4j-api-*", "log4j-core-*",
     "metrics-core-4*", "snappy-java-*", "commons-io-2*", "commons-cli-*", "netty-*", "jackson-*-2*",
@@ -42,16 +42,16 @@ Progress = Callable[[str], object]
 
 
 def cache_folder() -> Path:
-    """Where this user's downloads are kept. Not created here."""
+    """The folder of this user's downloads. This function does not create it."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "jobledger"
 
 
 def broker_classpath(progress: Progress = print) -> str:
-    """The class path of the Kafka broker; the first call downloads some 45 MB, the others touch no network.
+    """The class path of the Kafka broker. The first call downloads some 45 MB; later calls use no network.
 
-    Idempotent: also from several processes at once; one downloads, the others wait for it.
-    Raises: ConfigError without Java or PySpark, or if the download fails (nothing is left behind)."""
+    Idempotent, also across processes: one downloads, the others wait for it.
+    Raises: ConfigError without Java or PySpark, or if the download fails (then no files remain)."""
     folder = cache_folder() / f"kafka-{KAFKA_VERSION}"
     if not is_whole(folder):
         with _locked(folder):
@@ -62,7 +62,7 @@ def broker_classpath(progress: Progress = print) -> str:
 
 
 def zookeeper_classpath() -> str:
-    """The class path of a ZooKeeper member, of the jars that PySpark ships. No network.
+    """The class path of a ZooKeeper member, made of jars that PySpark ships. Uses no network.
 
     Raises: ConfigError without PySpark."""
     jars = [jar for name in _ZOOKEEPER for jar in sorted(_pyspark_jar(f"{name}.jar").parent.glob(f"{name}.jar"))]
@@ -70,12 +70,12 @@ def zookeeper_classpath() -> str:
 
 
 def spark_connector(progress: Progress = print) -> list[Path]:
-    """The jars of Spark's Kafka connector, of the PySpark that is installed, for `spark.jars`; those that PySpark ships
-    itself are left out. The first call lets Spark resolve them into its own Ivy folder, the others touch no network.
+    """The jars of Spark's Kafka connector for the installed PySpark, as a value of `spark.jars`, without those that
+    PySpark ships itself. The first call makes Spark resolve them into its own Ivy folder; later calls use no network.
 
-    Not `spark.jars.packages`: what is named there is Python's path too, in every worker, which reads all the names in
-    these jars anew for each task (decision 34). Idempotent.
-    Raises: ConfigError without Java or PySpark, or if the download fails."""
+    Not for `spark.jars.packages`: Spark adds its jars to Python's path in every worker, and the worker then reads the
+    file names in them again for each task (decision 34). Idempotent. Raises: ConfigError without Java or PySpark, or if
+    the download fails."""
     version = _pyspark_version()
     folder = cache_folder() / f"spark-connector-{version}"
     if not is_whole(folder):
@@ -90,48 +90,50 @@ def spark_connector(progress: Progress = print) -> list[Path]:
 
 
 def _download_broker(folder: Path) -> None:
-    """Fill a new folder beside the final one and rename it there. Everything Ivy writes is inside and goes with it."""
+    """Downloads the broker's jars into a temporary folder and renames the result to `folder`. Everything else that Ivy
+    writes is deleted with the temporary folder."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as temporary:
         work = Path(temporary)
         module = work / "ivy.xml"
         module.write_text(_ivy_module(_BROKER))
         whole = work / "jars"
         pattern = f"{whole}/[artifact]-[revision](-[classifier]).[ext]"
-        # An Ivy cache of its own: Ivy's default one takes no lock, and a jar torn by a crash would be trusted.
+        # A separate Ivy cache: Ivy's default cache has no lock, and it would trust a jar that a crash left incomplete.
         ivy = ["-ivy", str(module), "-cache", str(work / "ivy"), "-confs", "default", "-retrieve", pattern]
         _run_java(["-jar", str(_pyspark_jar("ivy-*.jar")), *ivy], what=f"Kafka {KAFKA_VERSION}")
         for _, name, version in _BROKER:
             if not (whole / f"{name}-{version}.jar").is_file():
-                hint = "See that the repository in use carries it; then try again."
-                raise ConfigError(f"Ivy brought no {name}-{version}.jar", hint=hint)
+                hint = "Check that the Maven repository in use has it; then try again."
+                raise ConfigError(f"Ivy did not download {name}-{version}.jar", hint=hint)
         write_manifest(whole, whole.glob("*.jar"))
-        if folder.exists():  # damaged, or it would have been taken
+        if folder.exists():  # it is damaged: a complete one is never replaced
             folder.rename(work / "damaged")
         whole.rename(folder)
 
 
 def _resolve_by_spark(coordinate: str) -> list[Path]:
-    """The jars of a coordinate, after Spark itself has resolved it.
+    """The jars of a Maven coordinate, after Spark itself has resolved it.
 
-    Only Spark's launcher is run, with a main class that prints Ivy's version and ends: its resolver and its folder are
-    then exactly those of a later session, which no other way of calling Ivy promises (the cache is kept per resolver)."""
+    Runs only Spark's launcher, with a main class that prints Ivy's version and ends. So resolver and folder are exactly
+    those of a later session. No other way of calling Ivy guarantees that, since the cache is kept per resolver."""
     launcher = ["-cp", str(_pyspark_jar("ivy-*.jar").parent / "*"), "org.apache.spark.deploy.SparkSubmit"]
     harmless = ["--class", "org.apache.ivy.Main", "spark-internal", "-version"]
     said = _run_java([*launcher, "--packages", coordinate, *harmless], what=coordinate)
     stored = re.search(r"jars for the packages stored in: (.+)", said)
     if stored is None:
-        raise ConfigError(f"Spark did not say where it put {coordinate}: {_tail(said)}")
+        raise ConfigError(f"Spark did not print the folder of {coordinate}: {_tail(said)}")
     folder = Path(stored[1].strip())
     modules = re.findall(r"found (\S+)#(\S+);(\S+) in", said)
     found = (folder / f"{group}_{name}-{version}.jar" for group, name, version in modules)
-    jars = [jar for jar in found if jar.is_file()]  # a module that lost to a newer version of itself has no jar
+    jars = [jar for jar in found if jar.is_file()]  # a module that a newer version of itself evicted has no jar
     if not any("spark-sql-kafka" in jar.name for jar in jars):
         raise ConfigError(f"Spark resolved {coordinate}, but its jar is not in {folder}")
     return jars
 
 
 def _run_java(arguments: list[str], *, what: str) -> str:
-    """All that a Java program printed. Raises: ConfigError with its last words if it fails or takes too long."""
+    """The output of a Java program. Raises: ConfigError, with its last lines, if it fails; ConfigError if it takes too
+    long."""
     environment = {**os.environ, "JAVA_HOME": str(java_home())}
     try:
         done = subprocess.run(
@@ -146,21 +148,21 @@ def _run_java(arguments: list[str], *, what: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        raise ConfigError(f"{what} was not there within {_DOWNLOAD_S:.0f} s", hint=_NETWORK_HINT) from late
+        raise ConfigError(f"{what} was not downloaded within {_DOWNLOAD_S:.0f} s", hint=_NETWORK_HINT) from late
     if done.returncode != 0:
-        raise ConfigError(f"{what} could not be brought: {_tail(done.stdout)}", hint=_NETWORK_HINT)
+        raise ConfigError(f"{what} could not be downloaded: {_tail(done.stdout)}", hint=_NETWORK_HINT)
     return done.stdout
 
 
 def _tail(text: str) -> str:
-    """The last lines that say something; progress dots do not."""
+    """The last five lines that contain a letter or digit: progress dots are skipped."""
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
     return " | ".join(lines[-5:])
 
 
 def _ivy_module(wanted: Iterable[tuple[str, str, str]]) -> str:
-    """An Ivy file that asks for these and what they need. `default` means the jar itself and its run-time dependencies;
-    Ivy's own `-dependency` with `-confs runtime` brings only the latter."""
+    """An Ivy file that requests these artifacts and their dependencies. `default` means the jar itself and its run-time
+    dependencies; Ivy's own `-dependency` with `-confs runtime` downloads only the dependencies."""
     dependencies = "".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)} conf='default->default'/>"
         for group, name, version in wanted
@@ -172,7 +174,7 @@ def _ivy_module(wanted: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _pyspark() -> ModuleType:
-    """PySpark, imported late: most of the ledger must not need it."""
+    """The module pyspark, imported late because most of the ledger must not need it. Raises: ConfigError if missing."""
     try:
         import pyspark
     except ImportError as missing:
@@ -185,7 +187,7 @@ def _pyspark_version() -> str:
 
 
 def spark_jars(pattern: str = "*.jar") -> list[Path]:
-    """The jars that PySpark ships. Raises: ConfigError if there is none."""
+    """The jars of PySpark that match `pattern`. Raises: ConfigError if there is none."""
     folder = Path(str(_pyspark().__file__)).parent / "jars"
     jars = sorted(folder.glob(pattern))
     if not jars:
@@ -198,7 +200,8 @@ def _pyspark_jar(pattern: str) -> Path:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every jar of the manifest is there in full. Paths in a manifest are relative to its folder, or absolute."""
+    """Whether every jar of the manifest exists with its size. Paths in a manifest are relative to its folder, or
+    absolute."""
     try:
         return all((folder / name).stat().st_size == size for name, size in _read_manifest(folder).items())
     except (OSError, ValueError):
@@ -219,7 +222,8 @@ def write_manifest(folder: Path, jars: Iterable[Path]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a cache folder, so that the same is not downloaded twice at once. The lock ends with the process."""
+    """Holds the lock of a cache folder, so that two processes do not download the same jars at once. The kernel frees
+    the lock when the process ends."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

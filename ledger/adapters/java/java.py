@@ -1,4 +1,4 @@
-"""Find Java, or install it where that can be done without asking. Kafka 4.3 and Spark 4.0 both run on 17 and 21."""
+"""Finds Java, or installs it where no confirmation is needed. Kafka 4.3 and Spark 4.0 both run on Java 17 and 21."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ from ledger.errors import ConfigError
 MAJORS = (17, 21)
 INSTALL_HINT = "Install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one."
 
-#: For JVMs that live some minutes on few cores, as JDK_JAVA_OPTIONS: no second, slower compiler, and a collector without
-#: threads of its own. What that saves: `python -m benchmarks.jvm_options`.
+#: JDK_JAVA_OPTIONS for JVMs that run for minutes on few cores: no C2 compiler, and a garbage collector without threads
+#: of its own. `python -m benchmarks.jvm_options` measures the gain.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _JVM_FOLDER = Path("/usr/lib/jvm")
 
 
 def find_java() -> Path:
-    """The `java` program to run: of JAVA_HOME, of the PATH, then the newest accepted one in /usr/lib/jvm.
+    """The `java` program to run: the first of version 17 or 21 in JAVA_HOME, on the PATH, in /usr/lib/jvm (newest
+    first).
 
-    An unfit Java is passed over, wherever it was named; it is listed in the error if nothing fits.
-    Raises: ConfigError if there is no Java 17 or 21."""
+    Raises: ConfigError if there is no Java 17 or 21. The error lists the programs of other versions."""
     unfit: list[str] = []
     for java in _candidates():
         major = java_major(java)
         if major in MAJORS:
             return java
-        unfit.append(f"{java} is {f'Java {major}' if major else 'of no version it would tell'}")
+        unfit.append(f"{java} is {f'Java {major}' if major else 'of unknown version'}")
     seen = f" ({'; '.join(unfit)})" if unfit else ""
     raise ConfigError(f"no Java 17 or 21 in JAVA_HOME, on the PATH or in {_JVM_FOLDER}{seen}", hint=INSTALL_HINT)
 
 
 def java_home() -> Path:
-    """What JAVA_HOME has to be for programs that look there first, such as Spark. Raises: as `find_java`."""
+    """The value of JAVA_HOME for programs that read it, such as Spark. Raises: ConfigError as `find_java`."""
     return find_java().parent.parent
 
 
 def ensure_java() -> Path:
-    """`find_java`, after installing a headless JRE if there is none: only as root and only with apt-get.
+    """The `java` program to run, as `find_java`. If there is none, installs a headless JRE with apt-get, which needs
+    root.
 
-    Raises: ConfigError if there is none and none can be installed."""
+    Raises: ConfigError if there is no Java and none can be installed."""
     try:
         return find_java()
     except ConfigError:
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
             raise
     _apt_get("update")
-    # Each Debian release carries only one of the two.
+    # Each Debian release has only one of the two versions.
     for major in MAJORS:
         if _apt_get("install", "--yes", "--no-install-recommends", f"openjdk-{major}-jre-headless"):
             return find_java()
@@ -60,9 +61,9 @@ def ensure_java() -> Path:
 
 
 def java_major(java: Path) -> int | None:
-    """The major version of a `java` program; None if it does not tell.
+    """The major version of a `java` program; None if it is unknown.
 
-    The file `release` beside it is asked first: starting a JVM only to hear its version costs a few tenths of a second."""
+    Reads the JDK's file `release` if there is one, because starting a JVM takes a few tenths of a second."""
     release = java.parent.parent / "release"
     if release.is_file():
         text = release.read_text(errors="replace")
@@ -77,7 +78,7 @@ def java_major(java: Path) -> int | None:
 
 
 def _candidates() -> Iterator[Path]:
-    """Existing `java` programs in order of preference, links followed so that their home is two folders up."""
+    """Existing `java` programs in order of preference. Links are resolved, so that the Java home is two folders up."""
     home = os.environ.get("JAVA_HOME")
     named = [Path(home) / "bin" / "java"] if home else []
     on_path = shutil.which("java")
@@ -93,7 +94,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _apt_get(*arguments: str) -> bool:
-    """Run apt-get with its output on stderr (stdout may be someone's JSON); whether it went well."""
+    """Whether apt-get succeeded. Its output goes to stderr, because a caller's stdout may be JSON."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(["apt-get", "-q", *arguments], stdout=sys.stderr, env=environment, check=False)
     return done.returncode == 0

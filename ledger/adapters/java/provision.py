@@ -1,4 +1,4 @@
-"""What the programs of `make setup` share: one step after another, told on stderr."""
+"""Runs the steps of the programs behind `make setup`, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ledger.errors import LedgerError
 
 
 def bring(*steps: Callable[[Progress], object]) -> int:
-    """0, or the exit code of the first step that failed; those behind it are not begun. Each is given where to say how
-    far it is."""
+    """0, or the exit code of the first step that failed; the steps after it do not run. Each step gets a function that
+    prints its progress."""
     try:
         for step in steps:
             step(_say)

@@ -1,4 +1,4 @@
-"""Questions to the cluster that readers, the log and the topic checks share."""
+"""Admin queries to a Kafka cluster that readers, the log and the topic checks share."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ T = TypeVar("T")
 Place = tuple[str, int]
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-#: Client and broker disagree on who leads a partition: after a failover, or while a broker that was away learns that it
-#: leads again. The client does not look again by itself: it would say the same for ever (seen: after each kill -9).
+#: The client's metadata names another partition leader than the broker's: after a failover, or while a restarted broker
+#: learns that it leads again. The client does not refresh its metadata by itself: the error would repeat for ever (seen
+#: after each kill -9).
 OUTDATED = frozenset({
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION,
 })  # fmt: skip
@@ -31,15 +32,16 @@ _ASK_AGAIN_S = 0.2
 
 
 class _Outdated(Unreachable):
-    """One of OUTDATED, or an answer that says nothing: asked anew it may be answered."""
+    """The broker returned an error of OUTDATED, or no offset. The same request may succeed if it is sent again."""
 
 
 class Unheard(ConfigError):
-    """There is no such topic; or there is, but the broker that was asked has not heard of it yet."""
+    """The queried broker does not know the topic: the topic does not exist, or is too new for this broker's
+    metadata."""
 
 
 class Shape(NamedTuple):
-    """What a topic is made of. `id` is a new one for every topic ever created, also under an old name."""
+    """Id and size of a topic. Each topic ever created has another `id`, also if its name was used before (KIP-516)."""
 
     id: str
     partitions: int
@@ -47,7 +49,8 @@ class Shape(NamedTuple):
 
 
 class Cluster:
-    """One lazily made AdminClient. Every answer comes within timeout_s or is Unreachable."""
+    """Queries through one AdminClient, which is created on first use. A query without an answer within timeout_s raises
+    Unreachable."""
 
     def __init__(self, client: Mapping[str, str | int], timeout_s: float = 10.0) -> None:
         self._client, self.timeout_s = dict(client), timeout_s
@@ -61,14 +64,14 @@ class Cluster:
         return made(AdminClient, self._client, log)
 
     def shapes(self, topics: Collection[str]) -> dict[str, Shape | None]:
-        """Of each topic; None if there is no such topic."""
+        """Topic -> its shape; None for a topic that does not exist. Raises: Unreachable, ConfigError."""
         if not topics:
             return {}
         futures = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=self.timeout_s)
         return {topic: self._shape(future) for topic, future in futures.items()}
 
     def shape(self, topics: Collection[str]) -> dict[str, Shape]:
-        """Raises: ConfigError if there is no such topic."""
+        """Topic -> its shape. Raises: ConfigError if one of the topics does not exist; Unreachable."""
         found = {topic: shape for topic, shape in self.shapes(topics).items() if shape is not None}
         if missing := sorted(set(topics) - set(found)):
             raise ConfigError(
@@ -77,10 +80,10 @@ class Cluster:
         return found
 
     def ends(self, places: Iterable[Place], spec: OffsetSpec = LATEST) -> dict[Place, int]:
-        """The true ends (high watermarks), open transactions included; with `spec` another offset of each partition.
+        """Partition -> its high watermark, open transactions included; with `spec`, another offset.
 
-        Asked through the admin client on purpose: a read_committed consumer's own watermark is the last stable offset.
-        While client and broker disagree on who leads a partition it is asked again, until timeout_s has passed.
+        Uses the admin client on purpose: a read_committed consumer returns the last stable offset instead. An error of
+        OUTDATED is retried until timeout_s has passed. Raises: Unreachable, ConfigError.
         """
         wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
         deadline = time.monotonic() + self.timeout_s
@@ -98,7 +101,7 @@ class Cluster:
         )
         found = {(tp.topic, tp.partition): self.answer(future).offset for tp, future in futures.items()}
         if unknown := [place for place, offset in found.items() if offset < 0]:
-            # An answer without an error and without an offset: the client was told of no leader (seen as one lost Kafka).
+            # Neither an error nor an offset: the client's metadata has no leader (seen while Kafka went down).
             raise _Outdated(f"No answer from Kafka at {self.bootstrap} on {unknown[0][0]}[{unknown[0][1]}].")
         return found
 
@@ -109,7 +112,8 @@ class Cluster:
         return {name: entry.value or "" for name, entry in self.answer(future).items()}
 
     def answer(self, future: Future[T]) -> T:
-        """Raises: Unreachable; ConfigError if the cluster says that this can't be had, Unheard if there is none."""
+        """The result of a future. Raises: Unreachable; ConfigError if the cluster refuses; Unheard if it does not know
+        the topic."""
         try:
             return future.result(self.timeout_s + 1.0)
         except FutureTimeout:
@@ -117,9 +121,9 @@ class Cluster:
         except KafkaException as exception:
             error = error_of(exception)
             if error.code() in OUTDATED:
-                self.__dict__.pop("admin", None)  # the next question is asked by a client that knows nothing yet
+                self.__dict__.pop("admin", None)  # the next query uses a new client without old metadata
                 raise _Outdated(f"No answer from Kafka at {self.bootstrap}: {told(error)}") from exception
-            # The admin client calls nothing retriable. A negative code was said by the client, not by a broker.
+            # The admin client marks no error as retriable. A negative code comes from the client, not from a broker.
             if error.retriable() or error.code() < 0 or error.code() in PASSING:
                 raise Unreachable(f"No answer from Kafka at {self.bootstrap}: {told(error)}") from exception
             kind = Unheard if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else ConfigError

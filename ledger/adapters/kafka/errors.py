@@ -1,4 +1,4 @@
-"""What an error of librdkafka means for us: the one place that judges it.
+"""Classifies librdkafka's errors; no other module does.
 
 Source: librdkafka INTRODUCTION.md "Transactional Producer"; rdkafka_txnmgr.c (which errors of EndTxn are fatal).
 """
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class FailureAction(Enum):
-    """What to do after a transactional call has failed."""
+    """The reaction to a failed transactional call."""
 
     RETRY = "call the same function again"
     ABORT = "abort: nothing of the transaction will be seen, and the producer can go on"
-    FENCED = "drop the producer: superseded, or nobody knows the outcome"
+    FENCED = "drop the producer: it is superseded, or the outcome is unknown"
 
 
-#: Errors of single records that another try can't mend; what is wrong is the set-up.
+#: Errors of single records that a retry can't fix: the configuration is wrong.
 MISCONFIGURED = frozenset({
     KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -35,18 +35,18 @@ MISCONFIGURED = frozenset({
 
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
-#: A reader that sees one of these can't go on from where it stands: what it has read is no longer what the topic holds.
+#: A reader that gets one of these errors can't continue from its position: the topic no longer holds what was read.
 LOST_PLACE = frozenset({
     KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION,
     KafkaError._NO_OFFSET, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
 })  # fmt: skip
 
-#: What a broker has on its disk is not what was written there.
+#: The data on a broker's disk is damaged.
 DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._NOT_IMPLEMENTED})
 DAMAGED_HINT = "The broker's file of this partition is damaged. See docs/RUNBOOK.md: A file of the broker is damaged."
 
-#: Passing states of brokers and connections; librdkafka goes on by itself.
+#: Transient states of brokers and connections: librdkafka recovers by itself.
 PASSING = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
     KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -58,8 +58,8 @@ PASSING = frozenset({
 
 
 def classify(error: KafkaError) -> FailureAction:
-    """Order matters: what is fatal stays fatal whatever else the error claims, and an error that claims nothing is
-    indefinite, which for us is the same as fatal."""
+    """The reaction to an error of a transactional call. The order of the tests matters: a fatal error stays fatal
+    whatever its other flags. An error without any flag has an unknown outcome, so it is treated like a fatal one."""
     if error.fatal():
         return FailureAction.FENCED
     if error.txn_requires_abort():
@@ -68,19 +68,19 @@ def classify(error: KafkaError) -> FailureAction:
 
 
 def error_of(exception: BaseException) -> KafkaError:
-    """The KafkaError within an exception of confluent_kafka; any other exception counts as indefinite."""
+    """The KafkaError in an exception of confluent_kafka. For any other exception, an error whose outcome is unknown."""
     if isinstance(exception, KafkaException) and exception.args and isinstance(exception.args[0], KafkaError):
         return exception.args[0]
     return KafkaError(KafkaError._FAIL, repr(exception))
 
 
 def told(error: KafkaError) -> str:
-    """The error for people: name and text."""
+    """The name and text of an error, for people."""
     return f"{error.name()}: {error.str()}"
 
 
 def made(kind: Callable[..., T], settings: Mapping[str, Any], logger: Any) -> T:
-    """A new client, such as a Producer. Raises: ConfigError, with librdkafka's words, if it does not take the settings."""
+    """A new client, such as a Producer. Raises: ConfigError, with librdkafka's text, if it refuses the settings."""
     try:
         return kind(dict(settings), logger=logger)
     except KafkaException as exception:

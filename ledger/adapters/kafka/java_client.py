@@ -1,8 +1,8 @@
-"""librdkafka's settings in the words of Kafka's Java client, which Spark reads by.
+"""Translates librdkafka's settings to those of Kafka's Java client, which Spark uses.
 
-Only what an encrypted or authenticated connection needs. Nothing of that is left out in silence: a setting that has no
-counterpart here is an error. Sources: librdkafka's CONFIGURATION.md; Kafka's "Security" and KIP-651 (PEM);
-docs/decisions/0048.
+It covers only the settings of an encrypted or authenticated connection. A setting of that kind without a counterpart
+here is an error; none is dropped silently. Sources: librdkafka's CONFIGURATION.md; Kafka's "Security" and KIP-651
+(PEM); docs/decisions/0048.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from ledger.errors import ConfigError
 
-#: Mechanism of SASL -> the class of Java that speaks it.
+#: SASL mechanism -> the Java class that implements it.
 LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: What is translated below; the rest of ssl.* and sasl.* is refused where the protocol would use it.
+#: The settings that are translated below. Any other setting of ssl.* or sasl.* is refused if the protocol would use it.
 _SASL = {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"}
 _SSL = {
     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem",
@@ -31,10 +31,10 @@ READERS = "the reconciler and the archiver, which read Kafka by Spark,"
 
 
 def java_settings(client: Mapping[str, str]) -> dict[str, str]:
-    """bootstrap.servers, and what a connection to those brokers needs, by the names of the Java client; secrets included.
+    """bootstrap.servers and the connection settings, by the names of the Java client, secrets included.
 
-    client: librdkafka settings, secrets read. Raises: ConfigError: Spark's client has no counterpart of one of them, or
-    something that it needs is missing."""
+    client: librdkafka settings, with secrets already read from their files. Raises: ConfigError if Spark's client has
+    no counterpart of a setting, or a setting that it needs is missing."""
     made = {"bootstrap.servers": client["bootstrap.servers"]}
     protocol = client.get("security.protocol", "plaintext").upper()
     if protocol not in PROTOCOLS:
@@ -74,7 +74,8 @@ def _sasl(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _trust(client: Mapping[str, str]) -> dict[str, str]:
-    """Who may sign the brokers' certificates. Nothing is named: whom the JVM trusts."""
+    """The settings for the authorities that sign the brokers' certificates. Without any, the JVM's own trust store
+    counts."""
     made = {}
     if client.get("enable.ssl.certificate.verification", "true").lower() not in ("true", "t", "1"):
         raise _refused("kafka.enable.ssl.certificate.verification = false", "Name the authority: kafka.ssl.ca.location")
@@ -86,7 +87,7 @@ def _trust(client: Mapping[str, str]) -> dict[str, str]:
     if text := client.get("ssl.ca.pem"):
         return made | {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
     if named := client.get("ssl.ca.location"):
-        path = Path(named).expanduser().absolute()  # the JVM may stand elsewhere
+        path = Path(named).expanduser().absolute()  # the JVM may have another working directory
         if not path.is_file():
             raise _refused(f"kafka.ssl.ca.location = {named}", "It must be a file of certificates (PEM) that can be read.")
         return made | {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
@@ -94,7 +95,7 @@ def _trust(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_certificate(client: Mapping[str, str]) -> dict[str, str]:
-    """By what we prove who we are, for brokers that ask."""
+    """The settings of our own client certificate, for brokers that require one (mutual TLS)."""
     if store := client.get("ssl.keystore.location"):
         made = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(Path(store).expanduser().absolute())}
         return made | {f"ssl.{kind}.password": word for kind in ("keystore", "key")
@@ -104,7 +105,7 @@ def _own_certificate(client: Mapping[str, str]) -> dict[str, str]:
         return {}
     if not certificate or not key:
         raise ConfigError("kafka.ssl.certificate.location and kafka.ssl.key.location go together.")
-    if "ENCRYPTED" in key:  # Java 17 knows no SecretKeyFactory by the name PBES2, which Kafka asks for
+    if "ENCRYPTED" in key:  # Java 17 has no SecretKeyFactory named PBES2, which Kafka requests
         raise _refused("a private key (PEM) with a password", "Take a PKCS #12 file: kafka.ssl.keystore.location")
     if not key.lstrip().startswith(_PKCS8):
         raise _refused("a private key that is not in PKCS #8", "Convert it: openssl pkcs8 -topk8 -nocrypt")
@@ -112,7 +113,7 @@ def _own_certificate(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pem(client: Mapping[str, str], name: str) -> str:
-    """The text, as it stands in the settings or in the file that they name; "": neither."""
+    """The PEM text from the settings or from the file that they name; "" if neither is set."""
     if text := client.get(f"{name}.pem"):
         return text
     if not (named := client.get(f"{name}.location")):
@@ -124,7 +125,7 @@ def _pem(client: Mapping[str, str], name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a string of JAAS, whose tokenizer knows the escapes of C."""
+    """The text as a JAAS string: its tokenizer knows the escapes of C."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
 

@@ -1,4 +1,4 @@
-"""The log on Kafka: readers, writers, and what it takes to ask the cluster."""
+"""The log on Kafka: creates its readers and writers, and queries its topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ledger.ports import NOWHERE, Clock, Marks
 
 log = logging.getLogger("ledger.kafka")
 
-#: Client settings that nobody may set: the promises of the ledger rest on what we set here.
+#: Client settings that users must not set, because the guarantees of the ledger depend on our values. Each with its
+#: reason.
 OURS = {
     "acks": "a fact counts once all in-sync replicas have it",
     "enable.auto.commit": "offsets are not stored in consumer groups",
@@ -33,10 +34,10 @@ OURS = {
 class KafkaLog:
     """Topics of one Kafka cluster. Implements `ports.EventLog`.
 
-    client: librdkafka settings, `bootstrap.servers` among them; they go to every client, except those of OURS.
-    timeout_s: how long one question to the cluster may take before it counts as Unreachable.
-    init_timeout_s: how long fencing the predecessors may take before the cluster counts as Unreachable.
-    commit_timeout_s: how long one transaction may take before the writer counts as Fenced.
+    client: librdkafka settings for every client, with `bootstrap.servers` and without those of OURS.
+    timeout_s: time limit of one query to the cluster; then Unreachable.
+    init_timeout_s: time limit for fencing the predecessors; then Unreachable.
+    commit_timeout_s: time limit of one transaction; then the writer is Fenced.
     """
 
     def __init__(
@@ -52,19 +53,24 @@ class KafkaLog:
         self._readers = count(1)
 
     def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> KafkaReader:
-        """Raises: ConfigError if a topic is missing; LedgerError if records at its beginning are gone; Unreachable."""
+        """A reader as in `ports.EventLog.reader`.
+
+        Raises: ConfigError if a topic does not exist; LedgerError if the first records of a topic were deleted;
+        Unreachable."""
         group_id = f"ledger-reader-{next(self._readers)}"
         return KafkaReader(self._client, self._cluster, topics, group_id, partition, begin)
 
     def writer(self, transactional_id: str) -> KafkaWriter:
-        """Asks nothing of the cluster yet: `init` does."""
+        """A writer that has not contacted the cluster: its `init` does."""
         return KafkaWriter(
             self._client, transactional_id, self._clock,
             init_timeout_s=self._init_timeout_s, commit_timeout_s=self._commit_timeout_s,
         )  # fmt: skip
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Topic -> its id; one that is made anew has another. Raises: ConfigError if one is missing; Unreachable."""
+        """Topic -> its id (KIP-516). A topic that was deleted and created again has another id.
+
+        Raises: ConfigError if a topic does not exist; Unreachable."""
         return {topic: shape.id for topic, shape in self._cluster.shape(topics).items()}
 
     def partitions(self, topic: str) -> int:

@@ -1,4 +1,4 @@
-"""The append time of the first record from an offset on."""
+"""Reads the append time of the first record at or after an offset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ log = logging.getLogger("ledger.kafka")
 
 
 def first_times(client: Mapping[str, str | int], begin: Mapping[Place, int], timeout_s: float = 10.0) -> dict[Place, float]:
-    """partition and offset -> seconds since the epoch, of those partitions that have a committed record from there on.
+    """Partition -> append time, in seconds since the epoch, of the first committed record at or after the partition's
+    offset in `begin`. Partitions without such a record are left out.
 
     Raises: Unreachable."""
     if not begin:

@@ -14,13 +14,13 @@ from ledger.errors import ConfigError, LedgerError
 from ledger.ports import NOWHERE, Marks
 
 log = logging.getLogger("ledger.kafka")
-POLL_MAX = 5_000  # records that one poll returns at most: few enough to be in the processor's caches when applied
-REBUILD = "This process must forget what it has read and begin again; it is safe to restart it."
+POLL_MAX = 5_000  # most records of one poll: few enough to stay in the processor's caches until they are applied
+REBUILD = "This process must discard the records that it has read, and read again. It is safe to restart it."
 
 #: Defaults that a user may override.
 FETCHING: dict[str, str | int] = {
-    "fetch.wait.max.ms": 50,  # how late an end of partition, hence a control record, is passed
-    "fetch.queue.backoff.ms": 10,  # the default of 1 s makes a fast reader wait for nothing
+    "fetch.wait.max.ms": 50,  # the most by which an end of partition, hence a control record, is delayed
+    "fetch.queue.backoff.ms": 10,  # the default of 1 s would delay a fast reader without need
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
     "fetch.message.max.bytes": 8 * 1024 * 1024,
@@ -39,7 +39,8 @@ _SAFETY: dict[str, str | int] = {
 
 
 class KafkaReader:
-    """Implements `ports.Reader` by assignment: no group, no rebalance, no committed offset."""
+    """Implements `ports.Reader` with manually assigned partitions: no group membership, rebalance or committed
+    offset."""
 
     def __init__(
         self, client: Mapping[str, str | int], cluster: Cluster, topics: Sequence[str], group_id: str,
@@ -56,10 +57,11 @@ class KafkaReader:
         self._consumer.assign([TopicPartition(*place, offset) for place, offset in self._position.items()])
 
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
-        """Raises: LedgerError if the place is lost (topic deleted, truncated or made anew); then at every call."""
+        """The next records. Raises: LedgerError, at this and every later call, if the topic was deleted, truncated or
+        created again. ConfigError for another error of a partition, such as a damaged file of the broker."""
         self._must_be_whole()
         most = max(1, min(records_max, POLL_MAX))
-        # consume() waits for the full number: so wait for one, then take what lies there.
+        # consume() waits until it has all the requested records: so wait for one, then take those already fetched.
         messages = self._consumer.consume(1, timeout_s)
         if messages and most > 1:
             messages += self._consumer.consume(most - 1, 0)
@@ -67,8 +69,8 @@ class KafkaReader:
         if any(map(Message.error, messages)):
             records = [message for message in messages if message.error() is None]
         if records:
-            for at in self._consumer.position(self._places):  # asked of the client: to look at each record costs more
-                place = at.topic, at.partition  # its end may have been told already, and lies beyond its last record
+            for at in self._consumer.position(self._places):  # cheaper than reading the offset of each record
+                place = at.topic, at.partition  # an end of partition may have moved it further already
                 self._position[place] = max(self._position[place], at.offset)
         if records is not messages:
             for message in messages:
@@ -82,11 +84,12 @@ class KafkaReader:
         return dict(self._position)
 
     def high_watermarks(self) -> Marks:
-        """Raises: Unreachable; LedgerError if a topic was truncated or made anew, which only asking can show."""
+        """The true ends of the partitions. Raises: Unreachable; LedgerError if a topic was deleted, created again or
+        truncated, which only a query of the cluster can show."""
         self._must_be_whole()
         for topic, shape in self._cluster.shapes(self._ids).items():
             if shape is None or shape.id != self._ids[topic]:
-                raise self._break(f"Topic {topic} was deleted{' and made anew' if shape else ''} while it was read.")
+                raise self._break(f"Topic {topic} was deleted{' and created again' if shape else ''} while it was read.")
         ends = self._cluster.ends(self._position)
         for place, end in ends.items():
             if end < self._position[place]:
@@ -99,16 +102,16 @@ class KafkaReader:
         self._consumer.close()
 
     def _beginnings(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Where each partition begins: 0, unless its topic may forget records by age.
+        """Partition -> its first offset: 0, unless the topic deletes records by age.
 
-        Raises: LedgerError if the beginning of a topic that must keep everything is gone.
+        Raises: LedgerError if the first records of a topic without `delete` in its cleanup policy are gone.
         """
         begins = self._cluster.ends(places, EARLIEST)
         for place, offset in begins.items():
             if offset > 0 and "delete" not in self._cluster.config(place[0]).get("cleanup.policy", ""):
                 raise LedgerError(
-                    f"The records of {_name(place)} below offset {offset} were deleted: what is left is no ledger.",
-                    hint="Stop the ledger and bring both topics back from the archive: jobledger archive restore",
+                    f"The records of {_name(place)} below offset {offset} were deleted: the ledger is incomplete.",
+                    hint="Stop the ledger and restore both topics from the archive: jobledger archive restore",
                 )
         return begins
 
@@ -117,15 +120,16 @@ class KafkaReader:
             raise self._broken
 
     def _take_error(self, message: Any, error: KafkaError) -> None:
-        """End of partition is no end: it comes at the last stable offset, so an open transaction may lie behind it. It
-        only says that nothing but control records lies between the last record and there."""
+        """Handles an error message of a poll. "End of partition" is not the true end: it occurs at the last stable
+        offset, and an open transaction may follow. It only shows that all offsets up to it are read or control
+        records."""
         place = topic, partition = message.topic(), message.partition()
         if error.code() == KafkaError._PARTITION_EOF:
             self._position[place] = max(self._position[place], message.offset())
         elif error.code() in PASSING and not error.fatal():
-            log.info("reading goes on: %s", told(error))
+            log.info("reading continues after a transient error: %s", told(error))
         elif error.code() in LOST_PLACE:
-            self._break(f"{topic}[{partition}] can't be read on from {self._position.get(place)}: "
+            self._break(f"{topic}[{partition}] can't be read from offset {self._position.get(place)} on: "
                         f"{told(error)}.")  # fmt: skip
         else:
             hint = DAMAGED_HINT if error.code() in DAMAGED else ""

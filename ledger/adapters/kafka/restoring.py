@@ -1,7 +1,8 @@
-"""Topics of a Kafka cluster while they are restored.
+"""The topics of a Kafka cluster as the target of a restore.
 
-Until it is done they are no topics of a ledger: with `message.timestamp.type` CreateTime (so that append times can be
-given) and `cleanup.policy` delete (so that no cleaner removes what is to be compared) `require_topics` lets no role start.
+Until the restore is finished, the topics have `message.timestamp.type` CreateTime, so that append times can be written,
+and `cleanup.policy` delete, so that log compaction removes no record before it is compared. With these settings,
+`require_topics` lets no role start.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ from ledger.ports import MemoryRecord, TopicPartition
 
 log = logging.getLogger("ledger.kafka")
 _ONLY_THEN = ("retention.ms", "retention.bytes")
-_BATCH = 5_000  # records on their way at most, between two looks at what became of them
+_BATCH = 5_000  # most records in flight before their acknowledgements are checked
 EMPTY = (
-    "If a restore into them was finished, there is nothing left to do. Else restore into topics that hold nothing: of "
+    "If a restore into these topics was finished, there is nothing left to do. Otherwise restore into empty topics: in "
     "another cluster, or with another prefix (LEDGER_TOPICS__PREFIX)."
 )
 
 
 class KafkaTarget:
-    """Implements `archive.restoring.RestoreTarget`. timeout_s: how long acknowledgements may take."""
+    """The topics to restore into. Implements `archive.restore.restoring.RestoreTarget`. timeout_s: how long
+    acknowledgements may take."""
 
     def __init__(self, client: Client, settings: TopicSettings, timeout_s: float = 60.0) -> None:
         self._client, self._settings, self._timeout_s = dict(client), settings, timeout_s
@@ -55,7 +57,7 @@ class KafkaTarget:
         for topic, shape in shapes.items():
             if shape.partitions != self._settings.partitions:
                 raise ConfigError(
-                    f"{topic} has {shape.partitions} partitions, and the settings want {self._settings.partitions}.",
+                    f"{topic} has {shape.partitions} partitions, but the settings require {self._settings.partitions}.",
                     hint="Delete the empty topic, or set LEDGER_TOPICS__PARTITIONS.",
                 )
         places = [(topic, p) for topic in self._topics for p in range(shapes[topic].partitions)]
@@ -97,8 +99,8 @@ class KafkaTarget:
     def flush(self) -> None:
         self._unseen = 0
         if self._producer is not None and self._producer.flush(self._timeout_s):
-            raise Unreachable(f"Kafka did not acknowledge what was restored within {self._timeout_s:g} s.",
-                              hint="Run it again: it goes on where it ended.")  # fmt: skip
+            raise Unreachable(f"Kafka did not acknowledge the restored records within {self._timeout_s:g} s.",
+                              hint="Run the restore again: it continues where it ended.")  # fmt: skip
         if self._trouble is not None:
             raise self._trouble
 
@@ -119,12 +121,12 @@ class KafkaTarget:
             self._trouble = kind(f"Can't write {topic}[{partition}]@{wanted}: {told(error)}.")
         elif message is not None and (found := message.offset()) is not None and found >= 0 and found != wanted:
             self._trouble = LedgerError(
-                f"{topic}[{partition}] gave offset {found} to what belongs at {wanted}: somebody else writes to it.",
-                hint="Stop them, delete the topics that were begun, and run it again.",
+                f"{topic}[{partition}] gave offset {found} to the record of offset {wanted}: another program writes to it.",
+                hint="Stop that program, delete the partly restored topics, and run the restore again.",
             )
 
     def _alter(self, *settings: Mapping[str, str], drop: tuple[str, ...] = ()) -> None:
-        """One request for both topics: the controller does it whole or not at all."""
+        """Changes the configuration of both topics in one request: the controller applies all changes or none."""
         resources = []
         for topic, config in zip(self._topics, settings * (2 // len(settings)), strict=True):
             changes: list[tuple[str, str | None, AlterConfigOpType]]
