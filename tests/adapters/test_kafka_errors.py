@@ -24,7 +24,7 @@ from ledger.adapters.kafka.errors import (
     error_of,
     told,
 )
-from ledger.adapters.kafka.heartbeats import SignWatch
+from ledger.adapters.kafka.heartbeats import HeartbeatWatch
 from ledger.adapters.kafka.log import OURS, KafkaLog
 from ledger.adapters.kafka.membership import Membership
 from ledger.adapters.kafka.oldest import first_times
@@ -137,8 +137,8 @@ def done(result: object) -> Future[Any]:
         lambda client: KafkaWriter(client, "w", SystemClock()).init(),
         lambda client: KafkaSender(client, SystemClock(), timeout_s=1),
         lambda client: KafkaEventSender("t", 1, client, timeout_s=1).send([RunnerEvent(b"k", (), b"v")]),
-        lambda client: SignWatch(client, "t", "g", 1, 1),
-        lambda client: Membership(client, "t", "g", session_timeout_s=9, sign=print, renewed=print, lost=print),
+        lambda client: HeartbeatWatch(client, "t", "g", 1, 1),
+        lambda client: Membership(client, "t", "g", session_timeout_s=9, heartbeat=print, renewed=print, lost=print),
         lambda client: first_times(client, {("t", 0): 0}),
     ],
     ids=["cluster", "writer", "sender", "agent's sender", "signs", "member", "oldest"],

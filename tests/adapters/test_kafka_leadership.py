@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from ledger.adapters.kafka import heartbeats, membership, seeking
-from ledger.adapters.kafka.heartbeats import Heartbeat, SignWatch, decoded
+from ledger.adapters import candidate_thread
+from ledger.adapters.kafka import heartbeats, membership
+from ledger.adapters.kafka.heartbeats import Heartbeat, HeartbeatWatch, decoded
 from ledger.adapters.kafka.leadership import ElectionNames, KafkaLeadership, candidates
 from ledger.adapters.memory.clock import ManualClock
 from ledger.errors import Unreachable
@@ -99,14 +100,12 @@ class Steps:
         names = ElectionNames.of("", "projector")
         self.leadership = KafkaLeadership(CLIENT, names, who="me", session_timeout_s=T, clock=self.clock)
         self.leadership._started = True  # no thread
-        self.seeker = self.leadership._seeker
-        self.seeker._wake.set()
+        self.strategy = self.leadership._strategy
 
     def step(self, times: int = 1, each_s: float = 0.05) -> None:
         for _ in range(times):
             self.clock.advance(each_s)
-            self.seeker._wake.set()
-            self.seeker._step()
+            self.strategy.step(self.leadership._request)
 
     def lead(self) -> None:
         """Enters, is assigned the partition, and its first renewal is answered at once."""
@@ -191,12 +190,12 @@ def test_one_renewal_is_under_way_at_a_time(me: Steps, group: FakeGroup) -> None
 )
 def test_a_renewal_that_says_nothing_ends_nothing_and_gives_nothing(me: Steps, group: FakeGroup, code: int) -> None:
     me.lead()
-    until = me.seeker.held.until
+    until = me.strategy.lease.until
     me.step(each_s=T / 10)
     group.member.answer(code)
     me.step()
     assert me.leadership.valid()
-    assert me.seeker.held.until == until
+    assert me.strategy.lease.until == until
 
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID])
@@ -218,7 +217,7 @@ def test_who_loses_the_partition_leads_no_more_and_leaves(me: Steps, group: Fake
     assert not me.leadership.valid()
     me.step(3)
     assert before.left
-    assert me.seeker._stay is None or group.member is not before
+    assert me.strategy._membership is None or group.member is not before
 
 
 def test_an_answer_after_the_partition_is_lost_gives_no_lease(me: Steps, group: FakeGroup) -> None:
@@ -228,8 +227,8 @@ def test_an_answer_after_the_partition_is_lost_gives_no_lease(me: Steps, group: 
     member = group.member
     member.tell("on_lost")
     member.answer()
-    assert me.seeker._stay is not None
-    me.seeker._stay.serve(0.0, me.clock.monotonic)
+    assert me.strategy._membership is not None
+    me.strategy._membership.serve(0.0, me.clock.monotonic)
     assert not me.leadership.valid()
 
 
@@ -379,15 +378,15 @@ def test_the_settings_fit_the_lease() -> None:
 def test_what_goes_wrong_ends_a_stay_and_not_the_thread(
     me: Steps, group: FakeGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: SignWatch, now: float, at_once: bool = False) -> None:
-        me.seeker.closing = True
+    def broken(self: HeartbeatWatch, now: float, at_once: bool = False) -> None:
+        me.leadership._closing = True
         raise RuntimeError("no memory")
 
     me.lead()
     me.leadership.release()
     me.step(3)
-    monkeypatch.setattr(SignWatch, "look", broken)
-    monkeypatch.setattr(seeking, "RETRY_S", 0.0)
-    me.seeker.run()
-    assert "no memory" in me.seeker.waits_for
+    monkeypatch.setattr(HeartbeatWatch, "look", broken)
+    monkeypatch.setattr(candidate_thread, "RETRY_S", 0.0)
+    me.leadership.run()
+    assert "no memory" in me.strategy.notes.waits_for
     assert not me.leadership.valid()

@@ -87,15 +87,15 @@ def leaders_after_a_long_sleep(clock: ManualClock) -> list[str]:
     for who in ("first", "second"):
         leadership = ZooKeeperLeadership(ZooKeeperSettings(hosts="zk1:2181"), path, who=who, clock=clock)
         leadership._started = True  # its thread is the test
-        leadership._keeper._open_link = lambda known: FakeLink(servers)
+        leadership._strategy._open_link = lambda known: FakeLink(servers)
         leadership.acquire()
-        leadership._keeper.step()
+        leadership.step()
         found[who] = leadership
     assert [who for who, leadership in found.items() if leadership.valid()] == ["first"]
     clock.advance(3 * T)
     servers.end_session(1)
     for _ in range(3):
-        found["second"]._keeper.step()
+        found["second"].step()
     return [who for who, leadership in found.items() if leadership.valid()]
 
 

@@ -1,4 +1,4 @@
-"""ZooKeeper as a keeper of leadership sees it, without a server."""
+"""ZooKeeper as `NodeStrategy` sees it, without a server."""
 
 from __future__ import annotations
 

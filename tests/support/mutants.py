@@ -322,31 +322,30 @@ def fenced_in_the_middle_of_a_batch(p: Patches) -> None:
 def lease_from_suspension(p: Patches) -> None:
     """By ZooKeeper: the lease does not count from the sending of the last answered renewal, but runs for a session from the
     moment when the lost connection is noticed (Curator before CURATOR-460, and Flink by it)."""
+    from ledger.adapters.candidate_thread import CandidateThread
     from ledger.adapters.zookeeper import recipe
-    from ledger.adapters.zookeeper.keeper import ZooKeeperCandidate
-    from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
+    from ledger.adapters.zookeeper.node_strategy import NodeStrategy
 
-    plain = ZooKeeperCandidate._renew
+    plain = NodeStrategy._renew
 
-    def renew(self: ZooKeeperCandidate, link: Any, held: Any) -> None:
+    def renew(self: NodeStrategy, link: Any, held: Any) -> None:
         plain(self, link, held)
-        self.held = self.held and self.held._replace(until=float("inf"))
+        self.lease = self.lease and self.lease._replace(until=float("inf"))
 
     suspended: dict[int, float] = {}  # by candidate: since when
 
-    def lease(self: ZooKeeperLeadership) -> Any:
-        keeper, link = self._keeper, self._keeper._link
-        held, wish = keeper.held, keeper.wish
-        if held is None or not wish.wanted or held.term != wish.term:
+    def lease(self: Any) -> Any:
+        link, held, request = self._strategy._link, self._strategy.lease, self._request
+        if held is None or not request.wanted or held.term != request.term:
             return None
         now = self._clock.monotonic()
         if link is None or link.is_connected:
-            suspended.pop(id(keeper), None)
+            suspended.pop(id(self), None)
             return held
-        return held if now < suspended.setdefault(id(keeper), now) + link.session_s else None
+        return held if now < suspended.setdefault(id(self), now) + link.session_s else None
 
-    p.set(ZooKeeperCandidate, "_renew", renew)
-    p.set(ZooKeeperLeadership, "_lease", lease)
+    p.set(NodeStrategy, "_renew", renew)
+    p.set(CandidateThread, "_valid_lease", lease)
     p.set(recipe, "session_may_live", lambda session_s, last_answer, now: True)
 
 

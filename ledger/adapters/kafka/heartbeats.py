@@ -1,7 +1,7 @@
-"""The sign that a leader gives with each renewal: what it commits beside the offset of its group. Others look at it.
+"""The heartbeat of a leader: metadata that it commits with the offset of its group. Other candidates read it.
 
-Nobody asks the coordinator who is in the group: a request of the admin client to a coordinator that is just then lost ends
-the whole process (an assertion in librdkafka: its issues 3663 and 4605). To read a committed offset is harmless.
+No candidate asks the coordinator for the members of the group. If the coordinator fails during such a request of the admin
+client, an assertion in librdkafka ends the whole process (its issues 3663 and 4605). Reading a committed offset is safe.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from ledger.adapters.kafka.errors import error_of, made, told
 
 log = logging.getLogger("ledger.kafka")
-TEXT_MAX = 200  # of one value, in characters; a broker takes 4096 bytes in all (offset.metadata.max.bytes)
+TEXT_MAX = 200  # characters of one value; a broker accepts 4096 bytes in all (offset.metadata.max.bytes)
 
-#: Of consumers that only take part in elections. What goes wrong is told by `standing`, not by a line per connection.
+#: Settings of consumers that only take part in elections. Errors show in `standing`, not as a log line per connection.
 QUIET: dict[str, str | int] = {
     "group.protocol": "classic",
     "enable.auto.commit": "false",
@@ -31,8 +31,9 @@ QUIET: dict[str, str | int] = {
 
 
 class Heartbeat(NamedTuple):
-    """member: its name in the group, new for every stay there. since: when it entered; at: when it gave the sign (seconds
-    since the epoch, by its own clock: for people, and as a hint). left: it leaves, nobody need wait for its end."""
+    """Metadata of an offset commit. member: the member id, new for each membership. who, pid: the leader, for people.
+    since: when the leader joined the group; at: when it sent the heartbeat. Both are seconds since the epoch by its own
+    clock, for people and as a hint. left: the leader is leaving, so candidates need not wait for its session to end."""
 
     member: str
     who: str
@@ -46,7 +47,7 @@ class Heartbeat(NamedTuple):
 
 
 def decoded(metadata: str | None) -> Heartbeat | None:
-    """Anything that is no sign is None: others may write there too."""
+    """Returns the heartbeat, or None if the metadata is none: other programs may commit there too."""
     try:
         found = json.loads(metadata or "")
         return Heartbeat(
@@ -58,16 +59,16 @@ def decoded(metadata: str | None) -> Heartbeat | None:
 
 
 class Seen(NamedTuple):
-    """asked_at: monotonic, seconds. unchanged_s: for how long the same sign was seen again and again; time without
-    answers does not count."""
+    """The newest heartbeat. asked_at: when the read was sent (monotonic, seconds). unchanged_s: for how many seconds reads
+    have returned this same heartbeat; time without answers does not count."""
 
     asked_at: float
-    sign: Heartbeat | None
+    heartbeat: Heartbeat | None
     unchanged_s: float
 
 
-class SignWatch:
-    """Reads the newest sign of a group every `every_s` seconds, without ever being in the group."""
+class HeartbeatWatch:
+    """Reads the newest heartbeat of a group every `every_s` seconds, without joining the group."""
 
     def __init__(self, client: Mapping[str, str | int], topic: str, group: str, every_s: float, timeout_s: float) -> None:
         self._consumer = made(Consumer, {**client, **QUIET, "group.id": group}, log)
@@ -75,12 +76,12 @@ class SignWatch:
         self._due_at = float("-inf")
         self._value: tuple[int, str] = (-1, "")
         self.seen: Seen | None = None
-        """As answered last; None if nothing was yet."""
+        """The last answer; None before the first one."""
         self.trouble = ""
-        """Why the last question was not answered; "" = it was, or none was asked yet."""
+        """Why the last read failed; "" = it did not, or there was none yet."""
 
     def look(self, now: float, *, at_once: bool = False) -> None:
-        """Asks if it is time to, and then waits for the answer, timeout_s at most."""
+        """Reads the heartbeat if a read is due, and waits up to timeout_s for the answer."""
         if now < self._due_at and not (at_once and not self.trouble):
             return
         self._due_at = now + self._every_s
@@ -91,7 +92,7 @@ class SignWatch:
             self.trouble = told(error_of(exception))
 
     def drop(self) -> None:
-        """Not to be used any more. Nobody waits for the consumer's end: without a broker that may take long."""
+        """Closes the consumer on another thread: without a broker that may take long. Do not use this object afterwards."""
         box = [self._consumer]
         del self._consumer
         threading.Thread(target=box.clear, name="drop-consumer", daemon=True).start()
@@ -104,11 +105,11 @@ class SignWatch:
         return answer
 
     def _take(self, now: float, answer: TopicPartition) -> None:
-        """A group without any offset, where there was one, is most likely a coordinator that is just coming up."""
+        """A group that had an offset and now has none most likely means that its coordinator is still loading."""
         before, value = self.seen, (answer.offset, answer.metadata or "")
         if before is None or (value != self._value and value[0] >= 0):
             self._value = value
             self.seen = Seen(now, decoded(value[1]), 0.0)
         else:
             gap_s = min(now - before.asked_at, 2 * self._every_s)
-            self.seen = Seen(now, before.sign, before.unchanged_s + gap_s)
+            self.seen = Seen(now, before.heartbeat, before.unchanged_s + gap_s)

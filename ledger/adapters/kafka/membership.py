@@ -1,8 +1,8 @@
-"""One stay of a candidate in the consumer group of its role: it joins, is assigned the partition or not, leaves.
+"""One membership of a candidate in the consumer group of its role, from joining to leaving.
 
-librdkafka sends heartbeats by itself, and tells nobody of the answers. So whoever holds the partition renews its lease by
-a request of its own: a commit of an offset, which carries member and generation. The coordinator answers it only while that
-member is in the group, and counts it as a heartbeat (Kafka's ClassicGroup.validateOffsetCommit and
+librdkafka sends heartbeats by itself and does not report their answers. So the member that holds the partition renews its
+lease by a request of its own: an offset commit, which carries member id and generation. The coordinator accepts it only
+while that member is in the group, and counts it as a heartbeat (Kafka's ClassicGroup.validateOffsetCommit and
 OffsetMetadataManager.commitOffset).
 """
 
@@ -19,51 +19,52 @@ from ledger.adapters.kafka.heartbeats import QUIET, Heartbeat
 
 log = logging.getLogger("ledger.kafka")
 
-#: The coordinator's word that this member is none any more.
+#: Errors by which the coordinator says that this member is no longer in the group.
 EXPELLED = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL})
-SILENT = "the group no longer knows this member: it was not heard of for a whole session timeout"
-#: What a commit meets in the middle of a rebalance, which alone changes nothing.
+SILENT = "the group no longer knows this member: it sent no heartbeat for a whole session timeout"
+#: Errors of a commit during a rebalance. A rebalance alone changes nothing.
 REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
 
 
 def settings(session_timeout_s: float) -> dict[str, str | int]:
-    """Of the consumer; nobody may set them otherwise. session_timeout_s: T of the lease.
+    """Returns the consumer's settings, which no user may override. session_timeout_s: the session timeout T.
 
-    group.protocol (in QUIET): the newer one (KIP-848) takes the session timeout from the broker, 45 s, not from us."""
+    group.protocol (in QUIET) is classic: with KIP-848 the broker sets the session timeout (45 s), not the client."""
     session_ms = round(session_timeout_s * 1000)
     return {
         **QUIET,
         "session.timeout.ms": session_ms,
         "heartbeat.interval.ms": max(1, session_ms // 10),
-        # The process lives, but the thread that polls has stopped: make room. At least the session timeout.
+        # The process lives, but its polling thread has stopped: free the partition. At least the session timeout.
         "max.poll.interval.ms": 3 * session_ms,
-        # Whoever holds the partition keeps it, whoever else joins or leaves.
+        # The member that holds the partition keeps it when others join or leave.
         "partition.assignment.strategy": "cooperative-sticky",
-        # A connection that is silent for T/5 is given up. More than fetch.wait.max.ms by a second, or librdkafka warns;
-        # nothing is ever fetched.
+        # A connection that is silent for T/5 is closed. The timeout must exceed fetch.wait.max.ms by a second, or
+        # librdkafka warns; nothing is ever fetched.
         "fetch.wait.max.ms": 10,
         "socket.timeout.ms": max(1100, session_ms // 5),
     }
 
 
 class Membership:
-    """Call `serve` again and again; callbacks run within it, and set flags only.
+    """Call `serve` again and again. Callbacks of librdkafka run within `serve` and only set flags.
 
-    sign: makes what is committed, of the member's name and whether it leaves. renewed: called with the time (monotonic,
-    seconds) at which a renewal was sent that has now been answered. lost: called when the partition is no longer ours.
+    heartbeat: makes the heartbeat to commit, from the member id and whether the member is leaving. renewed: called once a
+    renewal was answered, with the time at which it was sent (monotonic, seconds). lost: called with the reason when the
+    group has taken the partition from this member.
     """
 
     def __init__(
         self, client: Mapping[str, str | int], topic: str, group: str, *, session_timeout_s: float,
-        sign: Callable[[str, bool], Heartbeat], renewed: Callable[[float], None], lost: Callable[[str], None],
+        heartbeat: Callable[[str, bool], Heartbeat], renewed: Callable[[float], None], lost: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._topic, self._sign, self._renewed, self._lost = topic, sign, renewed, lost
+        self._topic, self._heartbeat, self._renewed, self._lost = topic, heartbeat, renewed, lost
         self._every_s = session_timeout_s / 10
         self.holds = self.leaving = False
         self.over = ""
-        """Why this stay is over; "" = it goes on."""
+        """Why this membership has ended; "" = it has not."""
         self.trouble = ""
-        """The last error that librdkafka told of, for people."""
+        """The last error that librdkafka reported, for people."""
         self._number = 0
         self._open: float | None = None
         self._next = float("-inf")
@@ -73,15 +74,15 @@ class Membership:
 
     @property
     def id(self) -> str:
-        """As the coordinator knows this member; "" before it has joined and once it has left."""
+        """The member id that the coordinator gave; "" before this member has joined and after it has left."""
         return (self._consumer.memberid() or "") if self._consumer is not None else ""
 
     def serve(self, timeout_s: float, now: Callable[[], float]) -> None:
-        """Lets news in, and renews when it is time to. Waits up to timeout_s."""
+        """Runs librdkafka's callbacks, and sends a renewal when one is due. Waits up to timeout_s."""
         if self._consumer is None:
             return
         if self.holds and self._open is None and now() >= self._next:
-            # One at a time. The time counts from here, however long librdkafka keeps the request back.
+            # One renewal at a time. The lease counts from this moment, even if librdkafka delays the request.
             self._open = now()
             self._next = self._open + self._every_s
             self._commit(self._consumer, left=False)
@@ -91,24 +92,24 @@ class Membership:
             self._take(error)
 
     def leave(self) -> None:
-        """Asks to leave the group; `serve` sees to it. `id` is "" once the coordinator was told."""
+        """Asks to leave the group; `serve` sends the request. `id` is "" once the coordinator has received it."""
         if self._consumer is None or self.leaving:
             return
         if self.holds:
-            self._commit(self._consumer, left=True)  # librdkafka leaves once it is answered, or has failed
+            self._commit(self._consumer, left=True)  # librdkafka leaves after this commit is answered or has failed
         self.leaving, self.holds = True, False
         self._consumer.unsubscribe()
 
     def drop(self) -> None:
-        """Forgets the consumer. Without a broker librdkafka takes up to a session timeout to end it, so nobody waits."""
+        """Closes the consumer on another thread: without a broker librdkafka takes up to a session timeout for that."""
         self.holds = False
         box, self._consumer = [self._consumer], None
         threading.Thread(target=box.clear, name="drop-consumer", daemon=True).start()
 
     def _commit(self, consumer: Consumer, *, left: bool) -> None:
         self._number += 1
-        sign = self._sign(consumer.memberid() or "", left).encoded()
-        consumer.commit(offsets=[TopicPartition(self._topic, 0, self._number, sign)], asynchronous=True)
+        metadata = self._heartbeat(consumer.memberid() or "", left).encoded()
+        consumer.commit(offsets=[TopicPartition(self._topic, 0, self._number, metadata)], asynchronous=True)
 
     # -- callbacks, all within poll ------------------------------------------------------------------------------------
 

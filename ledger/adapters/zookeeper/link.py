@@ -1,4 +1,4 @@
-"""One session with the ensemble, for the one thread that asks: one request at a time, answered within T/5 or given up."""
+"""One session with the ensemble, for the candidate's thread: one request at a time, with a timeout of T/5."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ CONFIG = "/zookeeper/config"
 
 
 class Link:
-    """members: who to dial first, as far as known. wake: called, on any thread, whenever something has changed.
+    """A session and its connection. known: the members to dial first. wake: called on any thread after each change of the
+    session, the connection or the members.
 
-    The public attributes are read by the asking thread and written by kazoo's."""
+    Threads of kazoo write the public attributes, the candidate's thread reads them."""
 
     def __init__(
         self, settings: ZooKeeperSettings, known: Sequence[tuple[str, int]], names: ResolvedNames, clock: Clock,
@@ -32,26 +33,26 @@ class Link:
     ) -> None:  # fmt: skip
         self._clock, self._wake = clock, wake
         self.session_s = settings.session_timeout_s
-        """T: what the servers granted, once connected."""
+        """The session timeout T, in seconds; once connected, as the servers granted it."""
         self.session_id: int | None = None
         self.is_connected = False
         self.over = ""
-        """Why its session has ended, "" = as far as we know it has not."""
+        """Why the session has ended; "" = it has not, as far as known."""
         self.server = ""
         self.answered = clock.monotonic()
-        """When the last request that was answered had been sent: the session is sure to have lived then."""
+        """When the last answered request was sent (monotonic, seconds). The session existed then."""
         self._acl = CREATOR_ALL_ACL if settings.auth else OPEN_ACL_UNSAFE
         self._config_changed = True
         configured = hosts(settings.hosts)
         self._client = ZooKeeperClient(settings, list(known) or configured, configured, names, self)
 
-    # -- kazoo's threads: notes are taken, nothing is done -------------------------------------------------------------
+    # -- kazoo's threads: they set attributes, no more ------------------------------------------------------------------
 
     def connected(self, session_id: int, session_s: float, host: str, port: int) -> None:
         if self.session_id not in (None, session_id):
             self.over = self.over or "the server gave it a new session unasked"
         self.session_id, self.session_s, self.server = session_id, session_s, host_list([(host, port)])
-        self._config_changed = True  # what was changed while we were away came without a word
+        self._config_changed = True  # no watch fires for a change during the disconnection
         self.is_connected = True
         self._wake()
 
@@ -64,7 +65,7 @@ class Link:
         self.over = self.over or reason
         self._wake()
 
-    # -- the asking thread ---------------------------------------------------------------------------------------------
+    # -- the candidate's thread ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._client.start_async()
@@ -74,10 +75,10 @@ class Link:
         return list(self._client.members)
 
     def ask(self, request: Callable[[ZooKeeperClient], Any]) -> Any:
-        """The answer to one request. Nothing is sent, or sent later, without a connection.
+        """The answer to one request. Without a connection the request is neither sent nor queued.
 
-        Raises: ConnectionLoss: no answer; it may have been carried out all the same, and the session may be `over`. Other
-        KazooExceptions: it was answered so, e.g. NoNodeError."""
+        Raises: ConnectionLoss: no answer. The server may have carried out the request, and the session may be `over`. Other
+        KazooExceptions: the server's answer, such as NoNodeError."""
         if not self.is_connected:
             raise ConnectionLoss
         sent = self._clock.monotonic()
@@ -97,12 +98,13 @@ class Link:
         return answer
 
     def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
-        """watch: called on another thread, once, when a child comes or goes or the node itself is deleted."""
+        """Names of the children. watch: called once, on another thread, when a child is created or deleted, or when the
+        node itself is deleted."""
         found: list[str] = self.ask(lambda client: client.get_children_async(path, watch=watch))
         return found
 
     def read(self, path: str) -> tuple[bytes, float]:
-        """What it holds, and when it was made, in seconds since the epoch by the servers' clock."""
+        """The node's data, and when it was created, in seconds since the epoch by the servers' clock."""
         data, stat = self.ask(lambda client: client.get_async(path))
         return data, stat.ctime / 1000
 
@@ -110,12 +112,12 @@ class Link:
         self.ask(lambda client: client.set_async(path, data))
 
     def delete(self, path: str) -> None:
-        """If it is there."""
+        """Deletes a node; a missing one is no error."""
         with suppress(NoNodeError):
             self.ask(lambda client: client.delete_async(path))
 
     def create_candidate(self, folder: str, begin: str, data: bytes) -> str:
-        """The name that the ephemeral sequential node got. The folder is made if it is not there."""
+        """Creates an ephemeral sequential node, and its folder if missing. Returns the name that the server gave it."""
 
         def create(client: ZooKeeperClient) -> Any:
             return client.create_async(f"{folder}/{begin}", data, acl=self._acl, ephemeral=True, sequence=True)
@@ -128,7 +130,7 @@ class Link:
         return str(made).rpartition("/")[2]
 
     def follow_members(self) -> None:
-        """Who the members are now, if that may have changed. Raises: ConnectionLoss."""
+        """Reads the members again, if they may have changed. Raises: ConnectionLoss."""
         if not self._config_changed:
             return
         self._config_changed = False
@@ -137,7 +139,7 @@ class Link:
         except ConnectionLoss:
             self._config_changed = True
             raise
-        except KazooException:  # not ours to read, or not there: then those of the settings are all we have
+        except KazooException:  # not readable or not there: only the members of the settings are known
             return
         if found := members(data):
             self._client.members = found
@@ -147,7 +149,7 @@ class Link:
         self._wake()
 
     def end(self) -> None:
-        """Ends the session in good order, or leaves it to expire. Takes T/5 or so where nobody answers; never raises."""
+        """Closes the session; if no member answers within about T/5, the session is left to expire. Never raises."""
         giving_up = threading.Timer(silence_s(self.session_s), self._client.drop)
         giving_up.daemon = True
         giving_up.start()

@@ -1,8 +1,8 @@
-"""The decisions of the election, as functions of what was read: who is first, whose a node is, how long a lease lasts.
+"""The decisions of the election as pure functions: which candidate is first, which nodes are orphans, when a lease ends.
 
-A candidate is a node `<owner>-<try>-<sequence>`: owner = one process's `Leadership`, try = its how-manieth create,
-sequence = ZooKeeper's, rising. A name is never used twice, so a request about it that comes late can harm nobody else.
-Nothing here reads a clock or talks to anybody. All times are in seconds, of whatever clock the caller has.
+A candidate's node is called `<owner>-<try>-<sequence>`. owner: a token of one `Leadership` object; try: the number of its
+create request; sequence: the rising number that ZooKeeper appends. A name is never used twice, so a late request for a node
+cannot touch another candidate's node. No function reads a clock or does I/O. Times are in seconds of the caller's clock.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ledger.ports import Candidate
 
 _NAME = re.compile(r"([0-9a-f]{8,64})-(\d+)-(-?\d{10,})")
 _PORT = 2181
-_ANYWHERE = ("", "0.0.0.0", "::", "[::]", "0:0:0:0:0:0:0:0")  # noqa: S104 # what it listens on is no address to dial
+_ANYWHERE = ("", "0.0.0.0", "::", "[::]", "0:0:0:0:0:0:0:0")  # noqa: S104 # addresses to listen on, which no client can dial
 
 
 class Node(NamedTuple):
-    """A candidate's node, by its name alone."""
+    """The parts of the name of a candidate's node."""
 
     owner: str
     attempt: int
@@ -29,9 +29,10 @@ class Node(NamedTuple):
 
 
 class CandidateRecord(NamedTuple):
-    """What a candidate writes into its node, for people; nothing is decided by it.
+    """The data of a candidate's node, for people; no decision depends on it.
 
-    since, led_since, renewed: seconds since the epoch, by the candidate's clock. lease_s: how long a renewal counts."""
+    since: when it became a candidate; led_since: when it began to lead, None = it does not lead; renewed: when this record
+    was written. All three are seconds since the epoch by the candidate's clock. lease_s: how long a renewal counts."""
 
     who: str
     pid: int
@@ -46,28 +47,28 @@ class CandidateRecord(NamedTuple):
 
 
 def prefix(owner: str, attempt: int) -> str:
-    """What a node's name begins with; ZooKeeper adds the sequence."""
+    """The beginning of a node's name; ZooKeeper appends the sequence."""
     return f"{owner}-{attempt}-"
 
 
 def in_line(children: Iterable[str]) -> list[Node]:
-    """The candidates in the order in which they lead. What is no candidate's node is left out."""
+    """The candidates' nodes in the order in which they would lead. Other children of the path are ignored."""
     found = [Node(match[1], int(match[2]), int(match[3]), name) for name in children if (match := _NAME.fullmatch(name))]
     return sorted(found, key=lambda node: (node.sequence, node.name))
 
 
-def place(line: Sequence[Node], name: str) -> int | None:
-    """0 = it is first and leads; None = it is not there (any more)."""
+def position(line: Sequence[Node], name: str) -> int | None:
+    """The index of a node in line: 0 = it is first and may lead; None = there is no such node."""
     return next((at for at, node in enumerate(line) if node.name == name), None)
 
 
 def created(line: Sequence[Node], owner: str, attempt: int) -> Node | None:
-    """The node of a create whose answer was lost: it may be there all the same."""
+    """The node that a create without an answer has made; None if it made none."""
     return next((node for node in line if (node.owner, node.attempt) == (owner, attempt)), None)
 
 
 def orphans(line: Sequence[Node], owner: str, current: str | None) -> list[Node]:
-    """Nodes of our own making that are not our candidate: they would lead, or block others, and nobody would know."""
+    """This owner's nodes other than its current one. Each would lead, or block other candidates, without a process."""
     return [node for node in line if node.owner == owner and node.name != current]
 
 
@@ -75,7 +76,7 @@ def orphans(line: Sequence[Node], owner: str, current: str | None) -> list[Node]
 
 
 def lease_s(session_s: float) -> float:
-    """From the sending of a renewal: two thirds of the session. The third that is left is the margin (decision 9)."""
+    """How long a lease lasts after a renewal was sent: two thirds of the session; the rest is a margin (decision 9)."""
     return session_s * 2 / 3
 
 
@@ -84,32 +85,34 @@ def renew_every_s(session_s: float) -> float:
 
 
 def silence_s(session_s: float) -> float:
-    """A connection that owes an answer for so long is given up."""
+    """How long a connection may owe an answer before it is closed."""
     return session_s / 5
 
 
 def dial_timeout_s(session_s: float, members: int, fruitless_rounds: int = 0) -> float:
-    """For one member to take the connection, and again for its first answer. The first two rounds over all members fit in
-    half a session; each that finds nobody doubles it, up to T/4, so that slow members are not out of reach for ever."""
+    """How long one member may take to accept the connection, and again to send its first answer.
+
+    The first two rounds over all members take half a session at most. Each further fruitless round doubles the timeout, up
+    to T/4, so that slow members can be reached too."""
     first = session_s / (4 * max(1, members))
     return min(first * 2.0 ** min(20, max(0, fruitless_rounds - 1)), max(first, session_s / 4))
 
 
 def session_may_live(session_s: float, last_answer: float, now: float) -> bool:
-    """Whether it is worth asking for the old session. After a whole session without an answer it is not: members that
-    lost their data would refuse it for ever, and a new session can clear away what the old one left."""
+    """Whether to resume the old session. After a whole session timeout without an answer a new one is better: members that
+    lost their data would refuse the old one for ever, and a new session can delete its nodes."""
     return now - last_answer <= session_s
 
 
-# -- what is written for people ----------------------------------------------------------------------------------------
+# -- records for people -----------------------------------------------------------------------------------------------
 
 
-def encode(told: CandidateRecord) -> bytes:
-    return json.dumps({**told._asdict(), "leads": told.led_since is not None}).encode()
+def encode(record: CandidateRecord) -> bytes:
+    return json.dumps({**record._asdict(), "leads": record.led_since is not None}).encode()
 
 
 def decode(data: bytes) -> CandidateRecord:
-    """Total: a node that can't be read still has a candidate: somebody."""
+    """Returns the record. Never raises: unreadable data gives a record without a name, as the node is still a candidate."""
     try:
         read = json.loads(data)
         led_since = read["led_since"]
@@ -122,28 +125,28 @@ def decode(data: bytes) -> CandidateRecord:
         return CandidateRecord("", 0, 0.0)
 
 
-def candidate(told: CandidateRecord, first: bool, now: float) -> Candidate:
-    """now: seconds since the epoch. The time left is as good as the two hosts' clocks."""
-    leads = first and told.led_since is not None
-    left = min(told.lease_s, max(0.0, told.renewed + told.lease_s - now)) if leads else None
-    waits_for = "" if leads else told.waits_for or ("the answer to its first renewal" if first else "its turn")
-    return Candidate(told.who or "another process", told.pid, told.since, leads, waits_for, left)
+def candidate(record: CandidateRecord, first: bool, now: float) -> Candidate:
+    """A record as `ports.Candidate`. now: seconds since the epoch. lease_left_s is off by the difference of the clocks."""
+    leads = first and record.led_since is not None
+    left = min(record.lease_s, max(0.0, record.renewed + record.lease_s - now)) if leads else None
+    waits_for = "" if leads else record.waits_for or ("the answer to its first renewal" if first else "its turn")
+    return Candidate(record.who or "another process", record.pid, record.since, leads, waits_for, left)
 
 
-def behind(told: CandidateRecord, when: str) -> str:
-    """What one waits for who stands behind a candidate. when: since when it leads, or is a candidate, in words."""
-    name = f"{told.who or 'another process'} (pid {told.pid})" if told.pid else told.who or "another process"
-    return f"candidate {name}, which {'is a candidate' if told.led_since is None else 'leads'} since {when}"
+def behind(record: CandidateRecord, when: str) -> str:
+    """The `waits_for` of a candidate behind the given first one. when: since when that one leads or is a candidate."""
+    name = f"{record.who or 'another process'} (pid {record.pid})" if record.pid else record.who or "another process"
+    return f"candidate {name}, which {'is a candidate' if record.led_since is None else 'leads'} since {when}"
 
 
 # -- the members -------------------------------------------------------------------------------------------------------
 
 
 def members(config: bytes) -> list[tuple[str, int]]:
-    """Host and client port of every member in `/zookeeper/config`; [] if it names none that clients could dial.
+    """Host and client port of each member in `/zookeeper/config`; [] if clients can dial none of them.
 
-    `server.1=zk1:2888:3888:participant;0.0.0.0:2181`: the client's part may have no host or one that only says "anywhere";
-    then the member's own is meant. A member with several addresses (`a:2888:3888|b:2888:3888`) is reached by the first."""
+    A line is `server.1=zk1:2888:3888:participant;0.0.0.0:2181`. If the client part has no host or a wildcard address, the
+    member's quorum host is used. If a member has several addresses (`a:2888:3888|b:2888:3888`), the first one is used."""
     found = []
     for line in config.decode("utf-8", "replace").splitlines():
         name, _, value = line.strip().partition("=")
@@ -167,9 +170,9 @@ def _quorum_host(quorum: str) -> str:
 
 
 def hosts(text: str) -> list[tuple[str, int]]:
-    """`zk1:2181,zk2,[::1]:2182` as the settings have it.
+    """Host and port of each address in `zk1:2181,zk2,[::1]:2182`, the form of the settings.
 
-    Raises: ValueError, with what is wrong."""
+    Raises: ValueError: an address is malformed, or its port is out of range."""
     found = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?\s*", part)
@@ -183,5 +186,5 @@ def hosts(text: str) -> list[tuple[str, int]]:
 
 
 def host_list(addresses: Iterable[tuple[str, int]]) -> str:
-    """The other way round, each once."""
+    """The inverse of `hosts`, without duplicates."""
     return ",".join(dict.fromkeys(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses))

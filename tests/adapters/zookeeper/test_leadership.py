@@ -131,11 +131,11 @@ def test_a_leader_that_is_killed_or_stopped_is_replaced_after_its_session(zookee
         seconds_until(lambda: [one.who for one in candidates(settings, other.path)] == ["bert", "child"], 4 * T)
 
 
-def test_a_keeper_that_hangs_does_not_block_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strategy_that_hangs_does_not_block_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """kazoo would keep the session alive by pings of its own, and with it the node of a leader that does not renew."""
     anna, bert = world.leader("anna"), world.standby("bert")
     hanging = threading.Event()
-    monkeypatch.setattr(anna._keeper, "step", lambda: float(hanging.wait(60)))
+    monkeypatch.setattr(anna._strategy, "step", lambda request: float(hanging.wait(60)))
     seconds_until(bert.valid, 3 * T)
     assert not anna.valid()
     hanging.set()
@@ -160,7 +160,7 @@ def test_a_forked_child_leads_nothing(lasting: World) -> None:
 
 def test_a_session_that_is_ended_from_outside_ends_the_lead_at_once(lasting: World) -> None:
     anna, bert = lasting.leader("anna"), lasting.standby("bert")
-    link = anna._keeper._link
+    link = anna._strategy._link
     assert link is not None
     session = link._client.client_id
 
@@ -197,8 +197,8 @@ def test_all_nodes_deleted_by_hand_cost_one_change_of_leader(lasting: World) -> 
 
 def test_a_create_whose_answer_was_lost_leaves_no_orphan(lasting: World, monkeypatch: pytest.MonkeyPatch) -> None:
     anna = lasting.candidate("anna")
-    keeper = anna._keeper
-    opened = keeper._open_link
+    strategy = anna._strategy
+    opened = strategy._open_link
 
     def open_link(known: object) -> object:
         link = opened(known)  # type: ignore[arg-type]
@@ -214,7 +214,7 @@ def test_a_create_whose_answer_was_lost_leaves_no_orphan(lasting: World, monkeyp
         link.create_candidate = create_and_lose  # type: ignore[method-assign,assignment]
         return link
 
-    monkeypatch.setattr(keeper, "_open_link", open_link)
+    monkeypatch.setattr(strategy, "_open_link", open_link)
     seconds_until(anna.acquire, 30)
     seconds_until(lambda: len(candidates(lasting.settings, lasting.path)) == 1, 30)
     bert = lasting.standby("bert")
@@ -225,7 +225,7 @@ def test_a_create_whose_answer_was_lost_leaves_no_orphan(lasting: World, monkeyp
 def test_nothing_is_sent_late(zookeepers: Zookeepers, world: World) -> None:
     """kazoo would keep what is asked while nobody is connected, and send it after the reconnection."""
     anna = world.leader()
-    link = anna._keeper._link
+    link = anna._strategy._link
     assert link is not None
     client = link._client
     with zookeepers.stopped(*zookeepers.members):

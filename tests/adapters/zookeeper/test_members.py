@@ -99,7 +99,7 @@ def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookee
     anna, bert = world.leader("anna"), world.standby("bert")
     first, second, third = zookeepers.members
     zookeepers.kill(first, second)
-    held = anna._keeper.held
+    held = anna._strategy.lease
     assert held is not None
     seconds_until(lambda: not anna.valid(), T)
     assert time.monotonic() >= held.until  # not earlier than it must
@@ -148,7 +148,7 @@ def test_members_that_are_added_are_found_and_survive_those_that_were_configured
             leads_on(anna, 1)
         leads_on(anna, LONG)
         assert node_of(anna) == node
-        seconds_until(lambda: {port for _, port in anna._keeper._link.members} == set(zookeepers.members), T)  # type: ignore[union-attr]
+        seconds_until(lambda: {port for _, port in anna._strategy._link.members} == set(zookeepers.members), T)  # type: ignore[union-attr]
 
 
 def reconfigure(zookeepers: Zookeepers, password: str, joining: str | None = None, leaving: str | None = None) -> None:

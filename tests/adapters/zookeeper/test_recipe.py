@@ -28,9 +28,9 @@ def name(owner: str, attempt: int, sequence: int) -> str:
 def test_who_came_first_leads_whatever_his_name_is() -> None:
     line = recipe.in_line([name(ANNA, 7, 12), name(BERT, 1, 11), name(ANNA, 8, 13)])
     assert [(node.owner, node.sequence) for node in line] == [(BERT, 11), (ANNA, 12), (ANNA, 13)]
-    assert recipe.place(line, name(BERT, 1, 11)) == 0
-    assert recipe.place(line, name(ANNA, 7, 12)) == 1
-    assert recipe.place(line, name(ANNA, 9, 14)) is None
+    assert recipe.position(line, name(BERT, 1, 11)) == 0
+    assert recipe.position(line, name(ANNA, 7, 12)) == 1
+    assert recipe.position(line, name(ANNA, 9, 14)) is None
 
 
 def test_order_is_by_number_not_by_text() -> None:
@@ -53,7 +53,7 @@ NODES = st.tuples(st.sampled_from([ANNA, BERT]), st.integers(1, 5), st.integers(
 def test_exactly_one_is_first(nodes: list[tuple[str, int, int]]) -> None:
     line = recipe.in_line([name(*node) for node in nodes])
     assert len(line) == len(nodes)
-    first = [node for node in line if recipe.place(line, node.name) == 0]
+    first = [node for node in line if recipe.position(line, node.name) == 0]
     assert len(first) == min(1, len(nodes))
     assert all(first[0].sequence <= node.sequence for node in line)
 

@@ -76,10 +76,10 @@ class World:
 
 def port_of(leadership: ZooKeeperLeadership) -> int:
     """Of the member that it is connected to."""
-    link = leadership._keeper._link
+    link = leadership._strategy._link
     assert link is not None
     return int(link.server.rpartition(":")[2])
 
 
 def node_of(leadership: ZooKeeperLeadership) -> str:
-    return leadership._keeper._node
+    return leadership._strategy._node

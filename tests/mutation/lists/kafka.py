@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutation.mutant import Mutant
 
-READER, WRITER, SENDER, CLUSTER, ERRORS, TOPICS, SEEKING, SIGNS, MEMBER = (
+READER, WRITER, SENDER, CLUSTER, ERRORS, TOPICS, STRATEGY, HEARTBEATS, MEMBER = (
     f"ledger/adapters/kafka/{name}.py"
-    for name in ("reader", "writer", "sender", "cluster", "errors", "topics", "seeking", "heartbeats", "membership")
+    for name in ("reader", "writer", "sender", "cluster", "errors", "topics", "group_strategy", "heartbeats", "membership")
 )
 READS = "tests/adapters/test_kafka_reader.py"
 JUDGED, ELECTED = "tests/adapters/test_kafka_errors.py", "tests/adapters/test_kafka_leadership.py"
@@ -116,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         "who-leads-a-partition-is-asked-of-the-same-client", CLUSTER,
-        '                self.__dict__.pop("admin", None)  # the next question is asked by a client that knows nothing yet\n', "",
+        '                self.__dict__.pop("admin", None)  # the next query uses a new client without old metadata\n', "",
         (JUDGED,), "after a failover of the broker a role asks the wrong one for ever",
     ),
     Mutant(
@@ -145,28 +145,28 @@ MUTANTS = (
         (JUDGED,), "a fact that may be stored is given up",
     ),
     Mutant(
-        "the-lease-of-a-group-counts-from-the-answer", SEEKING,
-        "KafkaLease(wish.term, sent_at + self._session_timeout_s * 2 / 3)",
-        "KafkaLease(wish.term, self._clock.monotonic() + self._session_timeout_s * 2 / 3)",
+        "the-lease-of-a-group-counts-from-the-answer", STRATEGY,
+        "Lease(request.term, sent_at + self._session_timeout_s * 2 / 3, since)",
+        "Lease(request.term, self._clock.monotonic() + self._session_timeout_s * 2 / 3, since)",
         (f"{ELECTED}::test_the_lease_counts_from_the_sending_of_what_was_answered",), "a leader believes to lead when the group has another",
     ),
     Mutant(
-        "the-lease-of-a-group-lasts-a-whole-session", SEEKING,
-        "KafkaLease(wish.term, sent_at + self._session_timeout_s * 2 / 3)", "KafkaLease(wish.term, sent_at + self._session_timeout_s * 2)",
+        "the-lease-of-a-group-lasts-a-whole-session", STRATEGY,
+        "Lease(request.term, sent_at + self._session_timeout_s * 2 / 3, since)", "Lease(request.term, sent_at + self._session_timeout_s * 2, since)",
         (f"{ELECTED}::test_the_lease_counts_from_the_sending_of_what_was_answered",), "a leader believes to lead when the group has another",
     ),
     Mutant(
-        "whoever-wants-to-lead-enters-at-once", SEEKING,
-        "        if sign is None or sign.left or seen.unchanged_s >= 0.9 * self._session_timeout_s:", "        if True:",
+        "whoever-wants-to-lead-enters-at-once", STRATEGY,
+        "        if heartbeat is None or heartbeat.left or seen.unchanged_s >= 0.9 * self._session_timeout_s:", "        if True:",
         (f"{ELECTED}::test_nobody_enters_while_another_gives_signs",), "each candidate that comes costs the leader a rebalance",
     ),
     Mutant(
-        "silence-of-the-broker-is-silence-of-the-leader", SIGNS,
+        "silence-of-the-broker-is-silence-of-the-leader", HEARTBEATS,
         "            gap_s = min(now - before.asked_at, 2 * self._every_s)", "            gap_s = now - before.asked_at",
         (f"{ELECTED}::test_time_without_answers_is_not_the_leaders_silence",), "after an outage every standby takes the lead for free",
     ),
     Mutant(
-        "an-empty-answer-is-a-free-group", SIGNS,
+        "an-empty-answer-is-a-free-group", HEARTBEATS,
         "(value != self._value and value[0] >= 0)", "value != self._value",
         (f"{ELECTED}::test_an_empty_answer_after_signs_is_no_sign_that_nobody_leads",), "a coordinator that comes up costs the leader its group",
     ),

@@ -7,10 +7,10 @@ from tests.mutation.mutant import Mutant
 RETENTION = "ledger/adapters/runners/subprocess/retention.py"
 PLAN, PASSES = "ledger/core/plan/plan.py", "ledger/core/plan/reconcile.py"
 RULES, CHAIN = "ledger/core/fold/rules.py", "ledger/archive/format/chain.py"
-KEEPER, LEADERSHIP = "ledger/adapters/zookeeper/keeper.py", "ledger/adapters/zookeeper/leadership.py"
+STRATEGY, CANDIDATE = "ledger/adapters/zookeeper/node_strategy.py", "ledger/adapters/candidate_thread.py"
 TERM, RESTORING = "ledger/roles/projector/term.py", "ledger/archive/restore/restoring.py"
 RECONCILER = "ledger/roles/reconciler/term.py"
-KEEPERS = "tests/adapters/zookeeper/test_keeper.py::"
+STRATEGIES = "tests/adapters/zookeeper/test_node_strategy.py::"
 
 MUTANTS = (
     Mutant(
@@ -122,30 +122,30 @@ MUTANTS = (
         "a graph that was just put again is collected before its spec is in the log",
     ),
     Mutant(
-        "the-lease-counts-from-the-answer", KEEPER,
+        "the-lease-counts-from-the-answer", STRATEGY,
         "        until = link.answered + recipe.lease_s(link.session_s)",
         "        until = self._clock.monotonic() + recipe.lease_s(link.session_s)",
-        (f"{KEEPERS}test_an_answer_that_takes_long_leaves_less_of_the_lease",),
+        (f"{STRATEGIES}test_an_answer_that_takes_long_leaves_less_of_the_lease",),
         "less is left between the end of a lease and the next leader than was reckoned with",
     ),
     Mutant(
-        "what-was-released-leads-on-if-it-is-wanted-again", LEADERSHIP,
-        "            keeper.wish = ElectionRequest(False, keeper.wish.term + 1)",
-        "            keeper.wish = ElectionRequest(False, keeper.wish.term)",
-        (f"{KEEPERS}test_what_is_released_and_wanted_again_at_once_takes_a_new_place",),
+        "what-was-released-leads-on-if-it-is-wanted-again", CANDIDATE,
+        "            self._request = LeaseRequest(False, self._request.term + 1)",
+        "            self._request = LeaseRequest(False, self._request.term)",
+        (f"{STRATEGIES}test_what_is_released_and_wanted_again_at_once_takes_a_new_place",),
         "a role that gave the lead away leads on",
     ),
     Mutant(
-        "a-node-behind-anothers-leads-on", KEEPER,
-        "        if self.held is not None:\n"
+        "a-node-behind-anothers-leads-on", STRATEGY,
+        "        if self.lease is not None:\n"
         '            self._lose("another candidate\'s node is before its own")\n', "",
-        (f"{KEEPERS}test_whose_node_comes_to_stand_behind_anothers_leads_no_more",),
+        (f"{STRATEGIES}test_whose_node_comes_to_stand_behind_anothers_leads_no_more",),
         "two lead by their own word once the servers were set back",
     ),
     Mutant(
-        "a-forked-child-leads", LEADERSHIP,
-        "held.term != wish.term or os.getpid() != self._pid:", "held.term != wish.term:",
-        (f"{KEEPERS}test_a_process_that_is_not_the_one_that_became_a_candidate_leads_nothing",),
+        "a-forked-child-leads", CANDIDATE,
+        "lease.term != request.term or os.getpid() != self._pid:", "lease.term != request.term:",
+        (f"{STRATEGIES}test_a_process_that_is_not_the_one_that_became_a_candidate_leads_nothing",),
         "a child process writes as the leader until the lease ends that nobody renews",
     ),
     Mutant(

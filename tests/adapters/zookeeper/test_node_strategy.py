@@ -6,9 +6,10 @@ import os
 
 import pytest
 
+from ledger.adapters.candidate_thread import CandidateThread
 from ledger.adapters.memory.clock import ManualClock
-from ledger.adapters.zookeeper.keeper import ElectionRequest, ZooKeeperCandidate
 from ledger.adapters.zookeeper.leadership import ZooKeeperLeadership
+from ledger.adapters.zookeeper.node_strategy import NodeStrategy
 from ledger.adapters.zookeeper.settings import ZooKeeperSettings
 from tests.support.fake_link import PATH, FakeLink, Servers, T
 from tests.support.waiting import until
@@ -22,8 +23,10 @@ class One:
         self.links: list[FakeLink] = []
         self.faults: dict[str, str] = {}
         self.takes_s: dict[str, float] = {}
-        self.keeper = ZooKeeperCandidate(self._open, PATH, owner, 1, owner * 32, servers.clock)  # type: ignore[arg-type]
-        self.keeper.wish = ElectionRequest(True, 0)
+        self.strategy = NodeStrategy(self._open, PATH, owner, 1, owner * 32, servers.clock)  # type: ignore[arg-type]
+        self.candidate = CandidateThread(self.strategy, owner, owner, servers.clock)
+        self.candidate._started = True  # no thread
+        self.candidate.acquire()
 
     def _open(self, known: object) -> FakeLink:
         self.links.append(FakeLink(self.servers, fail=self.faults, takes_s=self.takes_s))
@@ -35,18 +38,17 @@ class One:
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):
-            self.keeper.step()
+            self.candidate.step()
 
     @property
     def leads(self) -> bool:
-        held, wish = self.keeper.held, self.keeper.wish
-        return bool(held and wish.wanted and held.term == wish.term and self.servers.clock.monotonic() < held.until)
+        return self.candidate.valid()
 
     def release(self) -> None:
-        self.keeper.wish = ElectionRequest(False, self.keeper.wish.term + 1)
+        self.candidate.release()
 
     def acquire(self) -> None:
-        self.keeper.wish = ElectionRequest(True, self.keeper.wish.term)
+        self.candidate.acquire()
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_the_first_leads_the_next_when_it_is_gone(anna: One, bert: One, servers:
     anna.step()
     bert.step()
     assert (anna.leads, bert.leads) == (True, False)
-    assert "candidate a (pid 1), which leads since 20" in bert.keeper.notes.waits_for
+    assert "candidate a (pid 1), which leads since 20" in bert.strategy.notes.waits_for
     anna.release()
     assert not anna.leads
     bert.step()
@@ -81,7 +83,7 @@ def test_the_first_leads_the_next_when_it_is_gone(anna: One, bert: One, servers:
     anna.step()
     bert.step()
     assert (anna.leads, bert.leads) == (False, True)
-    assert bert.keeper.notes.because.startswith("gone: candidate a (pid 1)")
+    assert bert.strategy.notes.because.startswith("gone: candidate a (pid 1)")
     assert servers.line == ["b"]
 
 
@@ -92,8 +94,8 @@ def test_the_lease_counts_from_the_sending_and_ends_at_two_thirds(anna: One, clo
     assert anna.leads
     clock.advance(0.001)
     assert not anna.leads
-    assert anna.keeper.held is not None
-    assert anna.keeper.held.until == pytest.approx(sent + T * 2 / 3)
+    assert anna.strategy.lease is not None
+    assert anna.strategy.lease.until == pytest.approx(sent + T * 2 / 3)
 
 
 def test_an_answer_that_takes_long_leaves_less_of_the_lease(anna: One, clock: ManualClock) -> None:
@@ -102,23 +104,23 @@ def test_an_answer_that_takes_long_leaves_less_of_the_lease(anna: One, clock: Ma
     for _ in range(3):  # the first one, and renewals
         anna.step()
         sent = clock.monotonic() - T / 5
-        assert anna.keeper.held is not None
-        assert anna.keeper.held.until == pytest.approx(sent + T * 2 / 3)
+        assert anna.strategy.lease is not None
+        assert anna.strategy.lease.until == pytest.approx(sent + T * 2 / 3)
         clock.advance(T / 10)
 
 
 def test_only_a_write_that_was_answered_renews(anna: One, servers: Servers, clock: ManualClock) -> None:
     anna.step()
-    until = anna.keeper.held.until  # type: ignore[union-attr]
+    until = anna.strategy.lease.until  # type: ignore[union-attr]
     clock.advance(1)
     anna.link.fail["write"] = "after"  # carried out, but we do not know
     anna.step()
-    assert anna.keeper.held.until == until  # type: ignore[union-attr]
+    assert anna.strategy.lease.until == until  # type: ignore[union-attr]
     anna.link.connect()
     anna.link.asked.clear()
     anna.step()
     assert anna.link.asked[0] == "write"
-    assert anna.keeper.held.until == pytest.approx(until + 1)  # type: ignore[union-attr]
+    assert anna.strategy.lease.until == pytest.approx(until + 1)  # type: ignore[union-attr]
 
 
 def test_a_lost_connection_ends_nothing_while_the_lease_lasts(anna: One, servers: Servers, clock: ManualClock) -> None:
@@ -143,13 +145,13 @@ def test_a_lease_that_ended_comes_back_with_the_same_session(anna: One, servers:
     clock.advance(8)
     anna.step()
     assert not anna.leads
-    assert "its lease ended" in anna.keeper.notes.because
-    assert anna.keeper.silent_since is not None
+    assert "its lease ended" in anna.strategy.notes.because
+    assert anna.strategy.silent_since is not None
     servers.up = True
     anna.link.connect()
     anna.step()
     assert anna.leads
-    assert anna.keeper.notes.because == "its session outlived its lease"
+    assert anna.strategy.notes.because == "its session outlived its lease"
     assert len(servers.nodes) == 1
 
 
@@ -181,7 +183,7 @@ def test_an_ended_session_ends_the_lead_at_once(anna: One, bert: One, servers: S
     assert not anna.leads
     bert.step()
     assert bert.leads
-    assert anna.keeper.notes.because == "it lost the lead: its session expired"
+    assert anna.strategy.notes.because == "it lost the lead: its session expired"
     clock.advance(1)
     anna.step()
     assert servers.line == ["b", "a"]
@@ -219,7 +221,7 @@ def test_whose_node_was_deleted_leads_no_more_and_queues_again(
     assert bert.leads
     anna.step()
     assert servers.line == ["b", "a"]
-    assert "its node was deleted" in anna.keeper.notes.because
+    assert "its node was deleted" in anna.strategy.notes.because
 
 
 # -- creates whose answer was lost -------------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ def test_who_is_refused_leaves_the_place_to_others_and_says_why(anna: One, bert:
         servers.nodes.clear()
     anna.step()
     assert not anna.leads
-    assert "NoAuthError" in anna.keeper.notes.waits_for
+    assert "NoAuthError" in anna.strategy.notes.waits_for
     until(lambda: not servers.line, "its session, which is ended on a thread of its own, has ended", every_s=0.001)
     bert.step()
     assert bert.leads
@@ -319,7 +321,7 @@ def test_others_nodes_are_left_alone(anna: One, servers: Servers) -> None:
     servers.nodes = {"lock-0000000000": (b"", 9), f"{'c' * 32}-1-0000000000": (b"?", 9)}
     anna.step(3)
     assert {"lock-0000000000", f"{'c' * 32}-1-0000000000"} < set(servers.nodes)
-    assert anna.keeper.notes.waits_for.startswith("candidate another process, which is a candidate since")
+    assert anna.strategy.notes.waits_for.startswith("candidate another process, which is a candidate since")
 
 
 def test_whose_node_comes_to_stand_behind_anothers_leads_no_more(anna: One, servers: Servers, clock: ManualClock) -> None:
@@ -330,22 +332,22 @@ def test_whose_node_comes_to_stand_behind_anothers_leads_no_more(anna: One, serv
     clock.advance(T / 10)
     anna.step()
     assert not anna.leads
-    assert "another candidate's node is before its own" in anna.keeper.notes.because
+    assert "another candidate's node is before its own" in anna.strategy.notes.because
     del servers.nodes[f"{'b' * 32}-1-0000000000"]
     anna.step()
     assert anna.leads
 
 
-# -- the role's side, its keeper's thread being the test ---------------------------------------------------------------
+# -- the role's side; the test steps instead of a thread ----------------------------------------------------------------
 
 
 @pytest.fixture
 def role(servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> ZooKeeperLeadership:
     made = ZooKeeperLeadership(ZooKeeperSettings(hosts="zk1:2181"), PATH, who="a", clock=clock, owner="a" * 32)
     monkeypatch.setattr(made, "_started", True)
-    monkeypatch.setattr(made._keeper, "_open_link", lambda known: FakeLink(servers))
+    monkeypatch.setattr(made._strategy, "_open_link", lambda known: FakeLink(servers))
     assert not made.acquire()
-    made._keeper.step()
+    made.step()
     assert made.valid()
     return made
 
@@ -353,11 +355,11 @@ def role(servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_released_and_wanted_again_at_once_takes_a_new_place(
     role: ZooKeeperLeadership, bert: One, servers: Servers
 ) -> None:
-    """The keeper has not looked in between: a node that was given up must not lead on."""
+    """No step runs between release and acquire: the node of the released candidacy must not lead."""
     bert.step()
     role.release()
     assert not role.acquire()
-    role._keeper.step()
+    role.step()
     bert.step()
     assert (role.valid(), bert.leads) == (False, True)
     assert servers.line == ["b", "a"]
@@ -366,7 +368,7 @@ def test_what_is_released_and_wanted_again_at_once_takes_a_new_place(
 def test_a_process_that_is_not_the_one_that_became_a_candidate_leads_nothing(
     role: ZooKeeperLeadership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a forked child: the keeper's thread is not in it."""
+    """A forked child has no candidate's thread."""
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: role._pid + 1)
         assert not role.valid() and not role.acquire()
