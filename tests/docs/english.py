@@ -1,7 +1,7 @@
-"""The sentences of the project, and how many of them go against docs/STYLE.md: `python -m tests.docs.english`.
+"""Counts the sentences of the project that break docs/STYLE.md: `python -m tests.docs.english`.
 
-python -m tests.docs.english [ROOM]     the counts; with a room, its offending sentences, each with its file
-python -m tests.docs.english --record   lowers the recorded counts to what is there now
+python -m tests.docs.english [ROOM]     prints the counts; with a room, its offending sentences and their files
+python -m tests.docs.english --record   lowers the recorded counts to the counts of now
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from tests.support.pages import ROOT
 
 RECORD = ROOT / "tests" / "docs" / "english.txt"
-#: Pages that are made from other files, or that hold what was decided at their time.
+#: Generated pages, the page of the rules, and pages that keep the wording of their time.
 LEFT_OUT = ("docs/MUTANTS.md", "docs/SETTINGS.md", "docs/decisions/", "docs/CHANGELOG.md", "docs/STYLE.md")
 BEGINNING = re.compile(r"^(Of|Who|What|Whoever|Whatever|Whom)\b")
 CHAIN = re.compile(r"\b(of|by) (which|what|whom|whose)\b", re.IGNORECASE)
-#: A line of comment, or one behind code: good enough for counting, and ten times as fast as a tokenizer.
+#: A comment on a line of its own or after code. Good enough for counting, and ten times as fast as a tokenizer.
 COMMENT = re.compile(r"(?:^\s*|  )(?P<mark>#):? (?P<text>[^\"']*)$")
 QUESTION = re.compile(r"\?$")
 
@@ -33,12 +33,12 @@ class Sentence(NamedTuple):
 
     @property
     def offends(self) -> bool:
-        """A sentence that begins with Of, Who, What …, or that holds a chain such as "of which"; questions may."""
+        """Whether the text begins with Of, Who or What …, or contains a chain (see CHAIN). Questions are allowed."""
         return not QUESTION.search(self.text) and bool(BEGINNING.match(self.text) or CHAIN.search(self.text))
 
 
 def split(text: str) -> Iterator[str]:
-    """The sentences of a paragraph; words alone are none."""
+    """The sentences of a paragraph. Fewer than three words are no sentence."""
     joined = " ".join(text.split())
     for sentence in re.split(r"(?<=[.!?:;])\s+(?=[A-Z`*\"])", joined):
         if len(sentence.split()) >= 3:
@@ -46,7 +46,7 @@ def split(text: str) -> Iterator[str]:
 
 
 def of_python(source: str) -> Iterator[str]:
-    """Docstrings, comments, and texts of several words: help, errors, hints."""
+    """The sentences in docstrings, comments and string literals of several words (help, errors, hints)."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             for paragraph in re.split(r"\n\s*\n", node.value):
@@ -63,7 +63,7 @@ def of_python(source: str) -> Iterator[str]:
 
 
 def of_markdown(text: str) -> Iterator[str]:
-    """Paragraphs, points of lists, cells of tables; no code."""
+    """The sentences in paragraphs, list items and table cells; code blocks are skipped."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) )", text):
         for cell in paragraph.split(" | ") if paragraph.lstrip().startswith("|") else [paragraph]:
@@ -71,7 +71,7 @@ def of_markdown(text: str) -> Iterator[str]:
 
 
 def room_of(path: Path) -> str:
-    """ledger/archive, consumers, tests/roles, docs, README …: the unit that is counted."""
+    """The unit for which sentences are counted: ledger/archive, consumers, tests/roles, docs, README …"""
     inside = path.relative_to(ROOT)
     if inside.parts[0] in ("ledger", "tests") and len(inside.parts) > 2:
         return "/".join(inside.parts[:2])
@@ -79,7 +79,7 @@ def room_of(path: Path) -> str:
 
 
 def sentences() -> Iterator[tuple[str, Sentence]]:
-    """Room and sentence, of everything that people read."""
+    """(room, sentence) for all texts that people read."""
     for top in ("ledger", "consumers", "tests", "benchmarks"):
         for path in sorted((ROOT / top).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
@@ -92,7 +92,7 @@ def sentences() -> Iterator[tuple[str, Sentence]]:
 
 
 def counts() -> dict[str, tuple[int, int]]:
-    """By room: how many sentences offend, of how many."""
+    """Room -> (number of offending sentences, number of all sentences)."""
     found: dict[str, tuple[int, int]] = {}
     for room, sentence in sentences():
         bad, total = found.get(room, (0, 0))

@@ -1,6 +1,6 @@
-"""The picture and the table of the rooms in docs/ARCHITECTURE.md: `python -m tests.docs.rooms` writes them anew.
+"""Generates the diagram and the table of the packages in docs/ARCHITECTURE.md: `python -m tests.docs.rooms`.
 
-The picture comes from the layers contract in pyproject.toml, the table from the docstrings of the packages.
+The diagram comes from the layers contract in pyproject.toml, the table from the docstrings of the packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- rooms: begin -->\n", "<!-- rooms: end -->\n"
 
 
 def layers(container: str) -> list[list[str]]:
-    """The layers of the contract about a package, from the top: each a list of packages or modules."""
+    """The layers of a package by the contract, top layer first. Each layer is a list of packages or modules."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (found,) = [one["layers"] for one in contracts if one.get("containers") == [container]]
     split = [[name.strip() for name in layer.replace(":", "|").split("|")] for layer in found]
@@ -24,7 +24,7 @@ def layers(container: str) -> list[list[str]]:
 
 
 def packages() -> list[Path]:
-    """The folders of `ledger`, those further up in the contract first."""
+    """The folders of `ledger`, in the order of the contract, top layer first."""
     order = [name for layer in layers("ledger") for name in layer]
     found = [path.parent for path in (ROOT / "ledger").rglob("__init__.py") if path.parent != ROOT / "ledger"]
 
@@ -55,7 +55,7 @@ def rooms() -> str:
 
 
 def with_rooms(text: str) -> str:
-    """The page with its part between the two marks made anew."""
+    """The page with a newly generated part between the two marks."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return head + BEGIN + rooms() + END + tail

@@ -1,4 +1,4 @@
-"""docs/SETTINGS.md, made from the settings themselves: `python -m tests.docs.settings_page` writes it anew."""
+"""Generates docs/SETTINGS.md from the settings' code: `python -m tests.docs.settings_page`."""
 
 from __future__ import annotations
 

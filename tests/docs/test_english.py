@@ -1,4 +1,4 @@
-"""The rules of docs/STYLE.md that a machine can check: such sentences only become fewer."""
+"""The number of sentences that break the checkable rules of docs/STYLE.md never rises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/FAILURES.md: every row says all there is to say, and names the test that holds it; its bounds are the settings."""
+"""Every row of docs/FAILURES.md is complete and names the test that checks it. Its times are the settings' defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.pages import ROOT, missing_tests
 
 TEXT = (ROOT / "docs" / "FAILURES.md").read_text()
 COLUMNS = ["what dies", "what else stops", "what restarts", "from where", "how long", "held by"]
-#: Everything that can die, in the words that its row begins with.
+#: Everything that can fail: the first words of each row.
 WANTED = (
     "the process of a job", "a job that is in a region", "the supervisor", "the agent", "the projector that leads",
     "a projector that stands by", "the reconciler (Spark's driver)", "a process of Spark's executor", "`up`", "the broker",
@@ -21,7 +21,7 @@ WANTED = (
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of each row of each table, without head and rule."""
+    """The cells of each row of each table, without the header and the rule below it."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if row != COLUMNS and set(row[0]) != {"-"} and row[0] != "---"]
@@ -36,7 +36,7 @@ def problems(row: list[str]) -> list[str]:
 
 
 def defaults(text: str) -> list[tuple[str, float, Any]]:
-    """Every setting that is named with its default: name, what is said, what is so."""
+    """(name, default on the page, default in the code) for each setting that the page names with its default."""
     config = Config()
     found = re.findall(r"`([a-z]+)\.([a-z_]+)` \((\d+(?:\.\d+)?)\)", text)
     return [(f"{s}.{k}", float(said), getattr(getattr(config, s), k)) for s, k, said in found]

@@ -1,4 +1,4 @@
-"""What the README lets people type, as it stands there, on real servers."""
+"""The commands of the README run unchanged on real servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ledger(tmp_path: Path) -> Iterator[Folder]:
 
 def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledger: Folder, tmp_path: Path) -> None:
     def typed(step: str, *, both: bool = False) -> str:
-        """stdout; both: stderr before it."""
+        """Runs a step in a shell and returns its stdout. both: stderr comes first."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", step], cwd=tmp_path, capture_output=True, text=True, check=False,
             env={**os.environ, "LEDGER_DIR": str(ledger.path), "PATH": f"{JOBLEDGER.parent}:{os.environ['PATH']}"},
@@ -62,7 +62,7 @@ def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledge
     entry = ledger.until(back, "attempt 2 counts")
     assert entry.base is not None and entry.base.attempt == 1
     told = typed(look).splitlines()
-    assert told[0] == f"counted to {entry.base.id + 1}", "it goes on where it stood"
+    assert told[0] == f"counted to {entry.base.id + 1}", "the counter continues from its checkpoint"
     assert any("ended/1/failed/agent-" in line for line in told)
 
     shutil.copy(ROOT / "docs" / "jobs" / "worker.py", tmp_path)
@@ -77,7 +77,7 @@ def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledge
 
 @pytest.mark.kafka
 def test_the_roles_on_a_kafka_of_ones_own(bootstrap: str, prefix: str, tmp_path: Path) -> None:
-    """In a session of its own: everything that the shell has left in the background ends with the test."""
+    """The shell runs in its own session (setsid), so that its background processes end with the test."""
     default, own = tmp_path / "another", tmp_path / "own-ledger"
     environment = {
         **os.environ, "HOME": str(tmp_path), "LEDGER_DIR": str(default), "BROKERS": bootstrap,

@@ -1,4 +1,4 @@
-"""The words of the glossary are those of the system: what it names exists, and what must be named is."""
+"""The glossary matches the code: its states, outcomes and topics exist, and each word of the vocabulary is explained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.pages import ROOT, Command, problems_of
 
 TEXT = (ROOT / "docs" / "GLOSSARY.md").read_text()
 SECTIONS = dict(section.split("\n", 1) for section in TEXT.split("\n## ")[1:])
-#: The vocabulary that the project agreed upon: one word, one meaning.
+#: The agreed vocabulary of the project: one word, one meaning.
 VOCABULARY = """
     event register fold projection entry epoch attempt checkpoint savepoint tombstone retire observed plan action reconcile
     runner role leader lease quarantine supersede archive replay as-of fact diff decide admit step run claim fence settle
@@ -26,7 +26,7 @@ def words(section: str) -> list[str]:
 
 
 def listed(section: str) -> list[str]:
-    """What the lines of a section begin with, in code."""
+    """The code spans at the beginning of a section's list items."""
     return re.findall(r"^- `(.+?)`: ", section, re.MULTILINE)
 
 

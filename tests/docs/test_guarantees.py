@@ -1,4 +1,4 @@
-"""Each guarantee names a mistake that breaks it, and a test that it names is the one that goes red (tests/mutation)."""
+"""Each guarantee names a mutant that breaks it, and a test that it names fails on that mutant (tests/mutation)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.mutation.lists.guarantees import GUARANTEES
 from tests.mutation.results import read
 from tests.support.pages import ROOT
 
-#: Said of all the others together.
+#: Guarantees about all other guarantees; they have no mutant.
 WITHOUT = {"What dies and what restarts is written down, row by row"}
 PAGE = (ROOT / "docs" / "GUARANTEES.md").read_text()
 PROMISED = PAGE.partition("## What is guaranteed")[2].partition("## What is not guaranteed")[0]

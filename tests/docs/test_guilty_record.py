@@ -1,4 +1,4 @@
-"""A guilty record in a bundle: somebody makes a finished job reappear, and `explain` and `history` name who."""
+"""Somebody makes a finished job reappear. With a bundle, `explain` and `history` name the records and their writer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ JOB = "old"
 
 
 def tampered(file: Path) -> list[int]:
-    """The bundle with three records more: the result is taken away, then the spec and its admission come again. Their
-    offsets."""
+    """Adds three records to the bundle and returns their offsets: a tombstone for the result, then the spec and its
+    admission again."""
     with closing(ZipObjects(BUNDLE)) as store, closing(ZipObjects(file, new=True)) as made:
         about = decode(store.read(ABOUT))
         cut = {place: last + 1 for place, last in (parse(about.cut, 0.0).last or {}).items()}
@@ -78,7 +78,7 @@ def test_a_finished_job_that_reappears_is_explained_by_the_records_that_did_it(a
     assert (told["state"], told["in_recovery_set"]) == ("CREATED", True), "it would be started"
     assert told["because"] and {one["actor"] for one in told["because"]} == {"mallory@elsewhere"}
     assert {one["offset"] for one in told["because"]} <= set(guilty), "the evidence is the guilty records"
-    assert told["published_state"] == "", "no leader has come to it yet"
+    assert told["published_state"] == "", "no leader has published an entry yet"
     last = [(one["offset"], one["actor"], one["tombstone"]) for one in ask(file, "history", JOB)][-3:]
     assert last == [(offset, "mallory@elsewhere", number == 0) for number, offset in enumerate(guilty)]
     changed = next(one for one in ask(file, "diff", "--from", f"events[0]@{guilty[0] - 1}") if one["job_id"] == JOB)

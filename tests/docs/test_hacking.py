@@ -1,4 +1,4 @@
-"""The page for people who change the code names commands that exist."""
+"""The commands on the page for contributors exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_each_module_that_is_run_exists() -> None:
 
 
 def test_the_modules_to_read_first_lie_in_their_order() -> None:
-    """From the bottom of the core to its top, as the contract of the layers has it."""
+    """The order is that of the layers contract, from the bottom of the core to its top."""
     first = re.findall(r"`ledger/core/(\w+)/", PAGE[PAGE.index("## Where to begin") : PAGE.index("Then the two roles")])
     order = ["model", "fold", "plan"]
     assert first == sorted(first, key=order.index) and set(first) == set(order)

@@ -1,4 +1,4 @@
-"""docs/INCIDENTS.md: every command on it is run on the bundles that lie beside it, and says what the page shows."""
+"""Every command in docs/INCIDENTS.md, run on the bundles beside the page, prints the output that the page shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INCIDENTS = ("000", "001", "002", "003", "004")
 
 
 class Shown(NamedTuple):
-    """A command and the lines shown below it; `…` stands for lines that are left out. exit_code: what the page says."""
+    """A command and the output shown below it. `…` stands for omitted lines. exit_code: the one given on the page."""
 
     command: str
     lines: tuple[str, ...]
@@ -39,7 +39,7 @@ def shown(page: str) -> Iterator[Shown]:
 
 
 def squeezed(line: str) -> str:
-    """Columns may be wider here than on the page."""
+    """The line with runs of blanks collapsed: columns may be wider here than on the page."""
     return " ".join(line.split())
 
 

@@ -1,4 +1,4 @@
-"""The page for writers of jobs: its programs are the files that run, its lists and numbers are those of the code."""
+"""The page for writers of jobs: its programs are the files that the tests run; its lists and numbers match the code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_its_numbers_are_those_of_the_code() -> None:
 
 
 def test_the_worker_runs_by_itself_where_a_fallback_is_named(tmp_path: Path) -> None:
-    """As the page says: the same program, tried by hand."""
+    """The page says that the program can be tried by hand, without the ledger."""
     program = (ROOT / "docs" / "jobs" / "worker.py").read_text()
     (tmp_path / "worker.py").write_text(program.replace("ledger.job()", 'ledger.job(fallback="checkpoints")'))
     (tmp_path / "numbers.txt").write_text("1\n2\n3\n")

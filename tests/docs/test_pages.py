@@ -1,4 +1,4 @@
-"""The pages say what is there: links lead somewhere, commands can be typed, named modules and tests exist."""
+"""The pages are right: links resolve, commands parse, and the modules and tests that they name exist."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_command_that_can_not_be_typed_is_found(text: str, problems: list[str]
 
 
 def test_a_hint_in_the_code_can_be_typed() -> None:
-    """Errors say what to do, so what they say must be possible: every `jobledger VERB` in a text of the code."""
+    """Hints of errors name commands. Every `jobledger VERB` in a string literal of the code must exist."""
     found = [
         f"{path.relative_to(ROOT)}: {problem}"
         for path in sorted((ROOT / "ledger").rglob("*.py"))
@@ -105,7 +105,7 @@ def test_a_hint_in_the_code_can_be_typed() -> None:
 
 
 def hints(source: str) -> list[str]:
-    """Texts `jobledger VERB [VERB]` within string literals; what follows is prose or options."""
+    """The texts `jobledger VERB [VERB]` in string literals, without the prose or options after them."""
     import ast
     import re
 
@@ -142,7 +142,7 @@ def test_the_rules_of_the_fold_are_those_that_explain_prints() -> None:
 
 
 def test_decisions_have_a_number_each_and_are_listed() -> None:
-    """Two that are written at the same time take numbers of their own, so one may be free for a while."""
+    """Two decisions written at the same time take different numbers, so one number may be unused for a while."""
     listed = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     numbers = [int(page.name[:4]) for page in DECISIONS]
     assert len(set(numbers)) == len(numbers) and numbers[:39] == [*range(1, 40)]
@@ -154,7 +154,7 @@ def test_decisions_have_a_number_each_and_are_listed() -> None:
 
 
 def test_what_the_runbook_calls_an_event_of_the_log_is_one() -> None:
-    """`word_word` in the runbook is what a role says, a field, or a setting."""
+    """Each `word_word` in the runbook is a log event of a role, a field, or a setting."""
     import re
 
     code = "\n".join(path.read_text() for path in (ROOT / "ledger").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""The public names: there, documented, and free until they are used."""
+"""The public names exist and are documented, and `import ledger` loads no heavy module."""
 
 from __future__ import annotations
 

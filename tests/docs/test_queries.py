@@ -1,4 +1,4 @@
-"""The questions of the runbook, as they stand there, put to a ledger in memory and its archive."""
+"""The queries of the runbook, run unchanged on a ledger in memory and its archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms: the page shows them as they are, the root of `ledger` stays small, and the tests mirror them."""
+"""The packages: docs/ARCHITECTURE.md shows them, the root of `ledger` stays small, and tests/ mirrors them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from tests.docs.rooms import END, PAGE, layers, packages, with_rooms
 from tests.support.pages import ROOT
 
-#: Kinds of tests, and what the tests share: all other folders mirror a package of `ledger`.
+#: Folders for kinds of tests and for shared code. Every other folder mirrors a package of `ledger`.
 KINDS = {
     "acceptance", "cluster", "consumers", "containers", "contract", "docs", "foreign", "fuzz", "laws", "mutation",
     "protocol", "scenarios", "schemas", "simulation", "support",
@@ -44,7 +44,7 @@ def test_a_package_names_modules_that_it_has() -> None:
         there = {path.stem for path in folder.iterdir()}
         named = set(re.findall(r"`([a-z_0-9]+)`", text)) - {"up", "down", "register", "jobledger"}
         if there == {"__init__", "__pycache__"} or there == {"__init__"}:
-            continue  # a module under the name of a package: its docstring speaks of what it does
+            continue  # a module under the name of a package: its docstring describes the package
         assert named <= there, f"{folder.relative_to(ROOT)} names {sorted(named - there)}"
 
 

@@ -1,4 +1,4 @@
-"""The page of the settings is what the settings say."""
+"""docs/SETTINGS.md is up to date with the settings' code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no file of the repository holds: paths of one machine, addresses in what installs, sources that are not here."""
+"""No file holds paths of one machine, no installation file holds addresses, and cited pages are in the repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SKIPPED = {
     ".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".import_linter_cache", "__pycache__",
     "build", "dist", "artifacts", ".ledger", "spark-warehouse", "metastore_db",
 }  # fmt: skip
-#: What installs something: nothing in it may say where from, so that it works behind any mirror.
+#: Files that install packages. They may name no index or address, so that they work behind any mirror.
 INSTALLING = re.compile(r"Makefile|pyproject\.toml|.*constraints.*\.txt|.*requirements.*\.txt|\.ci/.*|.*\.(cfg|ini|sh)")
 DECISIONS = {page.name[:4] for page in (ROOT / "docs" / "decisions").glob("*.md")}
 INCIDENTS = set(re.findall(r"^\| (\d{3}) \|", (ROOT / "docs" / "ARCHITECTURE.md").read_text(), re.MULTILINE))
@@ -33,7 +33,7 @@ def tree(root: Path) -> Iterator[Path]:
 
 @cache
 def texts() -> dict[str, str]:
-    """Path -> content of every text of the repository, this file apart: it names what is forbidden."""
+    """Path -> content of every text file of the repository except this one, which holds the forbidden patterns."""
     found = {}
     for path in tree(ROOT):
         if path == Path(__file__):
@@ -50,7 +50,7 @@ ADDRESS = re.compile(r"https?://|git\+|--(?:extra-)?index-url|--find-links")
 REGISTRY = re.compile(
     r"\b(?:pypi\.org|pythonhosted\.org|repo1?\.maven|maven\.org|npmjs\.|docker\.io|ghcr\.io|quay\.io|artifactory)", re.I
 )
-#: The project speaks of itself alone.
+#: The project's texts speak only of the project.
 ELSEWHERE = re.compile(
     r"\b(?:DESIGN|PITFALLS|FAULTS|LIBRARIES|PEERS|ROADMAP)(?:\.md| (?:section|rule)\b)"
     r"|\b(?:next|previous|this|another) session\b|\bissue #?\d|\b(?:sub-?agents?|helper|colleague|copilot|chatbot|LLM)\b"
@@ -98,7 +98,7 @@ def test_what_is_forbidden_is_found_and_nothing_else(pattern: re.Pattern[str], b
 
 
 def cited_and_missing(path: str, text: str) -> list[str]:
-    """Pages, decisions and incidents that a text names and that are not there."""
+    """The pages, decisions and incidents that a text cites and that do not exist."""
     pages = re.findall(r"\bdocs/([A-Z]+)\b", text)
     decisions = re.findall(r"\bdocs/decisions/(\d{4})", text)
     decisions += [number.zfill(4) for number in re.findall(r"\bdecision (\d+)\b", text)]
@@ -121,12 +121,12 @@ def test_what_is_cited_and_not_here_is_found() -> None:
     ]  # fmt: skip
 
 
-#: The end of a wait: an assertion that a deadline has not come, or that something took no longer than it may.
+#: An assertion that a deadline has not passed, or that a step took at most so long.
 DEADLINE = re.compile(r"^ +assert (?:time\.monotonic\(\) (?:- \w+ )?<|took <|.* < deadline\b).*$", re.MULTILINE)
 
 
 def test_a_deadline_that_passed_says_so():
-    """By its type: that alone lets a test be tried once more (tests.support.waiting.NotInTime)."""
+    """It raises tests.support.waiting.NotInTime: only this type lets a test be tried once more."""
     silent = [
         f"{path}: {found.group().strip()}" for path, text in texts().items()
         if path.startswith("tests/") and path.endswith(".py")
@@ -136,7 +136,7 @@ def test_a_deadline_that_passed_says_so():
 
 
 def test_what_tests_share_lies_in_no_module_of_tests():
-    """Who imports from one runs with its marks and fixtures unseen, and whoever splits it breaks others."""
+    """Importing from a test module brings its marks and fixtures along unseen, and splitting it would break others."""
     borrowing = [
         f"{path}: {found.group()}" for path, text in texts().items() if path.endswith(".py")
         for found in re.finditer(r"^from tests\.(?:\w+\.)*test_\w+ import .*", text, re.MULTILINE)
@@ -145,7 +145,8 @@ def test_what_tests_share_lies_in_no_module_of_tests():
 
 
 def test_headers_are_asked_for_by_the_one_function_that_may_not_fail():
-    """Where a name is no UTF-8 `Record.headers()` fails, or ends the process; `core.published.headers_of` does not."""
+    """`Record.headers()` fails, or ends the process, if a header name is not UTF-8. `headers_of` of
+    `core.model.published` does not."""
     asking = [
         hit for path, text in texts().items()
         if path.startswith("ledger/") and path.endswith(".py") and path != "ledger/core/model/published.py"

@@ -1,4 +1,4 @@
-"""The embedded broker: same address, same data, whatever happened to its process."""
+"""The embedded broker keeps its address and its data, however its process ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import in_time, until
 
 
 def produce(bootstrap: str, topic: str, key: str, value: str | None) -> None:
-    """One record, acknowledged by all replicas, or an error."""
+    """Writes one record and waits until all replicas have acknowledged it. Raises on an error."""
     failed: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
     producer.produce(topic, key=key, value=value, on_delivery=lambda error, _: failed.append(error) if error else None)
@@ -32,7 +32,7 @@ def produce(bootstrap: str, topic: str, key: str, value: str | None) -> None:
 
 
 def read(bootstrap: str, topic: str) -> list[Message]:
-    """All of partition 0 up to the high watermark."""
+    """All records of partition 0 up to the high watermark."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_uncommitted"})
     try:
         here = TopicPartition(topic, 0, 0)
@@ -51,7 +51,7 @@ def read(bootstrap: str, topic: str) -> list[Message]:
 
 
 def setting(bootstrap: str, name: str) -> str:
-    """What the broker itself says it is set to."""
+    """The value of a broker setting, as the broker reports it (DescribeConfigs)."""
     asked = ConfigResource(ConfigResource.Type.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = admin.describe_configs([asked])[asked].result(20)
@@ -60,7 +60,7 @@ def setting(bootstrap: str, name: str) -> str:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker that a test may kill. In a folder with a name that a properties file has to escape."""
+    """A broker that a test may kill. The name of its folder needs escaping in a properties file."""
     running = RunningBroker(Broker.at(tmp_path / "ledger é: #1"))
     try:
         yield running
@@ -91,7 +91,7 @@ def test_the_ports_are_not_those_of_outgoing_connections(tmp_path):
 def test_ports_that_someone_holds_are_not_chosen(monkeypatch):
     with ports.socket.create_server((ports.HOST, 0)) as listening:
         held = listening.getsockname()[1]
-        # Some of the others may be held too, by whoever else is on this machine.
+        # Other processes of this machine may hold some of the other ports.
         monkeypatch.setattr(ports.random, "sample", lambda *_: [held, *range(20_000, 20_200)])
         assert held not in ports.free_ports(2)
 
@@ -144,7 +144,7 @@ def test_a_broker_that_does_not_come_is_not_waited_for_longer(tmp_path):
 def test_what_was_acknowledged_survives_kill_9_and_the_address_too(own: RunningBroker):
     own.start()
     before = own.bootstrap
-    # When it is killed, the old incarnation's session must not hold up the new one for Kafka's nine seconds.
+    # After a kill, the session of the old incarnation must not delay the new one by Kafka's nine seconds.
     assert int(setting(own.bootstrap, "broker.session.timeout.ms")) <= 2_000
     topic = create_topic(own.bootstrap, "kept", config={"cleanup.policy": "compact"})
     for number in range(10):
@@ -160,14 +160,14 @@ def test_what_was_acknowledged_survives_kill_9_and_the_address_too(own: RunningB
 
 @pytest.mark.kafka
 def test_it_formats_once_logs_to_its_file_and_prints_nothing(own: RunningBroker, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # of which Java tells
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # Java prints a line about it
     own.broker.prepare()
     formatted = (own.broker.data / "meta.properties").read_text()
     own.broker.prepare()
     own.start()
     assert (own.broker.data / "meta.properties").read_text() == formatted
     assert (own.broker.folder / "cluster_id").read_text().strip() in formatted.replace("\\", "")
-    # It answers a moment before it says so.
+    # It answers requests shortly before its log says that it has started.
     until(lambda: "Kafka Server started" in own.broker.log.read_text(), "its log says that it has started")
     assert own.printed.read_text() == ""
     assert own.process is not None
@@ -194,7 +194,7 @@ def test_another_cluster_on_its_port_is_not_taken_for_it(broker: RunningBroker, 
 
 @pytest.mark.kafka
 def test_a_second_process_on_the_same_folder_ends_at_once_and_touches_nothing(own: RunningBroker):
-    """Kafka's own guard comes too late: its second process becomes controller, and the first never ends any more."""
+    """Kafka's own lock comes too late: the second process becomes the controller, and the first can't shut down."""
     own.start()
     logged = own.broker.log.read_text()
     second = subprocess.run(own.broker.command(), capture_output=True, text=True, timeout=60, check=False)
@@ -217,7 +217,7 @@ def test_a_topic_that_nobody_created_is_an_error(broker: RunningBroker, prefix: 
 
 @pytest.mark.kafka
 def test_the_shared_broker_compacts_on_demand(broker: RunningBroker, prefix: str):
-    """Both kinds of loss must happen within seconds: a superseded value, and then the tombstone itself."""
+    """Log compaction must remove both within seconds: the superseded value, and then the tombstone itself."""
     topic = create_topic(broker.bootstrap, f"{prefix}compacted", config=COMPACT_NOW)
     produce(broker.bootstrap, topic, "job", "old")
     produce(broker.bootstrap, topic, "job", None)
@@ -233,7 +233,7 @@ def test_the_shared_broker_compacts_on_demand(broker: RunningBroker, prefix: str
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_the_real_caches_are_there_and_need_nothing_more(monkeypatch: pytest.MonkeyPatch):
-    """`make setup` has run: from here on neither a JVM nor the network is needed for either."""
+    """After `make setup`, the jars and the class archive are there without running Java or using the network."""
     from ledger.adapters.java import jars
 
     monkeypatch.setattr(jars, "_run_java", lambda *_, what: pytest.fail(f"{what} had to be brought"))

@@ -1,4 +1,4 @@
-"""`down --jobs` stops all that it can, and names the rest."""
+"""`down --jobs` stops every job that it can, and names the jobs that it can't stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledger.ports import ObservedAttempt
 
 
 class Two:
-    """A runner of two jobs; `deaf` can't be stopped."""
+    """A runner of two jobs. Stopping the job `deaf` fails."""
 
     def __init__(self, silent: bool = False) -> None:
         self.alive, self.silent = {"deaf", "well"}, silent
@@ -34,7 +34,7 @@ class Two:
 
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of processes that were stopped, in order."""
+    """The kinds of processes that `down` stopped, in order."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "up.lock").touch()
     (tmp_path / "broker").mkdir()

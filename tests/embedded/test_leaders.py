@@ -1,4 +1,4 @@
-"""When a role on this host counts as led, which is when `up` says that it is ready."""
+"""When a role counts as led by an instance of this host. `up` then reports that it is ready."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPICS = TopicsSection()
 
 
 class Host:
-    """A ledger with a projector of this very process, by a file lock."""
+    """A ledger whose projector is this process, elected by a file lock."""
 
     def __init__(self, folder: Path) -> None:
         self.world = World()
@@ -41,7 +41,7 @@ class Host:
         return None if held is None else held.pid
 
     def claim(self, name: str = "") -> None:
-        """A projector takes an epoch, whoever holds the lock."""
+        """Writes a projector's claim of the next epoch, without regard to the lock."""
         projector = self.world.projector(name or instance("projector"))
         self.world.elections["projector"].holder = None
         while not projector.epoch:
@@ -79,7 +79,7 @@ def test_the_claim_of_another_is_not_that_of_who_holds_the_lock(host: Host) -> N
 
 
 def test_a_leader_that_was_adopted_counts_and_one_whose_pid_was_used_before_does_not(host: Host) -> None:
-    """In containers the same programs get the same pids, each time."""
+    """In containers the same program gets the same pid at every start."""
     FileLockLeadership(host.lock("projector")).acquire()
     host.claim()
     assert host.leaders().led("projector")
@@ -91,8 +91,8 @@ def test_a_leader_that_was_adopted_counts_and_one_whose_pid_was_used_before_does
 
 @pytest.mark.parametrize("adapter", ["file", "kafka", "zookeeper"])
 def test_the_leader_on_this_host_is_known_whoever_elects(adapter: str, tmp_path: Path) -> None:
-    """One that holds the lock, and has claimed its epoch, leads only once its take-over is done: a reconciler's Spark may
-    take half a minute more."""
+    """An instance that holds the lock and has claimed its epoch leads only after its take-over is done. A reconciler on
+    Spark may need half a minute more for that."""
     config = load_config(tmp_path, leadership={"adapter": adapter})
     lock = FileLockLeadership(config.leader_lock("projector"))
     assert lock.acquire()

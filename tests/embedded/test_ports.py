@@ -1,4 +1,4 @@
-"""Ports for embedded servers: free ones, of the range that the environment names; each worker of a test run has its own."""
+"""Embedded servers get free ports of the range in the environment. Each worker of a test run has its own range."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it(n):
 def test_they_are_of_the_range_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ports.VARIABLE, "24000-24009")
     seen = {port for _ in range(200) for port in ports.free_ports(1)}
-    # Some may be held by whoever else is on this machine.
+    # Other processes of this machine may hold some of them.
     assert len(seen) > 1 and seen <= {*range(24_000, 24_010)}
 
 

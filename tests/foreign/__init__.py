@@ -1,4 +1,4 @@
-"""Runner plug-ins as another package would bring them: installed in a folder of the test's, found by PYTHONPATH."""
+"""Runner plug-ins as another package would ship them: installed in a folder of the test and found by PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MODULE = "poison_runners"
 
 
 def value_of(call: str, deed: str) -> str:
-    """Of the entry point of the plug-in that does this there. call: import, init, or one of a runner's."""
+    """The value of the entry point of the plug-in that does `deed` in `call`: import, init, or a runner's method."""
     return f"poison_import_{deed}:Runner" if call == "import" else f"{MODULE}:{call}_{deed}"
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **runners: str) -> None:
-    """runners: name -> value, for this process and all that it starts."""
+    """Installs runner plug-ins for this process and its children. runners: name -> value of the entry point."""
     folder.mkdir()
     shutil.copy(Path(__file__).with_name(f"{MODULE}.py"), folder)
     for deed in DEEDS:

@@ -1,4 +1,4 @@
-"""Runners that do what no runner may: a class for each deed in each call, `<call>_<deed>`. Copied to where it is found."""
+"""Runners that break the contract: a class `<call>_<deed>` for each deed in each call. Tests copy it to PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CALLS = ("init", "observe", "start", "fence")
 
 
 class Idle:
-    """Does nothing, and says so."""
+    """A runner that has no attempts and answers every call with success."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -70,7 +70,7 @@ class Idle:
 
 
 def _doing(call, deed):
-    """Any call but its making answers what the deed leaves it time to answer."""
+    """A runner class whose method `call` performs the deed and returns the deed's result, if it returns."""
     return type(f"{call}_{deed}", (Idle,), {"__init__" if call == "init" else call: lambda *_: DEEDS[deed]()})
 
 

@@ -1,5 +1,5 @@
-"""Fuzzing: what comes from outside, drawn at random and spoiled, a million times: `python -m tests.fuzz`, `make fuzz`.
+"""Fuzzing: a million random, corrupted inputs for every reader of outside data: `python -m tests.fuzz`, `make fuzz`.
 
-A target draws an input and checks it; what must never happen is an AssertionError, or any exception that the reader's
-docstring does not name. Inputs are valid ones, spoiled: of pure noise nothing would come past the first byte.
+A target draws an input and checks it. It fails on an AssertionError and on any exception that the reader's docstring
+does not name. Inputs are corrupted valid ones: readers would reject pure noise at the first byte.
 """

@@ -1,4 +1,4 @@
-"""A line for each target; exit code 1: one of them failed."""
+"""Prints a line for each target. Exit code 1: a target failed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.fuzz.targets import TARGETS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Spoiled inputs for everything that reads.")
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Feeds corrupted inputs to every reader.")
     parser.add_argument("--inputs", type=int, default=1_000_000, help="for each target")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--target", action="append", choices=[*TARGETS], help="may be given again; default: all")
-    parser.add_argument("--block", type=int, default=0, help="where to begin: what a failure says")
+    parser.add_argument("--target", action="append", choices=[*TARGETS], help="may be repeated; default: all")
+    parser.add_argument("--block", type=int, default=0, help="the first block, as printed by a failure")
     given = parser.parse_args()
     failed = 0
     for name in given.target or TARGETS:

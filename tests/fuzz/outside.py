@@ -1,4 +1,4 @@
-"""What comes from files, sockets and settings: the agent's protocol both ways, configuration, hooks."""
+"""Targets for files, sockets and settings: requests to and answers from the agent, configuration, hooks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def an_answer(rng: Random) -> tuple[str, bytes]:
 
 
 class Heard(SubprocessRunner):
-    """Hears one line, over a socket like any other."""
+    """A client of the agent whose every answer is `line`, read from a real socket."""
 
     line = b""
 
@@ -67,7 +67,7 @@ HEARD = Heard(Path("/nowhere"))
 
 @target("answers", an_answer)
 def check_answer(drawn: tuple[str, bytes]) -> bool:
-    """An error of the ledger, or an answer of the right shape."""
+    """The client raises a LedgerError or returns an answer of the right shape."""
     call, HEARD.line = drawn
     try:
         match call:
@@ -109,7 +109,7 @@ def a_request(rng: Random) -> bytes:
 
 
 class NoAgent:
-    """Takes what an agent takes, and does nothing: what it would do is another target's, and needs a disk."""
+    """Parses requests as an agent does, and does nothing: the work itself needs a disk and is tested elsewhere."""
 
     def __init__(self) -> None:
         self._jobs = JobRegistry(Path("/nowhere"), None)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ SERVER = AgentServer(NoAgent(), None, threading.Event())  # type: ignore[arg-typ
 
 @target("requests", a_request)
 def check_request(line: bytes) -> bool:
-    """One line is answered by one, or not at all; a thread of the agent never ends by it."""
+    """The agent answers a line with one line or with none. No request ends its thread."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(line)
@@ -218,7 +218,8 @@ def _refuse(*_: object, **__: object) -> None:
 
 @target("hooks", a_url)
 def check_url(url: str) -> bool:
-    """What is taken for a webhook can be asked, fails as a hook fails, and its password and path are told to nobody."""
+    """An accepted webhook URL can be called, and a failure raises HookFailed. The URL shown to people hides its password
+    and path."""
     if problem(url):
         return False
     told, parts = shown(url), urlsplit(url)

@@ -1,4 +1,4 @@
-"""Whole records, as the roles' readers and the fold get them: nothing raises, and jobs are nobody else's business."""
+"""Targets for whole records: the fold and the readers never raise, and records of one job do not affect another."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Record = tuple[bytes, bytes | None]
 
 
 def a_record(rng: Random) -> Record:
-    """Mostly of the fact that its key names."""
+    """A random record. Its value is mostly of the kind of fact that its key requires."""
     key = a_key(rng)
     parsed = parse_key(key)
     value = rng.choice(OF_KIND[FACT_OF[type(parsed[1])]] if parsed and rng.random() < 0.9 else VALUES)
@@ -74,7 +74,7 @@ def _spoiled_body(rng: Random, value: bytes) -> bytes:
 
 
 def some_registers(rng: Random) -> dict[bytes, bytes]:
-    """Of one job, mostly an admitted one."""
+    """Registers of one job, which is mostly admitted: name -> value."""
     found = dict(rng.choice((ADMITTED, STARTABLE))) if rng.random() < 0.9 else {}
     for _ in range(rng.randrange(1, 6)):
         key, value = a_record(rng)
@@ -85,8 +85,8 @@ def some_registers(rng: Random) -> dict[bytes, bytes]:
 
 @target("fold", some_registers)
 def check_fold(registers: dict[bytes, bytes]) -> bool:
-    """Total, and so is all that is made of its answer: what is pruned, explained, planned, shown. And what it gives is
-    either published as it is, or refused as a whole."""
+    """The fold never raises, nor do `prunable`, `explain`, `claims_of` and `decide` on its result. The entry either
+    survives encoding unchanged, or encoding refuses it as a whole."""
     job = Job("job-1", registers, avro.read)
     entry = fold_job(job)
     gone = prunable(job)
@@ -105,8 +105,8 @@ def check_fold(registers: dict[bytes, bytes]) -> bool:
 
 
 def check_actions(entry: RecoveryEntry, actions: Sequence[Action]) -> None:
-    """What an operator asks for in words that this version does not know starts nothing, and nobody gives up an attempt
-    without the word of its runner but an operator by force."""
+    """An intent of a kind that this version does not know starts nothing. An attempt is abandoned without an answer of
+    its runner only if an operator forced it."""
     kind, forced = (entry.intent.kind, entry.intent.force) if entry.intent else ("", False)
     starts = [action for action in actions if isinstance(action, Start | StartAgain)]
     given_up = [action for action in actions if isinstance(action, GiveUp)]
@@ -121,7 +121,7 @@ HOME = partition_of(GOOD, PARTITIONS)
 
 
 def some_records(rng: Random) -> list[MemoryRecord]:
-    """Others', and among them those of a good job."""
+    """Random records of other jobs, mixed with the records of a good job."""
     records = [MemoryRecord("e", HOME, n, b"good/" + name, value) for n, (name, value) in enumerate(ADMITTED.items())]
     for n in range(rng.randrange(1, 6)):
         key, value = a_record(rng)
@@ -136,7 +136,7 @@ def some_records(rng: Random) -> list[MemoryRecord]:
 
 @target("table", some_records)
 def check_table(records: list[MemoryRecord]) -> bool:
-    """Takes what the judge takes, and of the good job just what was written of it."""
+    """The register table accepts the same records as `judge`, and holds exactly the registers of the good job."""
     table = RegisterTable(PARTITIONS)
     _, foreign = table.apply(records)
     others = {id(f.record) for f in foreign}

@@ -1,4 +1,4 @@
-"""Runs targets: the same seed draws the same inputs, on any machine."""
+"""Runs targets. The same seed draws the same inputs on any machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ GROWTH_MAX_KB = 300_000  # of the process, over a whole run
 
 @dataclass(frozen=True)
 class Ran:
-    """seconds: in all. taken: how many inputs were. slowest_s: of all of them. grown_kb: what the process took more."""
+    """The result of a run. seconds: total. taken: number of accepted inputs. slowest_s: the time of the slowest input.
+    grown_kb: growth of the process's peak memory."""
 
     name: str
     seed: int
@@ -36,12 +37,12 @@ class Ran:
 
 
 class Found(AssertionError):
-    """An input that a target does not survive; the message says which, and how to have it again."""
+    """A target failed on an input. The message holds the input and the command that repeats it."""
 
 
 def fuzz(name: str, inputs: int, seed: int, first_block: int = 0) -> Ran:
     """Raises: Found."""
-    logging.disable(logging.CRITICAL)  # what the agent says of each bad request
+    logging.disable(logging.CRITICAL)  # the agent logs each bad request
     target, taken, slowest_s = TARGETS[name], 0, 0.0
     before_kb, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     last = began
@@ -57,7 +58,7 @@ def fuzz(name: str, inputs: int, seed: int, first_block: int = 0) -> Ran:
                 again = f"python -m tests.fuzz --target {name} --seed {seed} --block {block} --inputs {BLOCK}"
                 raise Found(f"{name}: {drawn!r}\n{type(error).__name__}: {error}\nagain: {again}") from error
             took_s = (now := time.monotonic()) - last
-            if took_s > INPUT_S_MAX:  # or the machine stood still: an input that is slow is so again
+            if took_s > INPUT_S_MAX:  # or the machine paused: a slow input is slow again
                 target.check(drawn)
                 took_s = min(took_s, time.monotonic() - now)
             last, slowest_s = time.monotonic(), max(slowest_s, took_s)

@@ -1,4 +1,4 @@
-"""Spoils bytes and plain values: the mistakes of senders, and what is done on purpose."""
+"""Corrupts bytes and plain values, as faulty or malicious senders do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXTS = (
 
 
 def varint(n: int) -> bytes:
-    """A long as Avro writes it; beyond 64 bits one that no reader takes."""
+    """A long as Avro encodes it. Readers reject one of more than 64 bits."""
     n, out = (n << 1) ^ (n >> 63 if -(2**63) <= n < 2**63 else 0), bytearray()
     while abs(n) > 0x7F and len(out) < 12:
         out.append(n & 0x7F | 0x80)
@@ -23,7 +23,7 @@ def varint(n: int) -> bytes:
 
 
 def spoiled(rng: Random, value: bytes, others: Sequence[bytes] = ()) -> bytes:
-    """One to four changes: bits, bytes, lengths, cuts, doublings, parts of others."""
+    """The bytes with one to four changes: flipped bits, bytes, lengths, cuts, repetitions, parts of `others`."""
     out = bytearray(value)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.randrange(len(out) + 1)
@@ -52,7 +52,7 @@ def spoiled(rng: Random, value: bytes, others: Sequence[bytes] = ()) -> bytes:
 
 
 def spoiled_plain(rng: Random, value: Any, depth: int = 0) -> Any:
-    """A JSON value, with one part of it changed."""
+    """The JSON value with one part changed."""
     if rng.random() < 0.25 or not isinstance(value, dict | list) or not value:
         return noise(rng, depth)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What is fuzzed: each target draws an input and checks it; True = the reader took it. `record` and `outside` have more."""
+"""The targets of fuzzing. Each draws an input and checks a reader on it. More are in `record` and `outside`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOLDEN = Path(__file__).parents[1] / "schemas" / "golden"
 
 @dataclass(frozen=True)
 class Target:
-    """draw: an input by chance. check: raises if the reader does what it must not; True = it took the input."""
+    """draw: returns a random input. check: raises if the reader misbehaves; returns True if it accepted the input."""
 
     draw: Callable[[Random], Any]
     check: Callable[[Any], bool]
@@ -70,7 +70,7 @@ def a_key(rng: Random) -> bytes:
 
 @target("keys", a_key)
 def check_key(key: bytes) -> bool:
-    """parse . print = identity, so that no two spellings name one register."""
+    """Parsing and printing a key gives the same key, so no two spellings name one register."""
     name = key.partition(b"/")[2]
     register = parse_register(name)
     assert register is None or register_name(register).encode() == name
@@ -103,7 +103,8 @@ def a_value(rng: Random) -> tuple[type, bytes]:
 
 @target("values", a_value)
 def check_value(drawn: tuple[type, bytes]) -> bool:
-    """Every version of every schema: a fact or Undecodable; and a fact is the same when it is written and read again."""
+    """For every version of every schema, decoding gives a fact or raises Undecodable. A fact survives encoding and
+    decoding."""
     kind, value = drawn
     try:
         fact = avro.decode(kind, value)

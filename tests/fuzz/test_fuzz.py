@@ -1,4 +1,4 @@
-"""A short run of every target, and that one would notice."""
+"""A short run of every target, and proof that a target finds known bugs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fuzz.targets import TARGETS, Target
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_few_thousand_inputs(name: str) -> None:
-    """Of each both kinds come: one that is never taken, or always, would test nothing."""
+    """The reader accepts some inputs and rejects others. A target with only one kind would test nothing."""
     ran = fuzz(name, 1_000 if name in ("fold", "entries") else 3_000, seed=7)
     assert 0 < ran.taken < ran.inputs, ran
 
@@ -36,7 +36,7 @@ def test_a_grammar_that_takes_two_spellings_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_fold_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    # There need not be a record.
+    # The mutated function fails if there is no attempt record.
     monkeypatch.setattr(restart, "past", lambda record: restart.FailureHistory(record.failures))
     with pytest.raises(Found, match="NoneType"):
         fuzz("fold", 2_000, seed=1)

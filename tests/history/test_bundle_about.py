@@ -1,4 +1,4 @@
-"""What a bundle says of itself: what is of another kind than it should be is refused when it is opened."""
+"""The description inside a bundle: opening a bundle refuses a field of a wrong type or value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABOUT = About(
 )  # fmt: skip
 TEXTS = ("made_at", "made_by", "reason", "events", "recovery", "rejects", "cut")
 OTHERS = [None, 5, "x", [1], {"a": 1}, {"events": -1, "recovery": "x"}]
-#: What else is none, though of the right kind.
+#: More values that are wrong although their type is right, by field.
 WRONG = {
     "keep": [0, -1, True, 1.5], "made_at": ["0001-01-01T00:00:00"],
     "partitions": [{"events": 1, "recovery": 1}, {"events": 10**12, "recovery": 1}, {"events": 2}],

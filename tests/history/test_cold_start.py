@@ -1,5 +1,5 @@
-"""A projector that begins from snapshots is the one that has read the log: whatever compaction did, and where it can't be
-sure of that it reads the log."""
+"""A projector that starts from snapshots has the same state as one that has read the whole log, whatever log compaction
+removed. If a snapshot is not safe to use, it reads the log instead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESULT = JobResult("etl", "prod", "memory", "0" * 64, "", 0.0, 1)
 
 
 class Lived(Remembered):
-    """Its log drops tombstones RETENTION_S after the cleaner first saw them."""
+    """A ledger whose log removes tombstones RETENTION_S after log compaction first reached them."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -47,7 +47,7 @@ class Lived(Remembered):
         }
 
     def standby(self, cold: bool, step: bool = True) -> Projector:
-        """One that has read itself up; somebody else leads."""
+        """A projector that is caught up and does not lead. cold: it starts from snapshots. step: read to the end."""
         settings = ProjectorSettings(commit_interval_s=0.0, forget_after_s=FORGET_S)
         more = {"cold_start": self.cold_start} if cold else {}
         made = Projector(self.parts("projector", "p2"), PlainRejects(), settings, **more)  # type: ignore[arg-type]
@@ -56,12 +56,13 @@ class Lived(Remembered):
         return made
 
     def clean(self) -> None:
-        """As late as the topics promise, and all that may go by then."""
+        """Compacts both topics: removes everything older than their minimum compaction lag that may be removed."""
         for topic in (EVENTS, RECOVERY):
             self.log.compact(topic, min_lag_s=100.0)
 
     def retire(self, job: str, wholly: bool = False) -> None:
-        """Its result and the tombstones of the rest, which the projector writes; wholly: of the result too."""
+        """Writes the job's result, and lets the projector write the tombstones of its other registers. wholly: also
+        writes the tombstones of the result."""
         self.record(job, Result("FINISHED"), RESULT)
         for _ in range(8):
             self.step()
@@ -80,7 +81,7 @@ def read_up(projector: Projector) -> None:
         if projector._reached(marks):
             return
         projector.step()
-    raise AssertionError("it does not come to the end")
+    raise AssertionError("the projector does not reach the end of the log")
 
 
 def state(projector: Projector) -> dict[str, Any]:
@@ -106,7 +107,8 @@ def told(logged: list[Any], event: str) -> list[Any]:
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_it_is_the_one_that_has_read_the_log(tmp_path: Path, seed: int, logged: list[Any]) -> None:
-    """Cleaned whenever it may be; now and then archiver and snapshots pause, so that tombstones do go meanwhile."""
+    """Log compaction runs at random. Now and then the archiver and the snapshots pause, so that tombstones vanish
+    meanwhile."""
     drawn, world = random.Random(seed), Lived(tmp_path)
     jobs: list[str] = []
     away, compared = 0, 0
@@ -149,7 +151,7 @@ def test_it_reads_of_the_log_only_what_came_since(tmp_path: Path) -> None:
 
 
 def gone_since(world: Lived) -> str:
-    """A job that a snapshot holds, that is retired since, and of which the log says nothing any more."""
+    """The id of a job that a snapshot holds and that was retired after it. Its tombstones are gone from the log."""
     job = world.started("over")
     world.record(job, Running(1), AttemptRunning("pid 1"))
     other = world.started("other")
@@ -162,7 +164,7 @@ def gone_since(world: Lived) -> str:
     assert world.entry(job) is None
     for _ in range(4):
         world.clock.advance(RETENTION_S / 2)
-        world.record(other, Running(1), AttemptRunning("pid 2"))  # what is the last record of a partition stays
+        world.record(other, Running(1), AttemptRunning("pid 2"))  # compaction keeps a partition's last record
         world.record(other, Running(1), AttemptRunning("pid 2"))
         world.step()
         world.clean()
@@ -184,7 +186,7 @@ def test_what_was_over_does_not_come_back_from_a_snapshot_that_is_too_old(tmp_pa
 
 
 def test_what_was_over_does_not_come_back_from_an_archive_that_never_saw_its_end(tmp_path: Path, logged: list[Any]) -> None:
-    """The archiver was away for so long that it missed the tombstones. Its new snapshot is as young as can be."""
+    """The archiver was down for so long that it missed the tombstones. Its new snapshot has just been made."""
     world = Lived(tmp_path)
     job = gone_since(world)
     world.seal()

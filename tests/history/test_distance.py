@@ -1,5 +1,5 @@
-"""What a question about the past costs, counted in objects and records, not in seconds: it follows the distance between the
-moment and the snapshot before it, however old the ledger is; and the history of one job what is said of that job."""
+"""The cost of a query about the past, in objects and records read. It grows with the distance between the moment and the
+snapshot before it, not with the age of the ledger. The history of one job costs as much as the records of that job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def moments(lived: tuple[Remembered, list[float]]) -> list[float]:
 
 
 class Read:
-    """What was read of the archive. made: records; segments: objects that hold some."""
+    """Counts reads of the archive. made: the records. segments: the names of the objects that hold records."""
 
     def __init__(self, world: Remembered, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[MemoryRecord] = []
@@ -77,7 +77,7 @@ def read(world: Remembered, monkeypatch: pytest.MonkeyPatch) -> Read:
 
 
 def archived(world: Remembered) -> dict[TopicPartition, historical_log.SealedRecords]:
-    """As the settings would have it, every object read when it is asked for."""
+    """The archive's records by partition. Objects are read on demand, as with the usual settings."""
     return {
         place: replace(one, records=partial(world.archive.records, *place), picked=partial(picked, world.archive, *place))
         for place, one in world.with_snapshots().items()

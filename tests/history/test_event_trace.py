@@ -1,4 +1,4 @@
-"""Between two moments, record by record."""
+"""The changes between two moments, record by record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def played(then: Source, told: str, job_id: str | None = None) -> list[TraceStep]:
-    """From a vector of offsets on."""
+    """The steps from a vector of offsets on."""
     last = parse(told, 0.0).last or {}
     return list(steps(then, {p: offset + 1 for (topic, p), offset in last.items() if topic == "events"}, job_id))
 

@@ -1,4 +1,4 @@
-"""The ledger as it was: equal to a fold of the full copy, however much compaction has taken since."""
+"""The ledger as of a moment equals a fold of the full copy, however much log compaction has removed since."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_at_any_moment_it_is_what_the_full_copy_says(tmp_path: Path, seed: int) 
 
 
 def test_a_moment_is_looked_for_only_where_it_lies(tmp_path: Path) -> None:
-    """Not in what was archived before, nor in the topics if the archive goes on beyond it."""
+    """The search reads neither older objects of the archive, nor the topics if the archive continues past the moment."""
     world, moments = a_life(tmp_path, 2)
     time_s, read = moments[60], []
     archived = {}
@@ -65,7 +65,7 @@ def test_a_moment_is_looked_for_only_where_it_lies(tmp_path: Path) -> None:
     total = sum(1 for record in world.copy.values() if record.timestamp()[1] / 1000 <= time_s)
     assert 0 < len(read) < total / 4
     first = min(sealed.spans[0].greatest_s for sealed in archived.values())
-    assert all(at_s > first for _, at_s in read), "what lies before was not looked at"
+    assert all(at_s > first for _, at_s in read), "older objects were not read"
 
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
@@ -157,7 +157,8 @@ def test_an_archive_that_was_begun_late_is_not_trusted_with_what_was_before(tmp_
 
 
 def test_an_archiver_that_missed_a_tombstone_is_not_trusted_though_all_that_it_found_is_young(tmp_path: Path) -> None:
-    """Nothing old is left of what it missed: only the hole in front of what is left tells."""
+    """No old record is left of those that the archiver missed. Only the gap in the offsets before the remaining records
+    shows it."""
     world = Remembered(tmp_path)
     world.log.delete_retention_s = 300.0
     job = world.started()
@@ -182,8 +183,8 @@ def test_an_archiver_that_missed_a_tombstone_is_not_trusted_though_all_that_it_f
 
 
 def with_a_hole(folder: Path) -> tuple[Remembered, str, float]:
-    """Behind the end of the archive something was written and taken back, and is gone from the topic. The job of which that
-    tells, and a moment in between."""
+    """A ledger where a register was written and tombstoned after the archive's end, and compaction removed both records.
+    Returns the ledger, the job of the register, and a moment between the two records."""
     world = Remembered(folder)
     world.log.delete_retention_s = 300.0
     job = world.started()
@@ -224,7 +225,8 @@ def test_nor_is_it_in_a_bundle_that_was_made_meanwhile(tmp_path: Path) -> None:
 
 
 def test_an_old_offset_is_not_made_young_by_one_that_is_named_beside_it(tmp_path: Path) -> None:
-    """Each is as old as its own record: a topic that is whole at the moment of the one is not at that of the other."""
+    """Each offset has the age of its own record. A topic that is complete as of the young offset's moment may not be
+    complete as of the old one's."""
     world = Remembered(tmp_path)
     job, other = world.started("old", "job-0"), world.started("young", "job-1")
     p, q = world.source().partition_of(job), world.source().partition_of(other)
@@ -248,7 +250,7 @@ def test_an_old_offset_is_not_made_young_by_one_that_is_named_beside_it(tmp_path
 
 
 def test_before_the_first_record_of_a_young_topic_there_was_nothing(tmp_path: Path) -> None:
-    """What lies right behind an old offset tells up to when it was the end."""
+    """The record after an offset shows until when that offset was the end."""
     world = Remembered(tmp_path)
     job = world.started()
     p = world.source().partition_of(job)
@@ -257,7 +259,7 @@ def test_before_the_first_record_of_a_young_topic_there_was_nothing(tmp_path: Pa
 
 
 def test_who_was_idle_is_trusted(tmp_path: Path) -> None:
-    """Nothing was missed: there is no hole but the ends of transactions."""
+    """The archiver missed nothing: the only gaps in the offsets are the control records of transactions."""
     world = Remembered(tmp_path)
     job = world.started()
     world.step()

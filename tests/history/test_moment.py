@@ -1,4 +1,4 @@
-"""How people name a moment."""
+"""The forms in which a user may give a moment."""
 
 from __future__ import annotations
 

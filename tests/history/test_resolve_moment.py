@@ -1,4 +1,4 @@
-"""A thousand moments of one long history, compacted again and again: each answer equals a fold of the full copy.
+"""A thousand moments of one long history under repeated log compaction: each answer equals a fold of the full copy.
 
 MOMENTS=1000 .venv/bin/python -m pytest tests/history/test_resolve_moment.py -s --timeout 3600
 """
@@ -29,7 +29,7 @@ def test_each_is_what_the_full_copy_says_with_snapshots_and_without(tmp_path: Pa
         world, moments = a_life(tmp_path, SEED, TURNS)
     drawn = random.Random(SEED)
     seen, jobs, removed = 0, set[str](), len(world.copy) - _left(world)
-    assert removed > len(world.copy) / 4, f"SEED={SEED}: compaction has taken its part"
+    assert removed > len(world.copy) / 4, f"SEED={SEED}: compaction has removed enough records"
     kinds = {"whole": (world.archived(), False), "thin": (world.with_snapshots(), True)}
     for number in range(MOMENTS):
         time_s = drawn.uniform(moments[0], world.clock.time())

@@ -1,6 +1,6 @@
-"""The recorder on a real broker: acknowledged is durable, and what happens when the broker dies, hangs or comes back.
+"""The recorder on a real broker: acknowledged records are durable, also if the broker dies, hangs or comes back.
 
-The broker is one of this module's own, for it is killed and stopped.
+The module has its own broker, because its tests kill and pause it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrok
 
 
 def _state(task: Path) -> str:
-    """Of a thread, as /proc has it."""
+    """The state letter of a thread, from /proc."""
     return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -56,7 +56,7 @@ class World:
         self.open: list[Recorder] = []
 
     def recorder(self, **settings) -> Recorder:
-        """Where there is a broker, one that has reached it: then its own patience may be short."""
+        """A new recorder. If the broker runs, the recorder has reached it already, so its timeouts may be short."""
         made = Recorder("launcher", config=self.config, **settings)
         self.open.append(made)
         if self.broker.process is not None:
@@ -67,14 +67,14 @@ class World:
         pid = self.broker.process.pid
         os.kill(pid, signal.SIGSTOP)
         threads = Path(f"/proc/{pid}/task").glob
-        # A thread that is answering at this moment comes to its end first.
-        until(lambda: all(_state(task) in "Tt" for task in threads("*")), "each of its threads stands still")
+        # A thread that answers a request at this moment finishes it first.
+        until(lambda: all(_state(task) in "Tt" for task in threads("*")), "all threads of the broker are stopped")
 
     def go_on(self) -> None:
         os.kill(self.broker.process.pid, signal.SIGCONT)
 
     def stored(self) -> list:
-        """All records of the topic. A broker that hung needs a while until its controller answers."""
+        """All records of the topic. After a pause, the broker's controller takes a while to answer."""
         log = KafkaLog({"bootstrap.servers": self.broker.bootstrap}, SystemClock())
         deadline = time.monotonic() + 120
         while True:

@@ -1,4 +1,4 @@
-"""A job that its producer runs by itself: what it writes, what the fold makes of that, and how it comes to its end."""
+"""An outside job, which its producer runs itself: its records, its entry by the fold, and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class World:
         self.admitted = True
 
     def registers(self) -> dict[bytes, object]:
-        """As the log holds them, decoded, with the projector's admission beside."""
+        """The job's registers in the log, decoded, and the admission that a projector would add."""
         out = {}
         for record in self.log.records("ledger.events", 0):
             _, register = parse_key(record.key())

@@ -1,4 +1,4 @@
-"""Outside jobs beside a projector and a reconciler: left alone while they run, retired once they are over."""
+"""Outside jobs with a projector and a reconciler: the roles leave them alone while they run, and retire them at the end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a Recorder promises: durable when it returns, the same bytes when it sends again, certain about what it does not
-know. On the log in memory."""
+"""The promises of a Recorder, on the log in memory: a returned write is durable, a resend has the same bytes, and an
+unknown outcome is reported as unknown."""
 
 from __future__ import annotations
 

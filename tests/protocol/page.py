@@ -1,6 +1,6 @@
-"""docs/PROTOCOL.md taken apart: its blocks of code, hex and vectors, so that tests hold the page to its word.
+"""Parses docs/PROTOCOL.md into its blocks of code, hex and vectors, so that tests can check the page.
 
-Imports nothing of the ledger: the producer in these tests knows what the page says and no more.
+It imports nothing of the ledger: the producer in these tests knows only the page.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def value(name: str) -> bytes:
 
 
 def function(block: str, name: str) -> Any:
-    """A function that the page gives as Python."""
+    """A Python function from a block of the page."""
     namespace: dict[str, Any] = {}
     exec(compile(BLOCKS["python", block], f"PROTOCOL.md:{block}", "exec"), namespace)
     return namespace[name]
 
 
 def table(heading: str) -> list[list[str]]:
-    """The rows of the first table under a heading, without its head."""
+    """The rows of the first table under a heading, without the header row."""
     section = TEXT.split(f"\n{heading}\n", 1)[1].split("\n## ", 1)[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line.startswith("|")

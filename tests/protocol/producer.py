@@ -1,4 +1,4 @@
-"""A producer as somebody would write it from docs/PROTOCOL.md: a Kafka client, an Avro library, `schemas/`, no ledger."""
+"""A producer written from docs/PROTOCOL.md alone: a Kafka client, an Avro library and `schemas/`, but not the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ crc64_avro = page.function("crc64", "crc64_avro")
 
 
 class Written(NamedTuple):
-    """An event as it was sent: what a resend sends."""
+    """An event as it was sent; a resend sends the same bytes."""
 
     partition: int
     key: bytes
@@ -30,7 +30,7 @@ class Written(NamedTuple):
 
 
 def encode(fact: str, fields: dict[str, Any]) -> bytes:
-    """With the lowest version that has a place for all that is said. `fact` is a folder of schemas/."""
+    """The fact, encoded with the lowest schema version that has all given fields. fact: a folder name of schemas/."""
     *lower, highest = sorted((page.SCHEMAS / fact).glob("*.avsc"))
     for path in lower:
         try:
@@ -79,7 +79,7 @@ class Producer:
         return Written(partition, key.encode(), value, [(name, text.encode()) for name, text in headers.items()])
 
     def send(self, event: Written) -> int:
-        """Blocks until it is acknowledged; its offset."""
+        """Sends the event, waits for the acknowledgement, and returns the offset."""
         stored: list[int] = []
 
         def delivered(error: Any, message: Any) -> None:

@@ -1,4 +1,4 @@
-"""The page's reader of ledger.recovery and the ledger's own let the same records count."""
+"""The reader of ledger.recovery on the protocol page and the ledger's own reader accept the same records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def entry(job_id: str, n: int) -> bytes:
 
 @st.composite
 def recovery_records(draw: Callable[..., Any]) -> RecoveryRecord:
-    """Few keys and epochs, so that records meet; epochs 0 and 3 are those that nobody claims."""
+    """A record of ledger.recovery. Keys and epochs are few, so that records collide. Nobody claims epochs 0 and 3."""
     if draw(st.integers(0, 3)) == 0:
         role, epoch = draw(st.sampled_from(["projector", "projector", "reconciler"])), draw(st.integers(1, 2))
         value = avro.encode(LeaderClaimed(role, epoch, "w"))
@@ -38,7 +38,7 @@ def recovery_records(draw: Callable[..., Any]) -> RecoveryRecord:
 
 
 def both_readers(records: list[RecoveryRecord]) -> dict[str, bytes]:
-    """What counts by the page; fails if the ledger's own reader says otherwise."""
+    """The effective records by the page's reader, job -> value. Fails if the ledger's own reader differs."""
     published = Published(avro.decode)
     for offset, (key, epoch, value) in enumerate(records):
         headers = (("ledger_epoch", str(epoch).encode()),) if epoch else ()

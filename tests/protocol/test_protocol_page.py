@@ -1,4 +1,4 @@
-"""docs/PROTOCOL.md keeps its word: its vectors and examples are right, and it is enough to take part."""
+"""docs/PROTOCOL.md is right and sufficient: its vectors and examples are correct, and a producer needs nothing else."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ JOB = "orders-1"
 
 
 def test_every_block_is_known_to_these_tests() -> None:
-    """A new example without a test would be a promise that nobody keeps."""
+    """Every example on the page has a test."""
     assert set(page.BLOCKS) == {
         ("grammar", "keys"), ("keys", "valid"), ("keys", "invalid"), ("python", "murmur2"),
         ("vectors", "job-id murmur2 N=4 N=24"), ("json", "canonical-form"), ("python", "crc64"),
@@ -163,7 +163,7 @@ def topic(bootstrap: str, prefix: str) -> str:
 
 
 def read_all(bootstrap: str, topic: str) -> list[Message]:
-    """Everything that is in the topic now, partition by partition."""
+    """All records that are in the topic now, partition by partition."""
     client = {"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False}
     consumer = Consumer({**client, "isolation.level": "read_committed"})
     try:
@@ -195,7 +195,7 @@ def write_the_job(producer: Producer) -> list[Written]:
 
 
 def folded(records: list[Message]) -> RecoveryEntry | None:
-    """The job's entry once its spec is admitted."""
+    """The job's entry by the fold, after its spec is admitted."""
     table = RegisterTable(4)
     touched, foreign = table.apply(records)
     assert foreign == []
@@ -276,14 +276,15 @@ def test_the_plain_consumer_prints_every_record_and_says_gaps(
     assert by_key["orders-2/running/1"][0]["value"].startswith("undecodable")
     assert by_key["orders-2/running/1"][0]["partition"] == partition_of("orders-2", 4)
     gap = f"gap: {producer.source} in partition {partition_of(JOB, 4)}: after 5 comes 7"
-    # Kafka's client may have its own to say: `%4|1738324800.250|REQTMOUT|…`.
+    # Kafka's client may log lines of its own: `%4|1738324800.250|REQTMOUT|…`.
     assert [line for line in complaints.splitlines() if not re.match(r"%\d\|", line)] == [gap]
 
 
 def run_plain_consumer(
     bootstrap: str, prefix: str, folder: Path, count: int, complaints: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """Runs it until it has printed so many lines, and said so many gaps; the lines, and what it said on stderr."""
+    """Runs the plain consumer until it has printed `count` lines and `complaints` gaps. Returns the parsed lines and its
+    stderr."""
     out, err = folder / "out", folder / "err"
     text = (page.ROOT / "docs" / "CONSUMERS.md").read_text()
     (shown,) = [block.lines for block in blocks(text) if block.info == "sh plain"]

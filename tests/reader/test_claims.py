@@ -1,4 +1,4 @@
-"""Who has led, as the log says it."""
+"""The list of leaders, read from the claims in the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def source() -> Source:
 
 
 def claim(source: Source, role: str, epoch: int, value: bytes | None = None) -> None:
-    """Written partition by partition, some time apart."""
+    """Writes a claim partition by partition, with some time between them."""
     topic = TOPICS.recovery if role == "projector" else TOPICS.events
     value = value or avro.encode(LeaderClaimed(role, epoch, f"{role}-{epoch}", "elected"))
     writer = source.log.writer(role)

@@ -1,4 +1,4 @@
-"""Who leads, seen from the log, the election and the instances themselves."""
+"""The current leader, derived from the log, the election and the instances' own reports."""
 
 from __future__ import annotations
 

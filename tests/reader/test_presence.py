@@ -1,4 +1,4 @@
-"""What the instances on a host say of themselves."""
+"""The reports of the role instances on a host about themselves."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_is_written_anew_only_when_it_has_changed_or_a_lease_runs(tmp_path: P
     how["leaderless_s"] = 1.0
     assert at() == 1000.0
     clock.advance(HEARTBEAT_S)
-    assert at() == 1003.0 + HEARTBEAT_S, "so that others can tell that it lives"
+    assert at() == 1003.0 + HEARTBEAT_S, "others see by it that the instance is alive"
     how["epoch"] = 4
     assert [at(), at()] == [1004.0 + HEARTBEAT_S] * 2
     how["lease_left_s"] = 6.0
@@ -72,21 +72,21 @@ def test_what_the_dead_left_is_not_read_and_swept_by_the_next(tmp_path: Path) ->
 
 
 def test_a_process_of_another_namespace_counts_while_it_is_fresh_and_is_not_swept(tmp_path: Path) -> None:
-    """Another container may have the same number for another process, and ours says nothing about it."""
+    """A pid is only valid in its own pid namespace. Another container may use the same pid for another process."""
     who = identity(os.getpid())
     assert who is not None
     path = tmp_path / "projector-b-7.json"
     there = {**HERE, **who._asdict(), "pid": 7, "pid_namespace": "pid:[1]", "at": 1000.0}
     path.write_text(json.dumps(there))
     assert len(present(tmp_path, "projector", 1010.0)) == 1
-    assert present(tmp_path, "projector", 1020.0) == [], "it has not said anything for too long"
+    assert present(tmp_path, "projector", 1020.0) == [], "its last report is too old"
     assert present(tmp_path, "projector") == []
     sweep(tmp_path, 1020.0)
     assert path.exists(), "it may live"
     sweep(tmp_path, 1000.0 + LEFT_S + 1)
     assert not path.exists()
     path.write_text(json.dumps({**there, "pid_namespace": pid_namespace()}))
-    assert present(tmp_path, "projector", 1010.0) == [], "here we can tell"
+    assert present(tmp_path, "projector", 1010.0) == [], "in our own namespace a pid can be checked"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"role": "projector"}', '{"pid": "x"}'])

@@ -1,4 +1,4 @@
-"""Reading to the true end; names that mean one job; waiting for an end; the history of a job."""
+"""Reading up to the high watermark, finding a job by its name, waiting for a job's end, and the history of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that can't be used: judged, kept as evidence, listed."""
+"""Records that can't be used: they are detected, kept as evidence, and listed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ values = st.one_of(st.none(), st.sampled_from([b"", b"x", FRAMED, b"\xc3\x01"]))
 @given(keys, values, st.one_of(st.none(), st.integers(0, N - 1)))
 @example(b"~claim/projector/1", FRAMED, 0)
 def test_the_judge_and_the_hot_loop_agree(key: bytes | None, value: bytes | None, partition: int | None) -> None:
-    """The register table judges with as little work as can be; this is what it must come to."""
+    """The register table checks a record with minimal work. It must reach the same verdict as `judge`."""
     one = record(key, value, partition)
     _, foreign = RegisterTable(N).apply([one])
     if key is not None and key.startswith(b"~"):
@@ -161,7 +161,7 @@ def test_its_headers_are_a_cloud_event() -> None:
 
 
 def test_evidence_is_cut_to_size_and_says_what_it_was() -> None:
-    """Whatever arrives, its reject fits into a record."""
+    """The reject of any record fits into a record."""
     value = b"v" * (VALUE_HEAD_BYTES + 1)
     headers = tuple(("h" * 5000, b"x" * 5000) for _ in range(500))
     huge = MemoryRecord(EVENTS, 0, 1, b"k" * 100_000, value, headers, -1)

@@ -1,4 +1,4 @@
-"""Replay finds what the projector published wrongly, and nothing while it is only behind."""
+"""Replay finds entries that the projector published wrongly. It reports no difference while the projector lags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.roles.world import PARTITIONS
 
 
 def publish(world, job_id: str, value: bytes | None) -> None:
-    """As the leader itself would: nobody but a broken projector does that."""
+    """Publishes a value with the leader's epoch, as only a broken projector would."""
     header = (EPOCH_HEADER, str(world.leader.epoch).encode())
     world.log.append([Event(RECOVERY, partition_of(job_id, PARTITIONS), job_id.encode(), value, (header,))])
 
@@ -81,7 +81,7 @@ def test_replay_waits_for_a_projector_that_catches_up(world):
 
 
 def test_jobs_are_compared_one_by_one_when_they_never_stand_still_together(world):
-    """In the first pass only a can be compared, in every later one only b."""
+    """In the first pass only job a can be compared, in every later pass only job b."""
     a, b = world.started("a"), world.started("b")
     world.now(a), world.now(b)
     world.working = False
@@ -103,7 +103,7 @@ def test_jobs_are_compared_one_by_one_when_they_never_stand_still_together(world
 
 @pytest.mark.parametrize("lie", [False, True])
 def test_a_job_that_never_rests_is_compared_with_the_log_as_far_as_its_entry_says(world, lie):
-    """The projector is always one record behind: at no moment does the entry cover all that the log holds."""
+    """The projector is always one record behind, so the entry never covers the whole log."""
     a = world.started("a")
     partition = partition_of(a, PARTITIONS)
     world.now(a)

@@ -1,4 +1,4 @@
-"""The ledger in memory that is shipped: the roles really run, jobs really come back."""
+"""The shipped ledger in memory: its roles run the real code, and jobs are restarted."""
 
 from __future__ import annotations
 

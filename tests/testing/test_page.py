@@ -1,4 +1,4 @@
-"""The test that docs/TESTING.md shows runs as it stands there."""
+"""The test shown in docs/TESTING.md runs unchanged."""
 
 from __future__ import annotations
 

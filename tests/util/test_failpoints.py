@@ -1,4 +1,4 @@
-"""Failpoints do what they are told to, where they are told to, and nothing else."""
+"""A failpoint performs its action at its name and its count, and nowhere else."""
 
 from __future__ import annotations
 

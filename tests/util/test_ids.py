@@ -1,4 +1,4 @@
-"""UUIDv7 as RFC 9562 lays it out."""
+"""The layout of a UUIDv7 is that of RFC 9562."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Processes that outlive their starter: found again, never mistaken for another, ended by id alone. Real small ones."""
+"""Processes that outlive their starter are found again, never mistaken for others, and ended only by pid. The processes
+are real."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); prin
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Processes of this test; whatever of them still runs is ended."""
+    """Makes processes for a test. Those that still run at its end are killed."""
     started: list[Process] = []
 
     def make(code: str = SLEEPS, name: str = "worker", **options: object) -> Process:
@@ -182,7 +183,7 @@ def test_one_that_does_not_listen_is_killed(made: Callable[..., Process]) -> Non
     process.start()
     until(lambda: process.last_line() == "deaf")
     assert process.stop(0.3) is False
-    until(lambda: not process.alive(), "it is dead, for which it was waited no longer than for its end in order")
+    until(lambda: not process.alive(), "the process is dead, killed no later than its grace period allows")
     assert process.ended_how() == "killed by SIGKILL"
 
 
@@ -266,7 +267,7 @@ def test_a_long_log_that_cannot_be_copied_is_cut(tmp_path: Path) -> None:
         fill(disk)
         process.rotate_log()
         assert process.log.stat().st_size == 0
-        assert not process.log.with_name("worker.log.1").exists(), "half a copy is none"
+        assert not process.log.with_name("worker.log.1").exists(), "an incomplete copy is not kept"
 
 
 # -- keeping ---------------------------------------------------------------------------------------------------------
