@@ -1,4 +1,4 @@
-"""Fixtures for all tests. Whatever asks for the broker is marked `kafka`, so that the fast tests never start a JVM."""
+"""Fixtures for all tests. A test that asks for the broker is marked `kafka`, so that the fast tests never start a JVM."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from ledger.embedded.ports import VARIABLE
 from tests.support import order, s3, seeds, waiting
 from tests.support.servers import CLEAN_ALWAYS, RunningBroker, ports_of
 
-#: How long an example takes is the machine's doing, and no property of the code.
+#: No deadline: the time that an example takes depends on the machine, not on the code.
 settings.register_profile("ledger", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ledger")
-#: Built of its functions once, not anew at each call: that is four fifths of what a command costs a test.
+#: Cached: building the command from its functions takes four fifths of the time of a command call in a test.
 typer.testing._get_command = cache(typer.testing._get_command)
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-    #: So that no other worker draws the port of a server that is down, or not yet up. What a test starts inherits it.
+    #: No other worker draws the port of a server that is down or not up yet. Processes that a test starts inherit the
+    #: variable.
     os.environ.setdefault(VARIABLE, ports_of(worker, int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 
@@ -35,12 +36,13 @@ def pytest_report_header() -> str:
     return f"what is drawn comes again with {seeds.said()}"
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: order.rank(item.nodeid.partition("::")[0]))  # stable: files stay whole
+    items.sort(key=lambda item: order.rank(item.nodeid.partition("::")[0]))  # stable: the tests of a file stay together
     for item in items:
         if (reruns := item.config.getoption("reruns")) is not None:
-            # By the type of what ended the test: --only-rerun looks for words, in texts and in causes too.
+            # The condition checks the type of the exception. --only-rerun would search words, also in messages and
+            # causes.
             item.add_marker(pytest.mark.flaky(reruns=reruns, condition=waiting.late))
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
@@ -48,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(s3.BUILD_S + 120))
         if "moto" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.slow)  # a server, if one in this process: its import alone takes seconds
+            item.add_marker(pytest.mark.slow)  # a server, although in this process: the import alone takes seconds
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -58,7 +60,7 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
-    """A role that a test runs in this process makes files for its owner alone: the next test does not."""
+    """Restores the umask: a role that runs in this process sets one that makes files readable by their owner only."""
     before = os.umask(0o022)
     os.umask(before)
     yield
@@ -67,7 +69,7 @@ def umask() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """One real broker for the whole run, which compacts as fast as it can. Leave it running: others use it too."""
+    """One real broker for the whole run, which compacts as fast as it can. Do not stop it: other tests use it too."""
     running = RunningBroker(Broker.at(tmp_path_factory.mktemp("broker"), extra=CLEAN_ALWAYS))
     try:
         running.start()
@@ -84,20 +86,20 @@ def bootstrap(broker: RunningBroker) -> str:
 
 @pytest.fixture
 def prefix() -> str:
-    """A prefix for topics, groups and transactional ids that no other test has."""
+    """A unique prefix for the topics, groups and transactional ids of one test."""
     return f"t{uuid.uuid4().hex[:10]}."
 
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Nothing of what is logged is printed."""
+    """Captures log output, so that nothing is printed."""
     with structlog.testing.capture_logs():
         yield
 
 
 @pytest.fixture
 def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """boto3 finds those of the tests' servers, and no others."""
+    """boto3 finds the credentials of the test servers, and no others."""
     s3.use_credentials(monkeypatch)
 
 
@@ -115,11 +117,11 @@ def versitygw_bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Set
 
 @pytest.fixture
 def moto(moto_bucket: S3Settings, s3_credentials: None) -> S3Settings:
-    """A store of the test's own in moto."""
+    """A store in moto that only this test uses."""
     return s3.of_its_own(moto_bucket)
 
 
 @pytest.fixture
 def versitygw(versitygw_bucket: S3Settings, s3_credentials: None) -> S3Settings:
-    """A store of the test's own in a real server. What asks for it is marked `slow`: the server may have to be built."""
+    """A store in a real server that only this test uses. Such tests are marked `slow`: the server may have to be built."""
     return s3.of_its_own(versitygw_bucket)

@@ -2,11 +2,11 @@
 
     python -m tests.acceptance.program --hours 1          the parts that are furthest from their goals
     python -m tests.acceptance.program --part moments     one slice of one part
-    python -m tests.acceptance.program --page             writes the section of docs/RELIABILITY.md anew
+    python -m tests.acceptance.program --page             rewrites the section of docs/RELIABILITY.md
 
-A slice is one run of pytest. Its record is one line of docs/acceptance.jsonl, written when the slice ends; an interrupted
-slice leaves no record. The records say what is done, so the program goes on wherever an earlier one stopped. The seed of a
-slice comes from the commit, and is printed.
+A slice is one run of pytest. Its record is one line of docs/acceptance.jsonl, written when the slice ends; an
+interrupted slice leaves no record. The records show the progress, so the program continues where an earlier one
+stopped. The seed of a slice comes from the commit, and is printed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """nodes: what pytest runs. each: what one slice counts, of `unit`. goal: how many of them are asked for. about_s: how
-    long a slice takes, until a record says so. episodes: each test runs that many times in a slice. marks: for `-m`.
-    only: for `-k`. faults: how often one unit meets each, by the names of `FAULTS`."""
+    """nodes: the tests for pytest. each: the count of one slice, in `unit`. goal: the count wanted in total. about_s:
+    the duration of a slice, until a record gives it. episodes: how many times each test runs in a slice. marks: for
+    `-m`. only: for `-k`. faults: by the names of `FAULTS`, how often one unit meets each."""
 
     name: str
     what: str
@@ -52,7 +52,7 @@ class Part:
     faults: dict[str, int] = field(default_factory=dict)
 
 
-#: Those that are to be met sixty times each, on real servers.
+#: How often each fault is to be injected on real servers.
 MEETINGS = 60
 FAULTS = {
     "F1": "a leader is killed (kill -9)",
@@ -132,8 +132,8 @@ PARTS: tuple[Part, ...] = (
 
 
 class Record(NamedTuple):
-    """One slice. count: of the part's unit, 0 unless it passed. tests: how many of pytest's tests passed. s: seconds.
-    date: when it began, UTC. failed: names of the tests that did not pass."""
+    """One slice. count: in the part's unit; 0 unless the slice passed. tests: how many of pytest's tests passed. s:
+    seconds. date: when the slice began, UTC. failed: names of the tests that did not pass."""
 
     part: str
     commit: str
@@ -155,7 +155,7 @@ def read_records(path: Path = RECORDS) -> list[Record]:
 
 
 def done(part: Part, records: Sequence[Record]) -> int:
-    """How many went well since the last one that did not: that is what bounds the rate of failures."""
+    """How many units passed since the last failure. This number bounds the failure rate."""
     total = 0
     for record in records:
         if record.part == part.name and record.outcome != SKIPPED:
@@ -164,16 +164,17 @@ def done(part: Part, records: Sequence[Record]) -> int:
 
 
 def met(fault: str, records: Sequence[Record], parts: Sequence[Part] = PARTS) -> int:
-    """How often this fault was met and all went well, since the last failure of the part that meets it."""
+    """How often this fault was injected without a failure, since the last failure of each part that injects it."""
     return sum(done(part, records) * part.faults.get(fault, 0) for part in parts)
 
 
 def choose(
     parts: Sequence[Part], records: Sequence[Record], left_s: float, passed_over: Collection[str] = ()
 ) -> Part | None:
-    """The part that is furthest from its goal and fits into the time that is left; None if none does.
+    """The part that is furthest from its goal and fits into the remaining time; None if none does.
 
-    Beyond its goal a part is not run again."""
+    A part that has reached its goal is not run again.
+    """
     lasted = {record.part: record.s for record in records if record.outcome != SKIPPED}
     open_ = [
         part
@@ -185,12 +186,13 @@ def choose(
 
 
 def slices(part: Part, commit: str, records: Sequence[Record]) -> int:
-    """How many of the part's slices this commit has seen. A record holds the beginning of its commit."""
+    """How many slices of the part this commit has run. A record holds the beginning of its commit's hash."""
     return sum(one.part == part.name and commit.startswith(one.commit) for one in records)
 
 
 def seed_of(commit: str, slices: int) -> int:
-    """slices: how many of the part's slices this commit has seen. No two of them draw a seed in common."""
+    """The seed of the next slice. slices: how many of the part's slices this commit has run. No two slices share a
+    seed."""
     return 1 + int(commit[:8], 16) % 1_000_000 + 10_000 * slices
 
 
@@ -219,13 +221,14 @@ def run(part: Part, commit: str, records: Sequence[Record]) -> Record:
 
 
 def judged(report: str) -> tuple[str, int, list[str]]:
-    """Outcome, number of tests that passed, names of those that did not. report: pytest's, as JUnit's XML.
+    """The outcome, the number of passed tests, and the names of the others. report: pytest's, as JUnit XML.
 
-    A slice in which a test was skipped has shown nothing of it: it counts for nothing. Raises: SystemExit if nothing was
-    run, of which there is no record: the part is wrong, and not the ledger."""
+    A slice with a skipped test counts for nothing, as it shows nothing about that test. Raises: SystemExit if no test
+    was run. Such a slice gets no record: the part is wrong, not the ledger.
+    """
     cases = list(ElementTree.fromstring(report).iter("testcase")) if report else []
     if not cases:
-        sys.exit("Nothing was run: pytest's own words are above.")
+        sys.exit("No test was run. See pytest's output above.")
     failed = [f"{case.get('name')}" for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = [f"{case.get('name')}" for case in cases if case.find("skipped") is not None]
     passed = len(cases) - len({*failed}) - len(skipped)
@@ -235,7 +238,8 @@ def judged(report: str) -> tuple[str, int, list[str]]:
 
 
 def at_commit() -> str:
-    """Raises: SystemExit if the files are not those of a commit: its records would name code that nobody can look at."""
+    """The hash of the current commit. Raises: SystemExit if files differ from the commit: records would name code that
+    nobody can look up."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -250,7 +254,8 @@ def at_commit() -> str:
 
 
 def section(records: Sequence[Record], parts: Sequence[Part] = PARTS) -> str:
-    """The tables of docs/RELIABILITY.md: what was run, how often, when, of which commit; how often each fault was met."""
+    """The tables of docs/RELIABILITY.md: for each part its progress, last run and commit; for each fault how often it
+    was met."""
     lines = [
         "| part | test | done | goal | failed runs | last run |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -304,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(named: list[str], seconds: float) -> int:
-    """Whether a slice failed."""
+    """The exit code: 1 if a slice failed, else 0."""
     commit, ends = at_commit(), time.monotonic() + seconds
     passed_over, failed = set[str](), False
     waiting = [part for name in named for part in PARTS if part.name == name]
@@ -321,7 +326,8 @@ def _run(named: list[str], seconds: float) -> int:
             lines.write(json.dumps(record._asdict()) + "\n")
         write_page()
         print(f"{part.name}: {record.outcome} after {record.s:.0f} s {record.failed or ''}", flush=True)
-        if record.outcome != PASSED:  # not again this time: what it needs is not here, or somebody must look first
+        # not again in this run: a prerequisite is missing, or somebody must look at the failure first
+        if record.outcome != PASSED:
             passed_over.add(part.name)
         failed |= record.outcome == FAILED
 

@@ -1,4 +1,4 @@
-"""A plug-in of pytest: runs each collected test EPISODES times, on the same servers where their fixtures are shared.
+"""A pytest plug-in: runs each collected test EPISODES times. Shared fixtures keep the same servers for all of them.
 
 EPISODES=60 python -m pytest -p tests.acceptance.repeated tests/scenarios/test_one_writer.py
 """

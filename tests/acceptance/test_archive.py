@@ -1,4 +1,4 @@
-"""The archive of a real ledger: nothing is lost when its archiver is killed, and a byte that was altered is named."""
+"""The archive of a real ledger: no record is lost when the archiver is killed, and verification names an altered byte."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def archived(folder: Folder, topic: str) -> list[tuple[int, int]]:
 
 
 def is_archived(folder: Folder) -> None:
-    """Waits until all that is in the log now is in the archive, each record once. Others may write meanwhile."""
+    """Waits until every record that is in the log now is in the archive exactly once. Other tests may write meanwhile."""
     topic = folder.config.topics.events
     written = sorted((r.partition(), r.offset()) for r in folder.records(topic))
-    ends = dict(written)  # of each partition the last offset
+    ends = dict(written)  # the last offset of each partition
     folder.until(
         lambda: [(p, offset) for p, offset in archived(folder, topic) if offset <= ends.get(p, -1)] == written,
         "what is in the log is archived",
@@ -37,13 +37,13 @@ def is_archived(folder: Folder) -> None:
 
 
 def verified(folder: Folder) -> dict[int, dict[str, Any]]:
-    """Partition of the events -> what `audit verify` says of it."""
+    """Partition of the events -> its row from `audit verify`."""
     rows = json.loads(folder.run("audit verify", "-o", "json").stdout)
     return {row["partition"]: row for row in rows if row["topic"] == folder.config.topics.events}
 
 
 def is_proved(folder: Folder) -> None:
-    """Waits until all facts that are sealed now are proved by what the archiver itself has anchored."""
+    """Waits until anchors of the archiver itself prove every fact that is sealed now."""
     sealed = {partition: row["sealed"] for partition, row in verified(folder).items()}
     assert any(sealed.values())
     folder.until(
@@ -60,7 +60,7 @@ def test_all_is_kept_whoever_is_killed_and_what_is_altered_is_named(shared_ledge
     os.kill(archiver, signal.SIGKILL)
     folder.submit(second, "true", options=("--wait",))
     is_archived(folder)
-    assert folder.pid("archiver-1") != archiver, "by another archiver"
+    assert folder.pid("archiver-1") != archiver, "another archiver took over"
 
     def topics() -> set[str]:
         return {row["topic"] for row in json.loads(folder.run("archive status", "-o", "json").stdout)}

@@ -1,5 +1,5 @@
-"""The disk under a part of the ledger is full: what can't be kept is refused and says why, what was acknowledged is kept,
-what runs runs on, and once there is room everything goes on by itself."""
+"""Full disks, one for each part of the ledger. Writes that find no room are refused with the reason, and acknowledged
+data is kept. Running jobs go on, and once there is room the ledger recovers by itself."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pyte
 
 PATIENCE_S = 300.0
 TRIES = 40
-DISKS = {"blobs": 4, "spark": 256, "broker/data": 64}  # MiB; Spark copies 60 MiB of jars there
+DISKS = {"blobs": 4, "spark": 256, "broker/data": 64}  # MiB; Spark copies 60 MiB of jars into its folder
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
-    """A running ledger, each part of it on a small disk of its own, and one job."""
+    """A running ledger with one job. Each part is on a small disk of its own."""
     made = Folder(tmp_path_factory.mktemp("full") / "ledger")
     with ExitStack() as disks:
         for part, size_mb in DISKS.items():
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 @pytest.fixture
 def steady(folder: Folder) -> Iterator[None]:
-    """The job that runs is the same one before and after, and what is published is what the log says."""
+    """Checks that the same attempt of the job runs before and after, and that the published entries match the log."""
     before = folder.running()["steady"]
     yield
     assert folder.running()["steady"] == before
@@ -45,7 +45,7 @@ def steady(folder: Folder) -> Iterator[None]:
 
 
 def submit(folder: Folder, name: str) -> tuple[int, str]:
-    """The exit code, and what was said on stderr."""
+    """The exit code and the output on stderr of a submit."""
     done = folder.run("submit", "--id", name, "--name", name, "--", "true", expect=None)
     return done.returncode, done.stderr
 
@@ -69,7 +69,7 @@ def test_no_room_for_sparks_checkpoint(folder: Folder, steady: None) -> None:
     disk = folder.path / "spark"
     fill(disk)
     code, said = submit(folder, "no-checkpoint")
-    assert code == 0, said  # the log takes it, and that is what counts
+    assert code == 0, said  # the log accepted the job, which is all that counts
     make_room(disk)
     finished(folder, "no-checkpoint")
 

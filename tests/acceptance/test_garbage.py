@@ -1,4 +1,4 @@
-"""What a submitter that was killed leaves on real servers is found, by the installed command too, and nothing else goes."""
+"""The remains of a killed submitter on real servers are collected, also by the installed command, and nothing else is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATER_S = 3 * 86_400.0
 
 
 class Later(SystemClock):
-    """The clock of three days from now: nobody can wait for a grace."""
+    """A clock that is three days ahead: no test can wait for the grace of the garbage collection."""
 
     def time(self) -> float:
         return super().time() + LATER_S
@@ -48,7 +48,9 @@ def test_what_killed_submitters_leave_is_found_and_what_runs_stays(shared_ledger
     killed_at(folder, "submit.stored", "gc-lost")
     assert graphs(folder) - others == {"gc-live", "gc-lost"}
     told = json.loads(folder.run("gc", "--apply", "-o", "json").stdout)
-    assert (told["young"], told["orphans"], told["deleted"], told["spared"]) == (1, [], [], []), "a day is a day"
+    assert (told["young"], told["orphans"], told["deleted"], told["spared"]) == (1, [], [], []), (
+        "the grace of a day has not passed"
+    )
 
     config, clock = folder.config, Later()
     source = replace(Ledger.open(config).source(), clock=clock)

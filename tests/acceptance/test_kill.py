@@ -1,6 +1,6 @@
 """kill -9 of any one process of a running ledger, and of everything at once (incident 004's "all JobManagers go down").
 
-No acknowledged event is lost, no finished job comes back, no attempt is started twice, and no job notices.
+No acknowledged event is lost, no finished job comes back, no attempt is started twice, and no running job is affected.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TICKERS = [f"ticker-{i}" for i in range(2)]
 
 
 def started_once(folder: Folder) -> None:
-    """Every attempt was started once: one running fact per attempt, one live attempt per job. The same event may be there
-    twice: an agent that was killed before it knew that it stood in the log has sent it again."""
+    """Checks that every attempt was started once: one running fact per attempt, one live attempt per job. The log may
+    hold the same event twice: an agent that was killed before the acknowledgement sends it again."""
     folder.alive()
     running = [r for r in folder.records("ledger.events") if b"/running/" in (r.key() or b"") and r.value() is not None]
     seen = [key for key, _ in {(r.key(), cloudevents.parse(r.headers()).id) for r in running}]
@@ -37,7 +37,7 @@ def runs(pid: int) -> bool:
 
 
 def submitted(folder: Folder, job_id: str) -> None:
-    """As a client does: again, under the same id, until the ledger says yes."""
+    """Submits as a client does: under the same id again and again, until the ledger acknowledges the job."""
 
     def tried() -> bool:
         command = ("true",)
@@ -64,7 +64,9 @@ def test_kill_any_one_process(own_folder: Folder) -> None:
         submitted(folder, f"after-{process}")
         for job in (f"before-{process}", f"after-{process}"):
             folder.until(lambda job=job: folder.retired(job), f"{job} is retired")
-        assert {j: a for j, a in folder.alive().items() if j in TICKERS} == before, f"jobs noticed the end of {process}"
+        assert {j: a for j, a in folder.alive().items() if j in TICKERS} == before, (
+            f"jobs were affected by the end of {process}"
+        )
     assert folder.entry("finished-before") is None
     started_once(folder)
     folder.run("replay")
@@ -133,7 +135,8 @@ def test_down_with_jobs_then_up_brings_them_back(own_folder: Folder) -> None:
 
 
 def test_a_stale_leader_changes_nothing_that_readers_see(own_folder: Folder) -> None:
-    """Stopped, replaced by force, continued: also after the cleaner has been over the recovery topic."""
+    """The leader is stopped, replaced by force, and continued. Readers see no change, even after compaction of the
+    recovery topic."""
     folder = own_folder
     folder.up("--projectors", "1")
     for job in TICKERS:
@@ -167,7 +170,7 @@ def test_a_stale_leader_changes_nothing_that_readers_see(own_folder: Folder) -> 
         seen = {(r.partition(), r.offset()) for r in folder.records("ledger.recovery")}
 
         def cleaned() -> bool:
-            folder.run("submit", "--", "true")  # what closes a segment is an append
+            folder.run("submit", "--", "true")  # only an append closes a segment
             left = {(r.partition(), r.offset()) for r in folder.records("ledger.recovery")}
             return len(seen - left) > len(seen) // 2
 

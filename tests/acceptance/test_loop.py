@@ -1,4 +1,5 @@
-"""The loop on real servers, by the installed command: poison, garbage, cancel, suspend, retry, the same job twice."""
+"""The whole loop on real servers, by the installed command: poison, garbage, cancel, suspend, retry, a duplicate
+submit."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def state(folder: Folder, job_id: str) -> str:
 
 
 def submit_blob(folder: Folder, job_id: str, blob: Path) -> None:
-    """A job whose graph no client of ours would have packed."""
+    """Submits a job with a graph that no client of this project would have packed."""
     config = folder.config
     graph = Ledger.open(config).blobs.put(job_id, blob)
     spec = JobSubmitted(job_id, "default", "subprocess", graph, RestartPolicy(RestartKind.NONE))
@@ -48,7 +49,7 @@ def submit_blob(folder: Folder, job_id: str, blob: Path) -> None:
 
 
 def test_poison_harms_nobody_else(shared_ledger: Folder, tmp_path: Path) -> None:
-    """Five graphs that raise, exit at once, die by a signal, hang when told to stop, or can't be read."""
+    """Five graphs that raise, exit at once, die by a signal, ignore SIGTERM, or can't be read."""
     folder = shared_ledger
     folder.ticker("neighbour")
     before = folder.until(lambda: folder.running().get("neighbour"), "the neighbour runs")
@@ -82,7 +83,8 @@ def test_poison_harms_nobody_else(shared_ledger: Folder, tmp_path: Path) -> None
 
 
 def test_a_permanent_failure_is_not_tried_again(shared_ledger: Folder) -> None:
-    """By exit code, and by what it said last; another failure of the same job is."""
+    """The rule matches the exit code or the last lines of output. A failure that matches no rule is followed by a
+    restart."""
     folder = shared_ledger
     code = ("--permanent-exit-code", "64", "--restart", "fixed-delay:3:0.2")
     words = ("--failure-label", "schema=No such (table|column)", "--permanent-label", "schema")
@@ -171,7 +173,7 @@ def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
     entry = folder.entry("steady")
     assert entry is not None and entry.state is JobState.SUSPENDED
     ended = folder.until(lambda: (e := folder.entry("steady")) and e.outcome and e, "its end is known")
-    # It runs on between its savepoint and the order to go, and may make a checkpoint more.
+    # The job runs on between its savepoint and the order to stop, and may complete another checkpoint.
     assert any(p.kind is CheckpointKind.SAVEPOINT and p.id > savepoint["id"] for p in ended.restore_points)
     folder.run("resume", "steady", "--reason", "done")
     folder.until(lambda: folder.alive().get("steady", (0, ""))[0] == 2, "attempt 2 runs")
@@ -180,7 +182,7 @@ def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
     folder.run("cancel", "steady", "--reason", "enough")
     done = folder.run("wait", "steady", expect=1)
     assert "CANCELED" in done.stdout + done.stderr
-    folder.run("cancel", "steady", "--reason", "again")  # twice is once
+    folder.run("cancel", "steady", "--reason", "again")  # a second cancel has no effect
 
     folder.submit("quits", "false", options=("--restart", "none"))
     folder.until(lambda: quarantined(folder, "quits"), "quarantined")
@@ -191,7 +193,7 @@ def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
 
 
 def test_savepoints_come_by_themselves_and_go_when_they_are_disposed_of(shared_ledger: Folder) -> None:
-    """Also those of a job that is over; and no more are kept than was said."""
+    """Savepoints of a job that is over can be disposed of too, and no more periodic ones are kept than configured."""
     folder = shared_ledger
     often = ("--savepoint-interval", "2s", "--savepoint-keep", "2")
     folder.submit("saver", PYTHON, "-c", TICKER, str(folder.enough), options=often)
@@ -213,7 +215,7 @@ def test_savepoints_come_by_themselves_and_go_when_they_are_disposed_of(shared_l
     folder.until(lambda: not state(folder, "saver"), "retired")
 
     left = listed()
-    assert len(left) >= 2 and all(Path(row["location"]).exists() for row in left), "its savepoints outlive it"
+    assert len(left) >= 2 and all(Path(row["location"]).exists() for row in left), "its savepoints outlive the job"
     folder.run("savepoint dispose", "saver", left[0]["location"], "--reason", "the disk is full")
     assert [row["savepoint"] for row in listed()] == [row["savepoint"] for row in left[1:]]
     assert not Path(left[0]["location"]).exists()

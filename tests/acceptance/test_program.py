@@ -1,4 +1,4 @@
-"""The acceptance program: what it runs next, what counts, and that the page says what the records say."""
+"""The acceptance program: the choice of the next slice, the count of passed runs, and a page that matches the records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.acceptance.program import (
     slices,
 )
 
-#: What a test reads to do more of what it does.
+#: The variables and helpers that let a test run more repetitions.
 SIZES = re.compile(r'os\.environ\.get\("(REPETITIONS|MUTATIONS|MOMENTS|EVENTS|LEDGER_SIMULATION_SEEDS)"')
 DRAWS = re.compile(r"from tests\.support\.(repetitions|archives\.lives) import[^)]*?\b(SEEDS|seeds|count|DEEP)\b")
 LITTLE = Part("little", "", ("a.py",), "runs", 10, 20, 100.0)
@@ -38,7 +38,7 @@ def record(part: str, count: int, outcome: str = PASSED, s: float = 100.0) -> Re
 def test_the_page_says_what_the_records_say() -> None:
     text = program.PAGE.read_text()
     assert program.with_section(text, program.section(program.read_records())) == text, (
-        "write it anew: python -m tests.acceptance.program --page"
+        "the page is out of date; rewrite it: python -m tests.acceptance.program --page"
     )
 
 
@@ -53,7 +53,7 @@ def test_every_test_that_can_do_more_has_a_part_that_makes_it() -> None:
         for path in (ROOT / "tests").rglob("test_*.py")
         if path.name != Path(__file__).name and (SIZES.search(text := path.read_text()) or DRAWS.search(text))
     ]
-    assert len(deeper) > 12, "the search finds them"
+    assert len(deeper) > 12, "the search finds the tests"
     assert [str(path.relative_to(ROOT)) for path in deeper if path not in named] == []
 
 
@@ -62,7 +62,7 @@ def test_what_a_part_names_is_there(part: Part) -> None:
     for node in part.nodes:
         path, _, name = node.partition("::")
         assert (ROOT / path).exists()
-        assert not name or f"def {name}(" in (ROOT / path).read_text(), "a case of a test is named by `only`"
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), "use `only` to select a case of a test"
     assert part.goal >= part.each > 0
     assert not part.episodes or part.episodes == part.each
 
@@ -104,7 +104,7 @@ def test_no_slice_is_begun_that_would_end_too_late() -> None:
 
 
 def test_a_failure_begins_the_count_anew() -> None:
-    """0 failures in n runs bound the rate: those before a failure say nothing of the code after it."""
+    """0 failures in n runs bound the rate. Runs before a failure show nothing about the code after it."""
     assert done(LITTLE, [record("little", 10), record("much", 10)]) == 10
     assert done(LITTLE, [record("little", 10), record("little", 0, FAILED)]) == 0
     assert done(LITTLE, [record("little", 0, FAILED), record("little", 10)]) == 10
@@ -117,7 +117,7 @@ def test_seeds_follow_from_the_commit_and_no_two_slices_share_one() -> None:
 
 
 def test_slices_are_counted_by_the_beginning_of_the_commit() -> None:
-    """Compared whole, a commit had seen none, and every slice drew the seed of the first."""
+    """Compared by the full hash, no record matched its commit, and every slice drew the first seed."""
     records = [record("little", 10), record("much", 10), record("little", 0, FAILED)]
     assert slices(LITTLE, "c0ffee" + 34 * "0", records) == 2
     assert slices(LITTLE, "badcafe" + 33 * "0", records) == 0

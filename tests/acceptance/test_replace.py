@@ -1,4 +1,5 @@
-"""`replace` on real servers: the new code goes on from a savepoint of the old, and code that does not work is given up."""
+"""`replace` on real servers: new code continues from a savepoint of the old job, and code that does not work is
+abandoned."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ PYTHON = sys.executable
 
 
 def is_in(folder: Folder, job_id: str, state: JobState) -> RecoveryEntry | None:
-    """Its entry, if it is in this state and a sign of its attempt is known."""
+    """The entry of the job, if it is in this state and its attempt is known to run."""
     entry = folder.entry(job_id)
     return entry if entry is not None and entry.state is state and entry.known else None
 
@@ -31,7 +32,7 @@ def test_new_code_takes_over_and_bad_code_is_given_up(shared_ledger: Folder) -> 
     def taken_over() -> bool:
         alive = folder.alive()
         assert not {"old", "new"} <= alive.keys()
-        old = folder.entry("old")  # none: it is retired by now
+        old = folder.entry("old")  # None if it is retired already
         return "new" in alive and (old is None or old.state is JobState.CANCELED)
 
     folder.until(taken_over, "the new one runs in the place of the old", timeout_s=150)

@@ -1,4 +1,4 @@
-"""Topics that are gone, on an embedded ledger: a broker alone, both topics from the archive, and it is a ledger."""
+"""Lost topics of an embedded ledger: a broker alone, both topics restored from the archive, and the ledger runs again."""
 
 from __future__ import annotations
 

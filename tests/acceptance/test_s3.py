@@ -1,4 +1,4 @@
-"""Graphs in a bucket of a real S3 server, a real ledger, the installed command: a job lives on it and leaves nothing."""
+"""Graphs in a bucket of a real S3 server, with a real ledger and the installed command. A retired job leaves no graph."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def test_a_job_lives_on_its_graph_in_a_bucket_and_leaves_nothing_there(
     large.write_bytes(os.urandom(2 * PART_BYTES + 1))
     digest = hashlib.sha256(large.read_bytes()).hexdigest()
 
-    # The graph is too large for one request; the job finishes only if it got every byte of it.
+    # The graph is too large for one request. The job finishes only if it received every byte.
     ledger.submit("large", sys.executable, "-c", CHECK, digest, options=("--graph", str(large)))
     until(lambda: retired("large"), "the large job is retired and its graph gone")
     assert "FINISHED" in ledger.run("show", "large").stdout
 
-    # The store goes away: what is to start waits for it and is not given up.
+    # The store goes down. A start that needs it waits and is not abandoned.
     ledger.ticker("running")
     until(lambda: ledger.running().get("running"), "the ticker runs")
     server.kill()

@@ -1,7 +1,7 @@
-"""Slots on the real stack, and `jobledger plan` beside it.
+"""Slots on the real stack, and the output of `jobledger plan`.
 
-Incident 000: after a failover the job that was long over ran again and had the slots; the live one, which had checkpoints,
-could only fail for want of them. Here: the same hour, with one slot.
+Incident 000: after a failover a job that was long over ran again and took the slots. The live job, which had
+checkpoints, failed because it got none. The test repeats that hour with one slot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.folder import Folder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
-#: Does not go when it is asked to: only when it is killed.
+#: A program that ignores SIGTERM: only SIGKILL ends it.
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 PATIENCE_S = 180.0
 
@@ -38,16 +38,18 @@ def planned(folder: Folder, job_id: str) -> list[tuple[str, int, str]]:
 
 
 def start_stale(folder: Folder, job_id: str) -> None:
-    """A leader of long ago brings the job back by the runner alone, from a graph that had stayed behind."""
+    """Starts the job through the runner alone, as a stale leader would, from a graph that was left behind."""
     blob = pack([sys.executable, "-c", STUBBORN], folder=folder.path.parent)
     graph = Ledger.open(folder.config).blobs.put(job_id, Path(blob))
     runner = Ledger.open(folder.config).runners["subprocess"]
     answer = folder.until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started")
-    assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), "already: a first answer came too late"
+    assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), (
+        "already: an earlier start succeeded, but its answer came too late"
+    )
 
 
 def everything(folder: Folder) -> tuple[dict[Any, int], dict[str, tuple[int, int]]]:
-    """Ends of all topics; name -> size and time of every file that is not one of the servers' own."""
+    """The end offsets of all topics; name -> size and time of every file of the agent and the blob store."""
     topics = folder.config.topics
     reader = Ledger.open(folder.config).event_log.reader([topics.events, topics.recovery, topics.rejects])
     ends = dict(reader.high_watermarks())
@@ -67,27 +69,27 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     folder.until(lambda: (e := folder.entry("live")) and e.restore_points, "the live job has checkpoints", PATIENCE_S)
 
     reconciler = folder.pid("reconciler-1")
-    os.kill(reconciler, signal.SIGSTOP)  # it leads, and does nothing any more
+    os.kill(reconciler, signal.SIGSTOP)  # it still leads, but does nothing
     os.kill(int(folder.running()["live"][1].split()[0]), signal.SIGKILL)
     start_stale(folder, "stale")
     folder.until(lambda: "stale" in folder.alive(), "the stale job has the slot")
     [(action, attempt, why)] = planned(folder, "stale")
-    assert (action, attempt) == ("stop", 1) and why.startswith("an orphan"), "the next leader will stop it"
+    assert (action, attempt) == ("stop", 1) and why.startswith("an orphan"), "the next leader would stop it"
     seen = [set(folder.alive())]
     os.kill(reconciler, signal.SIGKILL)
 
     def goes_on() -> bool:
         seen.append(set(folder.alive()))
-        assert len(seen[-1]) <= 1, f"one slot, and at once: {seen[-1]}"
+        assert len(seen[-1]) <= 1, f"one slot, but more than one job: {seen[-1]}"
         entry = folder.entry("live")
         return entry is not None and entry.attempt == 2 and entry.known
 
     folder.until(goes_on, "the live job runs again", PATIENCE_S)
-    assert {"stale"} in seen, "the stale one was there first"
+    assert {"stale"} in seen, "the stale job ran first"
     entry = folder.entry("live")
     assert entry is not None and entry.state is JobState.RUNNING
-    assert entry.base is not None and entry.base.attempt == 1, "from its checkpoint"
-    assert entry.failures == 1, "the kill; for want of slots it did not fail"
+    assert entry.base is not None and entry.base.attempt == 1, "the job continued from its checkpoint"
+    assert entry.failures == 1, "only the kill counts as a failure, not the missing slot"
 
     def told() -> bool:
         history = folder.run("history", "stale", "-o", "json").stdout
@@ -100,13 +102,15 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
     folder.until(lambda: "needs 2" in folder.run("explain", "huge").stdout, "the wait is told")
     waits = "waiting for slots: needs 1, 0 of 1 free in pool everything"
     folder.until(lambda: waits in folder.run("explain", "next").stdout, "that of the next one too")
-    folder.enough.touch()  # the live one finishes: its slot goes to the next, and the one that can't fit holds up nobody
+    # the live job finishes: the next job gets its slot, and the job that can't fit makes no other wait
+    folder.enough.touch()
     folder.until(lambda: folder.retired("live") and folder.retired("next"), "both are over", PATIENCE_S)
 
     found: dict[str, Any] = {}
 
     def changes_nothing() -> bool:
-        """The agent tidies up behind jobs for a while; once it has, a plan that wrote anything would differ each time."""
+        """Whether a plan wrote nothing. For a while the agent still cleans up after jobs; later only the plan could
+        cause changes."""
         before = everything(folder)
         found.update(plan(folder))
         return before == everything(folder)

@@ -1,4 +1,4 @@
-"""Spark's own checkpoint is worth nothing to the ledger: whatever becomes of it, at any time, the reconciler comes back."""
+"""The ledger does not depend on Spark's checkpoint: whatever damages it, and whenever, the reconciler recovers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 400.0
 
 def truncated(checkpoint: Path) -> None:
     for path in files(checkpoint):
-        with suppress(FileNotFoundError):  # Spark deletes what it needs no longer
+        with suppress(FileNotFoundError):  # Spark deletes files that it no longer needs
             os.truncate(path, path.stat().st_size // 2)
 
 
@@ -51,15 +51,15 @@ def deleted(checkpoint: Path) -> None:
 def no_folder(checkpoint: Path) -> None:
     def replaced() -> bool:
         deleted(checkpoint)
-        checkpoint.write_bytes(b"no folder at all")  # unless Spark has made the folder anew meanwhile
+        checkpoint.write_bytes(b"no folder at all")  # fails if Spark recreated the folder meanwhile
         return True
 
     until(replaced, "a file has the folder's place")
 
 
 def files(checkpoint: Path) -> list[Path]:
-    """Those that are there now; Spark writes under names of its own (`.4.…tmp`, `..4.…tmp.crc`), and renames. Folders that
-    go while they are walked are passed over."""
+    """The files that exist now, without Spark's temporary ones (`.4.…tmp`, `..4.…tmp.crc`), which it renames. Folders
+    that disappear during the walk are skipped."""
     found = [Path(where, name) for where, _, names in os.walk(checkpoint) for name in names]
     return [path for path in found if ".tmp" not in path.suffixes]
 
@@ -84,7 +84,7 @@ def test_the_checkpoint_is_damaged_while_the_reconciler_runs(folder: Folder, dam
     damage(folder.path / "spark" / "recovery")
     name = folder.ticker(damage.__name__.replace("_", "-"))
     folder.until(lambda: runs(folder, name), "a job that came after the damage runs", PATIENCE_S)
-    assert {job: folder.running()[job] for job in before} == before, "and no job that ran was touched"
+    assert {job: folder.running()[job] for job in before} == before, "no running job was affected"
 
 
 def test_it_is_damaged_while_no_reconciler_runs(folder: Folder) -> None:

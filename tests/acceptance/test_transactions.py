@@ -1,8 +1,8 @@
 """kill -9 of the leading projector at each point of a transaction (`ledger.util.failpoints`), on a real broker.
 
-Each time: the standby leads, with the next epoch; what is published is the fold of the full copy of the log; an epoch has
-one writer; no acknowledged event is lost. Flink tests one kill of a leader; Kafka Connect and Streams wait for a rebalance.
-The acceptance program kills REPETITIONS times at each point, a bit later each time.
+Each time the standby must lead with the next epoch, and the published entries must equal the fold of the full copy of
+the log. Each epoch has one writer, and no acknowledged event is lost. Flink tests one kill of a leader; Kafka Connect
+and Streams wait for a rebalance. The acceptance program kills REPETITIONS times at each point, a bit later each time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.support.waiting import until
 REPETITIONS = repetitions.count(1)
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120 + 60 * REPETITIONS)]
 
-#: A leader that has nothing to do has come to each of these some five times: the later hits need events.
+#: An idle leader passes each of these points about five times: later hits need events.
 POINTS = (
     "transaction.begun", "transaction.produced", "transaction.delivered", "transaction.committed", "transaction.offsets",
     "term.initialised",
@@ -45,15 +45,15 @@ SIZES = {"partitions": 2, "replication_factor": 1, "min_insync_replicas": 1}
 
 
 def hit_of(point: str, repetition: int) -> int:
-    """Which time the leader comes to the point: among published changes first; then also while it takes over: its first
-    transaction is empty, the second one its claim."""
+    """The hit at which the leader is killed. First it is among published changes. Then it is also during the take-over,
+    where the first transaction is empty and the second one is the claim."""
     if point == "term.initialised":
         return 2
     return (9, 2, 1)[repetition] if repetition < 3 else 9 + 2 * ((repetitions.FIRST + repetition) % 60)
 
 
 class Projectors:
-    """Processes of one ledger on the shared broker."""
+    """Projector processes of one ledger on the shared broker."""
 
     def __init__(self, broker: RunningBroker, prefix: str, folder: Path) -> None:
         kafka = {"bootstrap.servers": broker.bootstrap}
@@ -87,7 +87,7 @@ class Projectors:
         return read_claims(self.source)
 
     def fence(self) -> None:
-        """As a candidate does that wakes up late: it takes the transactional id, once."""
+        """Takes the transactional id once, as a candidate does that wakes up late."""
         writer = Ledger.open(self.config).event_log.writer(f"{self.config.topics.recovery}-projector")
         writer.init()
         writer.close()
@@ -117,7 +117,7 @@ def projectors(broker: RunningBroker, prefix: str, folder: Path) -> Iterator[Pro
 
 
 def kill_at(point: str, hit: int, ledger: Projectors) -> None:
-    """Two projectors; the one that leads dies at the hit; the other leads, and then all is as it must be."""
+    """Starts two projectors and kills the leader at the hit. The other one must lead, and every check must hold."""
     config = ledger.config
     first = ledger.start(f"{point}:kill@{hit}")
     ledger.until(lambda: ledger.holds_the_lock(first) or first.poll() is not None, "the first one is elected")
@@ -145,7 +145,7 @@ def kill_at(point: str, hit: int, ledger: Projectors) -> None:
     assert not wrong, "\n".join(wrong[:20])
     writers = [(claim.epoch, claim.writer) for claim in reversed(ledger.claims())]
     assert writers[-1][1] == instance("projector", second.pid)
-    assert [epoch for epoch, _ in writers] == list(range(1, len(writers) + 1)), "an epoch follows the other"
+    assert [epoch for epoch, _ in writers] == list(range(1, len(writers) + 1)), "the epochs are consecutive"
     assert len(load.told) > 10
 
 
@@ -171,7 +171,8 @@ def test_the_leading_projector_is_killed(
 def test_a_submitter_that_is_killed_around_the_blob_leaves_no_job_and_can_submit_again(
     point: str, broker: RunningBroker, prefix: str, tmp_path: Path
 ) -> None:
-    """Incident 001: a graph without a reference is litter, a reference without a graph would be a job that can't start."""
+    """Incident 001: a graph without a reference is garbage. A reference without a graph would be a job that can't
+    start."""
 
     def submit(failpoint: str = "") -> int:
         environment = {**os.environ, **ledger.settings, "LEDGER_FAILPOINT": failpoint}
@@ -186,7 +187,8 @@ def test_a_submitter_that_is_killed_around_the_blob_leaves_no_job_and_can_submit
         mirror = Mirror(ledger.config.client(), [topics.events]).to_end()
         assert mirror.raw(topics.events) == []
         ledger.start()
-        ledger.until(lambda: submit() == 0, "it is admitted", 120.0)  # a projector that is slow to begin costs a try
+        # each try takes time while the projector is slow to start
+        ledger.until(lambda: submit() == 0, "it is admitted", 120.0)
         entry = until(lambda: published(ledger.source).entries.get("job"), "it is published")
         assert entry.graph is not None and Ledger.open(ledger.config).blobs.exists(entry.graph)
         mirror.close()

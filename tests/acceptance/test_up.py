@@ -1,4 +1,4 @@
-"""`up` and `down` by the installed command: what is started runs on, is found again, is kept alive, and can be ended."""
+"""`up` and `down` by the installed command: processes keep running, are found again, are restarted, and can be stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1200)]
 
-# The reconciler takes a JVM with Spark; what it adds to these tests is in test_kill.
+# No reconciler: it takes a JVM with Spark. test_kill covers it.
 ROLES = ("broker", "agent", "projector-1", "projector-2")
 SMALL = ("--projectors", "2", "--reconcilers", "0")
 BROKER_AND_AGENT = ("--projectors", "0", "--reconcilers", "0")
@@ -40,7 +40,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-#: A process comes back at the second attempt, and a JVM starts at each.
+#: A process comes back at the second try, and each try starts a JVM.
 patiently = partial(until, timeout_s=240.0)
 
 
@@ -71,7 +71,7 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
     assert all(os.getsid(pid) == pid for pid in before.values())
 
     def both() -> Any:
-        """The projector, once its standby has said that it is there: `up` does not wait for that."""
+        """The row of the projector, once the standby is listed as a candidate too: `up` does not wait for the standby."""
         (row,) = json.loads(ledger.run("leader", "projector", "-o", "json").stdout)
         return row if {one["pid"] for one in row["candidates"]} == {before["projector-1"], before["projector-2"]} else None
 
@@ -80,7 +80,7 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
     assert projector["pid"] in (before["projector-1"], before["projector-2"])
     assert "reconciler: nobody leads: there is no candidate" in ledger.run("leader", expect=1).stderr
 
-    # The leader dies: the standby leads, and the dead one stands by again.
+    # The leader dies: the standby leads, and the restarted process stands by.
     os.kill(projector["pid"], signal.SIGKILL)
     patiently(lambda: set(pids(ledger).values()) != set(before.values()), "the projector is started again")
     patiently(lambda: _epoch(ledger) >= 2, "another projector leads")
@@ -91,7 +91,7 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
     patiently(lambda: ledger.run("topics check", expect=None).returncode == 0, "the broker answers")
     assert shown(ledger)["bootstrap"] == address
 
-    # `up` dies: nothing else does, and the next one adopts what runs.
+    # `up` dies: no other process does, and the next `up` adopts the running ones.
     now = pids(ledger)
     up = ledger.pid("up")
     os.kill(up, signal.SIGKILL)
@@ -104,7 +104,7 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
     assert "up runs already" in ledger.run("up", "--detach").stdout
     assert ledger.run("up", expect=2).stderr.startswith("error: ")
 
-    # What it has adopted it keeps as well.
+    # The new `up` also restarts the processes that it adopted.
     os.kill(now["agent"], signal.SIGKILL)
     patiently(lambda: ledger.pid("agent") != now["agent"], "the agent is started again")
 
@@ -124,7 +124,7 @@ def _epoch(folder: Folder) -> int:
 
 
 def test_after_a_power_cut_it_comes_up_again(ledger: Folder) -> None:
-    """Pid files, sockets and locks of the dead lie about, and their pids belong to others."""
+    """Pid files, sockets and locks of dead processes are left, and their pids belong to other processes."""
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
     address = shown(ledger)["bootstrap"]
     ledger.kill_everything()
@@ -192,7 +192,7 @@ def test_when_the_topics_are_not_as_set_it_does_not_come_up(ledger: Folder) -> N
     (ledger.path / "ledger.toml").write_text("[topics]\npartitions = 7\n")
     done = ledger.run("up", "--detach", *BROKER_AND_AGENT, expect=2)
     assert "partitions is 4, wanted 7" in done.stdout + done.stderr
-    assert not ledger.processes(), "what was started for it is stopped again"
+    assert not ledger.processes(), "the processes started for it are stopped again"
 
 
 def test_flags_reach_the_roles_also_in_the_background(ledger: Folder) -> None:
@@ -205,12 +205,14 @@ def test_flags_reach_the_roles_also_in_the_background(ledger: Folder) -> None:
 
 
 def start_job(folder: Folder, job_id: str = "sleeper") -> int:
-    """By the runner's word alone, as a reconciler would; the pid of the job."""
+    """Starts the job through the runner alone, as a reconciler would, and returns the pid of the job."""
     blob = pack(["sleep", "600"], folder=folder.path.parent)
     graph = Ledger.open(folder.config).blobs.put(job_id, Path(blob))
     runner = Ledger.open(folder.config).runners["subprocess"]
     answer = until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started", 240.0)
-    assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), "already: a first answer came too late"
+    assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), (
+        "already: an earlier start succeeded, but its answer came too late"
+    )
     patiently(lambda: any(a.engine_id for a in runner.observe()), "the job runs")
     return int(next(a.engine_id for a in runner.observe()).split()[0])
 
@@ -220,12 +222,12 @@ def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: F
     job = start_job(ledger)
     refused = ledger.run("down", "--purge", expect=5)
     assert str(job) in refused.stderr
-    assert all(runs(pid) for pid in pids(ledger, ("broker", "agent", "up")).values()), "nothing was stopped"
+    assert all(runs(pid) for pid in pids(ledger, ("broker", "agent", "up")).values()), "no process was stopped"
 
     ledger.run("down")
     assert runs(job)
     assert "--jobs" in ledger.run("down", "--purge", expect=5).stderr
-    assert ledger.run("down", "--jobs", expect=3).stderr.startswith("error: "), "nobody is there to stop the job"
+    assert ledger.run("down", "--jobs", expect=3).stderr.startswith("error: "), "no agent is there to stop the job"
 
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
     assert [a.alive for a in Ledger.open(ledger.config).runners["subprocess"].observe()] == [True]
@@ -236,7 +238,7 @@ def test_jobs_run_on_unless_told_and_a_folder_with_jobs_is_not_deleted(ledger: F
 
 
 def test_a_stopped_job_has_ended_as_stopped(ledger: Folder) -> None:
-    """No intent: the next reconciler brings it back."""
+    """There is no intent, so the next reconciler restarts the job."""
     ledger.run("up", "--detach", *BROKER_AND_AGENT)
     start_job(ledger)
     ledger.run("down", "--jobs")

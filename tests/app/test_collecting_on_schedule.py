@@ -1,4 +1,4 @@
-"""The reconciler that leads collects garbage: on time, beside its passes, and whatever becomes of it is told."""
+"""The leading reconciler collects garbage on schedule, in parallel with its passes, and logs every outcome."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_only_who_leads_collects(tmp_path: Path) -> None:
 
 
 def test_an_interval_of_0_is_never() -> None:
-    with Collections(python("raise SystemExit(1)"), lambda: pytest.fail("nobody asks"), 0.0) as collections:
+    with Collections(
+        python("raise SystemExit(1)"), lambda: pytest.fail("no question about leadership expected"), 0.0
+    ) as collections:
         assert not collections._thread.is_alive()
 
 

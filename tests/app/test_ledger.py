@@ -1,4 +1,4 @@
-"""The one object: adapters made once, at their first use; in memory nothing of this machine is read."""
+"""`Ledger`: adapters are made once, at their first use; an in-memory ledger reads nothing from this machine."""
 
 from __future__ import annotations
 

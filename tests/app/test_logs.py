@@ -1,4 +1,4 @@
-"""What processes say: one JSON object a line, whoever says it, secrets masked."""
+"""The log output of processes: one JSON object per line, from every library, with secrets masked."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_lines_for_people_on_a_terminal_or_where_asked_for() -> None:
 def test_a_command_says_on_stderr_what_is_said_by_its_log(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On stdout answers alone stand; and a warning is told, but no more."""
+    """stdout holds answers only. stderr gets warnings and errors, and nothing below."""
     monkeypatch.setattr(loggers, "LEAST", logging.WARNING)
     log = loggers.Logger("ledger.archive")
     log.info("sealed")
@@ -137,14 +137,15 @@ def test_a_command_says_on_stderr_what_is_said_by_its_log(
 def test_a_role_says_it_as_its_own_log_was_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loggers, "LEAST", logging.WARNING)
     stream = configured(format="json")
-    copied = pickle.loads(pickle.dumps(loggers.Logger("ledger.archive")))  # to a worker of Spark, with what refers to it
+    # copied to a Spark worker together with an object that refers to it
+    copied = pickle.loads(pickle.dumps(loggers.Logger("ledger.archive")))
     copied.info("sealed", records=7)
     [line] = stream.getvalue().splitlines()
     assert json.loads(line)["records"] == 7
 
 
 def test_only_what_roles_run_gets_its_loggers_from_structlog() -> None:
-    """Of any other module a command would import it at each start, and what it says would go to stdout."""
+    """A command would import structlog with any other module at each start, and its messages would go to stdout."""
     package = Path(logs.__file__).parents[1]
     direct = {
         path.relative_to(package).as_posix() for path in package.rglob("*.py")

@@ -1,4 +1,4 @@
-"""Notifications: who is told of what, how often, and that nothing a hook does reaches the role."""
+"""Notifications: their recipients, contents and number. No hook can harm the role."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BAD = RecoveryEntry(
 
 
 class Hook:
-    """Takes notifications, or fails while `broken`."""
+    """A hook that accepts notifications, or fails while `broken` is set."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, dict[str, Any]]] = []
@@ -95,11 +95,11 @@ def test_a_change_is_told_once_and_the_next_one_too(clock: ManualClock, hook: Ho
     successor = notifier(clock, tmp_path, hook=hook)
     successor.offer(BAD)
     successor.step()
-    assert len(hook.taken) == 2, "a successor on this host knows what was delivered"
+    assert len(hook.taken) == 2, "a successor on this host knows which notifications were delivered"
     elsewhere = notifier(clock, tmp_path / "another host", hook=hook)
     elsewhere.offer(BAD)
     elsewhere.step()
-    assert hook.ids[-1] == "job-1/2/QUARANTINED", "one on another host does not"
+    assert hook.ids[-1] == "job-1/2/QUARANTINED", "a successor on another host does not"
 
 
 def test_what_fails_is_tried_again_ever_more_rarely_and_then_given_up(
@@ -115,13 +115,13 @@ def test_what_fails_is_tried_again_ever_more_rarely_and_then_given_up(
             waits.append(told.step())
             clock.advance(waits[-1])
     assert waits[:4] == [2.0, 4.0, 8.0, 16.0]
-    assert other.ids == ["job-1/2/QUARANTINED"], "and others got it, once"
+    assert other.ids == ["job-1/2/QUARANTINED"], "the other hook got it exactly once"
     assert told.counters == {"delivered": 1, "failed": TRIES_MAX, "given_up": 1}
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["notification_given_up"]
     hook.broken = None
     told.offer(replace(BAD, as_of=9))
     told.step()
-    assert hook.taken == [], "nor is it when the entry is published again"
+    assert hook.taken == [], "an abandoned notification is not sent when the entry is published again"
 
 
 def test_it_is_delivered_once_the_hook_is_mended(clock: ManualClock, hook: Hook, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_it_is_delivered_once_the_hook_is_mended(clock: ManualClock, hook: Hook,
     told.offer(BAD)
     told.step()
     hook.broken = None
-    assert told.step() > 0 and hook.taken == [], "not before its time"
+    assert told.step() > 0 and hook.taken == [], "not before the backoff is over"
     clock.advance(2.0)
     told.step()
     assert hook.ids == ["job-1/2/QUARANTINED"]
@@ -209,10 +209,12 @@ def test_the_leader_tells_once_it_stands_in_the_log_and_a_successor_tells_again(
     run(leader, standby)
     assert [entry.job_id for entry in told if entry.state is JobState.QUARANTINED] == ["job-1"]
     assert world.entry("job-1") in told
-    assert later == [], "a standby tells nothing"
+    assert later == [], "a standby sends no notifications"
     world.elections["projector"].holder = None
     standby.step()
-    assert [entry.job_id for entry in later if entry.state is JobState.QUARANTINED], "whether it was told is not known"
+    assert [entry.job_id for entry in later if entry.state is JobState.QUARANTINED], (
+        "the new leader can't know whether it was delivered"
+    )
 
 
 def test_what_was_not_committed_is_not_told() -> None:
@@ -225,7 +227,7 @@ def test_what_was_not_committed_is_not_told() -> None:
 
     def no_answer(step: str) -> None:
         if step == "produce":
-            world.elections["projector"].holder = object()  # it does not lead again either
+            world.elections["projector"].holder = object()  # nor does it win the election again
             raise NoAnswer
 
     world.log.failpoint = no_answer
@@ -281,7 +283,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
         "open(sys.argv[1] + '.part', 'w').write(str(child.pid)); os.rename(sys.argv[1] + '.part', sys.argv[1])\n"
         "time.sleep(600)\n"
     )
-    while not pid.exists():  # on a busy machine it may be killed before it has begun
+    while not pid.exists():  # on a busy machine the program may be killed before it wrote its file
         with pytest.raises(HookFailed, match="did not end within"):
             CommandHook([sys.executable, "-c", program, str(pid)], 3)("id", b"")
     stat = Path(f"/proc/{pid.read_text()}/stat")
@@ -356,7 +358,7 @@ def test_a_server_that_answers_a_byte_at_a_time_is_cut_off(server: Server) -> No
 
 def test_a_server_that_is_not_there_is_told_without_the_secret_part() -> None:
     with socket.socket() as deaf, pytest.raises(HookFailed, match=r"no answer from http://127\.0\.0\.1:\d+/\*+") as raised:
-        deaf.bind(("127.0.0.1", 0))  # so that nobody else gets the port
+        deaf.bind(("127.0.0.1", 0))  # reserves the port
         Webhook(f"http://127.0.0.1:{deaf.getsockname()[1]}/s3cret", 5)("id", b"{}")
     assert "s3cret" not in f"{raised.value} {raised.value.__cause__}"
 

@@ -1,4 +1,4 @@
-"""A reconciler that starts beside one with another agent says so before it leads."""
+"""A reconciler on a host whose agent is not the leader's logs a warning before it leads."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_another_agent_than_the_leaders_is_told_with_what_waits_and_what_to_do(s
     [
         ({"subprocess": "agent-b"}, "reconciler-b-1"),
         ({}, "reconciler-b-1"),  # the agent did not answer when the leader claimed
-        ({"subprocess": "agent-a"}, "reconciler-a-1"),  # its own claim: its take-over has compared it
+        ({"subprocess": "agent-a"}, "reconciler-a-1"),  # its own claim: it compared the agents when it took over
     ],
     ids=["the same", "unknown", "its own"],
 )
@@ -116,7 +116,7 @@ def test_two_reconcilers_with_a_folder_each_are_told_apart_when_the_second_start
             lambda: says(second, "leader_reaches_other_instance"), "the second tells", 180.0, story=second.read_text
         )
         assert "agent-" in told and '"warning"' in told
-        assert not says(second, '"leads"'), "it told before it led"
+        assert not says(second, '"leads"'), "the warning came before it led"
         assert not says(first, "leader_reaches_other_instance")
     finally:
         for process in reversed(started):

@@ -1,4 +1,4 @@
-"""From the settings to the store of graphs: what is made, and what is refused with a word on how to mend it."""
+"""From the settings to the blob store: the adapter that is made, and the refused settings with a hint."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_the_defaults_are_those_of_the_adapter(config: Callable[..., Config]) ->
 
 
 def test_one_request_with_all_its_tries_ends_before_the_task_that_makes_it(config: Callable[..., Config]) -> None:
-    """Otherwise a store that is away looks like a task that crashed."""
-    made, waits_between_s = config(), 1 + 2  # boto3's, at most
+    """Otherwise a store that does not answer looks like a crashed task."""
+    made, waits_between_s = config(), 1 + 2  # the longest waits of boto3
     longest_s = made.blobs.attempts_max * made.blobs.read_timeout_s + waits_between_s
     assert longest_s < made.reconciler.action_timeout_s
 
@@ -138,7 +138,7 @@ def test_a_child_finds_what_was_preloaded_and_nobody_was_asked(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    wiring.preload(config())  # there are no credentials and no region, and none are looked for
+    wiring.preload(config())  # there are no credentials and no region, and boto3 looks for none
     read: list[str] = []
     monkeypatch.setattr(type(client._models().file_loader), "load_file", lambda self, path: read.append(path))
     client.connect(s3_settings(config(region="eu-central-1").blobs, "blobs"))

@@ -1,4 +1,4 @@
-"""What the settings name is what is made."""
+"""The adapters that are made from the settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_plugin_gets_a_folder_and_a_process_of_its_own(
 ) -> None:
     install(monkeypatch, yarn="no.such.module:Runner", subprocess="ledger.adapters.runners.subprocess:SubprocessRunner")
     made = Ledger.open(config).runners
-    assert sorted(made) == ["outside", "subprocess", "yarn"], "one that can't be loaded is not left out"
+    assert sorted(made) == ["outside", "subprocess", "yarn"], "a runner that can't be loaded is listed too"
     yarn = made["yarn"]
     assert isinstance(yarn, ContainedRunner) and yarn.folder == tmp_path / "runners" / "yarn"
 

@@ -1,4 +1,4 @@
-"""A job from inside: `ledger.job()`. What the agent makes of it: tests/adapters/runners/test_workers.py."""
+"""A job from inside: `ledger.job()`. For the agent's side see tests/adapters/runners/test_workers.py."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_checkpoint_is_due_when_the_newest_is_old_enough(folder: Path) -> None
 
 
 def test_a_stop_that_is_asked_for_is_no_finish(folder: Path) -> None:
-    """Whoever sent SIGTERM: exit code 0 would end the job for ever."""
+    """Any process may have sent SIGTERM, and exit code 0 would end the job for ever."""
     with pytest.raises(SystemExit) as ended, ledger.job() as job:
         assert not job.stopping
         os.kill(os.getpid(), signal.SIGTERM)
@@ -250,7 +250,7 @@ def test_an_error_is_raised_as_it_is(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_wait_ends_with_a_request(folder: Path, number: int) -> None:
-    """Without the wake-up this test runs into its time limit."""
+    """If the signal did not wake it up, this test would run into its time limit."""
     with suppress(SystemExit), ledger.job() as job:
         threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
         job.wait(100_000)
@@ -276,7 +276,7 @@ def test_handlers_are_put_back(folder: Path) -> None:
 
 
 def test_a_job_without_savepoints_is_not_asked_for_any(folder: Path) -> None:
-    """The supervisor signals only those that have a handler."""
+    """The supervisor sends the signal only to processes that have a handler."""
     before = signal.getsignal(signal.SIGUSR1)
     with ledger.job(savepoints=False):
         assert signal.getsignal(signal.SIGUSR1) is before

@@ -1,4 +1,4 @@
-"""Which election the settings name, and what of them can't be."""
+"""The election that the settings name, and settings that are refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_zookeeper_if_it_is_named(tmp_path: Path) -> None:
     made = Ledger.open(config).leadership("projector")
     assert isinstance(made, ZooKeeperLeadership)
     assert made._keeper._path == "/a/test.leaders/projector"
-    assert not made.valid()  # nothing was started for it
+    assert not made.valid()  # no connection was started for it
     assert not made._started
     made.close()
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):

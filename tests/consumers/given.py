@@ -1,4 +1,4 @@
-"""Records for the rules, one after the other in one partition, a second apart."""
+"""Records as input for the rules: one after the other in one partition, a second apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGIN_S = 1_700_000_000.0
 
 
 class Records:
-    """Makes them. Each event has an id of its own and the next number of its source, unless told otherwise."""
+    """Makes records. By default each event has a unique id and the next sequence number of its source."""
 
     def __init__(self) -> None:
         self.offset, self.numbers = -1, dict[str, int]()
@@ -41,7 +41,7 @@ class Records:
 
 
 def judged(history: list[Seen], settings: Settings = SETTINGS, now_s: float = BEGIN_S + 3600) -> list[Finding]:
-    """All that is found in a history, and an hour later."""
+    """All findings of a history, including those that appear an hour later."""
     rules = Rules(settings)
     return [*all_of(rules, history, now_s), *rules.tick(now_s)]
 

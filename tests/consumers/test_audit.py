@@ -1,4 +1,4 @@
-"""The audit consumer as a process of its own, on a real broker: it finds what is wrong, exactly that, and loses nothing."""
+"""The audit consumer as a separate process on a real broker: it reports exactly the violations, and loses no record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 PATIENCE_S = 120.0
 
-#: All that a producer may use; the ledger itself uses lz4, for which Faust's client needs a library of its own.
+#: All compressions that a producer may use. The ledger itself uses lz4, for which Faust's client needs an extra
+#: library.
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 SPEC = encode("job_submitted", json.loads(page.BLOCKS["json", "job_submitted"]))
 CHECKPOINT = page.value("checkpoint_completed")
@@ -40,7 +41,8 @@ def intent(reason: str) -> bytes:
 
 
 class History:
-    """What producers wrote, right and wrong. expected: (rule, job) of each finding that there must be."""
+    """Records that producers wrote, correct and wrong ones. expected: (rule, job) of each finding that must be
+    reported."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self.bootstrap, self.topic = bootstrap, f"{prefix}ledger.events"
@@ -50,12 +52,12 @@ class History:
         self.garbage = 0
 
     def other(self, event: Written, **headers: str | None) -> Written:
-        """The same event with other headers; None: without."""
+        """The same event with some headers replaced; None removes the header."""
         kept = [(name, value) for name, value in event.headers if name not in headers]
         return event._replace(headers=kept + [(n, v.encode()) for n, v in headers.items() if v is not None])
 
     def sound(self) -> list[Written]:
-        """A job as it should be, with its tombstones, and all of it sent again."""
+        """Writes the events of a correct job and its tombstones, and sends all but the tombstones again."""
         write, job = self.producer.write, "sound"
         events = [
             write(job, f"spec/{'0' * 64}", "JobSubmitted", SPEC), write(job, "running/1", "AttemptRunning", RUNNING),
@@ -87,19 +89,19 @@ class History:
         first = write("again", "running/1", "AttemptRunning", RUNNING)
         used = {"ce_sequence": dict(first.headers)["ce_sequence"].decode()}
         send(self.other(build("again", "running/2", "AttemptRunning", RUNNING), ce_id=str(uuid.uuid4()), **used))
-        expected["sequence", "again"] += 2  # there twice, and the number that it should have had is missing
+        expected["sequence", "again"] += 2  # number used twice, and the number that it should have had is missing
         write("again", "running/3", "AttemptRunning", RUNNING)
         send(self.other(build("twofold", "running/1", "AttemptRunning", RUNNING), ce_id="one-id"))
         send(self.other(build("twofold", "running/2", "AttemptRunning", RUNNING), ce_id="one-id"))
         expected["identity", "twofold"] += 1
         send(self.other(build("nobody", "running/1", "AttemptRunning", RUNNING), ce_source=None))
         expected["headers", "nobody"] += 1
-        # Its number is missing for the rest.
+        # Its number is a gap in the sequence of the source, since the event names no source.
         write("nobody", "running/2", "AttemptRunning", RUNNING)
         expected["sequence", "nobody"] += 1
 
     def aborted(self) -> None:
-        """A change without a reason that was never committed."""
+        """Writes a change without a reason in a transaction that is aborted."""
         client = Client({"bootstrap.servers": self.bootstrap, "transactional.id": f"{self.topic}-aborted"})
         client.init_transactions(30)
         client.begin_transaction()
@@ -129,7 +131,7 @@ def audit(history: History, bootstrap: str, prefix: str, tmp_path: Path) -> Iter
 
 
 def findings(audit: Audit) -> dict[bytes, bytes]:
-    """As a reader has them who keys by id."""
+    """The findings by id, which removes duplicates."""
     return {message.key(): message.value() for message in audit.topic("findings")}
 
 
@@ -147,7 +149,7 @@ def told(audit: Audit) -> Counter[tuple[str, str]]:
 
 def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(history: History, audit: Audit) -> None:
     refused = audit.run()
-    assert refused.returncode == 2 and " ".join(MAKE_TOPICS) in refused.stderr, "its topics are made by nobody else"
+    assert refused.returncode == 2 and " ".join(MAKE_TOPICS) in refused.stderr, "no other command makes its topics"
     made = audit.run(MAKE_TOPICS)
     assert made.returncode == 0, made.stderr
     history.sound()
@@ -177,7 +179,7 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
         said = dict(message.headers())
         topic, partition, offset = (said[f"audit_{name}"].decode() for name in ("topic", "partition", "offset"))
         assert place.decode() == f"{topic}[{partition}]@{offset}"
-        assert said["audit_error"] and said["ce_id"], "why, and what the record said itself"
+        assert said["audit_error"] and said["ce_id"], "the error, and the headers of the record itself"
 
     audit.kill()
     audit.settings["AUDIT_ACCEPTED"] = ",".join(place.decode() for place in rejects)
@@ -185,13 +187,13 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
     until(lambda: audit.ready()[0] == 200, "it is ready again, once somebody has looked", PATIENCE_S, story=audit.story)
     spoilt_jobs = ("garbled", "wrong", "large")
     again = {key: value for key, value in findings(audit).items() if json.loads(value)["job"] not in spoilt_jobs}
-    assert again == before, "no second finding, and none that differs"
+    assert again == before, "no finding is duplicated or changed"
     assert set(rejects_of(audit)) == set(rejects)
     assert audit.stop() == 0
 
 
 def test_a_finding_that_can_not_be_written_ends_it(history: History, audit: Audit, bootstrap: str) -> None:
-    """So that it is found again by the next one: it must not go on behind it."""
+    """It must not go on behind the finding: after a restart it reports the finding again."""
     create_topic(bootstrap, f"{audit.prefix}ledger.audit.findings", 1, {"max.message.bytes": "100"})
     assert audit.run(MAKE_TOPICS).returncode == 0
     history.producer.write("silent", "intent/1/u", "IntentDeclared", intent(""))
@@ -201,7 +203,8 @@ def test_a_finding_that_can_not_be_written_ends_it(history: History, audit: Audi
 
 
 def test_a_header_whose_name_is_no_text(history: History, audit: Audit) -> None:
-    """It can't be read by Faust's client, and blinds nobody: neither to itself, nor to what lies before and behind it."""
+    """Faust's client can't read this header. The record is rejected, and the records before and behind it are still
+    judged."""
     assert audit.run(MAKE_TOPICS).returncode == 0
     job = next(name for n in range(100) if history.producer.build(name := f"later-{n}", "ask/u", "X", None).partition == 0)
     odd = history.bootstrap, history.topic, 0, b"odd/running/1", RUNNING, [(b"\xff\xfe", b"x")]
@@ -211,5 +214,7 @@ def test_a_header_whose_name_is_no_text(history: History, audit: Audit) -> None:
     history.producer.write(job, "intent/9/u", "IntentDeclared", intent(""))
     audit.start()
     until(lambda: told(audit)["reason", job] == 4, "all is judged", PATIENCE_S, story=audit.story)
-    assert [message.value() for message in audit.topic("rejects")] == [RUNNING] * 6, "what lay in the way is kept"
+    assert [message.value() for message in audit.topic("rejects")] == [RUNNING] * 6, (
+        "the unreadable records are kept as rejects"
+    )
     until(lambda: audit.ready()[0] == 503, "it is not ready", PATIENCE_S, story=audit.story)

@@ -1,4 +1,5 @@
-"""The counter of an archive finds what is missing, doubled or other, and reads what manifests name alone."""
+"""The completeness check finds missing, duplicate and different records of an archive. It reads only what manifests
+name."""
 
 from __future__ import annotations
 
@@ -37,13 +38,14 @@ A, B, C = Place(0, 0), Place(0, 1), Place(1, 0)
         ("ab", {A: "a"}, None, ["event b"], [], []),
         ("a", {A: "a"}, {A: "a", B: "b"}, ["place [0]@1"], [], []),
         ("a", {A: "a", B: "a"}, None, [], ["event a"], []),
-        ("a", {A: "a", B: "a"}, {A: "a", B: "a"}, [], [], []),  # sent again, and archived so
+        ("a", {A: "a", B: "a"}, {A: "a", B: "a"}, [], [], []),  # sent twice, and archived twice
         ("a", {A: "a"}, {A: "a", B: "a"}, ["event a", "place [0]@1"], [], []),
-        ("a", {A: "a", C: "c"}, {C: "c"}, [], [], []),  # compacted away in the log
-        ("a", {A: "a", B: "a"}, {B: "a"}, [], [], []),  # of two that were sent the first was compacted away
-        ("a", {A: "a", B: "a"}, {}, [], [], []),  # or both
+        ("a", {A: "a", C: "c"}, {C: "c"}, [], [], []),  # removed from the log by compaction
+        ("a", {A: "a", B: "a"}, {B: "a"}, [], [], []),  # sent twice; compaction removed the first one
+        ("a", {A: "a", B: "a"}, {}, [], [], []),  # or compaction removed both
         ("a", {A: "a", B: "a"}, {A: "a", B: "b"}, [], ["event a"], ["place [0]@1"]),
-        ("a", {A: "a", C: "a"}, {A: "a"}, [], ["event a"], []),  # a resend has the key of the first, so its partition
+        # a resend has the same key as the first one, so the same partition
+        ("a", {A: "a", C: "a"}, {A: "a"}, [], ["event a"], []),
         ("a", {A: "a", C: "a"}, {A: "a", C: "a"}, [], [], []),
         ("a", {A: "a", C: "x"}, {A: "a", C: "c"}, [], [], ["place [1]@0"]),
         ("a", {A: "a", C: "x"}, {A: "a", C: "?"}, [], [], []),
@@ -65,7 +67,7 @@ def test_a_place_that_is_archived_twice() -> None:
 
 @pytest.fixture
 def ids(tmp_path: Path) -> list[str]:
-    """Of the events in an archive of two partitions, in `archive`."""
+    """The ids of the events in an archive of two partitions, in the folder `archive`."""
     archive = Archive(FolderObjects(tmp_path / "archive"), "test", lambda: "2026-01-01T00:00:00Z")
     found = [one for partition in (0, 1) for one in records(30, partition, partition)]
     for partition in (0, 1):
@@ -95,7 +97,7 @@ def test_an_object_that_no_manifest_names_does_not_count(tmp_path: Path, ids: li
 
 
 def test_a_listing_that_no_note_names_does_not_count(tmp_path: Path, ids: list[str]) -> None:
-    """Nor what notes in it say: it may be anybody's, or what a killed joiner has left."""
+    """Notes in such a listing do not count either: a forger or a killed join may have left it."""
     where = tmp_path / "archive"
     manifest = json.loads(next((where / "manifests").rglob("*.json")).read_bytes())
     note = {"kind": "rewritten", "objects": [
@@ -117,7 +119,7 @@ def counted_in(where: Path) -> list[str]:
 def test_joined_days_are_counted_once_wherever_joining_was_broken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was joined lies there twice until the last of its objects is dropped."""
+    """Joined records exist twice until the last of the original objects is deleted."""
     store = FolderObjects(tmp_path / "archive")
     archive, _ = sealed_days(store)
     ids = counted_in(tmp_path / "archive")
@@ -142,7 +144,7 @@ def test_joined_days_are_counted_once_wherever_joining_was_broken_off(
     note = next(one for path in (tmp_path / "archive" / "notes" / TOPIC / "0").iterdir()
                 if (one := json.loads(path.read_bytes()))["first_sequence"] == 0)  # fmt: skip
     archive.note(archive.head(TOPIC, 0), "joined", {**note, "last_sequence": 1})
-    assert counted_in(tmp_path / "archive") == ids, "of two runs that overlap the longer one counts"
+    assert counted_in(tmp_path / "archive") == ids, "if two joined runs overlap, the longer one counts"
 
 
 def test_notes_of_other_kinds_are_no_records(tmp_path: Path, ids: list[str]) -> None:
@@ -176,7 +178,7 @@ def test_a_bucket_is_counted_as_a_folder_is(moto: S3Settings) -> None:
 
 
 def test_of_no_event_nothing_is_proved(tmp_path: Path, ids: list[str]) -> None:
-    """A writer that kept no ids, or the wrong file."""
+    """The writer kept no ids, or the file is the wrong one."""
     told = counted(tmp_path, [])
     assert (told.returncode, told.stdout) == (2, "") and "There is no id in" in told.stderr
 

@@ -1,4 +1,4 @@
-"""The grammar of keys as the consumers have it is that of the page, and of the ledger."""
+"""The consumers' grammar of keys equals that of the protocol page and of the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/CONSUMERS.md says what the consumers do."""
+"""docs/CONSUMERS.md describes what the consumers do."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_the_finding_on_the_page_is_one() -> None:
 
 
 def test_the_commands_on_the_page_that_others_run() -> None:
-    """tests/protocol/test_protocol_page.py runs `plain`, test_audit.py `audit`, and `completeness` is run by the load
-    itself, tests/archive/store/test_load.py."""
+    """tests/protocol/test_protocol_page.py runs `plain`, test_audit.py runs `audit`, and the load test runs
+    `completeness`: tests/archive/store/test_load.py."""
     shown = {block.info: block.lines for block in blocks(TEXT) if block.info.startswith("sh")}
     assert set(shown) == {"sh plain", "sh audit", "sh completeness", "sh load"}
     (load_line,) = shown["sh load"]

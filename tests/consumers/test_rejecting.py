@@ -1,4 +1,4 @@
-"""What the audit consumer remembers of records that it can't read."""
+"""The audit consumer's memory of records that it can't read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REJECTED = 200
 
 @pytest.fixture
 def audit(monkeypatch: pytest.MonkeyPatch) -> Audit:
-    """One that sends nothing, and whose first reject was accepted."""
+    """An audit consumer that sends nothing. Its first reject is accepted in the settings."""
 
     async def send(*_: Any) -> None: ...
 

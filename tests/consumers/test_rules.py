@@ -1,4 +1,5 @@
-"""The rules of the audit consumer: what each finds, what it lets pass, and that ids do not depend on who reads when."""
+"""The rules of the audit consumer: the violations that each finds, the records that pass, and the ids of findings. An
+id does not depend on the reader or the time."""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ def test_what_compaction_may_have_taken_is_not_missing() -> None:
     assert [one.rule for one in judged(history, now_s=late_s - 10)] == ["sequence"]
     assert judged(history, now_s=late_s) == []
     begun_later = [replace(seen, offset=seen.offset + 7) for seen in numbers(3)(Records())]
-    assert judged(begun_later) == [], "what was before it is gone"
+    assert judged(begun_later) == [], "the numbers before the first record are gone from the log"
 
 
 def test_time_alone_shows_that_a_number_is_missing() -> None:
@@ -158,7 +159,7 @@ def test_lines_that_wait_for_a_number_are_bounded_too() -> None:
 
 
 def test_of_a_record_that_shows_a_gap_little_is_kept() -> None:
-    """However large it is, and nothing once that was told."""
+    """Memory does not grow with the size of the record, and is freed once the gap was reported."""
     rules, records, large = Rules(SETTINGS), Records(), 100_000
 
     def judge(number: int) -> None:
@@ -201,7 +202,8 @@ def test_runs_of_missing_numbers_are_bounded() -> None:
 
 
 def test_runs_that_are_not_waited_for_any_more_are_told_or_counted() -> None:
-    """All in one burst, so that none had time to come before it was given up; what may be compacted away is none."""
+    """All numbers come in one burst, so each gap is abandoned before its grace is over. Gaps of records that compaction
+    may have removed do not count."""
     for now_s, counts in ((BEGIN_S + 60, True), (BEGIN_S + SETTINGS.gap_window_s + 5, False)):
         rules, records = Rules(SETTINGS), Records()
         found = [

@@ -1,4 +1,4 @@
-"""Settings of the audit consumer: what is taken, and what is refused, with what, where and what to do."""
+"""Settings of the audit consumer: accepted ones, and refused ones with the setting, its value and a hint."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_what_is_refused(given: dict[str, str], said: str) -> None:
         load({**KAFKA, **given})
     (name,) = given
     assert said in str(refused.value)
-    assert name in str(refused.value).upper() or f"AUDIT_{str(refused.value).split()[0].upper()}" == name, "it says where"
+    assert name in str(refused.value).upper() or f"AUDIT_{str(refused.value).split()[0].upper()}" == name, (
+        "the error names the setting"
+    )
 
 
 WRONG = ["restarts_max = true", "actors = 'a'\n[x]\n", "restarts_window_s = [1]", "actors = [1]", "= 1"]

@@ -1,5 +1,5 @@
-"""An explanation names what decides: without those registers the answer is another; what it calls without effect can go
-and nothing changes."""
+"""An explanation names the registers that decide: without them the state differs. Registers that it calls without
+effect can be removed, and nothing changes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ OUTSIDE = {SPEC: spec(runner="outside", restart_policy=FAILS)}
     ],
 )  # fmt: skip
 def test_what_a_job_waits_for_that_its_producer_runs(names, facts, waits_for):
-    """If that died nobody else reports the end: then it is said what to type."""
+    """If the producer died, nobody else reports the end: then the text names the command to type."""
     assert waits_for in explain(given(*names, facts={**OUTSIDE, **facts})).waits_for
 
 

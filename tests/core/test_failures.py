@@ -1,4 +1,4 @@
-"""What last went wrong: the newest failure, and behind a verdict the newest of the runner."""
+"""The causes of a job's state: the newest failure and, behind a verdict, the newest failure that the runner reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is garbage, by tables; and that nothing is which a fold refers to, of the same registers or of later ones too."""
+"""Garbage, by tables. A law: an object is no garbage if a fold refers to it, of the same registers or of later ones
+too."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def claims(*names: str, facts: dict[str, Any] | None = None, admitted: bool = Fa
 
 
 def why(lying: StoredItem, of: Claims | None) -> str:
-    """The evidence; "" = it is no garbage."""
+    """The evidence that the object is garbage; "" = it is none."""
     found = judged(lying, claims={"job-1": of} if of is not None else None)
     assert not found.young and not found.spared
     return found.orphans[0].evidence if found.orphans else ""
@@ -78,7 +79,7 @@ TABLE: dict[str, tuple[StoredItem, Claims | None, str]] = {
     "a job that is over and not retired": (BLOB, claims("ended/1/finished/agent-a", facts=ADMITTED_A), ""),
     "its folder": (FOLDER, claims("ended/1/finished/agent-a", facts=ADMITTED_A), ""),
     "a retired job": (BLOB, claims("result/FINISHED"), "the job is FINISHED and retired"),
-    "a retired job of which a spec came late": (
+    "a retired job whose spec came late": (
         BLOB, claims("result/CANCELED", facts=SPEC_A), "the job is CANCELED and retired",
     ),
     "its folder, once retired": (FOLDER, claims("result/FAILED"), "the job is FAILED and retired"),
@@ -113,7 +114,7 @@ def test_names_are_told_where_they_are_known() -> None:
         claims(facts={**ADMITTED_A, f"spec/{OTHER_DIGEST}": UNREADABLE}),
         claims(facts={"result/FINISHED": UNREADABLE}),
         claims(facts={**SPEC_B, "admitted": UNREADABLE}),
-        claims(facts={"admitted": JobAdmitted(DIGEST), **SPEC_B}),  # the spec that was admitted is not there
+        claims(facts={"admitted": JobAdmitted(DIGEST), **SPEC_B}),  # the admitted spec is missing
         claims("result/FINISHED", facts={"result/FAILED": UNREADABLE}),
         ENTRY_UNREAD,
     ],
@@ -150,7 +151,7 @@ def test_checkpoints_that_another_job_begins_from_stay() -> None:
 
 @pytest.mark.parametrize("newest", [0, 4], ids=["without a checkpoint of its own", "with more than are offered"])
 def test_the_checkpoint_that_a_job_took_over_stays_while_its_first_attempt_runs(newest: int) -> None:
-    """It is named in the record of the attempt alone: the spec names the job that is replaced, and no place."""
+    """Only the record of the attempt names the checkpoint: the spec names the replaced job, and no location."""
     of = {"job-1": claims("result/FINISHED")}
     facts = {
         f"spec/{DIGEST}": spec(replaces="job-1"), "admitted": JobAdmitted(DIGEST),
@@ -158,7 +159,7 @@ def test_the_checkpoint_that_a_job_took_over_stays_while_its_first_attempt_runs(
         **{f"checkpoint/1/{n}": replace(checkpoint(f"1/{n}"), location=f"own/{n}") for n in range(1, newest + 1)},
     }  # fmt: skip
     other = claims("running/1", facts=facts)
-    assert ("own/4" in other.points) == (newest == 4), "three of its own are offered"
+    assert ("own/4" in other.points) == (newest == 4), "three of its own checkpoints are offered"
     assert not judged(POINTS, claims={**of, "job-2": other}).orphans
 
 
@@ -167,9 +168,9 @@ def test_the_checkpoint_that_a_job_took_over_stays_while_its_first_attempt_runs(
     [
         (3_700.0, 3_600.0, LOG_S, 1, 0, 0),
         (3_500.0, 3_600.0, LOG_S, 0, 1, 0),
-        (3_500.0, 0.0, LOG_S, 0, 1, 0),  # below the least grace there is none
+        (3_500.0, 0.0, LOG_S, 0, 1, 0),  # a grace shorter than the minimum is not possible
         (90_000.0, 3_600.0, 89_000.0, 0, 0, 1),  # older than the log
-        (90_000.0, 3_600.0, 0.0, 0, 0, 1),  # a log that nobody ever led
+        (90_000.0, 3_600.0, 0.0, 0, 0, 1),  # a log that never had a leader
     ],
 )
 def test_age_counts(age_s: float, grace_s: float, log_s: float, orphans: int, young: int, spared: int) -> None:
@@ -207,7 +208,7 @@ def job_of(names: set[str], admits: str) -> Job:
 def test_no_orphan_is_referred_to_by_a_fold_at_or_after_the_snapshot(
     before: set[str], later: set[str], admits: str, is_published: bool
 ) -> None:
-    """Whatever comes later, in any order, but for a spec: that is its submitter's to see to, who rechecks."""
+    """Holds for any later records in any order, except new specs: the submitter of a spec checks its graph again."""
     snapshot = job_of(before, admits)
     folded = fold_job(snapshot, 3)
     found = judged(
@@ -221,4 +222,4 @@ def test_no_orphan_is_referred_to_by_a_fold_at_or_after_the_snapshot(
         if after is not None and after.graph is not None and f"spec/{after.digest}" not in later_specs:
             assert after.graph.uri not in orphans
     if "result/FINISHED" in before:
-        assert orphans == {A.uri, B.uri}, "nothing of a retired job stays"
+        assert orphans == {A.uri, B.uri}, "all graphs of a retired job are garbage"

@@ -1,4 +1,5 @@
-"""Savepoints that are given up: offered to nobody, deleted by the reconciler, and remembered for as long as it matters."""
+"""Disposed savepoints: no attempt starts from one, the reconciler deletes its files, and its register stays while
+needed."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_once_its_register_is_gone_nothing_is_left_to_do_and_nothing_else_has_ch
 
 
 def test_nothing_from_further_down_takes_its_place():
-    """What is further down may be pruned already, and a copy of it may come again."""
+    """An older restore point may be pruned already, and a late duplicate would bring it back."""
     facts = FACTS | {"checkpoint/1/6": checkpoint("1/6")}
     assert offers("attempt/1/1", "disposed/1/8/u", facts=facts) == offers("attempt/1/1", "disposed/1/8/u", facts=FACTS)
 
@@ -86,7 +87,7 @@ def test_the_way_down_leads_past_it():
     facts["disposed/2/5/u"] = disposed("2/5", base="1/4")
     assert offers(facts=facts) == ["1/4"]
     del facts["checkpoint/2/5"]
-    assert offers(facts=facts) == ["1/4"], "it is remembered where that attempt had begun"
+    assert offers(facts=facts) == ["1/4"], "the disposal record keeps the base of that savepoint"
 
 
 def test_a_job_all_of_whose_restore_points_are_given_up_never_begins_from_scratch_by_itself():
@@ -128,7 +129,7 @@ def test_it_outlives_the_job():
     assert "disposed/1/8/u" not in {register_name(r) for r in prunable(job)}
     left = fold_job(job)
     assert left is not None and left.retiring and not any(name.startswith("disposed") for name in left.registers)
-    assert fold_job(given("result/FINISHED", "disposed/1/8/u", facts={}, admitted=False)) is None, "and holds up nothing"
+    assert fold_job(given("result/FINISHED", "disposed/1/8/u", facts={}, admitted=False)) is None, "it keeps no entry"
 
 
 def test_names():
@@ -143,7 +144,7 @@ PLACES = [(n, i) for n in (1, 2, 3) for i in (1, 2, 3, 4)]
 
 @st.composite
 def histories(draw: st.DrawFn) -> dict:
-    """Attempts each of which began from something before it, with checkpoints, savepoints, and some of these given up."""
+    """Attempts that each started from an earlier restore point, with checkpoints and savepoints, some of them disposed."""
     bases = {1: None, 2: draw(st.sampled_from(["1/1", "1/3", None])), 3: draw(st.sampled_from(["2/2", "1/3", "1/4", None]))}
     facts: dict = {SPEC: spec(savepoint_policy=SavepointPolicy(60.0, draw(st.integers(0, 2))))}
     for n, id_ in draw(st.sets(st.sampled_from(PLACES))):
@@ -170,18 +171,18 @@ def folded(found: dict) -> RecoveryEntry:
 
 
 def told(found: dict) -> RecoveryEntry:
-    """But for what is left to do; and for `known`, which a checkpoint alone may say of an attempt that never told so."""
+    """The entry without its open deletions, and without `known`: a checkpoint alone may prove that an attempt ran."""
     return replace(folded(found), disposals=(), known=False)
 
 
 @settings(max_examples=300)
 @for_any(histories(), st.randoms())
 def test_law_the_order_of_deletions_makes_no_difference(found: dict, rng: Random) -> None:
-    """Whatever is to be deleted goes, some at a time, and the job's entry says nothing else. And what is sent again comes
-    to the same end."""
+    """Savepoints are deleted a few at a time, and the rest of the job's entry never changes. Records that are sent
+    again do not change it either."""
     left = dict(found)
     while going := folded(left).disposals:
-        assert not set(going) & set(folded(left).restore_points), "nothing that is offered goes"
+        assert not set(going) & set(folded(left).restore_points), "no offered restore point is deleted"
         for one in rng.sample(going, rng.randint(1, len(going))):
             left.pop(f"checkpoint/{one}".encode())
         if rng.random() < 0.5:
@@ -216,7 +217,7 @@ def test_a_runner_that_is_silent_is_not_asked():
 
 
 def test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything():
-    """What lies with it is left to `jobledger gc`."""
+    """The files of its savepoints are left to `jobledger gc`."""
     forced = WinningIntent("CANCEL", 1, "u", 1, "latest", True, "host burnt down", "op")
     over = replace(BASIC, state=JobState.CANCELED, outcome="lost", intent=forced)
     assert decide(over, Heard(None, "gone")) == (Retire("job", forced=True),)

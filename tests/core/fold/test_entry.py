@@ -1,4 +1,5 @@
-"""What an entry holds, and the edges of the fold: results, jobs that are none, what this version does not know."""
+"""The contents of an entry, and edge cases of the fold: results, unknown jobs, and values that this version does not
+know."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_with_nothing_left_beside_results_the_job_has_no_entry():
 
 
 def test_a_result_is_never_among_the_registers_to_be_tombstoned():
-    """One transaction writes the result and the tombstones: listed, the result would be its own victim."""
+    """One transaction writes the result and the tombstones: if the result were listed, that transaction would delete it
+    too."""
     assert not [name for name in entry("result/FINISHED", "result/FAILED").registers if name.startswith("result")]
     unreadable = entry(f"ended/1/finished/{A}", facts={"result/FINISHED": "garbage"})
     assert unreadable.state is JobState.FINISHED and not unreadable.retiring
@@ -181,12 +183,13 @@ def test_a_spec_that_this_version_does_not_know_is_not_started(unknown, names):
     assert got.state is JobState.QUARANTINED and got.reason
     assert math.isfinite(got.restart_delay_s)
     retried = entry(*names, facts={SPEC: UNKNOWN_SPECS[unknown], "intent/1/u": RETRY_1})
-    assert retried.state is JobState.QUARANTINED, "an operator can't make it known"
+    assert retried.state is JobState.QUARANTINED, "a retry by an operator does not help"
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN_SPECS)
 def test_but_what_runs_is_left_alone_and_can_be_ended(unknown):
-    """A quarantined job's attempt is stopped. An older version of the ledger must not stop what a newer one started."""
+    """A quarantined job's attempt is stopped. An older version of the ledger must not stop an attempt that a newer one
+    started."""
     facts = {SPEC: UNKNOWN_SPECS[unknown]}
     assert entry("attempt/1/1", facts=facts).state is JobState.RUNNING
     assert entry("attempt/1/1", facts={**facts, "intent/1/u": CANCEL}).state is JobState.CANCELLING
@@ -196,7 +199,7 @@ def test_but_what_runs_is_left_alone_and_can_be_ended(unknown):
 
 @pytest.mark.parametrize("place", ["1/1", "1/2", "1/3"])
 def test_a_restore_point_of_unknown_kind_stops_a_start_wherever_it_stands_among_those_offered(place):
-    """If those before it can't be read, the start would come to it."""
+    """If the restore points before it can't be read, the attempt would start from the unknown one."""
     facts = {f"checkpoint/{place}": checkpoint(place, kind=CheckpointKind.UNKNOWN)}
     others = [f"checkpoint/1/{n}" for n in (1, 2, 3)]
     got = entry("attempt/1/1", f"ended/1/failed/{A}", *others, facts=facts)
@@ -245,7 +248,7 @@ def test_a_counter_out_of_range_stays_one_that_can_be_stored(failures):
 
 
 def test_an_entry_is_equal_to_itself_also_when_read_again():
-    """NaN is not: with one in it, an entry would differ from what is published, for ever."""
+    """NaN is not equal to itself: an entry with a NaN would differ from the published one for ever."""
     facts = {"attempt/1/1": started(failure_times=(1.0, math.nan, math.inf, 2.0))}
     assert entry(facts=facts).failure_times == (1.0, 2.0)
 
@@ -258,7 +261,7 @@ WATCHED = spec(stall_policy=StallPolicy(30.0, 4, OnStall.RESTART))
     [
         (["running/1"], {}, True),
         (["checkpoint/1/1", "attempt/1/1"], {}, True),
-        (["attempt/1/1"], {}, False),  # no sign of it yet
+        (["attempt/1/1"], {}, False),  # no sign yet that the attempt runs
         ([], {}, False),
         (["running/1", "ended/1/failed/agent-a"], {}, False),
         (["running/1"], {"intent/1/u": intent("SUSPEND")}, False),
@@ -281,7 +284,7 @@ def test_a_new_checkpoint_is_progress_and_so_is_a_new_attempt():
 
 
 def test_a_stall_policy_that_this_version_does_not_know_starts_nothing():
-    """What runs already is left alone."""
+    """An attempt that runs already is left alone."""
     unknown = {SPEC: spec(stall_policy=StallPolicy(30.0, 4, OnStall.UNKNOWN))}
     assert entry(facts=unknown).state is JobState.QUARANTINED
     assert entry("running/1", facts=unknown).state is JobState.RUNNING

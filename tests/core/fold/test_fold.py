@@ -1,7 +1,7 @@
 """The fold, rule by rule: given these registers, expect this entry. The first rule that applies decides.
 
-The rules: a result, no spec, a terminal end, the winning intent, an end that must not be followed, any other end, an
-attempt without end, nothing yet.
+The rules: a result, no spec, a terminal end, the winning intent, an end after which no attempt may start, any other
+end, an attempt without end, no attempt yet.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ A = "agent-a"
 @pytest.mark.parametrize(
     ("names", "state", "next_attempt"),
     [
-        # 7: nothing ended
+        # 7: no attempt has ended
         ((), JobState.CREATED, 1),
         (("attempt/1/1",), JobState.RUNNING, 0),
         (("attempt/1/1", "running/1"), JobState.RUNNING, 0),
         (("running/3",), JobState.RUNNING, 0),
         (("attempt/1/1", f"ended/1/lost/{A}", "attempt/2/1"), JobState.RUNNING, 0),
-        (("checkpoint/1/1",), JobState.CREATED, 1),  # a checkpoint alone starts nothing: top counts other registers
-        # 6: ended, and another follows
+        # a checkpoint alone proves no attempt: top counts the other registers
+        (("checkpoint/1/1",), JobState.CREATED, 1),
+        # 6: the attempt ended, and another one follows
         (("attempt/1/1", f"ended/1/failed/{A}"), JobState.RESTARTING, 2),
         (("attempt/1/1", "ended/1/lost/reconciler-1"), JobState.RESTARTING, 2),
         (("attempt/1/1", f"ended/1/stopped/{A}"), JobState.RESTARTING, 2),
         ((f"ended/4/stopped/{A}",), JobState.RESTARTING, 5),
-        # 5: ended, and nothing may follow
+        # 5: the attempt ended, and no other may follow
         (("attempt/1/1", f"ended/1/failed-permanent/{A}"), JobState.QUARANTINED, 2),
         (("attempt/1/1", "ended/2/failed-permanent/reconciler-1"), JobState.QUARANTINED, 3),  # a verdict
-        # an older attempt's end is history
+        # the end of an older attempt no longer counts
         (("attempt/1/1", f"ended/1/failed-permanent/{A}", "attempt/2/1"), JobState.RUNNING, 0),
-        # 3: terminal, whatever else there is
+        # 3: terminal, whatever other registers there are
         (("attempt/1/1", f"ended/1/finished/{A}"), JobState.FINISHED, 0),
         (("attempt/1/1", f"ended/1/canceled/{A}"), JobState.CANCELED, 0),
         (("attempt/1/1", "ended/2/abandoned/reconciler-1"), JobState.FAILED, 0),
@@ -63,17 +64,17 @@ def test_state_by_ends_and_attempts(names, state, next_attempt):
 @pytest.mark.parametrize(
     ("names", "intents", "state", "next_attempt"),
     [
-        # 4: cancel, in every situation but a terminal one; there is an attempt to close
+        # 4: a cancel applies in every state that is not terminal; there is an attempt to close
         ((), {1: CANCEL}, JobState.CANCELLING, 1),
         (("attempt/1/1",), {1: CANCEL}, JobState.CANCELLING, 2),
         (("attempt/1/1", f"ended/1/failed/{A}"), {1: CANCEL}, JobState.CANCELLING, 2),
         ((f"ended/1/failed-permanent/{A}",), {1: CANCEL}, JobState.CANCELLING, 2),
         ((f"ended/1/finished/{A}",), {1: CANCEL}, JobState.FINISHED, 0),
-        # … and never undone
+        # … and a cancel is never undone
         ((), {1: CANCEL, 2: RUN}, JobState.CANCELLING, 1),
         ((), {1: CANCEL, 9: SUSPEND}, JobState.CANCELLING, 1),
         ((f"ended/1/failed/{A}",), {1: CANCEL, 9: RETRY_1}, JobState.CANCELLING, 2),
-        # suspend, at once; before quarantine
+        # a suspend applies at once, and before quarantine
         ((), {1: SUSPEND}, JobState.SUSPENDED, 1),
         (("attempt/1/1",), {1: SUSPEND}, JobState.SUSPENDED, 0),
         (("attempt/1/1", f"ended/1/stopped/{A}"), {1: SUSPEND}, JobState.SUSPENDED, 2),
@@ -81,14 +82,14 @@ def test_state_by_ends_and_attempts(names, state, next_attempt):
         # the highest revision wins
         (("attempt/1/1",), {1: SUSPEND, 2: RUN}, JobState.RUNNING, 0),
         (("attempt/1/1",), {2: RUN, 3: SUSPEND}, JobState.SUSPENDED, 0),
-        # retry concerns exactly the attempt that it names, and only while that is top
+        # a retry applies only to the attempt that it names, and only while that attempt is the top one
         ((f"ended/1/failed-permanent/{A}",), {1: RETRY_1}, JobState.RESTARTING, 2),
         ((f"ended/1/failed-permanent/{A}",), {1: RETRY_2}, JobState.QUARANTINED, 2),
         ((f"ended/2/failed-permanent/{A}",), {1: RETRY_1}, JobState.QUARANTINED, 3),
         ((f"ended/1/failed-permanent/{A}", "attempt/2/1"), {1: RETRY_1}, JobState.RUNNING, 0),
         (("attempt/1/1",), {1: RETRY_1}, JobState.RUNNING, 0),
         ((f"ended/1/failed-permanent/{A}",), {1: RETRY_1, 2: RUN}, JobState.QUARANTINED, 2),
-        # retry and suspend: the later one counts; a spent retry counts as run
+        # retry and suspend: the later one counts; a spent retry counts as a run
         ((f"ended/1/failed-permanent/{A}",), {1: SUSPEND, 2: RETRY_1}, JobState.RESTARTING, 2),
         ((f"ended/1/failed-permanent/{A}",), {1: RETRY_1, 2: SUSPEND}, JobState.SUSPENDED, 2),
         (("attempt/2/1",), {1: SUSPEND, 2: RETRY_1}, JobState.RUNNING, 0),
@@ -190,7 +191,7 @@ RATE = RestartPolicy(RestartKind.FAILURE_RATE, delay_s=5.0, failures_per_interva
     ],
 )  # fmt: skip
 def test_a_failure_rate_by_what_stands_in_the_registers(end, intents, state, times, failed_at):
-    """The highest epoch's record counts; a retry forgives all failures before it."""
+    """The record of the highest epoch counts. A retry forgives all failures before it."""
     records = {1: started(failures=2, failure_times=(950.0, 960.0), recorded_at=1000.0), 2: started()}
     facts = {
         SPEC: spec(restart_policy=RATE), "attempt/3/2": records[1], "attempt/3/1": records[2], f"ended/3/failed/{A}": end,
@@ -204,7 +205,8 @@ def test_a_failure_rate_by_what_stands_in_the_registers(end, intents, state, tim
 
 
 def test_a_loss_uses_no_failure_rate_up_but_counts_from_the_next_attempt_on():
-    """Nobody knows when it was lost: its time is when the reconciler saw it, as the next attempt's record says."""
+    """Nobody knows when the attempt was lost. Its time is when the reconciler noticed, as recorded for the next
+    attempt."""
     before = started(failures=2, failure_times=(950.0, 960.0), recorded_at=1000.0)
     lost = {SPEC: spec(restart_policy=RATE), "attempt/3/2": before, "ended/3/lost/reconciler-2": AttemptEnded("gone")}
     got = entry(facts=lost)

@@ -1,4 +1,4 @@
-"""Periodic savepoints: which ask comes next, which is open, and what is kept of what they brought."""
+"""Periodic savepoints: which request comes next, which one is open, and which of the savepoints are kept."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_next_ask_names_the_savepoint_that_it_follows():
     assert entry(*RUNS).next_ask == "periodic-0-0-0"
     assert entry(*RUNS, facts={"checkpoint/1/3": sav(), "checkpoint/1/5": checkpoint("1/5")}).next_ask == "periodic-1-3-0"
     two = {"checkpoint/1/9": sav(), "checkpoint/2/1": sav()}
-    assert entry(*RUNS, "attempt/2/1", facts=two).next_ask == "periodic-2-1-0", "by attempt before id"
+    assert entry(*RUNS, "attempt/2/1", facts=two).next_ask == "periodic-2-1-0", "sorted by attempt before id"
 
 
 def test_it_stays_what_it_is_while_the_job_restarts():
@@ -58,7 +58,7 @@ def test_it_stays_what_it_is_while_the_job_restarts():
     before = entry(*RUNS, facts=facts)
     failed = entry(*RUNS, "ended/1/failed/agent-a", facts=facts)
     again = entry(*RUNS, "ended/1/failed/agent-a", "attempt/2/1", facts=facts)
-    assert before.savepoint_key == failed.savepoint_key == again.savepoint_key, "the time runs on"
+    assert before.savepoint_key == failed.savepoint_key == again.savepoint_key, "the interval goes on"
     assert (failed.state, again.state) == (JobState.RESTARTING, JobState.RUNNING)
 
 
@@ -71,7 +71,7 @@ def test_an_ask_without_an_answer_is_followed_by_one_that_waits_twice_as_long():
     got = entry(*RUNS, "ask/periodic-0-0-0")
     assert (got.asks, got.next_ask) == (("periodic-0-0-0",), "periodic-0-0-1")
     third = entry(*RUNS, "ask/periodic-0-0-0", "ask/periodic-0-0-1", "ask/periodic-0-0-2")
-    assert (third.asks, third.next_ask) == (("periodic-0-0-2",), "periodic-0-0-3"), "one is open at a time"
+    assert (third.asks, third.next_ask) == (("periodic-0-0-2",), "periodic-0-0-3"), "only one is open at a time"
     waits = [ask.wait_s(POLICY) for text in ("0", "1", "2") if (ask := parse(f"periodic-0-0-{text}"))]
     assert waits == [600.0, 1200.0, 2400.0]
 
@@ -82,7 +82,7 @@ def test_in_the_end_nobody_asks_any_more():
 
 
 def test_any_later_savepoint_answers_it():
-    """Also one that names another ask: a job that is asked twice at once may well make one savepoint."""
+    """A savepoint that names another request counts too: a job may answer two simultaneous requests with one savepoint."""
     for ask in ("periodic-0-0-0", "of-a-person", None):
         got = entry(*RUNS, "ask/periodic-0-0-0", facts={"checkpoint/1/3": sav(ask)})
         assert (got.asks, got.next_ask) == ((), "periodic-1-3-0")
@@ -134,7 +134,7 @@ def test_a_policy_that_nobody_can_follow_quarantines(policy):
     assert savepoint_problem(policy)
     got = entry(policy=policy)
     assert got.state is JobState.QUARANTINED and "savepoint_policy" in got.reason
-    assert entry(*RUNS, policy=policy).state is JobState.RUNNING, "what runs is left alone"
+    assert entry(*RUNS, policy=policy).state is JobState.RUNNING, "a running attempt is left alone"
     assert entry(*RUNS, policy=policy).next_ask == ""
 
 
@@ -176,7 +176,7 @@ def test_what_is_amiss_comes_first(alive):
 
 
 def saved(*ids: int, last: int = 0) -> dict:
-    """Periodic savepoints of attempt 1, then checkpoints, which are what a start begins from."""
+    """Periodic savepoints of attempt 1, then checkpoints, from which the next attempt starts."""
     facts = {f"checkpoint/1/{i}": sav(f"periodic-1-{i - 1}-0", f"1/{i}") for i in ids}
     return facts | {f"checkpoint/1/{i}": checkpoint(f"1/{i}") for i in range(last, last + 3 if last else 0)}
 
@@ -194,7 +194,7 @@ def test_the_newest_are_kept():
 
 
 def test_what_a_start_may_begin_from_is_kept_as_well():
-    assert going(keep_max=1, facts=saved(1, 2, 3, 4, 5)) == ["1/1", "1/2"], "three are offered"
+    assert going(keep_max=1, facts=saved(1, 2, 3, 4, 5)) == ["1/1", "1/2"], "three restore points are offered"
 
 
 def test_what_people_asked_for_is_theirs():
@@ -215,4 +215,4 @@ def test_those_that_are_given_up_count_so_that_none_comes_back():
     gone = SavepointDisposed("sav-1/3", ask="periodic-1-2-0")
     assert going(keep_max=2, facts=facts | {"disposed/1/3/u": gone}) == ["1/1", "1/3"]
     del facts["checkpoint/1/3"]
-    assert going(keep_max=2, facts=facts | {"disposed/1/3/u": gone}) == ["1/1"], "its own register is gone by then"
+    assert going(keep_max=2, facts=facts | {"disposed/1/3/u": gone}) == ["1/1"], "the savepoint's own register is gone"

@@ -1,4 +1,5 @@
-"""Registers that no later fact can give effect again, and those that must stay. Checkpoints: test_restore_points."""
+"""Registers that no later fact can give effect again, and registers that must stay. For checkpoints:
+test_restore_points."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_attempts_beyond_the_history_with_all_that_belongs_to_them():
     for n in (1, 2):
         expect |= {f"attempt/{n}/1", f"attempt/{n}/2", f"running/{n}", f"ended/{n}/failed/{A}", f"ended/{n}/lost/r"}
     assert gone(*names, history=4) == expect
-    assert gone(*names) == set(), f"the default keeps {HISTORY}"
+    assert gone(*names) == set(), f"by default, {HISTORY} attempts are kept"
 
 
 def test_a_terminal_end_stays_however_old():

@@ -1,4 +1,4 @@
-"""Restart policies: what follows from one more failure."""
+"""Restart policies: the decision after one more failure."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def with_(policy: RestartPolicy, **fields):
         (NONE, 5, 1e9, (6, True, 0.0)),
         (FIXED, 0, 0.0, (1, False, 7.0)),
         (FIXED, 2, 0.0, (3, False, 7.0)),  # three restarts are allowed …
-        (FIXED, 3, 0.0, (4, True, 7.0)),  # … and the fourth failure uses them up
-        (FIXED, 3, 1e9, (4, True, 7.0)),  # healthy time resets only the exponential delay
+        (FIXED, 3, 0.0, (4, True, 7.0)),  # … and the fourth failure exhausts the budget
+        (FIXED, 3, 1e9, (4, True, 7.0)),  # time without a failure resets only the exponential delay
         (with_(FIXED, attempts_max=0), 10**6, 0.0, (10**6 + 1, False, 7.0)),
         (EXPONENTIAL, 0, 0.0, (1, False, 1.0)),
         (EXPONENTIAL, 1, 0.0, (2, False, 2.0)),
         (EXPONENTIAL, 4, 0.0, (5, False, 16.0)),
         (EXPONENTIAL, 5, 0.0, (6, False, 32.0)),
-        (EXPONENTIAL, 6, 0.0, (7, False, 60.0)),  # the cap
+        (EXPONENTIAL, 6, 0.0, (7, False, 60.0)),  # the maximum delay
         (EXPONENTIAL, 10**9, 0.0, (10**9 + 1, False, 60.0)),
         (EXPONENTIAL, 4, 3599.9, (5, False, 16.0)),
-        (EXPONENTIAL, 4, 3600.0, (1, False, 1.0)),  # it ran long enough: a new row begins
+        (EXPONENTIAL, 4, 3600.0, (1, False, 1.0)),  # the attempt ran long enough: the failure count starts again
         (EXPONENTIAL, 4, math.inf, (1, False, 1.0)),
         (EXPONENTIAL, 4, math.nan, (5, False, 16.0)),
         (with_(EXPONENTIAL, attempts_max=2), 1, 0.0, (2, False, 2.0)),
@@ -57,7 +57,7 @@ def with_(policy: RestartPolicy, **fields):
         (with_(EXPONENTIAL, delay_s=90.0), 0, 0.0, (1, False, 60.0)),
         (with_(EXPONENTIAL, delay_max_s=0.0), 3, 0.0, (4, False, 0.0)),
         (with_(EXPONENTIAL, reset_after_s=0.0), 9, 0.0, (1, False, 1.0)),
-        # a small multiplier reaches the cap too, however long it takes: 1.001^9999 = 21937
+        # a small multiplier reaches the maximum too, however long it takes: 1.001^9999 = 21937
         (with_(EXPONENTIAL, multiplier=1.001), 1023, 0.0, (1024, False, 2.78)),
         (with_(EXPONENTIAL, multiplier=1.001), 9999, 0.0, (10000, False, 60.0)),
     ],
@@ -80,8 +80,8 @@ def test_jitter_is_the_same_for_every_leader_and_different_for_every_start():
     policy = with_(EXPONENTIAL, jitter=0.1, delay_s=10.0)
     delays = {(job, n): after(policy, 0, 0.0, job, n).delay_s for job in ("job-1", "job-2") for n in range(2, 300)}
     assert all(9.0 <= delay <= 11.0 for delay in delays.values())
-    assert len(set(delays.values())) > 500, "it spreads"
-    assert min(delays.values()) < 9.1 and max(delays.values()) > 10.9, "over the whole width"
+    assert len(set(delays.values())) > 500, "jitter spreads the delays"
+    assert min(delays.values()) < 9.1 and max(delays.values()) > 10.9, "jitter uses its whole range"
     assert delays == {(job, n): after(policy, 0, 0.0, job, n).delay_s for job, n in delays}
 
 
@@ -141,21 +141,21 @@ def test_stall_policies_by_which_nobody_can_watch(policy):
     ("times", "recorded_at", "ran_for_s", "failed_at", "exhausted"),
     [
         ((), 100.0, 1.0, 101.0, False),
-        ((90.0,), 100.0, 1.0, 101.0, False),  # two within a minute are followed by a restart …
+        ((90.0,), 100.0, 1.0, 101.0, False),  # after two failures within a minute the job restarts …
         ((80.0, 90.0), 100.0, 1.0, 101.0, True),  # … and the third is one too many
         ((80.0, 90.0), 100.0, 39.0, 139.0, True),
-        ((80.0, 90.0), 100.0, 40.0, 140.0, False),  # the first is a whole minute ago
+        ((80.0, 90.0), 100.0, 40.0, 140.0, False),  # the first failure is a whole minute ago
         ((1.0, 2.0, 3.0), 100.0, 1.0, 101.0, False),
         ((1.0, 2.0, 3.0), 3.5, 100.0, 103.5, False),
-        # It was stopped and resumed: the time in between counts, though no attempt ran.
+        # The job was stopped and resumed: the time in between counts, though no attempt ran.
         ((80.0, 90.0), 5000.0, 1.0, 5001.0, False),
-        # Nobody knows when it failed: it counts with the next attempt, whose record says when it was seen.
+        # The time of the failure is unknown. It counts from the next attempt on, whose record says when it was noticed.
         ((80.0, 90.0), 100.0, 0.0, None, False),
         ((80.0, 90.0, 100.0), 100.0, 0.0, None, True),
         ((80.0, 90.0), None, 1.0, None, False),  # a record of an older release
         ((80.0, 90.0, 100.0), None, 1.0, None, True),
         ((), None, 0.0, None, False),
-        # Clocks of leaders that were far off
+        # clocks of leaders that were far off
         ((9e9, 9e9, 9e9), 100.0, 1.0, 101.0, False),
         ((100.5, 102.0), 100.0, 1.0, 101.0, True),
     ],
@@ -181,14 +181,14 @@ RATES = st.builds(
 
 
 class Job:
-    """A job that fails at given moments, with the log that the roles would write about it. Each attempt begins where the
-    one before failed, or later; the record is written then."""
+    """A job that fails at given moments, with the log that the roles would write about it. Each attempt starts when the
+    one before failed, or later; its record is written at that time."""
 
     def __init__(self, policy):
         self.policy, self.times, self.recorded_at = policy, (), 0.0
 
     def fails(self, at, known=True, seen=None):
-        """at, seen: when it fails, and when a reconciler records the next attempt."""
+        """at: when the job fails. seen: when a reconciler records the next attempt."""
         ran_for_s = at - self.recorded_at if known else 0.0
         got = after(self.policy, 0, ran_for_s, "job-1", 2, self.times, self.recorded_at)
         seen = at if seen is None else seen
@@ -199,7 +199,7 @@ class Job:
 
 @given(RATES, TIMES)
 def test_law_exhausted_is_more_failures_than_allowed_in_the_interval_before(policy, moments):
-    """By the true times of all failures, however late each was seen."""
+    """The true times of all failures count, however late each was noticed."""
     job, moments = Job(policy), sorted({float(m + 1) for m in moments})
     for i, at in enumerate(moments):
         later = moments[i + 1] if i + 1 < len(moments) else at
@@ -224,13 +224,13 @@ def test_law_one_more_failure_never_helps_and_time_always_does(policy, moments, 
 
     assert exhausted([*before, float(extra)]) >= exhausted(before)
     assert exhausted(before, 3.0 + extra) <= exhausted(before)
-    assert not exhausted(before, policy.failure_rate_interval_s + 3.0), "an interval of health forgives all"
-    assert exhausted(before[::-1]) is exhausted(before), "nor does their order matter"
+    assert not exhausted(before, policy.failure_rate_interval_s + 3.0), "one interval without a failure forgives all"
+    assert exhausted(before[::-1]) is exhausted(before), "the order of the times does not matter"
 
 
 @given(RATES, st.integers(0, 10))
 def test_law_attempts_that_are_always_lost_are_given_up_one_later(policy, step):
-    """A loss counts once it was seen, which stands in the record of the next attempt."""
+    """A loss counts once it was noticed; that time is in the record of the next attempt."""
     job, allowed = Job(policy), policy.failures_per_interval
     verdicts = [job.fails(job.recorded_at, known=False, seen=job.recorded_at + step) for _ in range(allowed + 2)]
     too_often = allowed * step < policy.failure_rate_interval_s

@@ -1,4 +1,4 @@
-"""From where the next attempt may begin, and what is kept for it."""
+"""The restore points from which the next attempt may start, and those that are kept for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_highest_attempts_own_newest_first_then_down_from_base_to_base():
         "attempt/3/1": started("2/5"),
         "checkpoint/1/2": replace(checkpoint("1/2"), base=OUTSIDE),
         "checkpoint/1/1": replace(checkpoint("1/1"), base=OUTSIDE),
-        **chk("1/9"),  # newer than what attempt 2 began from: not on the way
+        **chk("1/9"),  # newer than the restore point that attempt 2 started from, so not in the lineage
         **chk("2/5", "2/4", "2/10", base="1/2"),
         **chk("3/7", "3/6", base="2/5"),
     }
@@ -81,7 +81,8 @@ def test_a_restore_point_tells_where_it_lies():
 
 @pytest.mark.parametrize("numbers", [(0, 0), (3, 7), (1, 1)])
 def test_a_restore_point_from_outside_is_none_of_the_jobs_own_whatever_numbers_it_bears(numbers):
-    """Taken over from another job with that job's numbers: it must not be looked for among this job's checkpoints."""
+    """A restore point taken over from another job bears that job's numbers. The fold must not look for them among this
+    job's checkpoints."""
     elsewhere = replace(OUTSIDE, attempt=numbers[0], id=numbers[1])
     first = entry(facts={SPEC: spec(restore_from=elsewhere)})
     assert first.restore_points == (OUTSIDE,)
@@ -103,7 +104,8 @@ def test_only_the_specs_own_restore_point_from_outside_is_taken_on_trust():
 @pytest.mark.parametrize(
     ("facts", "expect"),
     [
-        (chk("1/1", base="2/1") | chk("2/1", base="1/1"), ["2/1", "1/1"]),  # up again: there the way ends
+        # the base is of a higher attempt: the lineage ends there
+        (chk("1/1", base="2/1") | chk("2/1", base="1/1"), ["2/1", "1/1"]),
         (chk("2/1", base="2/1"), ["2/1"]),
         (chk("2/2", base="3/1") | chk("3/1", base="2/2"), ["3/1", "2/2"]),
         (chk("2/1", base="9/9"), ["2/1"]),
@@ -121,7 +123,7 @@ def test_a_base_that_leads_nowhere_below_ends_the_way(facts, expect):
 
 
 def test_scratch_is_not_undone_by_a_verdict():
-    """Attempt 3 was told to begin from scratch; attempt 4 has a verdict but no record."""
+    """Attempt 3 was ordered to start from scratch; attempt 4 has a verdict but no record."""
     facts = {SPEC: FROM_OUTSIDE, "attempt/3/1": started(None), **chk("1/1", "2/1", base=None)}
     names = ("attempt/1/1", "attempt/2/1", "ended/3/failed/agent-a", "ended/4/failed-permanent/reconciler-1")
     assert offer(*names, facts=facts) == []
@@ -130,7 +132,7 @@ def test_scratch_is_not_undone_by_a_verdict():
 
 
 def test_a_savepoint_off_the_lineage_that_was_chosen_is_offered_again():
-    """Attempt 3 began from 1/2, which attempt 2 did not; it dies before a checkpoint of its own."""
+    """Attempt 3 started from 1/2, unlike attempt 2, and failed before its first checkpoint."""
     facts = {
         **chk("1/1"),
         "checkpoint/1/2": checkpoint("1/2", kind=SAV),
@@ -142,7 +144,7 @@ def test_a_savepoint_off_the_lineage_that_was_chosen_is_offered_again():
 
 
 def test_the_base_is_not_pruned_under_an_attempt_that_has_no_checkpoint_yet():
-    """A forced attempt 2 began from 1/1; attempt 1, given up but alive, makes newer ones."""
+    """Attempt 2 was forced to start, from 1/1. Attempt 1, given up but still alive, writes newer checkpoints."""
     facts = {"attempt/2/1": started("1/1"), **chk("1/1", "1/2", "1/3", "1/4")}
     job = given("attempt/1/1", facts=facts)
     assert kept(job, keep=2) == {"1/1", "1/4", "1/3"}
@@ -150,7 +152,7 @@ def test_the_base_is_not_pruned_under_an_attempt_that_has_no_checkpoint_yet():
 
 
 def test_the_newest_attempt_record_is_not_pruned():
-    """Else a late checkpoint of attempt 1 would bring back what `scratch` had put aside."""
+    """Without that record, a late checkpoint of attempt 1 would bring back what a start from scratch had excluded."""
     names = ["attempt/1/1", *[f"ended/{n}/failed-permanent/reconciler-1" for n in (3, 4, 5)]]
     job = given(*names, facts={"attempt/2/1": started(None), "attempt/2/2": started(None)})
     gone = {register_name(r) for r in prunable(job, history=2)}
@@ -161,7 +163,7 @@ def test_the_newest_attempt_record_is_not_pruned():
     ("facts", "named"),
     [
         ({"attempt/2/1": started("1/1")}, True),  # the base is gone
-        ({"attempt/2/1": started(None)}, False),  # it was to begin from scratch
+        ({"attempt/2/1": started(None)}, False),  # the attempt was to start from scratch
         ({"attempt/2/1": started(None), **chk("1/1")}, False),
         ({SPEC: FROM_OUTSIDE, "attempt/2/1": started(None)}, False),
         ({**chk("2/1", base="1/1")}, True),
@@ -190,7 +192,7 @@ HISTORY = {
         ("scratch", [], False),
         ("1/3", ["1/3", "1/2", "1/1"], True),
         ("2/4", ["2/4", "1/2", "1/1"], True),
-        ("1/9", [], True),  # there is no such one: then it must not begin at all
+        ("1/9", [], True),  # no such restore point: then no attempt may start
         ("", [], True),
         ("nonsense", [], True),
         ("1/2/3", [], True),
@@ -209,8 +211,8 @@ def test_a_retry_chooses_where_to_begin(from_, expect, named):
     "case",
     [
         {"names": (), "attempt": 2},  # attempt 2 has not ended
-        {"names": (f"ended/2/failed/{A}",), "attempt": 1},  # it concerns another
-        {"names": (f"ended/2/failed/{A}", "running/3"), "attempt": 2},  # spent
+        {"names": (f"ended/2/failed/{A}",), "attempt": 1},  # the retry names another attempt
+        {"names": (f"ended/2/failed/{A}", "running/3"), "attempt": 2},  # the retry is spent
     ],
 )
 def test_a_retry_that_does_not_count_chooses_nothing(case):
@@ -253,6 +255,6 @@ def test_what_a_spent_or_losing_retry_names_is_not_kept():
 
 
 def test_a_pending_retry_from_scratch_leaves_the_others_standing():
-    """It may still be overtaken by another intent."""
+    """Another intent may still supersede the retry."""
     facts = {**chk("2/4", "2/5", "2/6"), "intent/1/u": intent("RETRY", 2, from_="scratch")}
     assert kept(given("attempt/2/1", f"ended/2/failed/{A}", facts=facts), keep=2) == {"2/5", "2/6"}

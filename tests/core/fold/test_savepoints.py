@@ -1,4 +1,5 @@
-"""Savepoints on request: an ask is open until a savepoint names it, and what is open is asked of what runs."""
+"""Savepoints on request: a request is open until a savepoint names it, and open requests are passed to the running
+attempt."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_an_ask_is_open_until_a_savepoint_names_it():
 
 
 def test_a_checkpoint_answers_no_ask():
-    """It may be pruned, and the ask would be open again."""
+    """A checkpoint may be pruned, and then the request would be open again."""
     assert asks("ask/u", facts={"checkpoint/1/3": replace(SAVEPOINT, kind=CheckpointKind.CHECKPOINT)}) == ("u",)
 
 

@@ -1,4 +1,4 @@
-"""A value that does not decode counts as absent, wherever it could decide, and is named in `Job.unreadable`."""
+"""A value that does not decode counts as absent wherever it could decide, and `Job.unreadable` names its register."""
 
 from __future__ import annotations
 

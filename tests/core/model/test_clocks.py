@@ -1,4 +1,4 @@
-"""Which two times of one record can't both be right."""
+"""Contradictions between the two times of one record."""
 
 from __future__ import annotations
 

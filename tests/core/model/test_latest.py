@@ -1,4 +1,5 @@
-"""Tasks leave out what no reader needs, and the reader comes to the same entries, wherever the history is cut in pieces."""
+"""Spark tasks leave out records that no reader needs. The reader computes the same entries, however the history is
+split."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def view(records: list[MemoryRecord], topic: Topic) -> dict[str, object]:
 
 
 def reduced(records: list[MemoryRecord], cuts: list[int]) -> list[MemoryRecord]:
-    """What the pieces of a history leave, each with the epochs that are known from those before it."""
+    """The records that remain of all pieces of a history. Each piece is reduced with the epochs claimed before it."""
     claimed: dict[int, int] = {}
     left = []
     for begin, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
@@ -34,8 +35,8 @@ def reduced(records: list[MemoryRecord], cuts: list[int]) -> list[MemoryRecord]:
 
 
 def history(rng: Random) -> Topic:
-    """Leaders that follow each other, stale ones that write once more, records of epochs that nobody claimed, claims and
-    tombstones of claims that come again, values that can't be read, progress and noise."""
+    """A history with successive leaders, records of stale leaders and of unclaimed epochs, repeated claims and
+    tombstones of claims, unreadable values, progress and no-ops."""
     topic, epoch = Topic(), 0
     for step in range(rng.randrange(5, 60)):
         job = rng.choice("abc")

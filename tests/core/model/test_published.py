@@ -1,4 +1,4 @@
-"""The epoch filter of `ledger.recovery`: what a zombie writes has no effect, whatever compaction then makes of it.
+"""The epoch filter of `ledger.recovery`: records of a zombie leader have no effect, whatever compaction then removes.
 
 The records here are made by hand with a codec of plain objects: the bytes are an index into a table.
 """
@@ -58,7 +58,7 @@ def test_a_tombstone_of_the_leader_removes_the_entry(topic):
 
 
 def test_nothing_is_kept_of_what_the_leader_has_removed(topic):
-    """There is no end of jobs that come and go: a reader keeps as much as there are."""
+    """Jobs come and go without end. The memory of a reader depends only on the jobs that exist now."""
     topic.claim(1)
     kept = len(topic.published().raw[0])
     for n in range(5):
@@ -171,7 +171,7 @@ def test_progress_counts_for_entries_before_it_and_for_jobs_without_one(topic):
     published = topic.published()
     assert published.progress == {0: 90}
     assert published.as_of("a", 0) == 90
-    assert published.as_of("b", 0) == 50  # read after it only: a later record may say less
+    assert published.as_of("b", 0) == 50  # read after the progress record: the as_of of a later record may be lower
     assert published.as_of("nobody", 0) == 90
     assert published.as_of("nobody", 1) == 0
 

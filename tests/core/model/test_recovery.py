@@ -1,4 +1,4 @@
-"""The difference of two recovery sets, and what counts as one."""
+"""The difference of two recovery sets, and which fields count as a difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key grammar: every form that is legal, and what is not."""
+"""The key grammar: every legal form, and illegal ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that restore by themselves: their checkpoints show how far they are, and nothing begins from one."""
+"""Jobs that restore by themselves: their checkpoints show their progress, and no attempt starts from one."""
 
 from __future__ import annotations
 

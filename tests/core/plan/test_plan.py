@@ -1,4 +1,4 @@
-"""decide: what is done about one job, as a table."""
+"""`decide`: the actions for one job, as a table."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_what_an_instance_made_of_the_newest_attempt_lies_with_it_though_it_has_
 
 
 def test_one_fence_settles_however_often_the_log_moves_on() -> None:
-    """The entry catches up with the end that the log had then."""
+    """The entry reaches the end that the log had at the time of the fence."""
     fenced = Knowledge(confirmed=True, fenced=frozenset({2}))
     (action,) = decide(RUNNING, Heard(alive()), fenced)
     assert isinstance(action, Wait) and action.reason.startswith("attempt 2 is fenced; its entry")

@@ -1,4 +1,5 @@
-"""admit: what starts now, in what order, and what waits for slots; what holds slots. Tables, then properties."""
+"""`admit`: which jobs start now, in what order, and which wait for slots; which attempts hold slots. Tables, then
+properties."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def test_a_start_that_was_just_put_off_goes_last_and_holds_up_nobody() -> None:
     jobs = [created("first", 3, priority=9), created("second", 2)]
     assert started(starts(jobs)) == ["first"]
     assert started(starts(jobs, put_off={"first"})) == ["second"]
-    assert started(starts(jobs[:1], put_off={"first"})) == ["first"]  # there is room, so it is tried
+    assert started(starts(jobs[:1], put_off={"first"})) == ["first"]  # there is room, so the start is tried
     full = [created("first", 4, priority=9), created("second", 1), created("third", 1)]
     assert started(starts(full, held=2, put_off={"first"})) == ["second", "third"]
 
@@ -132,17 +133,20 @@ NOBODY = frozenset[int]()
     [
         (entry(), NOBODY, NOBODY, 0, set()),
         (entry(), NOBODY, NOBODY, 1, {1}),
-        (entry(state="RUNNING", attempt=1), NOBODY, NOBODY, 0, {1}),  # recorded, and the runner has not taken it yet
-        (entry(state="RUNNING", attempt=1, known=True), NOBODY, NOBODY, 0, set()),  # it is gone, whatever will be said
+        (entry(state="RUNNING", attempt=1), NOBODY, NOBODY, 0, {1}),  # recorded, and the runner does not have it yet
+        # the attempt is gone, whatever end will be recorded
+        (entry(state="RUNNING", attempt=1, known=True), NOBODY, NOBODY, 0, set()),
         (entry(state="RUNNING", attempt=1, known=True), {1}, NOBODY, 0, {1}),
-        (entry(state="RUNNING", attempt=2, known=True), {1, 2}, NOBODY, 0, {1, 2}),  # superseded, and still there
-        (entry(state="FINISHED", attempt=1, outcome="finished"), {1}, NOBODY, 0, {1}),  # over, and still there
+        (entry(state="RUNNING", attempt=2, known=True), {1, 2}, NOBODY, 0, {1, 2}),  # superseded, but still alive
+        (entry(state="FINISHED", attempt=1, outcome="finished"), {1}, NOBODY, 0, {1}),  # over, but still alive
         (entry(state="SUSPENDED", attempt=1), {1}, NOBODY, 0, {1}),
         (entry(state="SUSPENDED", attempt=1), NOBODY, NOBODY, 0, set()),
         (entry(state="RESTARTING", attempt=1, outcome="failed"), NOBODY, NOBODY, 0, set()),
-        (entry(state="RUNNING", attempt=1, known=True), None, NOBODY, 0, {1}),  # silent: it was started and has no end
+        # the runner is silent: the attempt was started and has no end
+        (entry(state="RUNNING", attempt=1, known=True), None, NOBODY, 0, {1}),
         (entry(state="RUNNING", attempt=2, known=True), None, {1, 2}, 0, {1, 2}),
-        (entry(state="RESTARTING", attempt=1, outcome="failed"), None, {1}, 0, set()),  # silent, but its end is known
+        # the runner is silent, but the end is known
+        (entry(state="RESTARTING", attempt=1, outcome="failed"), None, {1}, 0, set()),
         (entry(state="RUNNING", attempt=1, known=True, intent=FORCED), None, {1}, 0, set()),  # given up by force
         (entry(state="RUNNING", attempt=2, intent=FORCED), {1}, NOBODY, 0, {2}),
     ],
@@ -184,7 +188,7 @@ POOLS = st.lists(st.integers(1, 6), max_size=3).map(
 
 @st.composite
 def worlds(draw: Any) -> dict[str, Any]:
-    """Jobs of a few namespaces, some with a pool and some without; what is alive of them; and limits."""
+    """Jobs of a few namespaces, some with a pool and some without; their attempts that are alive; and limits."""
     views, listed = {}, []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
         state = draw(st.sampled_from(["CREATED", "RESTARTING", "RUNNING", "FINISHED", "SUSPENDED", "CANCELLING"]))
@@ -222,7 +226,7 @@ def test_a_start_never_takes_more_than_is_free(world: dict[str, Any]) -> None:
 
 @given(worlds())
 def test_the_passes_that_follow_each_other_never_take_more_than_there_is(world: dict[str, Any]) -> None:
-    """What one pass starts is under way in the next, whether the entry, the runner or both show it, or neither does."""
+    """A start of one pass counts in the next, whether the entry, the runner, both or neither show it."""
     views, pools = world["views"], world["pools"]
     before = slots_held(views, world["observed"], pools)
     for _ in range(3):
@@ -252,7 +256,7 @@ def test_nobody_overtakes_within_a_pool_but_those_that_can_not_start(world: dict
 
 @given(worlds())
 def test_the_first_of_a_pool_starts_if_it_fits_and_what_has_no_pool_never_waits_for_slots(world: dict[str, Any]) -> None:
-    """Work-conserving but for those behind one that does not fit: see the module."""
+    """No slot stays free while a job fits, except behind a job that does not fit: see ledger/core/plan/pools.py."""
     views, pools = world["views"], world["pools"]
     world["starts_max"] = 99
     actions = plan_actions(**world)

@@ -1,4 +1,4 @@
-"""together: what a region wants of its members, as tables; and from which cut, against a dumb oracle."""
+"""`together`: the actions for the members of a region, as tables; and the choice of the cut, against a simple oracle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def running(job_id: str, n: int = 1, **beside: int) -> RegionMember:
 
 
 def coming(job_id: str, n: int = 1, outcome: str = "failed", labels: Iterable[str] = (), **rest: Any) -> RegionMember:
-    """Its attempt n ended; labels: of its restore points, newest first."""
+    """A member whose attempt n ended. labels: of its restore points, newest first."""
     points = tuple(RestorePoint(n, 9 - i, f"/{job_id}/{i}") for i, _ in enumerate(labels))
     e = entry(job_id, "RESTARTING", attempt=n, next_attempt=n + 1, outcome=outcome, due=True, restore_points=points,
               consistency=tuple(labels), reason=f"attempt {n} {outcome}: boom", **rest)  # fmt: skip
@@ -39,7 +39,7 @@ def coming(job_id: str, n: int = 1, outcome: str = "failed", labels: Iterable[st
 
 
 def knowing(member: RegionMember, **said: str) -> RegionMember:
-    """said: label -> what the runner says of the restore point with it."""
+    """The member with answers of its runner. said: label -> the answer about the restore point with that label."""
     own = dict(zip(member.entry.consistency, member.entry.restore_points, strict=True))
     verified = tuple((own[label], answer) for label, answer in said.items())
     return member._replace(known=Knowledge(verified=verified))
@@ -66,7 +66,7 @@ def test_only_what_ran_beside_the_failed_attempt_or_an_earlier_one_goes_back(bes
         assert isinstance(actions["b"], Start)
 
 
-@pytest.mark.parametrize("outcome", ["failed", "lost", "failed-permanent"])  # the last: brought back by a retry
+@pytest.mark.parametrize("outcome", ["failed", "lost", "failed-permanent"])  # the last one comes back through a retry
 def test_failures_take_others_back(outcome: str) -> None:
     assert isinstance(told(running("a", b=1), coming("b", outcome=outcome))["a"], Stop)
 
@@ -145,7 +145,7 @@ def test_one_that_waits_for_others_to_be_verified_says_so() -> None:
     assert told(a, b)["a"] == Wait("a", "region r restarts together: restore points of others are being verified")
     actions = told(a, knowing(b, one="unknown"))
     assert "can't be verified at the moment" in actions["a"].reason  # type: ignore[union-attr]
-    assert isinstance(actions["b"], Verify)  # again
+    assert isinstance(actions["b"], Verify)  # once more
 
 
 def test_without_one_for_all_each_begins_from_its_newest_and_says_why() -> None:
@@ -204,7 +204,7 @@ def test_the_cut_is_one_that_is_sound_everywhere_if_there_is_any_and_none_is_new
 
 
 def actions_beside(**states: RecoveryEntry) -> dict[str, list[Action]]:
-    """Of a whole pass, in which every attempt that runs by its entry is alive."""
+    """The actions of a whole pass, in which each attempt that runs according to its entry is alive."""
     alive = [(j, e.attempt, True, "") for j, e in states.items() if e.state is JobState.RUNNING]
     views = {job_id: JobView(e, Knowledge(confirmed=True, settled=frozenset({e.attempt}))) for job_id, e in states.items()}
     found: dict[str, list[Action]] = {job_id: [] for job_id in states}
@@ -214,7 +214,8 @@ def actions_beside(**states: RecoveryEntry) -> dict[str, list[Action]]:
 
 
 def test_while_one_job_replaces_another_the_two_are_of_no_region() -> None:
-    """They have an order of their own: what fails in the region meanwhile stops neither, and starts without them."""
+    """The two have an order of their own. A failure in the region stops neither of them, and the failed job starts
+    without them."""
     failed = coming("failed").entry
     old = running("old", 1, failed=1).entry
     new = entry("new", "CREATED", next_attempt=1, replaces="old", inherits=True)
@@ -223,7 +224,7 @@ def test_while_one_job_replaces_another_the_two_are_of_no_region() -> None:
     paired = actions_beside(failed=failed, old=old, new=new)
     assert Stop not in [type(action) for action in paired["old"]]
     assert [type(action) for action in paired["failed"]] == [Start]
-    # Once the old one is on its way out, the new one is a member as any other.
+    # Once the old job is being retired, the new one is a member like any other.
     running_new = replace(new, state=JobState.RUNNING, attempt=1, known=True, together=Together({"failed": 1}))
     gone = replace(old, state=JobState.CANCELED, retiring=True)
     assert Stop in [type(action) for action in actions_beside(failed=failed, old=gone, new=running_new)["new"]]

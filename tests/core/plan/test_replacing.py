@@ -1,4 +1,4 @@
-"""What comes next between a job and the one that it replaces, by cases; and laws over all of them."""
+"""The next step between a job and the job that it replaces: single cases, and laws over all of them."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_what_its_own_producer_runs_is_not_told_to_stop():
 
 
 def test_in_a_pool_it_goes_before_what_never_ran():
-    """As the old one would, whose restore points it begins from."""
+    """The old job would go first as well, and the new one starts from its restore points."""
     other = JobView(job("a-job", S.CREATED))
     views = {"a-job": other, "new": JobView(new().entry), "old": JobView(HELD.entry)}
     found = plan_actions(views, Observed({"memory": []}), Pools([Pool("p", 1)]), 99)
@@ -272,7 +272,8 @@ def test_what_another_took_over_is_kept():
     assert passed(JobView(taken), over, alive={"new": 1}) == [Wait("old", "the job that replaced it may begin from 1/9")]
     own = replace(taken, restore_points=(RestorePoint(1, 1, "/chk-1"),))
     assert passed(JobView(own), over, alive={"new": 1}) == [Retire("old")]
-    last = replace(taken, job_id="third", replaces="new")  # it took a restore point from farther back
+    # the new job takes over a restore point of a job two replacements back
+    last = replace(taken, job_id="third", replaces="new")
     assert passed(JobView(last), over, alive={"third": 1}) == [Wait("old", "the job that replaced it may begin from 1/9")]
 
 
@@ -286,7 +287,7 @@ STATE_OF = {"SUSPEND": S.SUSPENDED, "CANCEL": S.CANCELLING}
 
 
 def drawn(rng: random.Random, job_id: str) -> tuple[JobView, frozenset[int]]:
-    """A job in any state, and what of it is alive."""
+    """A job in a random state, and its attempts that are alive."""
     wins = rng.choice(INTENTS) if job_id == "old" else None
     states = [S.CREATED, S.RUNNING, S.RESTARTING, S.QUARANTINED, S.FINISHED, S.CANCELED, S.FAILED, S.SUSPENDED]
     state = STATE_OF.get(wins.kind if wins else "", rng.choice(states))
@@ -317,7 +318,7 @@ def test_laws_of_a_pass(seed: int) -> None:
 
 def check_laws(one: tuple[JobView, frozenset[int]], two: tuple[JobView, frozenset[int]], answers: bool) -> None:
     (n, n_alive), (o, o_alive) = one, two
-    if not answers:  # a runner that has told the end of the last attempt has none alive
+    if not answers:  # a runner that reported the end of the last attempt has no attempt alive
         n_alive = frozenset() if n.entry.outcome_writer == A else n_alive
         o_alive = frozenset() if o.entry.outcome_writer == A else o_alive
     listed = [("new", k, True, "x") for k in n_alive] + [("old", k, True, "x") for k in o_alive]
@@ -325,25 +326,26 @@ def check_laws(one: tuple[JobView, frozenset[int]], two: tuple[JobView, frozense
     found = plan_actions({"new": n, "old": o}, observed, NO_POOLS, 99)
     starts = {a.job_id for a in found if isinstance(a, Start | StartAgain)}
     declares = [a for a in found if isinstance(a, Declare)]
-    # Never both: neither starts while the other runs, may begin, or starts too.
+    # Never both: neither job starts while the other runs, may start, or starts too.
     assert len(starts) <= 1 or not n.entry.next_attempt
     if "new" in starts and n.entry.state in (S.CREATED, S.RESTARTING):
         assert not o_alive and not o.starting and o.idle and o.entry.state not in (S.CREATED, S.RUNNING, S.RESTARTING)
     if "old" in starts:
         assert not n_alive and not n.starting and n.entry.state is not S.RUNNING
     assert not (declares and "old" in starts)
-    # One word on the old one at a time, never on the new one, never on what is over, and none that is said already.
+    # At most one intent at a time, for the old job only, never for a job that is over, and never one that is recorded
+    # already.
     assert len(declares) <= 1
     for d in declares:
         assert d.job_id == "old" and not o.entry.terminal and o.idle
         assert o.entry.intent is None or o.entry.intent.id != d.id
         assert d.fact.kind is not IntentKind.CANCEL or n.entry.state in (S.RUNNING, S.FINISHED)
         assert d.fact.kind is not IntentKind.RUN or (not n_alive and n.entry.state in (S.QUARANTINED, S.CANCELED, S.FAILED))
-        # What people said after the replacement stands.
+        # An operator's intent after the replacement stays in effect.
         wins = o.entry.intent
         if wins is not None and wins.rev > n.entry.replacement.after_rev and wins.kind in ("RUN", "RETRY"):
             raise AssertionError(f"{d} overrules {wins}")
-    # Nothing is deleted that may be begun from.
+    # No job is retired while the other one may start from its restore points.
     if any(isinstance(a, Retire) and a.job_id == "old" for a in found):
         assert n.entry.terminal or n.entry.begun
     for a in found:
