@@ -1,1 +1,1 @@
-"""Questions to an archive: `querying` in SQL with the views of `views`, `key_scan` by key."""
+"""Queries of an archive: `querying` in SQL with the views of `views`, `key_scan` by key."""

@@ -1,5 +1,8 @@
-"""The records of some keys, from an archive: every object that may hold one is read and checked as a whole, but only the
-records that are wanted are made of it. So the history of one job costs little where few objects speak of it."""
+"""Reads the records of some keys from an archive.
+
+Every object that may hold such a record is read and verified as a whole, but only matching records are decoded. So reading
+the history of one job is cheap.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from ledger.ports import MemoryRecord
 def picked(
     archive: Archive, topic: str, partition: int, first: int, end: int, keys: Sequence[bytes]
 ) -> Iterator[MemoryRecord]:
-    """Those at offsets from `first` up to, not including, `end` whose key begins with one of `keys`, in order.
+    """Yields the records at offsets from `first` up to, not including, `end` whose key begins with one of `keys`, in offset
+    order.
 
     Raises: as `Archive.records`; TemporaryError if an object was joined with others meanwhile."""
     chain, done = archive.chain(topic, partition), set[RecordFile]()

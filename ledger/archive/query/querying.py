@@ -1,8 +1,8 @@
-"""Questions to an archive in SQL, by DuckDB: no JVM, no network, and no file but the archive's.
+"""SQL queries of an archive, with DuckDB: no JVM, no network, and no access to files other than the archive's.
 
-The objects that manifests name are fetched through the archive's own store into a temporary folder, each checked against
-its manifest, and what lies beside them is never looked at. Then the database is shut: in memory, it can't read or write
-another file, load an extension, or be told to.
+The objects that manifests name are fetched from the archive's store into a temporary folder, and each is checked against
+its manifest. Objects that no manifest names are ignored. The in-memory database is then locked: it can't read or write
+other files or load extensions, and a query can't unlock it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ VIEWS = (
     "events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs, recovery_set_at(T), "
     "entries_at(T), left_out_at(T)"
 )
-#: The manifests of a partition -> the oldest moment (seconds since the epoch) of which it is sure to be all there.
+#: The manifests of a partition -> the oldest moment (seconds since the epoch) for which the archive is surely complete.
 Sure = Callable[[Sequence[Manifest]], float]
-#: Topic, partition -> what retention took of it.
+#: Topic, partition -> the records that retention removed from it.
 Gone = Callable[[str, int], Sequence[Expired]]
 _ROOM = "Set TMPDIR to a disk with more room."
 _FETCHERS = 8
@@ -49,9 +49,9 @@ _TIME_MAX_S = 9e9  # the year 2255
 
 @dataclass(frozen=True, slots=True)
 class SealedPartition:
-    """What an archive has of a partition. next: the first offset that it has not. until_s: the latest append time in it;
-    sure_from_s: the oldest moment of which it is sure to hold everything, as what compaction took may be lacking before
-    it, and what has expired is; both in seconds since the epoch."""
+    """The archived part of a partition. next: the first offset that is not archived. until_s: the latest archived append
+    time. sure_from_s: the oldest moment for which the archive is surely complete. Before it, expired records are missing,
+    and so may be records that log compaction removed early. Both times are in seconds since the epoch."""
 
     topic: str
     partition: int
@@ -63,15 +63,16 @@ class SealedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """columns: their names, each once. rows: by name, as plain values for JSON, as they come."""
+    """The result of a query. columns: unique names. rows: column name -> plain value for JSON; read lazily."""
 
     columns: Sequence[str]
     rows: Iterator[dict[str, Any]]
 
 
 class Queries:
-    """An archive as it was when it was opened, to be asked. sealed: what it has. expired: whether anything of it did.
-    foreign: folders that hold the chain of another partition, for people; none of their records is there."""
+    """Queries of an archive as it was when it was opened. sealed: the archived partitions. expired: whether any record has
+    expired. foreign: folders that hold the chain of another partition, as messages for people; a query does not see the
+    records of these folders."""
 
     def __init__(
         self, database: duckdb.DuckDBPyConnection, sealed: Sequence[SealedPartition], expired: bool = False,
@@ -80,25 +81,26 @@ class Queries:
         self._database, self.sealed, self._expired, self.foreign = database, sealed, expired, foreign
 
     def ask(self, sql: str) -> Answer:
-        """The rows of the last statement. Raises: UsageError, also while rows are read: DuckDB did not take the query, or
-        it failed. LedgerError: no room for what it takes."""
+        """The rows of the last statement. Raises, also while rows are read: UsageError if DuckDB rejects the query or the
+        query fails; LedgerError if memory or disk space runs out."""
         with _told():
-            relation = self._database.cursor().sql(sql)  # of its own: an answer may be read beside another
+            relation = self._database.cursor().sql(sql)  # a new cursor: several answers may be read at the same time
             if relation is None:
-                raise UsageError("There is no query in that.", hint=f"There are {VIEWS}.")
+                raise UsageError("The statement is not a query.", hint=f"A query can read {VIEWS}.")
             names, kinds = _once(relation.columns), [str(kind) for kind in relation.types]
             batches = relation.to_arrow_reader(_BATCH_ROWS)
         return Answer(names, _rows(batches, names, kinds))
 
     def left_out(self, sql: str) -> list[str]:
-        """Whom a query leaves out that asks what there was at a moment, a line for each namespace and moment; where the
-        moment is no value that can be had without the query, how to ask for them."""
+        """Messages about jobs that `entries_at(T)` or `recovery_set_at(T)` leaves out of a query's result: one line for
+        each namespace and T. If T can't be evaluated outside the query, the line names the view that lists these
+        jobs."""
         told: dict[str, None] = {}
         for moment in views.moments_in(sql) if self._expired else ():
             try:
                 rows = self._database.cursor().sql(f"FROM left_out_at({moment})").fetchall()
             except duckdb.Error:
-                told["jobs of which something has expired are left out: left_out_at(T) tells which"] = None
+                told["jobs with expired records are left out; left_out_at(T) lists them"] = None
                 continue
             names = {job_id: (namespace, name or "") for job_id, namespace, name, _ in rows}
             until = dict(sorted((namespace, time.timestamp()) for _, namespace, _, time in rows))
@@ -108,10 +110,10 @@ class Queries:
 
 @contextmanager
 def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gone | None = None) -> Iterator[Queries]:
-    """topics: those of them that the archive has are asked for. expired: what retention took of a place; None: what notes
-    of the archive say.
+    """Opens an archive for queries. topics: the topics to query, as far as they are archived. expired: returns the records
+    that retention removed from a partition; None = by the archive's own notes.
 
-    Raises: LedgerError: an object is not what its manifest says. As the store."""
+    Raises: LedgerError if an object does not match its manifest. As the store."""
     gone: Gone = expired or (lambda topic, partition: expired_of(archive.expired(topic, partition)))
     with TemporaryDirectory(prefix="jobledger-query-") as temporary:
         folder, sealed, sure_s, foreign = Path(temporary), list[SealedPartition](), 0.0, list[str]()
@@ -122,7 +124,7 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
                 if place == topic:
                     manifests = list(archive.manifests(topic, partition))
                     if others := _others(manifests, topic, partition):
-                        foreign.append(f"manifests/{topic}/{partition} holds the chain of {others}: nothing of it counts")
+                        foreign.append(f"manifests/{topic}/{partition} holds the chain of {others} and is ignored")
                         continue
                     _fetch(archive, archive.files(topic, partition), folder / name / f"partition={partition}")
                     sure, went = sure_from_s(manifests), gone(topic, partition)
@@ -136,7 +138,7 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
                 for statement in (*_begun(folder), _SEALED, _EXPIRED, _EXPIRED_JOBS, *made):
                     database.execute(statement)
             except duckdb.Error as error:
-                raise LedgerError(f"DuckDB can't read what was archived: {error}", hint=chains.VERIFY) from error
+                raise LedgerError(f"DuckDB can't read the archived records: {error}", hint=chains.VERIFY) from error
             for one in sealed:
                 told = [one.topic, one.partition, one.records, one.next, _utc(one.until_s), _utc(one.sure_from_s)]
                 database.execute("INSERT INTO sealed VALUES (?, ?, ?, ?, ?, ?)", told)
@@ -148,9 +150,9 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
 
 
 def _others(manifests: Sequence[Manifest], topic: str, partition: int) -> str:
-    """Whose chain it is, where a folder holds that of another partition; "": its own.
+    """The partition that a folder's chain belongs to, if it is not the partition of the folder; "" = it is.
 
-    Raises: LedgerError: it holds manifests of several."""
+    Raises: LedgerError if the folder holds manifests of several partitions."""
     found = {f"{one.topic}[{one.partition}]" for one in manifests}
     own = f"{topic}[{partition}]"
     if len(found) > 1:
@@ -182,7 +184,7 @@ def _sealed(manifests: Sequence[Manifest], sure_from_s: float) -> SealedPartitio
 
 
 def _empty(folder: Path) -> None:
-    """So that there are columns where there are no records."""
+    """Writes a file without rows, so that a topic without records has its columns."""
     folder.mkdir(parents=True)
     pq.write_table(SCHEMA.empty_table(), folder / "none.parquet")
 
@@ -195,7 +197,7 @@ def _fetch(archive: Archive, files: Sequence[RecordFile], folder: Path) -> None:
         try:
             (folder / f"{number}.parquet").write_bytes(data)
         except OSError as error:
-            raise LedgerError(f"Can't keep {file.name} in {folder}: {error}", hint=_ROOM) from error
+            raise LedgerError(f"Can't write {file.name} to {folder}: {error}", hint=_ROOM) from error
 
     with ThreadPoolExecutor(_FETCHERS) as pool:
         for _ in pool.map(fetch, range(len(files)), files):
@@ -207,30 +209,30 @@ def _fetch(archive: Archive, files: Sequence[RecordFile], folder: Path) -> None:
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-    "python_enable_replacements": False,  # else a name that is no table could be a variable of this program
+    "python_enable_replacements": False,  # else an unknown table name could resolve to a variable of this program
 }
 
 
 _SEALED = """
 CREATE TABLE sealed (
     topic VARCHAR, partition INTEGER, records BIGINT, next BIGINT, until TIMESTAMPTZ, sure_from TIMESTAMPTZ)"""
-#: Records that are gone by retention: what was superseded before `until`.
+#: Records that retention removed: those superseded before `until`.
 _EXPIRED = """
 CREATE TABLE expired (
     topic VARCHAR, partition INTEGER, namespace VARCHAR, records BIGINT, until TIMESTAMPTZ)"""
-#: Of which jobs they were. job_id null: nobody noted which, so it may be any of that namespace in that partition. "first":
-#: the offset of the first record that went; since: the latest append time up to it. below: the offset from which on nothing
-#: that counted is lacking.
+#: The jobs of these records. job_id null: the note does not name the jobs, so it may be any job of that namespace in that
+#: partition. "first": the offset of the first removed record; since: the latest append time up to it. below: a reader that
+#: has read up to this offset misses nothing.
 _EXPIRED_JOBS = """
 CREATE TABLE expired_jobs (
     topic VARCHAR, partition INTEGER, namespace VARCHAR, job_id VARCHAR, "first" BIGINT, since TIMESTAMPTZ, below BIGINT,
     until TIMESTAMPTZ)"""
-#: Once all is there that may be asked for.
+#: Locks the database, once all its tables are loaded.
 _SHUT = ("SET enable_external_access = false", "SET lock_configuration = true")
 
 
 def _begun(folder: Path) -> tuple[str, ...]:
-    """What is to be set first: times are told in UTC, and what is read after the door was shut are these two folders."""
+    """The first settings: times are in UTC, and the locked database may read these two folders only."""
     return (
         "SET GLOBAL TimeZone = 'UTC'",
         f"SET temp_directory = {views.text(str(folder / 'spilled'))}",
@@ -239,26 +241,26 @@ def _begun(folder: Path) -> tuple[str, ...]:
 
 
 def _utc(time_s: float) -> str:
-    """RFC 3339; what no calendar holds is its end."""
+    """The time as RFC 3339. A time after the year 2255 becomes that year."""
     return datetime.fromtimestamp(min(time_s, _TIME_MAX_S), UTC).isoformat()
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What DuckDB raises, as errors of ours."""
+    """Raises LedgerError or UsageError in place of DuckDB's errors."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise LedgerError(f"DuckDB has no room for this query: {error}", hint=_ROOM) from error
+        raise LedgerError(f"DuckDB ran out of space for this query: {error}", hint=_ROOM) from error
     except (duckdb.Error, pa.ArrowException) as error:
-        raise UsageError(f"DuckDB does not take this query: {error}", hint=f"There are {VIEWS}.") from error
+        raise UsageError(f"DuckDB rejected the query: {error}", hint=f"A query can read {VIEWS}.") from error
 
 
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
 def _once(names: Sequence[str]) -> list[str]:
-    """Two columns of one name would be one in a row: the second is called name_2."""
+    """Unique column names: the second column called `name` becomes `name_2`, since rows are keyed by name."""
     found: list[str] = []
     for name in names:
         number = 1
@@ -292,7 +294,7 @@ _TOLD: Sequence[tuple[type | tuple[type, ...], Callable[[Any], Any]]] = (
 
 
 def _plain(value: Any) -> Any:
-    """Times as RFC 3339, bytes as hex, what JSON has no word for as text."""
+    """A value for JSON: times as RFC 3339, bytes as hex, other types that JSON lacks as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     of = next((of for kind, of in _TOLD if isinstance(value, kind)), str)

@@ -1,8 +1,8 @@
-"""What a query finds: the views and macros over an archive's records, in DuckDB's SQL. Each says what it means.
+"""The views and macros for archive queries, in DuckDB's SQL. The comment on each defines its rows and columns.
 
-`events` and `recovery_records` are the records as they are. The others say what a reader of the topics would make of them:
-the rules of `core.published` (epoch filter, last record per job) and of `core.job` (which end of an attempt counts), once
-more. tests/archive/query/test_querying.py holds them against those.
+`events` and `recovery_records` hold the records as archived. The other views derive what a reader of the topics derives.
+They repeat the rules of `core.published` (epoch filter, last record per job) and of `core.job` (which end of an attempt
+counts) in SQL. tests/archive/query/test_querying.py compares their results with those modules.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ledger.core.model.registers import OUTCOMES
 
 
 def records(name: str, folder: str) -> str:
-    """The records of one topic. partition: beside the columns of `archive.parquet`; those that an older file has not are
-    null. A redacted record has no value, and a value_sha256; one that expired is not among them."""
+    """The statement for the view of one topic's records: the columns of `archive.format.parquet`, and `partition`. Columns
+    that an older file lacks are null. A redacted record has a value_sha256 and no value. Expired records are missing."""
     return f"""
 CREATE VIEW {name} AS
 SELECT partition, * EXCLUDE (partition, body), body::JSON AS body
@@ -24,10 +24,9 @@ FROM read_parquet({text(folder)} || '/*/*.parquet',
      union_by_name = true, hive_partitioning = true, hive_types = {{'partition': INTEGER}})"""
 
 
-#: One row for each record of a job in ledger.recovery. seen: the latest append time up to it in its partition: what is
-#: later than a moment does not count, nor does anything behind it. effective: by the epoch rule, as every reader judges:
-#: its epoch is the highest one claimed before it. tombstone: the job was retired. unreadable: readers know that the job
-#: exists, and no more.
+#: One row for each record of a job in ledger.recovery. seen: the latest append time in the partition up to this record. At
+#: a moment T, only records with seen <= T count. effective: the record passes the epoch filter of every reader: its epoch
+#: is the highest one claimed before it. tombstone: the job was retired. unreadable: readers know only that the job exists.
 RECOVERY = f"""
 CREATE VIEW recovery AS
 WITH claims AS (
@@ -67,10 +66,10 @@ SELECT
     CASE WHEN readable THEN body END AS entry
 FROM entries"""
 
-#: One row for each attempt that was recorded, ran or ended. base: what it was to begin from, by the record of the highest
-#: epoch; outcome, cause, …: of the end that counts. Resends and pruning change nothing: the first record of a fact counts.
-#: Of a job whose records lie in several partitions there is a row for each: readers take that of its key's partition, but
-#: how many partitions there are, and so which that is, an archive does not say.
+#: One row for each attempt that was recorded, ran or ended. base: the restore point of the attempt, by the record of the
+#: highest epoch. outcome, cause, …: from the end that counts. Resends and pruning have no effect: the first record of a
+#: fact counts. A job with records in several partitions has a row for each. Readers use only the partition that the job's
+#: key maps to, but an archive does not record how many partitions there are.
 ATTEMPTS = f"""
 CREATE VIEW attempts AS
 WITH facts AS (
@@ -101,7 +100,7 @@ SELECT
 FROM by_attempt GROUP BY job_id, partition, n"""
 
 #: One row for each checkpoint and savepoint. completed_at: when its fact was appended; pruned_at: when it was tombstoned.
-#: Of several partitions: as in `attempts`.
+#: For records in several partitions, see `attempts`.
 CHECKPOINTS = """
 CREATE VIEW checkpoints AS
 WITH facts AS (
@@ -121,10 +120,12 @@ FROM facts GROUP BY job_id, partition, part"""
 
 
 def left_out_at(events: str, recovery: str) -> str:
-    """Of whom nobody can tell any more how they stood at T: something of theirs was there that has expired. The rule of
-    `ledger.reader.expiry_gaps`, once more: T is a cut in each partition of both topics, behind the last record up to it
-    (of those that went, the first of each job are known too), and a job is left out that has lost something below the
-    cut, and has all that counts only beyond it. name: null if nobody knows it any more.
+    """The statement for left_out_at(T): the jobs whose state at T is unknown, because records that were there at T have
+    expired.
+
+    It repeats the rule of `ledger.reader.expiry_gaps` in SQL. In each partition of both topics, T becomes a cut: the offset
+    behind the last record that was appended by T, where the first expired record of each job counts too. A job is left out
+    if it lost a record below the cut and is complete again only beyond the cut. name: null if no record holds it any more.
     events, recovery: names of the topics."""
     return f"""
 CREATE MACRO left_out_at(T) AS TABLE
@@ -160,7 +161,7 @@ _QUOTES = "'\""
 
 
 def moments_in(sql: str) -> list[str]:
-    """The T of each entries_at(T) and recovery_set_at(T) in a query, as they stand there."""
+    """The text of T of each entries_at(T) and recovery_set_at(T) in a query."""
     found = []
     for match in re.finditer(r"\b(?:entries_at|recovery_set_at)\s*\(", sql, re.IGNORECASE):
         depth, quote = 1, ""
@@ -179,12 +180,13 @@ def moments_in(sql: str) -> list[str]:
 
 
 def entries_at(sure_from: str) -> str:
-    """What the leader had published by T, one row for each job that was not retired: of each job the last record that
-    readers took, of what was appended by T. Not what the log said at T: the leader may have been behind it.
+    """The statement for entries_at(T): the entries that the leader had published by T, one row for each job that was not
+    retired. Each row is the job's last effective record that was appended by T. It may differ from the state of the log at
+    T, because the leader may have lagged behind the log.
 
-    sure_from: RFC 3339. A T before it is an error, as what compaction took may be lacking then; so is one to come. Jobs of
-    which something has expired that counted then (`left_out_at`) are left out."""
-    older = f"the archive is sure to hold all of ledger.recovery only from {sure_from} on"
+    sure_from: RFC 3339. A T before it is an error, because records may be missing that log compaction removed early. A T in
+    the future is an error too. The jobs of `left_out_at(T)` are left out."""
+    older = f"the archive is surely complete for ledger.recovery only from {sure_from} on"
     return f"""
 CREATE MACRO entries_at(T) AS TABLE
 SELECT * EXCLUDE (effective, tombstone, nth)
@@ -194,19 +196,20 @@ FROM (
 ) AS nth_of
 WHERE nth = 1 AND NOT tombstone
     AND (SELECT CASE WHEN T::TIMESTAMPTZ < TIMESTAMPTZ {text(sure_from)} THEN error({text(older)})
-                     WHEN T::TIMESTAMPTZ > now() THEN error('that moment is still to come')
+                     WHEN T::TIMESTAMPTZ > now() THEN error('that moment is in the future')
                      ELSE true END)
     AND job_id NOT IN (SELECT job_id FROM left_out_at(T) WHERE job_id IS NOT NULL)"""
 
 
-#: The jobs that were to be brought back, by what the leader had published by T.
+#: The recovery set that the leader had published by T.
 RECOVERY_SET_AT = """
 CREATE MACRO recovery_set_at(T) AS TABLE
 SELECT * EXCLUDE (in_recovery_set, unreadable) FROM entries_at(T) WHERE in_recovery_set"""
 
 
 def all_of(events: str, recovery: str, sure_from: str, topics: tuple[str, str]) -> Sequence[str]:
-    """The statements that make them. events, recovery: the folders of the records of each topic; topics: their names."""
+    """The statements that create the views and macros. events, recovery: the folders with each topic's records; topics:
+    the topics' names. sure_from: as `entries_at`."""
     return (
         records("events", events), records("recovery_records", recovery), RECOVERY, ATTEMPTS, CHECKPOINTS,
         left_out_at(*topics), entries_at(sure_from), RECOVERY_SET_AT,
@@ -214,5 +217,5 @@ def all_of(events: str, recovery: str, sure_from: str, topics: tuple[str, str]) 
 
 
 def text(value: str) -> str:
-    """A literal of SQL."""
+    """The value as an SQL string literal."""
     return "'" + value.replace("'", "''") + "'"

@@ -1,5 +1,5 @@
 """Removal of records, or of their values, from an archive.
 
-`retention` holds the durations per namespace, `expiring` removes superseded records, `redacting` removes values for a
-recorded reason, `rewriting` replaces objects and leaves the proof. `pins` keep records in, `holds` lists which.
+`retention` parses the durations per namespace, `expiring` removes superseded records, `redacting` removes values for a
+recorded reason, `rewriting` replaces objects and keeps the proof. `pins` protect records, `holds` lists pinned jobs.
 """

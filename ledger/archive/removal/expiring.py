@@ -1,11 +1,11 @@
-"""Retention: what the jobs of a namespace have superseded for longer than it is to be kept goes out of the archive.
+"""Retention: records that were superseded long enough ago, by the retention of their job's namespace, are removed.
 
-It is compaction, later. A record goes if it was appended before a moment (`until`) and a later record of its key, itself
-before that moment, took its place; a key whose last one is a tombstone goes whole (but for the last record of
-a job that has any register left, as in snapshots). So every fold of that moment or of a
-later one is what it was, and so is what a restore makes. Of earlier moments nothing can be said of these jobs any more.
-What is no job's (claims, progress, no-ops), and jobs whose namespace nobody can read, never expire.
-Source: docs/decisions/0035.
+It is log compaction with a delay. A record is removed if it was appended before a moment (`until`) and superseded by a
+later record of its key that was appended before `until` too. If the last record of a key before `until` is a tombstone,
+all records of the key are removed, except the last record of a job that has any register left, as in snapshots. So
+every fold at `until` or later gives the same result as before, and so does a restore. The state of these jobs at
+earlier moments is then unknown. Records of no job (claims, progress, no-ops) never expire, nor do jobs whose namespace
+can't be read. Source: docs/decisions/0035.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from ledger.ports import Codec, Record, TopicPartition
 from ledger.reader.expiry_gaps import ExpiredJob
 from ledger.reader.reading import TopicNames
 
-#: For how long the superseded records of a namespace are kept, in seconds; ALL: of those that are not named. None: always.
+#: Namespace -> seconds for which its superseded records are kept; None = forever. ALL: the default for other
+#: namespaces.
 Retention = Mapping[str, float | None]
-#: Whether a record of a job, appended at that time (milliseconds since the epoch), must be kept whatever its age.
+#: Whether a pin protects a job's record, by the job's id and the append time in milliseconds since the epoch.
 Held = Callable[[str, int], bool]
 
 
@@ -41,7 +42,8 @@ def nothing_held(_job_id: str, _time_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What is to go of a namespace in one partition. bytes: of keys and values. until_ms, below, jobs: as `gone.Gone`."""
+    """The records of a namespace in one partition that are due for removal. bytes: the size of their keys and values.
+    until_ms, below, jobs: as `removals.Gone`."""
 
     topic: str
     partition: int
@@ -55,9 +57,11 @@ class Expiry:
 
 
 def expire(archive: Archive, due: Iterable[Expiry], by: str, at: str, told: Callable[[str], object] = len) -> int:
-    """Takes out what is due, and what an earlier run had begun; the number of records. by, at: as `rewriting.rewrite`.
+    """Removes the due records, and finishes what an interrupted run began. Returns the number of removed records. by,
+    at: as `rewriting.rewrite`.
 
-    Raises: LedgerError: something is not as it was sealed; what was taken out before stays out."""
+    Raises: LedgerError if an object is not as it was sealed. Records that were removed before the error stay
+    removed."""
     wanted = defaultdict[TopicPartition, list[Wanted]](list)
     for one in due:
         said = Wanted(EXPIRED, one.offsets, one.namespace, one.until_ms, one.below, jobs=one.jobs)
@@ -76,7 +80,8 @@ def plan(
     archive: Archive, topics: TopicNames, retention: Retention, now_s: float, codec: Codec, held: Held = nothing_held,
     told: Callable[[str], object] = len,
 ) -> list[Expiry]:  # fmt: skip
-    """What is due now, by partition and namespace. Reads the archive some times: twice, and once for each retention.
+    """The records due for removal now, by partition and namespace. Reads each partition once to find the jobs'
+    namespaces, and once for each distinct retention.
 
     Raises: as `Archive.records`."""
     if all(seconds is None for seconds in retention.values()):
@@ -84,7 +89,7 @@ def plan(
     named = _Named(codec)
     places = [place for place in archive.places() if place[0] in (topics.events, topics.recovery)]
     for topic, partition in sorted(places, key=lambda place: place[0] != topics.events):
-        told(f"whose jobs: {topic}[{partition}]")
+        told(f"finding the namespaces of jobs: {topic}[{partition}]")
         take = named.take_event if topic == topics.events else named.take_entry
         for record in archive.records(topic, partition):
             take(record)
@@ -108,13 +113,13 @@ class _Term(NamedTuple):
 
 
 class _Named:
-    """Whose job is which: by its specs and its result in ledger.events; if those say nothing, by its entries."""
+    """The namespaces of jobs, from their specs and results in ledger.events. If a job has neither, from its entries."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._namespaces = defaultdict[str, set[str]](set)
         self._unread = set[str]()
-        #: partition -> job -> offsets of the events that say so
+        #: partition -> job -> offsets of the events that hold the job's namespace
         self.saying = defaultdict[int, dict[str, list[int]]](dict)
 
     def take_event(self, record: Record) -> None:
@@ -141,7 +146,8 @@ class _Named:
             self._namespaces[job_id].add(entry.namespace)
 
     def terms(self, retention: Retention) -> Iterator[tuple[str, _Term]]:
-        """Of every job that expires at all. One that was submitted to several namespaces is kept for the longest."""
+        """Yields each job that can expire, with its retention. The longest one counts if a job was submitted to several
+        namespaces; if one of them is kept forever, the job never expires."""
         for job_id, namespaces in self._namespaces.items():
             kept = {one: retention.get(one, retention.get(ALL)) for one in namespaces}
             terms = [_Term(one, seconds) for one, seconds in kept.items() if seconds is not None]
@@ -150,7 +156,7 @@ class _Named:
 
 
 def job_of(record: Record) -> str | None:
-    """The job whose record it is, in either topic."""
+    """The id of the job that a record of either topic belongs to; None = it belongs to no job."""
     head = (record.key() or b"~").partition(b"/")[0].decode("ascii", "replace")
     return head if is_job_id(head) else None
 
@@ -166,7 +172,8 @@ class _Old(NamedTuple):
 
 @dataclass
 class _Past:
-    """The records of a partition in order, cut at the first that is not older than until_ms. jobs: those that matter."""
+    """The records of a partition in order, cut at the first one that is not older than until_ms. jobs: id -> namespace
+    of the jobs with the retention in question; the others are not considered."""
 
     records: Iterator[Record]
     until_ms: int
@@ -177,7 +184,8 @@ class _Past:
     _last: dict[str, int] = field(default_factory=dict)
 
     def superseded(self, thin: Thin, held: Held, saying: Mapping[str, Sequence[int]]) -> dict[str, list[_Old]]:
-        """job -> what is due. saying: job -> offsets of events that tell its namespace; {}: that need not stay known."""
+        """job -> its records due for removal. saying: job -> offsets of events that hold its namespace; {} = the
+        namespace need not stay known."""
         kept = {record.offset() for record in thin(self._before())}
         self._later.update(filter(None, map(job_of, self.records)))
         by_job, due = defaultdict[str, list[_Old]](list), {}
@@ -185,13 +193,15 @@ class _Past:
             by_job[one.job_id].append(one)
         for job_id, own in by_job.items():
             goes = [one for one in own if one.offset not in kept]
-            # Of a job that is held all of it stays: a tombstone that went would bring back what was kept below it.
+            # If a pin protects one of these records, all of them stay. Without a removed tombstone, a protected older
+            # record would take effect again.
             if goes and not any(held(job_id, one.time_ms) for one in goes):
                 due[job_id] = self._known_still(job_id, own, goes, saying.get(job_id, ()))
         return {job_id: goes for job_id, goes in due.items() if goes}
 
     def _known_still(self, job_id: str, own: Sequence[_Old], goes: Sequence[_Old], saying: Sequence[int]) -> list[_Old]:
-        """Without the specs, if they alone tell whose the rest of the job is: or the rest would never expire."""
+        """The records to remove. Specs are left out of them if records of the job remain and no remaining event would
+        hold the job's namespace: without a namespace, the remaining records would never expire."""
         offsets = {one.offset for one in goes}
         rest = len(goes) < len(own) or job_id in self._later
         if not rest or not saying or any(offset not in offsets for offset in saying):
@@ -199,7 +209,8 @@ class _Past:
         return [one for one in goes if not one.is_spec]
 
     def taken(self, job_id: str, goes: Sequence[_Old]) -> ExpiredJob:
-        """Behind its last record of those times nothing is lacking: what took the place of what goes is one of them."""
+        """The job as the note names it. Behind the job's last record before the cut, nothing is missing: the records
+        that superseded the removed ones are all before the cut."""
         return ExpiredJob(job_id, goes[0].offset, goes[0].seen_ms, self._last[job_id] + 1)
 
     def _before(self) -> Iterator[Record]:

@@ -1,9 +1,10 @@
-"""Which jobs a pin holds, by one listing of the store: for whoever must know at once, and often.
+"""The jobs that pins protect, from one listing of the store, for callers that ask often and need a quick answer.
 
-The truth on pins stands in the chain (`pins`), and reading that means reading its manifests. So beside each note lies an
-object that tells the same by its name: `pinned/job-<job id>/<pin id>/pin.json`, and `unpinned.json` once it is lifted. The
-first is there before its note, the second only after: what is listed here as held may not be sealed yet, or not any more,
-and what is sealed is held. Source: docs/decisions/0036.
+The chain holds the authoritative notes on pins (`pins`), but finding them means reading every manifest. So each note
+has a marker object whose name holds the same facts: `pinned/job-<job id>/<pin id>/pin.json`, and `unpinned.json` once
+the pin is removed. `pin.json` is created before its note, `unpinned.json` after its note. So every pin in the chain is
+listed here; a pin that is listed here may not be in the chain yet, or may be removed there already. Source:
+docs/decisions/0036.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from ledger.archive.format.objects import ObjectStore
 
 PREFIX = "pinned/"
 PIN, LIFTED = "pin.json", "unpinned.json"
-_JOB = "job-"  # the name of an object must not begin with a dot, and a job's id may
+_JOB = "job-"  # a job id may begin with a dot, and a part of an object's name must not
 
 
 def name_of(job_id: str, pin_id: str, which: str) -> str:
-    """Raises: UsageError, once it is used, if the store takes no such name."""
+    """The name of a marker object. A store that does not allow the name raises UsageError when the name is used."""
     return f"{PREFIX}{_JOB}{job_id}/{pin_id}/{which}"
 
 
 def held_jobs(store: ObjectStore) -> Mapping[str, str]:
-    """job id -> the pin that holds it (the oldest of several). Raises: as the store."""
+    """job id -> a pin that protects it; of several, the first by pin id. Raises: as the store."""
     return _open(store.names(PREFIX))
 
 
 def held_by(store: ObjectStore, job_id: str) -> str:
-    """The pin that holds this job; "" = none does. Raises: as the store."""
+    """The id of a pin that protects this job; "" = none. Raises: as the store."""
     return _open(store.names(f"{PREFIX}{_JOB}{job_id}/")).get(job_id, "")
 
 

@@ -1,7 +1,7 @@
-"""Pins: what must stay as long as somebody says so, whatever retention says. Notes in the chain, so as sure as any record.
+"""Pins: they protect the records of jobs from every retention until they are removed.
 
-A pin names jobs and a window, and there is a note of it for each job, in the chain of the partition in which the job lies.
-Nothing is ever taken out of a chain: a pin is lifted by another note. Source: docs/decisions/0036.
+A pin names jobs and a time window. The chain of each job's partition holds one note for it, which is verified like any
+record. A chain is append-only, so another note removes a pin. Source: docs/decisions/0036.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _TRIES = 100
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """from_ms, to_ms: of the window that is wanted, append times in milliseconds since the epoch; None = open on that side.
-    reason, by: for people. at: when it was made, RFC 3339."""
+    """One pin. from_ms, to_ms: its window, as append times in milliseconds since the epoch; None = open on that side.
+    reason, by: for people. at: when the pin was made, RFC 3339."""
 
     id: str
     jobs: tuple[str, ...]
@@ -37,15 +37,15 @@ class Pin:
     at: str
 
     def holds(self, job_id: str, time_ms: int) -> bool:
-        """Whether a record of that job, appended at that time, must stay. All older ones too: what a job was at `from_ms`
-        is folded from what came before."""
+        """Whether the pin protects a record of that job that was appended at that time. Records before `from_ms` are
+        protected too, because the job's state at `from_ms` is folded from them."""
         return job_id in self.jobs and (self.to_ms is None or time_ms <= self.to_ms)
 
 
 def pins(archive: Archive) -> list[Pin]:
-    """Those that are not lifted, oldest first; of jobs those for which it is not lifted. Reads every manifest.
+    """The pins in effect, oldest first, each with the jobs that it still protects. Reads every manifest.
 
-    Raises: LedgerError if a manifest or a note can't be read: then nobody knows whether something is pinned."""
+    Raises: LedgerError if a manifest or a note can't be read, because it may hold a pin."""
     made: dict[str, Pin] = {}
     lifted: set[tuple[str, str]] = set()
     for kind, note in _notes(archive):
@@ -60,39 +60,42 @@ def pins(archive: Archive) -> list[Pin]:
 
 
 def held(archive: Archive) -> Callable[[str, int], bool]:
-    """Whether a record of a job (its id), appended then (milliseconds since the epoch), is held by a pin that there is now.
+    """A function that returns whether a pin protects a record, by its job's id and its append time in milliseconds
+    since the epoch. It uses the pins in effect now.
 
-    Raises: as `pins`, at once."""
+    Raises: as `pins`, at this call."""
     found = pins(archive)
     return lambda job_id, time_ms: any(pin.holds(job_id, time_ms) for pin in found)
 
 
 def held_jobs(archive: Archive) -> Mapping[str, str]:
-    """job id -> the pin that holds it, by the chain; and by `holds`, for one that is just being made. Raises: as `pins`."""
+    """job id -> the pin that protects it, by the chain, and by `holds` for a pin that is being made. Raises: as
+    `pins`."""
     found = {job_id: pin.id for pin in reversed(pins(archive)) for job_id in pin.jobs}
     return {**holds.held_jobs(archive.store), **found}
 
 
 def unlisted(archive: Archive, found: Iterable[Pin]) -> list[tuple[str, str]]:
-    """Pin and job of what the chain holds and `holds` does not list: somebody has removed or lifted it there, so that
-    agents and retirements spare nothing of it. Raises: as the store."""
+    """(pin, job) of each pin in the chain that `holds` does not list. Its marker objects were tampered with, so agents
+    and retirements do not protect the job. Raises: as the store."""
     listed = _listed(archive)
     return [(pin.id, job_id) for pin in found for job_id in pin.jobs if (job_id, pin.id) not in listed]
 
 
 def unsealed(archive: Archive, found: Iterable[Pin]) -> list[tuple[str, str]]:
-    """Pin and job of what `holds` lists and the chain does not: who pinned, or lifted, was killed in the middle; it is
-    held until it is lifted. Or it is being pinned right now. Raises: as the store."""
+    """(pin, job) of each pin that `holds` lists and the chain does not hold. Either the process that pinned or unpinned
+    was killed halfway, and the job stays protected until the pin is removed; or the pin is being made now. Raises: as
+    the store."""
     sealed = {(job_id, pin.id) for pin in found for job_id in pin.jobs}
     return sorted((pin_id, job_id) for job_id, pin_id in _listed(archive) - sealed)
 
 
 def pin(archive: Archive, made: Pin, topic: str, partition_of: Callable[[str], int]) -> None:
-    """Seals it, for one job after the other. topic: of the events. partition_of: of a job's id.
+    """Seals a pin, one job after the other. topic: the events topic. partition_of: job id -> partition.
 
-    Raises: LedgerError: the archive holds nothing of that topic yet; TemporaryError: no turn. A pin that is made for some
-    of its jobs only holds these; it may be made again as another one."""
-    for job_id in made.jobs:  # where there can be no note, nothing is marked: that would hold, and stand nowhere
+    Raises: LedgerError if the archive holds nothing of that topic yet; TemporaryError if other writers were faster at
+    every attempt. After an error, the pin protects only the jobs that it reached; make another pin for the rest."""
+    for job_id in made.jobs:  # check first that each note is possible: a marker without a note would protect the job
         _topic_id(archive, topic, archive.head(topic, partition_of(job_id)))
     for job_id in made.jobs:
         own = replace(made, jobs=(job_id,))
@@ -105,9 +108,9 @@ def pin(archive: Archive, made: Pin, topic: str, partition_of: Callable[[str], i
 def unpin(
     archive: Archive, pin_id: str, reason: str, by: str, at: str, topic: str, partition_of: Callable[[str], int]
 ) -> Pin | None:
-    """Lifts a pin, for all of its jobs; the pin as it was, None if it was lifted before. May be repeated.
+    """Removes a pin from all of its jobs. Returns the pin as it was, or None if it was removed before. May be repeated.
 
-    Raises: NotFound: there is no such pin. Else as `pin`."""
+    Raises: NotFound if there was never such a pin. Else as `pin`."""
     found = next((one for one in pins(archive) if one.id == pin_id), None)
     told = [_pin_of(note) for _, note in _notes(archive)]
     jobs = {job_id for one in told if one.id == pin_id for job_id in one.jobs}
@@ -119,7 +122,7 @@ def unpin(
             body = _body(replace(found, jobs=(job_id,), reason=reason, by=by, at=at))
             _seal(archive, topic, partition_of(job_id), UNPINNED, body)
             failpoints.hit("unpin.sealed")
-    for job_id in sorted(jobs):  # also what an earlier run has not come to
+    for job_id in sorted(jobs):  # also those that an interrupted run has not reached
         archive.store.create(holds.name_of(job_id, pin_id, holds.LIFTED), _encode({"pin": pin_id, "at": at, "by": by}))
     return found
 
@@ -130,14 +133,19 @@ def _seal(archive: Archive, topic: str, partition: int, kind: str, body: Mapping
         topic_id = _topic_id(archive, topic, head)
         try:
             archive.note(head, kind, body, topic_id=topic_id)
-        except Overtaken:  # an archiver goes on beside us: say it behind what it has sealed
+        except Overtaken:  # an archiver has sealed a manifest meanwhile: append the note after it
             continue
         return
-    raise TemporaryError(f"{topic}[{partition}] is sealed so fast that nobody else gets a turn.", hint="Try again.")
+    raise TemporaryError(
+        f"Other writers kept sealing {topic}[{partition}], so the pin's note was not written.", hint="Try again."
+    )
 
 
 def _topic_id(archive: Archive, topic: str, head: Head) -> str:
-    """Of a topic in whose partition nothing is sealed yet: that of its other partitions. Raises: LedgerError."""
+    """The topic id at the head of the chain. If nothing is sealed in this partition, the id at another partition's
+    head.
+
+    Raises: LedgerError if no partition of the topic has one."""
     if head.topic_id:
         return head.topic_id
     heads: Iterator[Head] = (archive.head(*place) for place in archive.places() if place[0] == topic)
@@ -149,7 +157,7 @@ def _topic_id(archive: Archive, topic: str, head: Head) -> str:
 
 
 def _notes(archive: Archive) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Kind and body of every note on pins, of any partition, in sequence."""
+    """Yields kind and body of every note on pins, partition by partition, in sequence."""
     for place in archive.places():
         for manifest in archive.manifests(*place):
             if manifest.is_note:
@@ -159,7 +167,7 @@ def _notes(archive: Archive) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _marked(archive: Archive, which: str) -> set[tuple[str, str]]:
-    """Job and pin of all that lies beside the chain."""
+    """(job, pin) of each marker object of this kind (PIN or LIFTED)."""
     parts = (name.split("/") for name in archive.store.names(holds.PREFIX))
     return {(part[1].partition("-")[2], part[2]) for part in parts if len(part) == 4 and part[3] == which}
 
@@ -180,7 +188,7 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 
 
 def _pin_of(note: Mapping[str, Any]) -> Pin:
-    """Raises: LedgerError: it is none of ours; then nobody knows what it pins."""
+    """The pin that a note holds, for one job. Raises: LedgerError if the note is not of this form."""
     try:
         texts = [note[name] for name in ("pin", "job", "reason", "by", "at")]
         times = [note["from_ms"], note["to_ms"]]
@@ -189,6 +197,6 @@ def _pin_of(note: Mapping[str, Any]) -> Pin:
         if not is_job_id(note["job"]):
             raise ValueError("it names no job")
     except (KeyError, ValueError) as error:
-        raise LedgerError(f"A note of the archive on a pin can't be read: {error}.",
+        raise LedgerError(f"The archive's note on a pin can't be read: {error}.",
                           hint="Run: jobledger audit verify") from error  # fmt: skip
     return Pin(note["pin"], (note["job"],), note["from_ms"], note["to_ms"], note["reason"], note["by"], note["at"])

@@ -1,7 +1,7 @@
-"""Redaction: values are taken out of the archive for a reason that is recorded; their hashes stay, and every proof holds.
+"""Redaction: values are removed from the archive for a recorded reason. Their hashes stay, so every proof stays valid.
 
-What is redacted keeps its place, time, key and headers. It reaches the archive alone: the live topic has the record until
-compaction removes it there, and so has whoever was given a copy. Source: docs/decisions/0035.
+A redacted record keeps its offset, time, key and headers. Redaction affects the archive only: the live topic keeps the
+value until log compaction removes it, and copies made before keep it too. Source: docs/decisions/0035.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledger.ports import Record, TopicPartition
 
 
 class RecordPosition(NamedTuple):
-    """A record by where it lies."""
+    """The topic, partition and offset of a record."""
 
     topic: str
     partition: int
@@ -36,7 +36,8 @@ class RecordPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """A record whose value is gone. value_sha256: of what it was, hex. before: an earlier run had taken it out already."""
+    """A record whose value was removed. value_sha256: the hash of the removed value, in hex. before: whether an earlier
+    run had removed it."""
 
     topic: str
     partition: int
@@ -48,7 +49,8 @@ class Redacted:
 
 @dataclass(frozen=True, slots=True)
 class Redacting:
-    """events: name of the topic of events; in any other, keys are jobs. thin: topic -> what of its records a fold reads."""
+    """Redacts records of an archive. events: the events topic; in any other topic, a key is a job id. thin: topic -> a
+    function that keeps only the records that a fold reads. id_of: record -> event id."""
 
     archive: Archive
     events: str
@@ -59,11 +61,13 @@ class Redacting:
     def run(
         self, named: Collection[RecordPosition | str], reason: str, by: str, at: str, *, force: bool = False
     ) -> list[Redacted]:
-        """named: records by their places, or by the ids of their events: then all that bear it. force: also what a fold
-        still reads. by, at: who, and when (RFC 3339). Repeated, it does what is left to do.
+        """Removes the values of the named records. Returns these records.
 
-        Raises: NotFound. Refused: it is still needed, or held. UsageError: no id, or no value to redact. LedgerError: as
-        `rewriting.rewrite`. Nothing is done if any of them can't be."""
+        named: positions, or event ids; an id names every record that has it. force: redact also records that a fold
+        still reads. by, at: who, and when (RFC 3339). A repeated call does what is left to do.
+
+        Raises: NotFound. Refused if a record is still needed, or pinned. UsageError if an id is empty, or there is no
+        value to redact. After these errors, nothing is redacted. LedgerError: as `rewriting.rewrite`."""
         records = self._found(named)
         for record in records:
             self._must_be_redactable(record)
@@ -77,7 +81,7 @@ class Redacting:
         return [_told(record) for record in records]
 
     def alike(self, done: Sequence[Redacted]) -> list[RecordPosition]:
-        """Other records that still hold one of these very values."""
+        """The positions of other records that still hold one of the redacted values."""
         hashes = {bytes.fromhex(one.value_sha256) for one in done}
         return [
             RecordPosition(record.topic(), record.partition(), record.offset())
@@ -107,14 +111,15 @@ class Redacting:
     def _must_be_redactable(self, record: Record) -> None:
         where, job_id = RecordPosition(record.topic(), record.partition(), record.offset()), job_of(record)
         if (record.key() or b"").startswith(b"~"):
-            raise UsageError(f"{where} is the ledger's own record, and holds nothing of anybody's.")
+            raise UsageError(f"{where} is a record of the ledger itself. Only records of jobs can be redacted.")
         if record.value() is None:
             raise UsageError(f"{where} has no value: it is a tombstone.")
         if job_id is not None and self.held(job_id, record.timestamp()[1]):
-            raise Refused(f"{where} is of {job_id}, which is pinned.", hint="See: jobledger audit pins")
+            raise Refused(f"{where} is a record of the job {job_id}, which is pinned.", hint="See: jobledger audit pins")
 
     def _must_be_needless(self, records: Sequence[Record]) -> None:
-        """Of ledger.events the last of a key is all that is known of a register; of ledger.recovery, all of a job."""
+        """Raises: Refused if a fold still reads one of the records. In ledger.events, the last record of a key is all
+        that is known of a register; in ledger.recovery, it is all that is known of a job."""
         by_place = defaultdict[TopicPartition, list[Record]](list)
         for record in records:
             mine = record.topic() != self.events or parse_key(record.key()) is not None
@@ -126,46 +131,48 @@ class Redacting:
                 if record.offset() in needed:
                     key = (record.key() or b"").decode("utf-8", "replace")
                     raise Refused(
-                        f"{RecordPosition(*place, record.offset())} is what the archive knows of {key}: without its value "
-                        f"{job_of(record)} could not be brought back as it is.",
-                        hint="Wait until the job is over and cleared away, or redact it all the same with --force.",
+                        f"{RecordPosition(*place, record.offset())} is the record of {key} that still counts: without its "
+                        f"value, the job {job_of(record)} could not be restored as it is.",
+                        hint="Wait until the job is retired, or redact the record anyway with --force.",
                     )
 
 
 def must_be_id(event_id: str) -> str:
-    """Raises: UsageError: an empty one, as of a variable of the shell that is not set, would name every record that bears
-    none."""
+    """The id. Raises: UsageError if it is empty, for example from an unset shell variable: an empty id would match
+    every record without an id."""
     if not event_id:
-        raise UsageError("The id of an event is not empty.", hint="See: jobledger history JOB -o json")
+        raise UsageError("The event id is empty.", hint="Find the id with: jobledger history JOB -o json")
     return event_id
 
 
 def missing(archive: Archive, place: RecordPosition) -> LedgerError:
-    """Why there is no record at a place."""
+    """The error for a position without a record: the record has expired, or there never was one."""
     said = archive.chain(place.topic, place.partition).absences.expired(place.offset)
     if said is None:
-        return NotFound(f"No record lies at {place} in the archive.", hint="See: jobledger archive status")
+        return NotFound(f"There is no record at {place} in the archive.", hint="See: jobledger archive status")
     gone, note = said
     return NotFound(
-        f"{place} is gone since {note.at}: it had expired by the retention of the namespace {gone.namespace} "
-        f"({note.by}). Its hash is still in the archive.", hint="A bundle that was made before may have it.",
+        f"{place} was removed at {note.at}: it had expired by the retention of the namespace {gone.namespace} "
+        f"({note.by}). Its hash is still in the archive.", hint="A bundle that was made before may hold the record.",
     )  # fmt: skip
 
 
 def unknown_event(archive: Archive, event_id: str) -> NotFound:
-    """What expired is known by its place alone, so it may be that."""
+    """The error for an event id that the archive does not hold. Ids of expired records are not kept, so the event may
+    be one of those."""
     gone = sum(
         one.records for place in archive.places() for note in archive.chain(*place).rewritten for one in note.gone
         if one.why != REDACTED
     )  # fmt: skip
     hint = "Is it archived yet? See: jobledger archive status"
     if gone:
-        hint = f"It may be among the {gone} records that have expired: of those, places are known and no ids. {hint}"
-    return NotFound(f"No record of the event {event_id[:200]!r} is in the archive.", hint=hint)
+        hint = f"It may be among the {gone} records that have expired, whose ids are not kept. {hint}"
+    return NotFound(f"The archive holds no record of the event {event_id[:200]!r}.", hint=hint)
 
 
 def parse_place(text: str, topics: Mapping[str, str]) -> RecordPosition | None:
-    """`events[P]@OFFSET`, or with the name of the topic; None if that is no place. topics: short name -> topic."""
+    """The position that a text such as `events[P]@OFFSET` or `TOPIC[P]@OFFSET` names; None if it has another form.
+    topics: short name -> topic."""
     head, bracket, rest = text.rpartition("[")
     partition, closed, offset = rest.partition("]@")
     if not (bracket and closed and partition.isdecimal() and offset.isdecimal()) or len(rest) > 40:

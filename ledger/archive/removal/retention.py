@@ -1,4 +1,4 @@
-"""For how long the archive keeps what was superseded, as people write it: `prod=365d,*=90d`, or the same as a table."""
+"""Parses how long the archive keeps superseded records: `prod=365d,*=90d`, or the same as a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 FOREVER = "forever"
-#: Of every namespace that is not named.
+#: Stands for every namespace that is not named.
 ALL = "*"
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)?\Z")
@@ -14,7 +14,7 @@ _UNIT_S = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse(given: object) -> dict[str, float | None]:
-    """Namespace, or ALL -> seconds; None: for ever. Raises: ValueError."""
+    """Namespace, or ALL -> seconds; None = forever. Raises: ValueError."""
     if isinstance(given, str):
         pairs = [part.partition("=") for part in given.split(",") if part.strip()]
         if wrong := [name for name, separator, _ in pairs if not separator]:
@@ -24,13 +24,13 @@ def parse(given: object) -> dict[str, float | None]:
             raise ValueError(f"{min(twice)} is named twice")
         given = {name: value.strip() for name, (_, _, value) in zip(names, pairs, strict=True)}
     if not isinstance(given, Mapping):
-        raise ValueError("it takes a table of NAMESPACE = duration, or NAMESPACE=DURATION,…")
+        raise ValueError("the retention must be a table of NAMESPACE = duration, or a text NAMESPACE=DURATION,…")
     return {_namespace(name): _seconds(name, value) for name, value in given.items()}
 
 
 def _namespace(name: object) -> str:
     if not isinstance(name, str) or (name != ALL and _NAMESPACE.match(name) is None):
-        raise ValueError(f"{name!r} is no namespace, nor {ALL}")
+        raise ValueError(f"{name!r} is neither a namespace nor {ALL}")
     return name
 
 
@@ -38,9 +38,9 @@ def _seconds(name: str, value: object) -> float | None:
     if value is None or value == FOREVER:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{name}: a duration is seconds, or a text such as 90d")
+        raise ValueError(f"{name}: a duration is a number of seconds, or a text such as 90d")
     match = _DURATION.match(str(value))
     seconds = float(match[1]) * _UNIT_S[match[2]] if match else 0.0
     if not 0 < seconds < 1e11:
-        raise ValueError(f"{name}: {value!r} is no duration: seconds, or such as 12h, 90d, or {FOREVER}")
+        raise ValueError(f"{name}: {value!r} is no duration. Write seconds, 12h, 90d, or {FOREVER}")
     return seconds

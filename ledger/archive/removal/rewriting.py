@@ -1,9 +1,9 @@
-"""Takes records, or their values, out of an archive, and leaves in its chain what proves that nothing else was taken.
+"""Removes records, or their values, from an archive, and leaves proof in its chain that nothing else was removed.
 
-Objects of records are stored anew without them and read back; one note in the chain says what took their place, and why;
-only then are the old ones deleted. The leaves stay as they were sealed. Killed anywhere, the archive is whole, and the next
-run goes on. Who rewrites beside another (or beside who joins) finds that the chain has moved, and looks again.
-Source: docs/decisions/0035.
+Each affected record object is stored again without them and read back. One note in the chain then names the
+replacements and the reason. Only then are the old objects deleted. The leaves stay as they were sealed. After a crash
+at any point the archive is complete, and the next run continues. If another process rewrites or joins at the same time,
+the note fails because the chain has grown, and the loop starts again from the new chain. Source: docs/decisions/0035.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ledger.errors import LedgerError
 from ledger.reader.expiry_gaps import ExpiredJob
 from ledger.util import failpoints
 
-RANGES_MAX = 50_000  # in one note; what is beyond gets a note of its own
+RANGES_MAX = 50_000  # in one note, unless a single object needs more; the rest gets another note
 _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to go of one partition: the offsets, and what a note is to say of them (fields as those of `Gone`)."""
+    """Records to remove from one partition: their offsets, and the content of the note (fields as those of `Gone`)."""
 
     why: str
     offsets: frozenset[int]
@@ -43,7 +43,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """One object of records. base: as a manifest, or the note of a joined run, names it; now: what is read in its place."""
+    """One object of records. base: as a manifest, or the note of a joined run, names it. now: the object that is read
+    in place of base. manifests: those whose records the object holds."""
 
     base: Named
     now: Named
@@ -52,15 +53,15 @@ class _Object:
 
 
 def rewrite(archive: Archive, topic: str, partition: int, wanted: Sequence[Wanted], by: str, at: str) -> int:
-    """Takes them out, as far as they are sealed and there; how many went. by, at: who, and when (RFC 3339). Repeated, it
-    does what is left to do.
+    """Removes the wanted records, as far as they are sealed and still there. Returns how many were removed. by, at:
+    who, and when (RFC 3339). A repeated call does what is left to do.
 
-    Raises: LedgerError: something is not as it was sealed; it is left as it is."""
+    Raises: LedgerError if an object is not as it was sealed; that object stays as it is."""
     place = topic, partition
     made: dict[tuple[Named, tuple[Wanted, ...]], Rewritten] = {}
     went = overtaken = 0
     while overtaken < _TRIES:
-        head = archive.head(*place)  # before the chain: whatever comes between is found by the note
+        head = archive.head(*place)  # read before the chain, so that `note` fails if a manifest was sealed in between
         chain = archive.chain(*place)
         batch: list[Rewritten] = []
         moved = False
@@ -75,12 +76,12 @@ def rewrite(archive: Archive, topic: str, partition: int, wanted: Sequence[Wante
                         raise
                     moved = True
                     break
-                if not made[key].gone:  # no record lies there
+                if not made[key].gone:  # the object holds none of the offsets
                     continue
                 batch.append(replace(made[key], by=by, at=at))
                 if sum(len(gone.offsets) for stored in batch for gone in stored.gone) > RANGES_MAX:
                     break
-        if moved:  # somebody else has joined or rewritten it meanwhile
+        if moved:  # another process has joined or rewritten the object meanwhile
             overtaken += 1
             continue
         if not batch:
@@ -89,19 +90,19 @@ def rewrite(archive: Archive, topic: str, partition: int, wanted: Sequence[Wante
         failpoints.hit("rewrite.stored")
         try:
             archive.note(head, notes.REWRITTEN, body_of(batch, by, at))
-        except Overtaken:  # an archiver goes on beside us, or somebody else who rewrites
+        except Overtaken:  # by an archiver, or by another process that rewrites
             overtaken += 1
             continue
         failpoints.hit("rewrite.noted")
         went += sum(gone.records for stored in batch for gone in stored.gone)
-    raise LedgerError(f"{topic}[{partition}] is sealed so fast that nobody else gets a turn.")
+    raise LedgerError(f"Other writers kept changing the chain of {topic}[{partition}], so nothing more was removed.")
 
 
 def clear(archive: Archive, topic: str, partition: int) -> int:
-    """Deletes what rewritten objects took the place of, and whatever else nobody names that holds what is gone: left by who
-    was killed, or snapshots; the number of objects.
+    """Deletes the objects that rewritten objects replaced, and all other unnamed objects that still hold removed
+    records: leftovers of a killed process, and snapshots. Returns the number of deleted objects.
 
-    Raises: LedgerError: what took the place of something is not what it was; then that is kept."""
+    Raises: LedgerError if a replacement does not hold the sealed records; then the replaced object is kept."""
     removed = 0
     for left in reversed(range(_TRIES)):
         chain = archive.chain(topic, partition)
@@ -120,7 +121,7 @@ def clear(archive: Archive, topic: str, partition: int) -> int:
 
 
 def _needless(archive: Archive, chain: Chain, topic: str, partition: int) -> Iterator[str]:
-    """Raises: LedgerError: what took the place of one is not what it was."""
+    """Yields the names of the objects that `clear` deletes. Raises: as `clear`."""
     store = archive.store
     lying = [name for kind in ("records", "joined", "rewritten", "snapshots")
              for name in store.names(f"{kind}/{topic}/{partition}/") if name.endswith(".parquet")]  # fmt: skip
@@ -130,7 +131,7 @@ def _needless(archive: Archive, chain: Chain, topic: str, partition: int) -> Ite
             continue
         now = chain.replaced.get(name)
         if now is not None and now.name in named:
-            one = named[now.name]  # by the word of a note, which may be anybody's
+            one = named[now.name]  # so far only a note says so, and anyone who can write to the store can write a note
             _must_hold(one, _sealed(archive, one), (topic, partition), chains.read_as(archive.store, one.now), chain, ())
             yield name
         elif _holds_what_is_gone(archive, name, chain, topic, partition):
@@ -138,7 +139,9 @@ def _needless(archive: Archive, chain: Chain, topic: str, partition: int) -> Ite
 
 
 def _objects(chain: Chain) -> Iterator[_Object]:
-    """In order. Raises: LedgerError at a manifest that is missing: nothing beyond it can be told from what was altered."""
+    """Yields the record objects of a chain, in order.
+
+    Raises: LedgerError if a manifest is missing, because objects behind it can't be verified."""
     bases: dict[Named, list[Manifest]] = {}
     leaves: dict[Named, Named] = {}
     for sequence, manifest in enumerate(chain.manifests):
@@ -155,7 +158,7 @@ def _objects(chain: Chain) -> Iterator[_Object]:
 
 
 def _due(one: _Object, chain: Chain, wanted: Wanted) -> Wanted:
-    """What of it is to be taken out of this object, and was not yet."""
+    """The wanted offsets that lie in this object and are not removed yet."""
     first, end = one.manifests[0].first, one.manifests[-1].next
     said = chain.absences
     left = frozenset(
@@ -167,7 +170,9 @@ def _due(one: _Object, chain: Chain, wanted: Wanted) -> Wanted:
 
 
 def _made(archive: Archive, place: tuple[str, int], one: _Object, chain: Chain, due: Sequence[Wanted]) -> Rewritten:
-    """Stores the object without them, and reads it back. Raises: LedgerError if what is there is not as it was sealed."""
+    """Stores the object without the due records or values, reads it back, and returns what a note says of it.
+
+    Raises: LedgerError if the stored records are not as they were sealed."""
     data, sealed = chains.read_as(archive.store, one.now), _sealed(archive, one)
     gone = tuple(
         Gone(
@@ -184,7 +189,7 @@ def _made(archive: Archive, place: tuple[str, int], one: _Object, chain: Chain, 
     name = f"rewritten/{place[0]}/{place[1]}/{first:019}-{end:019}.{digest[:32]}.parquet"
     archive.store.create(name, new)
     if archive.store.read(name) != new:
-        raise LedgerError(f"{name} does not come back as it was stored.")
+        raise LedgerError(f"The store does not return {name} as it was written.")
     _must_hold(one, sealed, place, new, chain, gone)
     return Rewritten(one.base.name, name, digest, gone, "", "", -1)
 
@@ -192,7 +197,8 @@ def _made(archive: Archive, place: tuple[str, int], one: _Object, chain: Chain, 
 def _must_hold(
     one: _Object, sealed: Sequence[Leaf], place: tuple[str, int], data: bytes, chain: Chain, gone: tuple[Gone, ...]
 ) -> None:
-    """Raises: LedgerError: that object and the stubs are not what the manifests seal."""
+    """Raises: LedgerError if the data, together with the stubs of removed records, is not what the manifests seal.
+    gone: removals that no note of the chain holds yet."""
     said = replace(chain, rewritten=(*chain.rewritten, Rewritten(one.base.name, "", "", gone, "", "", -1)))
     try:
         leaves = with_stubs(leaves_of(parquet.read(data, *place)), sealed, said.absences)
@@ -201,11 +207,11 @@ def _must_hold(
     for manifest in one.manifests:
         own = [leaf.hash for leaf in leaves if manifest.first <= leaf.offset < manifest.next]
         if merkle.root(own).hex() != manifest.root:
-            raise LedgerError(f"{one.now.name} holds other records than were sealed.", hint=chains.VERIFY)
+            raise LedgerError(f"{one.now.name} does not hold the records that were sealed.", hint=chains.VERIFY)
 
 
 def _sealed(archive: Archive, one: _Object) -> list[Leaf]:
-    """Raises: LedgerError."""
+    """The leaves of an object, as they were sealed. Raises: LedgerError if they can't be read."""
     try:
         return unpack(chains.read_as(archive.store, one.leaves))
     except ValueError as error:
@@ -213,7 +219,8 @@ def _sealed(archive: Archive, one: _Object) -> list[Leaf]:
 
 
 def _holds_what_is_gone(archive: Archive, name: str, chain: Chain, topic: str, partition: int) -> bool:
-    """Such an object can never be named: who would, finds that the chain has moved. What can't be read is left alone."""
+    """Whether an unnamed object holds a removed record or value. No manifest can name such an object later, because the
+    chain has grown since the object was made. An object that can't be read is left alone (False)."""
     try:
         records = parquet.read(chains.read(archive.store, name) or b"", topic, partition)
     except ValueError:

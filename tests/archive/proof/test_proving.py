@@ -81,7 +81,7 @@ def test_anything_altered_is_not_proved(change: Any) -> None:
 
 def test_what_is_not_there_has_no_proof() -> None:
     archive, _, _ = an_archive()
-    with pytest.raises(NotFound, match="No record of the event 'nobody'"):
+    with pytest.raises(NotFound, match="no record of the event 'nobody'"):
         prove(archive, "nobody", id_of)
 
 

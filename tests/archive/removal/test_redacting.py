@@ -97,9 +97,9 @@ def test_an_empty_id_names_nothing_though_records_bear_none() -> None:
     """As a variable of the shell that is not set would be: it would take out what every such record holds."""
     archive = Life(3).archive()
     assert "" in {id_of(record) for record in archive.records(EVENTS, 0) if record.value() is not None}
-    with pytest.raises(UsageError, match="not empty"):
+    with pytest.raises(UsageError, match="event id is empty"):
         redact(archive, "", force=True)
-    with pytest.raises(UsageError, match="not empty"):
+    with pytest.raises(UsageError, match="event id is empty"):
         prove(archive, "", id_of)
     assert not archive.chain(EVENTS, 0).rewritten
 
@@ -141,7 +141,7 @@ def test_what_a_fold_still_reads_is_refused_unless_it_must_be(life: Life) -> Non
     needed = [next(one for one in found if (one.key() or b"").startswith(b"job-")) for found in (events, recovery)]
     before = dict(archive.store.stored)  # type: ignore[attr-defined]
     for record in needed:
-        with pytest.raises(Refused, match="could not be brought back"):
+        with pytest.raises(Refused, match="could not be restored"):
             redact(archive, place_of(superseded(life)[0]), place_of(record))
     assert archive.store.stored == before  # type: ignore[attr-defined]
     assert len(redact(archive, *map(place_of, needed), force=True)) == 2
@@ -152,9 +152,9 @@ def test_what_has_no_value_is_not_there_is_the_ledgers_own_or_is_held(life: Life
     tombstone = next(one for one in life.events if one.value() is None and (one.key() or b"").startswith(b"job-"))
     for place, error, told in (
         (place_of(tombstone), UsageError, "it is a tombstone"),
-        (RecordPosition(RECOVERY, 0, 0), UsageError, "the ledger's own"),
-        (RecordPosition(EVENTS, 0, 1), NotFound, "No record lies at"),
-        (RecordPosition(EVENTS, 7, 0), NotFound, "No record lies at"),
+        (RecordPosition(RECOVERY, 0, 0), UsageError, "a record of the ledger itself"),
+        (RecordPosition(EVENTS, 0, 1), NotFound, "There is no record at"),
+        (RecordPosition(EVENTS, 7, 0), NotFound, "There is no record at"),
         ("nobody", NotFound, "No record of the event 'nobody'"),
     ):
         with pytest.raises(error, match=told):
@@ -170,7 +170,7 @@ def test_what_expired_is_told_as_that(life: Life) -> None:
     run(archive)
     there = {record.offset() for record in archive.records(EVENTS, 0)}
     gone = next(one for one in life.events if one.offset() not in there)
-    with pytest.raises(NotFound, match=rf"{gone.offset()} is gone since {AT}: it had expired .* of the namespace"):
+    with pytest.raises(NotFound, match=rf"{gone.offset()} was removed at {AT}: it had expired .* of the namespace"):
         prove(archive, place_of(gone), id_of)
     with pytest.raises(NotFound) as raised:
         prove(archive, id_of(gone), id_of)

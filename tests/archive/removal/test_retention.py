@@ -22,11 +22,11 @@ def test_as_a_text_or_as_a_table(given: object, wanted: dict[str, float | None])
 
 
 @pytest.mark.parametrize(("given", "told"), [
-    ("prod", "'prod' is not NAMESPACE=DURATION"), ("a=1d,a=2d", "a is named twice"), ("a b=1d", "no namespace"),
-    ({"": "1d"}, "no namespace"), ({1: "1d"}, "no namespace"), ("a=", "no duration"), ("a=0d", "no duration"),
+    ("prod", "'prod' is not NAMESPACE=DURATION"), ("a=1d,a=2d", "a is named twice"), ("a b=1d", "neither a namespace"),
+    ({"": "1d"}, "neither a namespace"), ({1: "1d"}, "neither a namespace"), ("a=", "no duration"), ("a=0d", "no duration"),
     ("a=1w", "no duration"),
     ("a=-1d", "no duration"), ({"a": True}, "a duration is"), ({"a": []}, "a duration is"), ({"a": 1e300}, "no duration"),
-    ({"a": float("nan")}, "no duration"), (7, "it takes a table"), ("*a=1d", "no namespace"),
+    ({"a": float("nan")}, "no duration"), (7, "must be a table"), ("*a=1d", "neither a namespace"),
 ])  # fmt: skip
 def test_what_is_none_is_told(given: object, told: str) -> None:
     with pytest.raises(ValueError, match=told):

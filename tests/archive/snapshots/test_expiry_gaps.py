@@ -222,7 +222,7 @@ def test_whom_a_query_leaves_out_is_told() -> None:
         assert queries.left_out(f"FROM entries_at('{moment(4.0)}')") == []
         assert queries.left_out(f"SELECT '{moment(1.5)}' FROM events") == []
         assert queries.left_out("FROM (SELECT min(timestamp) AS t FROM events) s, entries_at(s.t)") == [
-            "jobs of which something has expired are left out: left_out_at(T) tells which"]  # fmt: skip
+            "jobs with expired records are left out; left_out_at(T) lists them"]  # fmt: skip
     with opened(jobs_archive((KEY, VALUE, 0.0)), TOPICS, lambda _: 0.0) as queries:
         assert queries.left_out(f"FROM entries_at('{moment(0.0)}')") == []
 
