@@ -1,6 +1,6 @@
-"""The runners, and what they share.
+"""The runners, and the code that they share.
 
-`subprocess` runs jobs as processes of one host, `contained` runs plug-ins in processes of their own, `outside` stands
-for jobs that their producer runs. `calls`, `plain` and `wire` are a runner behind a connection, `one_instance` binds
-a runner to one of its instances.
+`subprocess` runs jobs as processes of one host. `contained` runs plug-ins in processes of their own. `outside` stands
+for jobs that their producers run. `calls`, `plain` and `wire` connect to a runner in another process. `one_instance`
+binds a runner to one of its instances.
 """

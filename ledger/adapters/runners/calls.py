@@ -1,5 +1,7 @@
-"""The calls of a runner that lives in another process, both halves: `CalledRunner` is what the roles hold, `answer` what
-the other process does. In between go plain values (`plain`), on whatever line there is."""
+"""The calls of a runner in another process: both sides.
+
+`CalledRunner` is the caller's side, which the roles hold. `answer` is the side of the other process. Arguments and
+results travel as plain values (`plain`) over any connection."""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ _ERRORS = {"permanent": PermanentError, "temporary": TemporaryError, "unreachabl
 
 
 class CalledRunner:
-    """Implements `ports.Runner` over `ask`, which a subclass brings."""
+    """Implements `ports.Runner` over `ask`, which a subclass provides."""
 
     def ask(self, call: str, convert: Callable[[Any], T], *, expected: str = "", **arguments: Any) -> T:
-        """The answer to one call. convert: from the plain value; whatever it raises says that the answer is none.
-        expected: the instance that must answer, "" = any."""
+        """The answer to one call. convert: makes the result from its plain value. If it raises any exception, the
+        answer is invalid. expected: the instance that must answer; "" means any."""
         raise NotImplementedError
 
     def instance(self) -> str:
@@ -57,11 +59,11 @@ class CalledRunner:
         self.ask("stop", _nothing, job_id=job_id, n=n, outcome=outcome, savepoint=savepoint, reason=reason)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Asks attempt n for a savepoint, once per ask; its checkpoint event will name the ask."""
+        """Requests a savepoint from attempt n, once per ask. The event of that checkpoint will name the ask."""
         self.ask("savepoint", _nothing, job_id=job_id, n=n, ask=ask)
 
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
-        """The agent gives at most 5000 events at a time: acknowledge them and ask again for the rest."""
+        """The agent returns at most 5000 events per call. Acknowledge them, then call again for the rest."""
         return self.ask("fence", _listed(plain.event_from_json), job_id=job_id, n=n)
 
     def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
@@ -88,7 +90,7 @@ class CalledRunner:
 
 
 class _BoundRunner(CalledRunner):
-    """A runner whose calls are for one instance alone. The process that receives the call compares."""
+    """A runner whose calls only one instance may answer. The process that receives a call compares the instance."""
 
     def __init__(self, runner: CalledRunner, instance: str) -> None:
         self._runner, self._instance = runner, instance
@@ -97,14 +99,14 @@ class _BoundRunner(CalledRunner):
         return self._runner.ask(call, convert, expected=expected or self._instance, **arguments)
 
 
-def told(failure: Mapping[str, Any]) -> LedgerError:
-    """`failed` backwards. Raises: KeyError, TypeError: it is none."""
+def error_from(failure: Mapping[str, Any]) -> LedgerError:
+    """The error that `failed` encoded. Raises: KeyError or TypeError if the mapping encodes no error."""
     kind = _ERRORS.get(failure["error"], Unreachable)
     return kind(plain.shown(failure["message"]), hint=plain.shown(failure.get("hint", "")))
 
 
 def failed(kind: str, error: BaseException) -> dict[str, str]:
-    """What is answered instead of a result."""
+    """The answer that reports an error instead of a result."""
     hint = error.hint if isinstance(error, LedgerError) else ""
     return {"error": kind, "message": str(error) or type(error).__name__, "hint": hint}
 
@@ -116,9 +118,11 @@ def kind_of(error: LedgerError) -> str:
 
 
 def answer(runner: Runner, call: str, arguments: Mapping[str, Any], expected: str = "") -> Any:
-    """Makes the call; its result as a plain value. expected: the instance that the call is for, "" = any.
+    """Makes the call and returns its result as a plain value. expected: the instance that the call is for; "" means
+    any.
 
-    Raises: what the runner raises; PermanentError: no such call; Unreachable: the runner is another instance."""
+    Raises: the errors of the runner; PermanentError if there is no such call; Unreachable if the runner is another
+    instance."""
     if expected:
         require_instance(_instance(runner), expected)
     handler = _CALLS.get(call)
@@ -128,7 +132,7 @@ def answer(runner: Runner, call: str, arguments: Mapping[str, Any], expected: st
 
 
 def _instance(runner: Runner) -> str:
-    """A plug-in need not have instances."""
+    """The instance of the runner; "" for a plug-in that has no such call."""
     return _instance_name(runner.instance()) if hasattr(runner, "instance") else ""
 
 
@@ -152,13 +156,13 @@ def _verify(runner: Runner, a: Mapping[str, Any]) -> str:
 
 
 def _why_refused(runner: Runner, a: Mapping[str, Any]) -> str:
-    """A plug-in need not say."""
+    """The runner's reason; "" for a plug-in that has no such call."""
     point = plain.point_from_json(a["restore_point"])
     return runner.why_refused(point) if point is not None and hasattr(runner, "why_refused") else ""
 
 
 def _kept(runner: Runner, _: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A plug-in that is older than this call keeps nothing, as far as anybody knows."""
+    """The data that the runner stores; [] for an older plug-in that has no such call, because nothing is known then."""
     return [plain.kept_to_json(kept) for kept in runner.kept()] if hasattr(runner, "kept") else []
 
 
@@ -179,7 +183,7 @@ _CALLS: Mapping[str, Callable[[Runner, Mapping[str, Any]], Any]] = {
 
 
 def _nothing(_: Any) -> None:
-    """The call has no result."""
+    """Ignores the result: the call has none."""
 
 
 def _listed(convert: Callable[[Any], T]) -> Callable[[Any], list[T]]:

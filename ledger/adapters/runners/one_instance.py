@@ -9,7 +9,9 @@ from ledger.ports import Runner
 
 
 class OneInstance:
-    """Implements `ports.Runner`: each call is passed on if `runner` still is that instance. Raises: Unreachable if not."""
+    """A runner that passes calls on only while `runner` is the given instance. Implements `ports.Runner`.
+
+    Raises: Unreachable if `runner` is another instance."""
 
     def __init__(self, runner: Runner, instance: str) -> None:
         self._runner, self._instance = runner, instance
@@ -20,7 +22,8 @@ class OneInstance:
 
 
 def require_instance(own: str, expected: str) -> None:
-    """Raises: Unreachable if a call was for another instance than the one that received it: that one did not answer."""
+    """Raises: Unreachable if the call was for another instance than the one that received it. The expected one did not
+    answer."""
     if own != expected:
         raise Unreachable(
             f"the call was for {expected}, and {own or 'a runner without instances'} received it",

@@ -1,9 +1,9 @@
-"""The runner of jobs that their producers run by themselves (`ledger.producer.outside`).
+"""The runner of outside jobs, which their producers run themselves (`ledger.producer.outside`).
 
 There is nothing to start, stop, fence or delete.
 
-What such a job does is in the log by its producer's own word, and `core.outside.decide` judges it by that alone. This
-runner answers for it where the ledger asks on the way to a job's end.
+The producer writes all facts of such a job to the log, and `core.outside.decide` judges the job by these facts alone.
+This runner only answers the calls that the ledger makes on the way to a job's end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ledger.errors import PermanentError
 from ledger.ports import ObservedAttempt, Runner, RunnerEvent, RunnerStorage, StartAnswer, Verification
 
 
-# ruff: noqa: ARG002 -- it has no use for what it is told
+# ruff: noqa: ARG002 -- it ignores its arguments
 class OutsideRunner:
     """Implements `ports.Runner`."""
 
@@ -40,16 +40,16 @@ class OutsideRunner:
         return []
 
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
-        """Nobody to tell."""
+        """Does nothing: only the producer can stop the job."""
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Nobody to ask."""
+        """Does nothing: the producer takes no requests."""
 
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
         return []
 
     def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
-        """Nothing was sent on its behalf."""
+        """Does nothing: this runner sends no events."""
 
     def verify(self, restore_point: RestorePoint) -> Verification:
         return Verification.UNKNOWN
@@ -58,10 +58,10 @@ class OutsideRunner:
         return ""
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
-        """They are the producer's: such jobs keep them."""
+        """Does nothing: the restore points belong to the producer, and outside jobs keep them."""
 
     def forget(self, job_id: str) -> None:
-        """Nothing was remembered."""
+        """Does nothing: this runner remembers no jobs."""
 
     def kept(self) -> list[RunnerStorage]:
         return []

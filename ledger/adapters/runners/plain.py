@@ -1,5 +1,7 @@
-"""What runners are told and answer, as JSON can hold it, and back. Reading raises KeyError, TypeError or ValueError if a
-value is not what it should be: it may come from a program of somebody else's."""
+"""The arguments and results of runners as JSON values, and back.
+
+The functions `…_from_json` raise KeyError, TypeError or ValueError for an invalid value: it may come from foreign code.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,13 @@ from ledger.core.model.facts import CheckpointKind, FailureRule, GraphRef, Resto
 from ledger.core.model.registers import NUMBER_MAX, is_job_id
 from ledger.ports import ObservedAttempt, RunnerEvent, RunnerStorage
 
-TEXT_MAX = 2_000  # characters of a name or reason; what is longer is cut
+TEXT_MAX = 2_000  # characters of a name or reason; the rest is cut off
 
 
 def shown(value: object) -> str:
-    """A text of somebody else's that people will read: bounded, and it drives no terminal. Raises: TypeError: no text."""
+    """A foreign text that is safe to show: bounded, and unprintable characters except line ends are replaced by "?".
+
+    Raises: TypeError if it is not a text."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} is no text")
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in value[:TEXT_MAX])
@@ -31,7 +35,7 @@ def attempt_from_json(value: object) -> ObservedAttempt:
 
 
 def number_from_json(value: object) -> int:
-    """Of an attempt."""
+    """The number of an attempt."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= NUMBER_MAX:
         raise ValueError("no number of an attempt")
     return value

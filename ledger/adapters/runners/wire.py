@@ -1,4 +1,4 @@
-"""Client and server: one line of JSON there, one line back, on a Unix domain socket."""
+"""Client and server on a Unix domain socket: one line of JSON per request, and one line per answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER_BYTES_MAX = 256 << 20
 
 @contextmanager
 def socket_path(folder: Path) -> Iterator[str]:
-    """A short name for the socket, whose own may be longer than the 108 bytes that an address can hold.
+    """A short path to the socket. The socket's own path may be longer than the 108 bytes that an address can hold.
 
     Raises: OSError if there is no such folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -30,13 +30,16 @@ def socket_path(folder: Path) -> Iterator[str]:
 
 
 def send_line(connection: socket.socket, value: Any, deadline: float) -> None:
-    """Raises: OSError (TimeoutError after the deadline, by the monotonic clock; inf = none)."""
+    """Sends a value as one line of JSON. deadline: by the monotonic clock; inf means none.
+
+    Raises: OSError; TimeoutError (an OSError) after the deadline."""
     _limit(connection, deadline)
     connection.sendall(json.dumps(value, separators=(",", ":")).encode() + b"\n")
 
 
 def read_line(connection: socket.socket, bytes_max: int, deadline: float) -> Any:
-    """The value on the line. Raises: OSError (TimeoutError); ValueError: too long, cut short, no JSON."""
+    """The value on the next line. Raises: OSError; TimeoutError after the deadline; ValueError if the line is too long,
+    cut short or not JSON."""
     data = bytearray()
     while not data.endswith(b"\n"):
         _limit(connection, deadline)

@@ -15,7 +15,7 @@ MUTANTS = (
     ),
     Mutant(
         "numbers-are-not-saved-before-their-files-go", "ledger/adapters/runners/subprocess/agent.py",
-        "            self._maker.sequences.save()  # its event files go, and their numbers with them\n",
+        "            self._maker.sequences.save()  # the event files that hold the numbers are deleted below\n",
         "",
         (f"{AGENTS}test_numbers_of_events_that_were_forgotten_unacknowledged_are_not_used_again",), "two events of an agent have one number, and audits see a gap that is none",
     ),

@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "old-checkpoints-go-before-there-are-enough-new-ones", RETENTION,
         "    if len(kept) < keep:\n"
-        "        return []  # there are not enough newer ones yet to take the place of any\n", "",
+        "        return []  # there are not enough newer checkpoints yet to replace any\n", "",
         ("tests/adapters/runners/test_retention.py::test_which_checkpoints_are_subsumed",),
         "from scratch by mistake, and after one checkpoint nothing is left to go back to",
     ),

@@ -1,4 +1,4 @@
-"""Runners of somebody else's (entry points of `jobledger.runners`), each in a process of its own."""
+"""Third-party runners (entry points of `jobledger.runners`), each in a process of its own."""
 
 from ledger.adapters.runners.contained.runner import ContainedRunner
 

@@ -1,4 +1,4 @@
-"""The process of a plug-in, seen from outside: started, asked, killed."""
+"""The process of a plug-in, as its parent uses it: start, call and kill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END_S = 2.0
 
 
 class Broke(Exception):
-    """No answer that could be used; the message says why. goes_on: the process itself is well."""
+    """The plug-in gave no usable answer; the message says why. goes_on: the process itself is healthy."""
 
     def __init__(self, why: str, goes_on: bool = False) -> None:
         super().__init__(why)
@@ -27,7 +27,8 @@ class Broke(Exception):
 
 
 class PluginProcess:
-    """value: of the entry point, `module:attribute`. folder: where the plug-in may keep things. memory_bytes: 0 = no limit.
+    """The process of one plug-in. value: its entry point, `module:attribute`. folder: where the plug-in may store
+    files. memory_bytes: 0 = no limit.
 
     Raises (here and in `ask`): Broke."""
 
@@ -36,7 +37,7 @@ class PluginProcess:
         arguments = [str(theirs.fileno()), value, str(folder), str(memory_bytes)]
         try:
             with theirs:
-                # -P: the folder in which we happen to stand is no place to import from.
+                # -P: never import from the current folder.
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", SERVER, *arguments],
                     stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
@@ -51,7 +52,8 @@ class PluginProcess:
             raise Broke(f"it can't be loaded: {error}") from error
 
     def ask(self, call: str, arguments: dict[str, Any], expected: str, deadline: float) -> dict[str, Any]:
-        """The answer: a result, or one of the ledger's errors (`calls.told`). expected: the instance that is asked."""
+        """The answer: a result, or one of the ledger's errors (`calls.told`). expected: the instance that must
+        answer."""
         try:
             wire.send_line(self._line, {"call": call, "arguments": arguments, "instance": expected}, deadline)
         except OSError as error:
@@ -59,10 +61,10 @@ class PluginProcess:
         return self._read(deadline)
 
     def kill(self) -> None:
-        """What it has started stays."""
+        """Kills the process itself. Processes that the plug-in has started keep running."""
         self._line.close()
         self._process.kill()
-        with suppress(subprocess.TimeoutExpired):  # it hangs in the kernel: a zombie is left until it does not
+        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: it stays until the kernel lets go
             self._process.wait(END_S)
 
     def _read(self, deadline: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""A runner of somebody else's, held at arm's length: what it does to its process, or answers, harms its own jobs alone.
+"""A third-party runner in isolation: if it breaks, or its answers are invalid, only its own jobs suffer.
 
-A process of its own with a limit of memory; a limit of time for each call; answers that are looked at before they are
-believed. One that broke is killed and started again, soon at first, then less and less often.
+It has a process of its own with a memory limit, and a time limit for each call. Its answers are validated before use.
+After a failure, calls are refused for an exponential backoff, and the process is killed unless it is healthy. The next
+call starts it again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ledger.adapters.runners.calls import CalledRunner, told
+from ledger.adapters.runners.calls import CalledRunner, error_from
 from ledger.adapters.runners.contained.process import Broke, PluginProcess
 from ledger.errors import RunnerBroke, Unreachable
 
@@ -24,10 +25,12 @@ MEMORY_BYTES = 1 << 30
 
 
 class ContainedRunner(CalledRunner):
-    """name, value: of the entry point. folder: where it may keep things. timeout_s: for a call, its loading included.
+    """A third-party runner. name, value: of its entry point. folder: where it may store files. timeout_s: for one call,
+    including the loading of the plug-in.
 
-    The process lives as long as the thread that made the first call to it, at most. Raises, beside what a runner raises:
-    RunnerBroke: nothing is known of the call; Unreachable: it broke a moment ago, and was not asked.
+    The process lives at most as long as the thread that made the first call. Raises, besides the errors of a runner:
+    RunnerBroke if the plug-in broke during the call, so that the outcome is unknown; Unreachable if it broke a moment
+    ago and was not called.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class ContainedRunner(CalledRunner):
             try:
                 return self._ask(call, convert, arguments, expected, deadline)
             except Broke as broke:
-                self._put_off(call, broke)
+                self._back_off(call, broke)
                 raise RunnerBroke(self._why) from broke
 
     def close(self) -> None:
@@ -61,14 +64,14 @@ class ContainedRunner(CalledRunner):
         answer = self._process.ask(call, arguments, expected, deadline)
         try:
             if "error" in answer:
-                raise told(answer)
+                raise error_from(answer)
             result = convert(answer["result"])
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise Broke(f"it answered nonsense: {error}", goes_on=True) from error
         self._failures = 0
         return result
 
-    def _put_off(self, call: str, broke: Broke) -> None:
+    def _back_off(self, call: str, broke: Broke) -> None:
         self._why = f"the plug-in {self.name} ({self._value}) broke in {call}: {broke}"
         if not broke.goes_on or self._process is None:
             self._drop()

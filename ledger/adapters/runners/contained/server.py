@@ -1,7 +1,8 @@
-"""The process in which a plug-in lives: loads it, then answers calls until nobody asks any more.
+"""The process that hosts a plug-in: it loads the plug-in, then answers calls until the caller is gone.
 
-`python -P -m ledger.adapters.runners.contained.server FD VALUE FOLDER MEMORY_BYTES`. On the socket FD comes one line
-when the plug-in is loaded, or why it can't be; then a line for each line. What the plug-in prints goes to stderr.
+`python -P -m ledger.adapters.runners.contained.server FD VALUE FOLDER MEMORY_BYTES`. The first line on the socket FD
+says that the plug-in is loaded, or why it can't be. Then each request line gets one answer line. Output of the plug-in
+goes to stderr.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ledger.errors import LedgerError
 from ledger.ports import Runner
 
 GROUP = "jobledger.runners"
-FRAMES = 3  # of a traceback that people are told
+FRAMES = 3  # frames of a traceback in an error message
 FOR_EVER = float("inf")
 PR_SET_PDEATHSIG = 1
 
@@ -32,12 +33,12 @@ def main() -> None:
     fd, value, folder, memory_bytes = sys.argv[1:]
     _live_no_longer_than(os.getppid())
     _limit(int(memory_bytes))
-    os.set_inheritable(int(fd), False)  # what the plug-in starts must not keep the line open
+    os.set_inheritable(int(fd), False)  # processes of the plug-in must not keep the socket open
     os.dup2(2, 1)
     with socket.socket(fileno=int(fd)) as line:
         try:
             runner: Runner = EntryPoint("runner", value, GROUP).load()(Path(folder))
-        except BaseException as error:  # sys.exit at its import too
+        except BaseException as error:  # including sys.exit during its import
             _say(line, _broken(error))
             return
         _say(line, {"result": "loaded"})
@@ -49,7 +50,8 @@ def main() -> None:
 
 
 def _answered(runner: Runner, request: dict[str, Any]) -> dict[str, Any]:
-    """One that ran out of memory, or wanted to end, ends, to be loaded anew."""
+    """The answer to one request. After a MemoryError or an exit, `ends` is true: this process ends, and the caller
+    starts a new one."""
     try:
         return {"result": calls.answer(runner, request["call"], request["arguments"], request["instance"])}
     except LedgerError as error:
@@ -61,7 +63,7 @@ def _answered(runner: Runner, request: dict[str, Any]) -> dict[str, Any]:
 def _broken(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
-    error.__traceback__ = None  # what its frames hold may be what there is no memory for
+    error.__traceback__ = None  # its frames may hold the data that exhausted the memory
     gc.collect()
     return {"error": "broken", "message": f"{type(error).__name__}: {str(error)[:1000]} ({where})"}
 
@@ -69,13 +71,13 @@ def _broken(error: BaseException) -> dict[str, Any]:
 def _next(line: socket.socket) -> dict[str, Any] | None:
     try:
         request: dict[str, Any] = wire.read_line(line, wire.REQUEST_BYTES_MAX, FOR_EVER)
-    except (OSError, ValueError):  # nobody asks any more
+    except (OSError, ValueError):  # the caller is gone
         return None
     return request
 
 
 def _say(line: socket.socket, answer: dict[str, Any]) -> None:
-    """What no JSON can hold is no answer."""
+    """Sends an answer. If JSON can't represent it, an error is sent instead."""
     try:
         wire.send_line(line, answer, FOR_EVER)
     except (TypeError, ValueError, RecursionError) as error:
@@ -83,14 +85,14 @@ def _say(line: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def _live_no_longer_than(parent: int) -> None:
-    """Dies with the thread that started it, also if it hangs where no end of file is seen."""
+    """Makes this process die with the thread that started it, even if it hangs and never reads the end of file."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
 
 
 def _limit(memory_bytes: int) -> None:
-    """memory_bytes: of addresses, 0 = no limit. No core dumps: they fill disks."""
+    """Limits the address space to memory_bytes (0 = no limit), and disables core dumps: they fill disks."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))

@@ -1,4 +1,4 @@
-"""The runner of one host: jobs as processes, a supervisor each, and one agent that speaks for them."""
+"""The runner of one host: jobs are processes, each with its own supervisor, and one agent reports for all of them."""
 
 from ledger.adapters.runners.subprocess.client import SubprocessRunner
 from ledger.adapters.runners.subprocess.folders import log_paths

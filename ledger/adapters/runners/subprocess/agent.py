@@ -1,8 +1,9 @@
-"""The runner agent of a host: starts attempts, speaks for their supervisors, remembers what the log does not have yet.
+"""The runner agent of a host. It starts attempts, reports for their supervisors, and stores events until they are in
+the log.
 
-Everything it knows is in its folder: `id`, `lock`, `sequences.json`, `jobs/<job_id>/…` (see `jobs`, `folders`). An agent
-that is killed stops nothing and loses nothing; the next one on the same folder goes on. Agent and supervisors never
-wait for each other: they exchange whole files.
+All its state is in its folder: `id`, `lock`, `sequences.json`, `jobs/<job_id>/…` (see `jobs`, `folders`). An agent that
+is killed stops no attempt and loses no data. The next agent on the same folder continues. Agent and supervisors never
+wait for each other: they exchange complete files.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ from ledger.util.files import make_folder
 log = logging.getLogger(__name__)
 
 ORDERED = ("stopped", "canceled", "failed")
-#: Events in one answer of `fence`; whoever has acknowledged them asks again and gets the rest.
+#: Maximum number of events in one answer of `fence`. The caller acknowledges them, then calls again for the rest.
 EVENTS_MAX = 5000
 BATCH_MAX = 1000
 NO_ID = (
     "Write the id back, without a line end: `jobledger explain JOB` says which agent-ID holds the newest attempt of a job. "
     "Move the file away, and this agent gets another id; the jobs of the old one then wait until `jobledger retry --force`."
 )
-#: So many supervisors are looked after in a second; with fewer, each one at every step.
+#: Supervisors that are checked per second. If there are fewer, every step checks each of them.
 LOOKS_PER_S = 2000
 
 
 class Agent:
-    """The runner side of one host. Thread-safe; `step` and `send` each belong to one thread.
+    """The runner side of one host. Thread-safe, but `step` and `send` each belong to one thread.
 
-    folder: of this agent alone. inherited: the environment of which jobs get a small fixed part. at: called with the
-    name of each point where a crash would be worst (tests). held: whether the logs of a job must stay, however many there
-    are; asked under locks, so it must answer at once. digests: takes those of checkpoints while it runs; None:
-    none are taken.
+    folder: used by this agent alone. inherited: an environment; jobs inherit a small fixed part of it. at: called with
+    the name of each point where a crash would be worst (tests). held: whether the logs of a job must be kept, however
+    many there are; called under locks, so it must return at once. digests: computes the digests of checkpoints while it
+    runs; None: no digests are computed.
     Raises: ConfigError if another agent has this folder.
     """
 
@@ -70,7 +71,7 @@ class Agent:
         self.folder = folder.resolve()
         self._blobs, self._sender, self._clock, self._inherited, self._at = blobs, sender, clock, inherited, at
         self._held = held
-        self._guard = threading.Lock()  # of what follows; never held while anything is read or written
+        self._guard = threading.Lock()  # guards the fields below; never held during I/O
         self._processes: list[subprocess.Popen[bytes]] = []
         self._looked_at = -1.0
         self._complaints: dict[str, str] = {}
@@ -85,8 +86,10 @@ class Agent:
             raise
 
     def _identify(self, new_id: Callable[[], str]) -> EventMaker:
-        """The same name and the same numbers as ever on this folder. Raises: ConfigError if they can't be read."""
-        if any("\ud800" <= c <= "\udfff" for c in str(self.folder)):  # bytes that are no UTF-8
+        """The maker of events, with the writer name and the sequence numbers that belong to this folder.
+
+        Raises: ConfigError if they can't be read."""
+        if any("\ud800" <= c <= "\udfff" for c in str(self.folder)):  # bytes that are not UTF-8
             raise ConfigError(f"{str(self.folder)!a} can't be written down in an event", hint="Use another folder.")
         create_once(str(self.folder / "id"), new_id().encode())
         name = (self.folder / "id").read_bytes().decode("utf-8", "replace")
@@ -112,13 +115,13 @@ class Agent:
         return fd
 
     def close(self) -> None:
-        """Gives the folder back. What runs goes on. Idempotent."""
+        """Releases the folder. Running attempts keep running. Idempotent."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
         with self._guard:
             for process in self._processes:
-                process.returncode = 0  # it goes on without us: Popen need not complain that nobody waited for it
+                process.returncode = 0  # it keeps running: Popen must not warn that nobody waited for it
 
     # -- the runner --------------------------------------------------------------------------------------------------
 
@@ -137,7 +140,8 @@ class Agent:
         environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
-        """See ports.Runner. Up to the marker nothing is started; from the marker on it counts as started for ever."""
+        """See ports.Runner. Nothing is started before the marker exists; then the attempt counts as started for
+        ever."""
         _check_number(n, 1)
         with self._jobs.locked(job_id) as job, answering(job_id):
             if answer := _known(job, n):
@@ -159,7 +163,7 @@ class Agent:
             job.preparing = None
 
     def _begin(self, attempt: MarkedAttempt) -> StartAnswer:
-        """The point of no return. Raises: OSError as long as nothing was started."""
+        """Creates the marker, then starts the attempt. Raises: OSError only if the marker was not created."""
         with self._jobs.locked(attempt.job_id) as job:
             if answer := _known(job, attempt.n):  # fenced meanwhile
                 return answer
@@ -193,8 +197,8 @@ class Agent:
         return observed
 
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
-        """An order for an attempt that is yet to be started counts as well. A job that is damaged can be stopped too: its
-        supervisor needs nothing but the order."""
+        """Stores a stop order. It also applies to an attempt that is not started yet. An attempt of a damaged job can
+        be stopped too: its supervisor needs only the order."""
         _check_number(n, 1)
         if outcome not in ORDERED:
             raise PermanentError(f"a stop order's outcome is one of {', '.join(ORDERED)}, not {outcome!r}")
@@ -209,7 +213,7 @@ class Agent:
                 attempt.order(outcome, savepoint, reason)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Asks attempt n for a savepoint, once per ask; its checkpoint event will name the ask."""
+        """Requests a savepoint from attempt n, once per ask. The event of that checkpoint will name the ask."""
         if not is_writer(ask):
             raise PermanentError(f"no id of an ask: {ask!r}")
         with self._jobs.locked(job_id) as job, answering(job_id):
@@ -218,7 +222,7 @@ class Agent:
                 attempt.ask(ask)
 
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
-        """At most EVENTS_MAX events: acknowledge them and ask again for the rest."""
+        """Returns at most EVENTS_MAX events: acknowledge them, then call again for the rest."""
         _check_number(n, 0)
         with self._jobs.locked(job_id) as job, answering(job_id):
             job.raise_fence(n)
@@ -238,7 +242,7 @@ class Agent:
         return self._checks.why_refused(restore_point)
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
-        """Only what lies in the job's own checkpoint folders: others do not belong to it."""
+        """Deletes only restore points in the job's own checkpoint folders; others do not belong to the job."""
         one_by_one = bool(restore_points) and all(p.kind is CheckpointKind.SAVEPOINT for p in restore_points)
         with self._jobs.locked(job_id) as job, answering(job_id):
             if not one_by_one:
@@ -255,14 +259,14 @@ class Agent:
                     attempt.acknowledged.pop(point.id, None)
 
     def forget(self, job_id: str) -> None:
-        """Kept checkpoints stay where they are; all else of the job goes, also if it is damaged.
+        """Deletes all data of the job except its kept checkpoints, even if the job is damaged.
 
-        Raises: TemporaryError while one is alive."""
+        Raises: TemporaryError while an attempt of it is alive."""
         with self._jobs.locked(job_id, damaged=True) as job, answering(job_id):
             folders = numbered(str(job.folder / "attempts"), suffix="") if job.damaged else []
             if alive := [n for n, path in folders if lives(path)] if job.damaged else job.alive():
                 raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
-            self._maker.sequences.save()  # its event files go, and their numbers with them
+            self._maker.sequences.save()  # the event files that hold the numbers are deleted below
             self._jobs.forget(job)
             past_logs.keep(self.folder, job_id, held=self._held)
             delete_job(job.folder)
@@ -278,7 +282,8 @@ class Agent:
     # -- the two loops -----------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One round over all jobs: facts become events, the dead are buried, what is no longer needed is deleted."""
+        """One round over all jobs. Facts become events, attempts without a supervisor are ended, unneeded files are
+        deleted."""
         with self._guard:
             self._processes = [process for process in self._processes if process.poll() is None]
         jobs = self._jobs.all()
@@ -288,7 +293,7 @@ class Agent:
             self._looked_at = self._clock.monotonic()
         for job in jobs:
             if job.damaged or not job.lock.acquire(blocking=False):
-                continue  # somebody is at it
+                continue  # another call uses it
             try:
                 if not job.forgotten:
                     self._step(job, thorough)
@@ -300,7 +305,7 @@ class Agent:
             for attempt in list(job.attempts.values()):
                 job.observe_attempt(attempt, thorough)
             job.settle()
-        except Exception as error:  # whatever it is, this job waits and the others go on
+        except Exception as error:  # any error delays this job only
             complaint = f"{type(error).__name__}: {error}"
             if self._complaints.get(job.id) != complaint:
                 self._complaints[job.id] = complaint
@@ -309,7 +314,7 @@ class Agent:
             self._complaints.pop(job.id, None)
 
     def send(self) -> int:
-        """Sends what is not acknowledged; how many events now are. Blocks as long as the sender does."""
+        """Sends unacknowledged events and returns how many are acknowledged now. Blocks as long as the sender does."""
         batch: list[RunnerEvent] = []
         for job in self._jobs.all():
             if len(batch) < BATCH_MAX and not job.damaged and job.lock.acquire(blocking=False):

@@ -1,4 +1,6 @@
-"""What is deleted, and what stays for ever: a job that fails once a minute must not fill the disk."""
+"""Deletion of a job's files, and the record of its past attempts: a job that fails once a minute must not fill the
+disk.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ DISPOSED = "disposed"
 
 
 class PastAttempts:
-    """The numbers of attempts that were started once and of which nothing else is left. Durable, as few ranges."""
+    """The numbers of attempts that were started once and have left no other data. Durable, stored as few ranges."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -28,7 +30,7 @@ class PastAttempts:
         return any(first <= n <= last for first, last in self.ranges)
 
     def add(self, n: int) -> None:
-        """Raises: OSError if it can't be made durable; it is then as it was."""
+        """Adds a number. Raises: OSError if it can't be made durable; nothing is changed then."""
         ranges = sorted([*self.ranges, (n, n)])
         merged = ranges[:1]
         for (_, _), (first, last) in pairwise(ranges):
@@ -41,9 +43,10 @@ class PastAttempts:
 
 
 def delete_job(folder: Path) -> None:
-    """Deletes all of a job but its checkpoints; if they were disposed of, those go too, and only savepoints stay.
+    """Deletes all data of a job except its checkpoints. If they were disposed of, only savepoints stay.
 
-    The attempts' markers go last but for the fence, so that after a crash there is something to be forgotten again.
+    The marker of an attempt is deleted after its other files, and the fence after all markers. After a crash, the job
+    is still there and can be forgotten again.
     Raises: OSError."""
     if not folder.exists():
         return

@@ -1,4 +1,4 @@
-"""The runner as the roles see it: calls to the agent of this host."""
+"""The runner as the roles use it: it calls the agent of this host."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ledger.adapters.runners import wire
-from ledger.adapters.runners.calls import CalledRunner, told
+from ledger.adapters.runners.calls import CalledRunner, error_from
 from ledger.errors import Unreachable
 
 T = TypeVar("T")
 
 
 class SubprocessRunner(CalledRunner):
-    """folder: of the agent. timeout_s: for a whole call; a start may need longer, it then goes on without us."""
+    """Calls the agent of this host. folder: of the agent. timeout_s: for a whole call. A start that takes longer goes
+    on in the agent."""
 
     def __init__(self, folder: Path, timeout_s: float = 10.0) -> None:
         self.folder, self.timeout_s = Path(folder), timeout_s
@@ -29,8 +30,8 @@ class SubprocessRunner(CalledRunner):
         try:
             if "error" not in answer:
                 return convert(answer["result"])
-            failure = told(answer)
-        except Exception as error:  # an answer that can't be read is none, whatever is wrong with it
+            failure = error_from(answer)
+        except Exception as error:  # any answer that can't be read counts as none
             raise self._unheard(call, f"its answer can't be read: {type(error).__name__}: {error}") from error
         raise failure
 

@@ -1,7 +1,7 @@
-"""What a checkpoint holds: path, size and SHA-256 of each of its files, and one digest over them.
+"""The content of a checkpoint: path, size and SHA-256 of each file, and one digest over all files.
 
-A manifest of a checkpoint `attempts/<n>/checkpoints/<name>` lies in `attempts/<n>/digests/<name>.json`. It names the file
-that differs, and it knows which files need not be read again. The digest alone is what the ledger records.
+The manifest of a checkpoint `attempts/<n>/checkpoints/<name>` is stored in `attempts/<n>/digests/<name>.json`. It shows
+which file differs, and which files need not be read again. The ledger records only the digest.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from typing import NamedTuple
 
 from ledger.adapters.runners.subprocess.supervisor.files import JSON_BYTES_MAX, read_json, to_json
 
-#: Stands before a digest of this kind. A digest without a tag is the SHA-256 of a checkpoint that is one file.
+#: Prefix of the digest of a manifest. A digest without a tag is the SHA-256 of a checkpoint that is one file.
 TAG = "sha256-manifest:"
 BLOCK = 1 << 20
-LINK = "link:"  # before the SHA-256 of where a symbolic link points to
+LINK = "link:"  # prefix of the SHA-256 of a symbolic link's target
 
-#: What says that a file is unchanged: device, inode, size, time of its last change in nanoseconds.
+#: A file with the same identity is unchanged: device, inode, size, time of the last modification in nanoseconds.
 Identity = tuple[int, int, int, int]
 Known = MutableMapping[Identity, str]
 
 
 class ContentFile(NamedTuple):
-    """path: within the checkpoint, "" if that is one file. sha256: lower-case hex. size: in bytes."""
+    """A file of a checkpoint. path: within the checkpoint, "" if the checkpoint is one file. sha256: lower-case hex.
+    size: in bytes."""
 
     path: str
     size: int
@@ -36,18 +37,18 @@ class ContentFile(NamedTuple):
 
 
 class Unsteady(Exception):
-    """A file changed while it was read, or is none that can be read: it has no content that could be recorded."""
+    """A file changed while it was read, or is not a regular file. Such a checkpoint has no content to record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentManifest:
-    """files: by path."""
+    """The files of a checkpoint, in order of their paths."""
 
     files: tuple[ContentFile, ...]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the JSON array of [path, size, sha256], without blanks, with the tag before it."""
+        """The tag, followed by the SHA-256 of the JSON array of [path, size, sha256] without blanks."""
         return TAG + sha256(to_json([file[:3] for file in self.files])).hexdigest()
 
     def remember(self, known: Known) -> None:
@@ -57,7 +58,7 @@ class ContentManifest:
 
 
 def files_of(root: Path) -> Iterator[tuple[str, Path]]:
-    """(path within the checkpoint, path) of all that is no folder. Raises: OSError."""
+    """(path within the checkpoint, path) of everything that is not a folder. Raises: OSError."""
     if root.is_symlink() or not root.is_dir():
         yield "", root
         return
@@ -68,9 +69,10 @@ def files_of(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def reading(root: Path, known: Known | None = None, block: int = BLOCK) -> Generator[int, None, ContentManifest]:
-    """Reads a checkpoint, and yields after each block how many bytes that was; returns its manifest.
+    """Reads a checkpoint and returns its manifest. After each block, yields the number of bytes read.
 
-    known: SHA-256 of files that were read before; these are not read again, and new ones are added. None: all are read.
+    known: SHA-256 of files that were read before. These files are not read again, and new ones are added. None: every
+    file is read.
     Raises: OSError if something can't be read; Unsteady."""
     files = []
     for name, path in sorted(files_of(root)):
@@ -84,7 +86,7 @@ def reading(root: Path, known: Known | None = None, block: int = BLOCK) -> Gener
 
 
 def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Generator[int, None, ContentFile]:
-    # Not blocking: the opening of a pipe waits for its other end.
+    # Non-blocking: to open a pipe would wait for its other end.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
@@ -107,7 +109,7 @@ def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Gen
 
 
 def read(root: Path) -> ContentManifest:
-    """All of a checkpoint at once, remembering nothing. Raises: OSError, Unsteady."""
+    """The manifest of a checkpoint, read without pauses and without remembering files. Raises: OSError, Unsteady."""
     reader = reading(root)
     while True:
         try:
@@ -118,14 +120,14 @@ def read(root: Path) -> ContentManifest:
 
 
 def different_size(root: Path, recorded: ContentManifest) -> str:
-    """As `difference`, without reading what is in the files. Raises: OSError."""
+    """As `difference`, but compares only paths and sizes and reads no file. Raises: OSError."""
     known = {file.path: file.sha256 for file in recorded.files}
     found = [ContentFile(name, path.lstat().st_size, known.get(name, "")) for name, path in files_of(root)]
     return difference(recorded, ContentManifest(tuple(found)))
 
 
 def difference(recorded: ContentManifest, found: ContentManifest) -> str:
-    """The first file that is not what was recorded, and how; "" if there is none."""
+    """The first file that differs from the recorded one, and how; "" if there is none."""
     before, now = ({file.path: file for file in manifest.files} for manifest in (recorded, found))
     for path in sorted({*before, *now}):
         named = path or "the file"
@@ -148,8 +150,8 @@ def manifest_path(checkpoint: Path) -> Path:
 
 
 def save(checkpoint: Path, manifest: ContentManifest) -> bool:
-    """Stores it beside the checkpoint's folder; False if it has too many files for that. Not durably: one that a power cut
-    takes is taken anew. Raises: OSError."""
+    """Stores the manifest beside the checkpoint's folder; False if it has too many files for that. The write is not
+    durable: after a power cut the digest is computed again. Raises: OSError."""
     data = to_json({"files": manifest.files})
     if len(data) > JSON_BYTES_MAX:
         return False
@@ -162,7 +164,7 @@ def save(checkpoint: Path, manifest: ContentManifest) -> bool:
 
 
 def load(checkpoint: Path) -> ContentManifest | None:
-    """None: there is none that can be read. It only serves what can be done without it, so a damaged one is none."""
+    """The stored manifest; None if there is none or it is damaged. Everything can also be done without it."""
     try:
         rows = (read_json(str(manifest_path(checkpoint))) or {})["files"]
         return ContentManifest(tuple(_file(*row) for row in rows))

@@ -1,7 +1,8 @@
-"""Content digests of checkpoints, taken and checked beside the agent's other work.
+"""Content digests of checkpoints, computed and verified in the background.
 
-Taking: one thread reads all checkpoints that are new, a block of each in turn, within a bound of bytes per second. So a
-large checkpoint holds up neither its job nor the records of others. Checking reads without a bound, since a job waits.
+To compute digests, one thread reads all new checkpoints in turn, one block each, within a limit of bytes per second. So
+a large checkpoint delays neither its job nor the records of others. Verification reads without a limit, because a job
+waits.
 """
 
 from __future__ import annotations
@@ -26,35 +27,36 @@ log = logging.getLogger(__name__)
 
 BYTES_PER_S = 100 << 20
 WAIT_S = 5.0
-ACTIVE_MAX = 16  # checkpoints that are read in turn
-KNOWN_MAX = 200_000  # files that are remembered as read
+ACTIVE_MAX = 16  # checkpoints that are read at the same time, in turn
+KNOWN_MAX = 200_000  # files whose digests are remembered
 SEEDED_MAX = 10_000
 PAUSE_MIN_S = 0.02
 IDLE_S = 0.5
 
 
 class Limits(NamedTuple):
-    """bytes_per_s: read at most to take digests, 0 = none are taken. wait_s: a checkpoint's record waits no longer."""
+    """Limits for computing digests. bytes_per_s: read rate, 0 = no digests are computed. wait_s: how long the record of
+    a checkpoint waits for its digest at most."""
 
     bytes_per_s: int = BYTES_PER_S
     wait_s: float = WAIT_S
 
 
 class Digests:
-    """Takes digests while `run` runs, which belongs to one thread; the rest is thread-safe."""
+    """Computes digests while `run` runs, which belongs to one thread. All other methods are thread-safe."""
 
     def __init__(self, limits: Limits = Limits(), now: Callable[[], float] = time.monotonic) -> None:  # noqa: B008
         self.limits, self._now = limits, now
-        self._guard = threading.Lock()  # of the set
+        self._guard = threading.Lock()  # guards `_under_way`
         self._under_way: set[Path] = set()
         self._new: queue.SimpleQueue[Path] = queue.SimpleQueue()
         self._known: OrderedDict[Identity, str] = OrderedDict()
-        self._seeded: set[Path] = set()  # folders of manifests that were read
+        self._seeded: set[Path] = set()  # folders whose manifests were read
         self._running = False
         self._free_at = 0.0
 
     def take(self, checkpoint: Path) -> bool:
-        """Has the digest taken, unless it is stored already; whether it is under way now."""
+        """Requests the digest, unless it is stored already. Returns whether it is being computed now."""
         if not self._running or content.manifest_path(checkpoint).exists():
             return False
         with self._guard:
@@ -68,11 +70,11 @@ class Digests:
             return checkpoint in self._under_way
 
     def begin(self) -> None:
-        """From now on digests are taken: `run` is about to."""
+        """Lets `take` accept checkpoints. Called shortly before `run`."""
         self._running = self.limits.bytes_per_s > 0
 
     def run(self, stop: threading.Event, wait: Callable[[float], object] | None = None) -> None:
-        """Until `stop` is set. wait: pauses for so many seconds (tests)."""
+        """Computes digests until `stop` is set. wait: pauses for a number of seconds (tests)."""
         if not self._running:
             return
         active: deque[tuple[Path, Generator[int, None, ContentManifest]]] = deque()
@@ -96,7 +98,8 @@ class Digests:
     def _advance(
         self, path: Path, reading: Generator[int, None, ContentManifest], wait: Callable[[float], object]
     ) -> bool:  # fmt: skip
-        """Reads one block; whether there may be more. Whatever goes wrong, this checkpoint has no digest of its content."""
+        """Reads one block and returns whether there may be more. After any error, this checkpoint gets no content
+        digest."""
         try:
             self._pause(next(reading), wait)
             return True
@@ -127,7 +130,7 @@ class Digests:
             log.warning("the content digest of %s can't be stored: %s", path, error)
 
     def _seed(self, path: Path) -> None:
-        """An agent that was started anew learns from the manifests of the attempt what was read before."""
+        """Remembers the files that an earlier agent has read, from the manifests of the attempt."""
         folder = content.manifest_path(path).parent
         if folder in self._seeded:
             return
@@ -159,8 +162,9 @@ class _Check:
 
 
 class Checks:
-    """Checks restore points, each in a thread of its own. Thread-safe. What takes long is UNKNOWN until it is done:
-    whoever asks again then gets the answer. answer_s: how long a caller is kept."""
+    """Verifies restore points, each in a thread of its own. Thread-safe.
+
+    If a check takes longer than answer_s, `verify` returns UNKNOWN; a later call returns the result."""
 
     def __init__(self, judge: Callable[[RestorePoint], RestoreCheck], answer_s: float = ANSWER_S) -> None:
         self._judge, self._answer_s = judge, answer_s
@@ -178,7 +182,7 @@ class Checks:
         return judged.verification
 
     def why_refused(self, point: RestorePoint) -> str:
-        """What the last `verify` of it found; "" if it was valid or was not asked for."""
+        """The reason of the last `verify` of this restore point; "" if it was valid or was never verified."""
         with self._guard:
             return self._reasons.get(point, "")
 
@@ -187,7 +191,7 @@ class Checks:
             now = time.monotonic()
             for old, check in list(self._checks.items()):
                 if check.done.is_set() and now - check.at > STALE_S:
-                    del self._checks[old]  # nobody came for it, and it may have been damaged since
+                    del self._checks[old]  # no caller fetched it, and the files may be damaged since
             found = self._checks.get(point)
             if found is None:
                 if sum(not check.done.is_set() for check in self._checks.values()) >= CHECKS_MAX:
@@ -204,7 +208,7 @@ class Checks:
     def _run(self, point: RestorePoint, check: _Check) -> None:
         try:
             check.judged = self._judge(point)
-        except Exception:  # nothing is known of it then
+        except Exception:  # the result is UNKNOWN then
             log.exception("%s could not be checked", point.location)
         finally:
             check.at = time.monotonic()

@@ -1,7 +1,7 @@
-"""The agent's events: made once, on disk before they are sent, the same bytes at every sending.
+"""The agent's events: each is made once and stored before it is sent, and each resend has the same bytes.
 
-`jobs/<job_id>/events/<number>.json` holds key, headers and value as they stand, or will stand, in the log. A file goes
-only after the event is acknowledged *and* what must outlive it is durable.
+`jobs/<job_id>/events/<number>.json` holds the key, headers and value of the record that is or will be in the log. A
+file is deleted only after the event is acknowledged *and* the state that must outlive it is durable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ledger.util.files import make_folder
 
 @dataclass
 class StoredEvent:
-    """An event on disk. `register` is what its key names."""
+    """An event on disk. `register` is parsed from its key."""
 
     number: int
     path: Path
@@ -32,10 +32,10 @@ class StoredEvent:
 
 
 class Sequences:
-    """The last `ce_sequence` of this agent in each partition: durable, without gaps, no number twice.
+    """The last `ce_sequence` of this agent in each partition: durable, without gaps or duplicates.
 
-    A number is taken together with the file of its event: `take` holds the lock until that is written, and a failure
-    gives the number back. What the event files say counts; the mark on disk is for when they are gone.
+    `take` holds the lock until the file of the event is written. If that fails, the number stays unused. Numbers in
+    event files take precedence; the saved numbers matter once the event files are deleted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class Sequences:
             self._last[partition] = sequence
 
     def save(self) -> None:
-        """Call before event files are deleted."""
+        """Makes the numbers durable. Call it before event files are deleted."""
         with self._lock:
             if self._last != self._saved:
                 write_durably(str(self._path), to_json({str(p): last for p, last in self._last.items()}))
@@ -64,7 +64,8 @@ class Sequences:
 
 @dataclass(frozen=True)
 class EventMaker:
-    """writer: `agent-<id>`, the writer in keys; also the source of the events, whose numbers go on for ever."""
+    """Makes the agent's events. writer: `agent-<id>`, the writer in their keys. It is also their source, so its
+    sequence numbers never start again."""
 
     writer: str
     partitions: int
@@ -81,12 +82,12 @@ class EventMaker:
         return RunnerEvent(key.encode(), headers, avro.encode(fact))
 
     def checkpoint(self, event: RunnerEvent) -> CheckpointCompleted:
-        """The fact in an event of ours. Raises: ValueError if it is damaged."""
+        """The fact in one of this agent's events. Raises: ValueError if it is damaged."""
         return avro.decode(CheckpointCompleted, event.value or b"")
 
 
 class JobEvents:
-    """The events of one job that are on disk, in the order in which they came to be. Guarded by the job's lock."""
+    """The events of one job that are on disk, in the order of their creation. Guarded by the job's lock."""
 
     def __init__(self, job_id: str, folder: Path, maker: EventMaker) -> None:
         self.job_id, self.folder, self._maker = job_id, folder, maker
@@ -102,7 +103,7 @@ class JobEvents:
         self._next = max((stored.number for stored in self.events), default=0) + 1
 
     def add(self, register: Register, fact: Fact, time_s: float | None = None) -> StoredEvent:
-        """Persists a new event; when this returns it will never change. Raises: OSError if it can't be written."""
+        """Persists a new event, which never changes afterwards. Raises: OSError if it can't be written."""
         if not self.folder.is_dir():
             make_folder(self.folder)
         path = self.folder / f"{self._next:012d}.json"
@@ -122,8 +123,8 @@ class JobEvents:
         return [stored.event for stored in self.events if not stored.acknowledged]
 
     def sendable(self) -> list[RunnerEvent]:
-        """What may be sent now: an end only once everything before it stands in the log, for readers take it as the last
-        word on its attempt."""
+        """The events that may be sent now. An end waits until all earlier events are in the log, because readers treat
+        it as the last record of its attempt."""
         events: list[RunnerEvent] = []
         for stored in self.events:
             if stored.acknowledged:
@@ -134,7 +135,7 @@ class JobEvents:
         return events
 
     def drop_acknowledged(self) -> None:
-        """Only after the attempts' progress and the sequences are saved."""
+        """Deletes acknowledged events. Call it only after the attempts' progress and the sequences are saved."""
         for stored in self.events:
             if stored.acknowledged:
                 stored.path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""One attempt on disk, and what is known of it in memory.
+"""One attempt on disk, and its state in memory.
 
-The run folder `jobs/<job_id>/attempts/<n>/` is shared by two writers: the supervisor (see `supervisor.main`) and the
-agent, whose files are `started` (the marker: created once, before anything runs; holds the restore point), `order.json`
-and `progress.json` (which facts are events already, and which checkpoints stand in the log). A file that is
-damaged counts as unknown, and what it said is worked out anew from the others.
+Two processes write into the run folder `jobs/<job_id>/attempts/<n>/`: the supervisor (see `supervisor.main`) and the
+agent. The agent's files are `started` (the marker: created once, before anything runs; it holds the restore point),
+`order.json` and `progress.json` (which facts are events already, and which checkpoints are in the log). A damaged file
+counts as unknown, and its content is derived again from the other files.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MARKER = "started"
-GONE = -1  # instead of the pid of a supervisor of which nothing is known but that it runs no more
+GONE = -1  # in place of the pid, if all that is known about a supervisor is that it no longer runs
 ANSWERED = ".answered"
-ANSWERED_MAX = 100  # asks that are remembered after they were answered
+ANSWERED_MAX = 100  # answered asks that are remembered
 
 
 class Phase(Enum):
-    LIVE = auto()  # some process of it runs, or may run
+    LIVE = auto()  # a process of the attempt runs, or may run
     ENDED = auto()  # its end is an event
 
 
 @dataclass
 class MarkedAttempt:
-    """An attempt whose marker stands. All fields are guarded by the lock of its job.
+    """An attempt that has a marker. The lock of its job guards all fields.
 
     collected: facts up to this number are events. newest: the highest checkpoint id among the events, -1 = none.
-    acknowledged: id -> kind of the checkpoints that stand in the log and whose files are still here.
+    acknowledged: id -> kind of the checkpoints that are in the log and whose files still exist.
     """
 
     job_id: str
@@ -58,9 +58,9 @@ class MarkedAttempt:
     acknowledged: dict[int, CheckpointKind] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     facts_seen: tuple[int, float] = (0, 0.0)  # mtime of the facts folder, and when we saw it change (monotonic)
-    doubtful: bool = False  # which facts are events is not known any more
+    doubtful: bool = False  # it is no longer known which facts are events
     waited: tuple[int, float] = (-1, 0.0)  # checkpoint whose record waits for its digest, and since when (monotonic)
-    claim: dict[str, Any] | None = None  # what `supervisor` has read: it never changes
+    claim: dict[str, Any] | None = None  # the claim as read by `supervisor`; it never changes
 
     @property
     def checkpoints(self) -> Path:
@@ -78,7 +78,7 @@ class MarkedAttempt:
         return str(self.folder / name)
 
     def supervisor(self) -> dict[str, Any] | None:
-        """Who claimed the attempt; None if nobody has yet."""
+        """The identity of the supervisor that claimed the attempt; None if the attempt is not claimed yet."""
         if self.claim is None:
             self.claim = self._readable("supervisor.json", _identity)
             if self.claim is None and Path(self.file("supervisor.json")).exists():
@@ -86,7 +86,8 @@ class MarkedAttempt:
         return self.claim
 
     def _claim_anew(self) -> dict[str, Any]:
-        """Who claimed it can't be read any more: the supervisor that runs, or one that is gone. Nobody can claim it now."""
+        """Replaces an unreadable claim by the supervisor that runs, or by one that is gone. No other supervisor can
+        claim it now."""
         pid = supervisor_of(str(self.folder))
         who = {"pid": GONE, "start_time": 0, "boot_id": procs.boot_id()}
         if pid is not None:
@@ -96,11 +97,11 @@ class MarkedAttempt:
         return who
 
     def child(self) -> dict[str, Any] | None:
-        """The process of the job; None: there was none yet, or nobody knows which."""
+        """The identity of the job's process; None if it was not started yet, or is unknown."""
         return self._readable("child.json", _identity)
 
     def _readable(self, name: str, convert: Callable[[dict[str, Any]], T]) -> T | None:
-        """What is in a file that the attempt can do without; None: nothing, or it is damaged. Raises: OSError."""
+        """The converted content of a file that is not essential; None if it is missing or damaged. Raises: OSError."""
         try:
             value = read_json(self.file(name))
             return None if value is None else convert(value)
@@ -109,7 +110,7 @@ class MarkedAttempt:
             return None
 
     def order(self, outcome: str, savepoint: bool = False, reason: str = "") -> dict[str, Any]:
-        """Stores how the attempt ends, once; the first call decides, and what it said is the answer."""
+        """Stores, once, how the attempt ends. The first call decides, and every call returns the stored order."""
         wanted = {"outcome": outcome, "savepoint": savepoint, "reason": reason}
         if create_once(self.file("order.json"), to_json(wanted)):
             return wanted
@@ -121,23 +122,23 @@ class MarkedAttempt:
             return wanted
 
     def ask(self, ask: str) -> None:
-        """Asks the job for a savepoint, once per ask: asks/<number>-<ask>.ask, see `supervisor.main`."""
+        """Requests a savepoint from the job, once per ask: asks/<number>-<ask>.ask, see `supervisor.main`."""
         folder = self.folder / "asks"
         names = sorted(path.name for path in folder.iterdir() if path.name[:9].isdigit())
         if any(name.partition("-")[2].removesuffix(ANSWERED) == f"{ask}.ask" for name in names):
             return
         number = 1 + int(names[-1].partition("-")[0]) if names else 0
         create_once(str(folder / f"{number:09d}-{ask}.ask"), b"")
-        # A job that is asked for years leaves no more of it than a repeated call could still be about.
+        # Years of savepoints must not fill the folder. A repeated call can only concern one of the newest asks.
         for name in [name for name in names if name.endswith(ANSWERED)][:-ANSWERED_MAX]:
             (folder / name).unlink(missing_ok=True)
 
     def mark(self) -> bool:
-        """Creates the marker; False if this attempt has been started before."""
+        """Creates the marker; False if this attempt was started before."""
         return create_once(self.file(MARKER), to_json({"base": point_to_json(self.base)}))
 
     def save(self) -> None:
-        """Makes durable what must outlive the files of acknowledged events."""
+        """Makes the progress durable, which must outlive the files of acknowledged events."""
         progress = {
             "collected": self.collected, "newest": self.newest, "running": self.running, "engine_id": self.engine_id,
             "ended": self.phase is Phase.ENDED,
@@ -147,7 +148,9 @@ class MarkedAttempt:
 
     @classmethod
     def load(cls, job_id: str, n: int, folder: Path) -> MarkedAttempt:
-        """That the marker is there says that it was started; all else is in other files too. Raises: OSError."""
+        """The attempt in this folder. The marker's existence proves the start; other files repeat its content.
+
+        Raises: OSError."""
         attempt = cls(job_id, n, folder)
         base = attempt._readable(MARKER, _base) or attempt._readable("attempt.json", _prepared_base)
         attempt.base = base[0] if base else None
@@ -169,7 +172,7 @@ def _base(marker: dict[str, Any]) -> tuple[RestorePoint | None]:
 
 
 def _prepared_base(prepared: dict[str, Any]) -> tuple[RestorePoint | None]:
-    """As the start prepared it, before the marker. An agent of an older release wrote only where it lies."""
+    """The restore point in `attempt.json`, which is written before the marker. Older agents wrote only its location."""
     if "base" in prepared:
         return _base(prepared)
     path = Path(prepared["environment"].get("LEDGER_RESTORE_FROM", ""))
@@ -180,13 +183,13 @@ def _prepared_base(prepared: dict[str, Any]) -> tuple[RestorePoint | None]:
 
 
 def _identity(who: dict[str, Any]) -> dict[str, Any]:
-    """Raises: KeyError, TypeError if it names no process."""
+    """Raises: KeyError, TypeError if the values identify no process."""
     if not (type(who["pid"]) is type(who["start_time"]) is int and isinstance(who["boot_id"], str)):
         raise TypeError("it names no process")
     return who
 
 
 def log_paths(folder: Path, job_id: str, n: int) -> list[Path]:
-    """The log files of an attempt in the agent's folder, of each stream oldest first; [] if there are none."""
+    """The log files of an attempt in the agent's folder, each stream from oldest to newest; [] if there are none."""
     found = log_folder(folder, job_id, n).glob("*.log*")
     return sorted(found, key=lambda path: (path.name.partition(".")[0], -int("0" + path.name.partition(".log.")[2])))

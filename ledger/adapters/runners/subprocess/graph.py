@@ -1,6 +1,7 @@
 """A job graph of the subprocess runner: files and a command in one blob, a tar archive.
 
-The same input gives the same bytes: sorted names, no times, no owners. `ledger-graph.json` says how to start.
+The same input gives the same bytes: names are sorted, and there are no times or owners. `ledger-graph.json` holds the
+command and its settings.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ MEMORY_BYTES_MIN = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """command: program and arguments, run in the folder of the files. memory_bytes: address space, None = no limit.
-    stop_grace_s: from SIGTERM to SIGKILL after a stop order."""
+    """How to start a job. command: program and arguments, run in the folder of the files. memory_bytes: limit of the
+    address space, None = no limit. stop_grace_s: time from SIGTERM to SIGKILL after a stop order."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +42,7 @@ class Graph:
 
 
 def problem(graph: Graph) -> str:
-    """Why this can't be started; "" if it can."""
+    """Why this graph can't be started; "" if it can."""
     if not graph.command or not graph.command[0]:
         return "there is no command"
     if any("\0" in word for word in graph.command):
@@ -60,8 +61,8 @@ def pack(
     command: Sequence[str], files: Sequence[Path] = (), environment: Mapping[str, str] | None = None,
     memory_bytes: int | None = None, stop_grace_s: float = STOP_GRACE_S, folder: Path | None = None,
 ) -> Path:  # fmt: skip
-    """Writes the blob into `folder` (None: the folder for temporary files) and returns its path; the caller removes it.
-    Each of `files`, a file or a folder, lies in the working directory under its own name.
+    """Writes the blob into `folder` (None: the folder for temporary files) and returns its path. The caller deletes the
+    blob. Each of `files`, a file or a folder, appears in the working directory under its own name.
 
     Raises: UsageError if something can't be packed, or is more than an agent unpacks."""
     graph = Graph(tuple(command), dict(environment or {}), memory_bytes, stop_grace_s)
@@ -91,14 +92,14 @@ def pack(
     except OSError as error:
         Path(blob).unlink(missing_ok=True)
         raise _unpacked(error) from error
-    except BaseException:  # interrupted too: nobody else knows the file
+    except BaseException:  # interrupts too: nobody else would delete the file
         Path(blob).unlink(missing_ok=True)
         raise
     return Path(blob)
 
 
 def _unpacked(error: OSError) -> UsageError:
-    """In plain words, by the name of the file that is in the way."""
+    """The error in plain words. It names the file that caused it."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         hint = "A relative path counts from the current folder; in a file of jobs, from the folder of that file."
         return UsageError(f"this job can't be packed: there is no file or folder {error.filename}.", hint=hint)
@@ -107,7 +108,7 @@ def _unpacked(error: OSError) -> UsageError:
 
 
 def _too_much(start: bytes, members: Mapping[str, Path]) -> tuple[str, str] | None:
-    """What an agent would refuse to unpack, and what to do; None if nothing is."""
+    """Why an agent would refuse to unpack this graph, and what to do; None if it would not."""
     if len(start) > MANIFEST_BYTES_MAX:
         what = f"its command and environment take {len(start)} bytes, more than {MANIFEST_BYTES_MAX}"
         return what, "Put what is large into a file, and give that with --graph."
@@ -121,7 +122,7 @@ def _members(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     for given in files:
         path = Path(given)
         if path.is_dir():
-            # The name of "." or "x/.." is that of the folder it stands for.
+            # "." and "x/.." get the name of the folder that they mean.
             root = path.resolve()
             for found in sorted(root.rglob("*")):
                 if found.is_dir() and not found.is_symlink():
@@ -144,7 +145,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes | Path) -> None:
             "folders are not",
             hint="Put the folder itself there, or give it with a --graph of its own.",
         )
-    # Not blocking: the opening of a pipe waits for whoever writes to it, for ever if nobody does.
+    # Non-blocking: to open a pipe would wait for a writer, for ever if there is none.
     with open(os.open(content, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- flags
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -155,9 +156,11 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes | Path) -> None:
 
 
 def unpack(blob: Path, folder: Path, timeout_s: float = UNPACK_S) -> Graph:
-    """Unpacks a blob into the new folder `folder`, in a process of its own with limits: a graph may be hostile.
+    """Unpacks a blob into the new folder `folder` and returns its graph. It runs in a process of its own with limits,
+    because a graph may be hostile.
 
-    Raises: PermanentError if it can't be read or holds what no graph may hold; the folder is then not to be used."""
+    Raises: PermanentError if the blob can't be read, or holds something that no graph may hold. Do not use the folder
+    then."""
     command = [sys.executable, "-I", "-S", "-E", unpacking.__file__, str(blob), str(folder), str(math.ceil(timeout_s))]
     try:
         done = subprocess.run(
@@ -176,7 +179,8 @@ def unpack(blob: Path, folder: Path, timeout_s: float = UNPACK_S) -> Graph:
 
 
 def parse(manifest: bytes) -> Graph:
-    """Raises: ValueError (RecursionError for absurd nesting) if it is none, or of a later version."""
+    """The graph that a manifest describes. Raises: ValueError if it is invalid or of a later version; RecursionError if
+    it is nested absurdly deep."""
     plain = json.loads(manifest)
     if not isinstance(plain, dict) or plain.get("version") != 1:
         raise ValueError("it is not of version 1")

@@ -1,4 +1,4 @@
-"""Which jobs' logs must stay, however many there are, by the word of somebody who may not answer."""
+"""Which jobs' logs must be kept, however many there are. The source of this information may fail to answer."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ log = logging.getLogger(__name__)
 
 
 class Holds:
-    """Called with a job's id, it says at once whether the job is held, as of the last answer. As long as there was none, or
-    the last question had none, every job is: nothing is deleted then, and what was not is deleted later."""
+    """A function from job id to whether the job is held, as of the last answer. It returns at once.
+
+    Until the first answer, and after a question that failed, every job counts as held. Logs are not deleted then, but
+    later."""
 
     def __init__(self, ask: Callable[[], Collection[str]], every_s: float = EVERY_S) -> None:
         self._ask, self._every_s = ask, every_s
         self._held: Collection[str] | None = None
-        self._told = ""
+        self._last_complaint = ""
 
     def __call__(self, job_id: str) -> bool:
         held = self._held
         return held is None or job_id in held
 
     def refresh(self) -> None:
-        """Asks; never raises."""
+        """Asks for the held jobs. Never raises."""
         try:
             self._held, complaint = frozenset(self._ask()), ""
-        except Exception as error:  # whatever it is, nobody knows what is held
+        except Exception as error:  # after any error, it is unknown which jobs are held
             self._held, complaint = None, f"{type(error).__name__}: {error}"
-        if complaint and complaint != self._told:
+        if complaint and complaint != self._last_complaint:
             log.warning("which jobs are pinned can't be known, so no logs are deleted: %s", complaint)
-        self._told = complaint
+        self._last_complaint = complaint
 
     def run(self, stop: threading.Event) -> None:
-        """Asks every so often, until `stop` is set."""
+        """Refreshes at a fixed interval until `stop` is set."""
         while not stop.is_set():
             self.refresh()
             stop.wait(self._every_s)

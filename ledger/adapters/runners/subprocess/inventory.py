@@ -1,4 +1,6 @@
-"""What lies in the agent's folder on behalf of jobs, whether it remembers them or not: for whoever collects garbage."""
+"""The data that the agent's folder holds for jobs, whether the agent remembers them or not. Used for garbage
+collection.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from ledger.ports import RunnerStorage
 
 
 def kept_in(folder: Path, alive: Mapping[str, Sequence[int]], now: float) -> Iterator[RunnerStorage]:
-    """folder: of all jobs. alive: job id -> attempts. now: seconds since the epoch. Files may come and go meanwhile.
+    """The stored data of each job. folder: of all jobs. alive: job id -> attempts. now: seconds since the epoch. Files
+    may appear and disappear meanwhile.
 
     Raises: OSError if the folder itself can't be read."""
     if not folder.exists():
@@ -40,7 +43,7 @@ def _kept(folder: Path, alive: tuple[int, ...], now: float) -> RunnerStorage:
             continue
         for name in (*folders, *names):
             if (found := checkpoints.parse(name)) is None:
-                files += 1  # something that the job was about to complete
+                files += 1  # a checkpoint that the job has not completed
                 rest_size += _size(path / name)
             elif name.startswith("sav-"):
                 saved.append(_savepoint(n, found[0], path / name))
@@ -58,7 +61,7 @@ def _savepoint(n: int, number: int, path: Path) -> RestorePoint:
 
 
 def _attempt_of(folder: Path, path: Path) -> int | None:
-    """The number of the attempt whose checkpoint folder that is."""
+    """The number of the attempt whose checkpoint folder `path` is; None for any other folder."""
     match path.relative_to(folder).parts:
         case ("attempts", n, "checkpoints") if n.isascii() and n.isdigit():
             return int(n)

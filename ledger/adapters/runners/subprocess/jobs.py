@@ -1,4 +1,4 @@
-"""One job of the agent: its attempts, its fence, its events. Every method is called under the job's lock."""
+"""One job of the agent: its attempts, its fence and its events. Every method is called under the job's lock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 CAUSE_CHARS_MAX = 4000
 LOGGED_CHARS_MAX = 200  # of a cause
 BACKLOG_MAX = 1000
-#: The facts folder is listed for this long after it changed: the clock of a file system is coarse.
+#: After a change, the facts folder is listed at every step for this long: file system clocks are coarse.
 SETTLING_S = 2.0
 
 
@@ -46,11 +46,12 @@ class AgentJob:
         self, job_id: str, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False,
         digests: Digests | None = None,
     ) -> None:  # fmt: skip
-        """held: whether its logs must stay, however many there are. digests: None: none are taken."""
+        """held: whether its logs must be kept, however many there are. digests: computes digests; None: none are
+        computed."""
         self.id, self.folder, self._maker, self._held = job_id, folder, maker, held
         self._digests = digests or Digests()
-        self.lock = threading.RLock()  # short: never held while a graph is fetched or anything is sent
-        self.preparing: int | None = None  # the attempt whose start is under way, before its marker
+        self.lock = threading.RLock()  # held briefly: never while a graph is fetched or events are sent
+        self.preparing: int | None = None  # the attempt that is being started and has no marker yet
         self.fence = 0
         self.attempts: dict[int, MarkedAttempt] = {}
         self.outbox = JobEvents(job_id, folder / "events", maker)
@@ -62,7 +63,7 @@ class AgentJob:
         return self.folder / "attempts" / str(n)
 
     def load(self) -> None:
-        """Raises: OSError, ValueError, KeyError, TypeError if something is damaged."""
+        """Loads the job from its folder. Raises: OSError, ValueError, KeyError, TypeError if something is damaged."""
         self.fence = int((read_json(str(self.folder / "fence")) or {"fence": 0})["fence"])
         self.past.load()
         self.outbox.load()
@@ -81,41 +82,42 @@ class AgentJob:
                     self.attempts[n].phase = Phase.ENDED
         for attempt in self.attempts.values():
             self._name_engine(attempt)
-            # Checkpoints of which an earlier agent could not take the digest, or did not know how to.
+            # An earlier agent may have failed to compute some digests, or may not have supported them.
             for number, _, name in checkpoints.listed(str(attempt.checkpoints)):
                 if number <= attempt.newest:
                     self._digests.take(attempt.checkpoints / name)
 
     def raise_fence(self, n: int) -> None:
-        """Raises: OSError if it can't be made durable; it is then as it was."""
+        """Raises the fence to n. Raises: OSError if that can't be made durable; the fence is then unchanged."""
         if n > self.fence:
             make_folder(self.folder, 0o700)
             write_durably(str(self.folder / "fence"), to_json({"fence": n}))
             self.fence = n
 
     def note_disposal(self) -> None:
-        """A job that is over and whose restore points are disposed of keeps no other checkpoints either."""
+        """Records that the restore points of a job that is over were disposed of. Its other checkpoints are then
+        deleted too."""
         if self.fence >= NUMBER_MAX and not self.alive():
             create_once(str(self.folder / DISPOSED), b"")
 
     def alive(self) -> list[int]:
-        # Also asked without the lock: the list is taken in one go, while others may add to it.
+        # Also called without the lock: other threads may add attempts, so the list is copied in one step.
         live = [n for n, attempt in list(self.attempts.items()) if attempt.phase is Phase.LIVE]
         return live if self.preparing is None or self.preparing in live else [*live, self.preparing]
 
     # -- facts become events -----------------------------------------------------------------------------------------
 
     def observe_attempt(self, attempt: MarkedAttempt, thorough: bool, complete: bool = False) -> None:
-        """Turns new facts into events; if the supervisor is gone without a word, says what it can't say any more.
+        """Turns new facts into events. If the supervisor is gone, also reports what it did not report.
 
-        thorough: look after the supervisor itself too, and at the facts even if their folder seems unchanged.
-        complete: all facts there are, even if nothing has been acknowledged for long.
-        Raises: OSError, ValueError and the like if the folder can't be read or written; later more."""
+        thorough: check the supervisor itself too, and read the facts even if their folder seems unchanged. complete:
+        read all facts, even if nothing has been acknowledged for long.
+        Raises: OSError, ValueError and the like if the folder can't be read or written; a later call does the rest."""
         if attempt.phase is Phase.ENDED:
             return
         if attempt.doubtful:
             self._recall(attempt)
-        # First whether it lives, then what it wrote: the other way round, its last words would be missed.
+        # Check first whether it lives, then read its facts. In the other order, its last facts would be missed.
         gone = thorough and not self._supervised(attempt)
         if gone or self._facts_changed(attempt, thorough):
             self._collect(attempt, BACKLOG_MAX if not gone and not complete else None)
@@ -123,8 +125,10 @@ class AgentJob:
             self._bury(attempt)
 
     def _recall(self, attempt: MarkedAttempt) -> None:
-        """Its progress is lost. What waits as a fact is no event yet. Any other checkpoint that is there is reported, even
-        if it was before: the same register then says the same again. An end that was reported is found anew."""
+        """Restores the progress of an attempt whose progress file is damaged.
+
+        A fact that still exists as a file is not an event yet. Every other existing checkpoint is reported, even if it
+        was before: then the same register receives the same content again. An end that was reported is found again."""
         facts = [fact for _, path in numbered(str(attempt.facts)) if (fact := _fact_in(path))]
         waiting = [int(fact["id"]) for fact in facts if fact["fact"] == "checkpoint"]
         attempt.running = attempt.running or not any(fact["fact"] == "running" for fact in facts)
@@ -157,7 +161,7 @@ class AgentJob:
     def _collect(self, attempt: MarkedAttempt, backlog_max: int | None) -> None:
         for number, path in numbered(str(attempt.facts)):
             if backlog_max is not None and len(self.outbox.events) >= backlog_max:
-                return  # they wait as files until some of those in memory are acknowledged
+                return  # the facts wait as files until events in memory are acknowledged
             if number > attempt.collected:
                 fact = _fact_in(path)
                 if fact and backlog_max is not None and fact["fact"] == "checkpoint" and self._waits(attempt, fact):
@@ -167,8 +171,8 @@ class AgentJob:
                 attempt.collected = number
 
     def _waits(self, attempt: MarkedAttempt, fact: dict[str, Any]) -> bool:
-        """Whether the record of a checkpoint should wait for the digest of its content. Not for long; and where the
-        supervisor is gone nobody asks, since a restart must not wait. The agent has the digest later in any case."""
+        """Whether the record of a checkpoint should wait for its content digest. The wait is bounded. It is skipped if
+        the supervisor is dead, since a restart must not wait. The agent stores the digest later in any case."""
         now, number = time.monotonic(), fact["id"]
         if number <= attempt.newest:
             return False
@@ -219,17 +223,18 @@ class AgentJob:
     # -- dead supervisors --------------------------------------------------------------------------------------------
 
     def _bury(self, attempt: MarkedAttempt) -> None:
-        """Nobody supervises it any more. Once nothing of it lives, its last checkpoints and its end are reported."""
+        """Ends an attempt without a supervisor: once no process of it lives, reports its last checkpoints and its
+        end."""
         claim = attempt.supervisor()
         if claim is None:
-            # A supervisor that was on its way finds the attempt claimed and goes.
+            # A supervisor that is still starting finds the attempt claimed and exits.
             nobody = to_json({"pid": 0, "start_time": 0, "boot_id": ""})
             if not create_once(attempt.file("supervisor.json"), nobody):
                 return
             claim = {"pid": 0}
         child = attempt.child()
         if kill_leftovers(str(attempt.folder), child):
-            return  # it can't be killed yet, so it is alive
+            return  # some process can't be killed yet, so the attempt is alive
         if claim["pid"] == 0:
             said = tail(str(attempt.logs / "supervisor.log"))
             self._close(attempt, f"never started: {said or 'the agent died before it'}")
@@ -247,18 +252,18 @@ class AgentJob:
 
     def _close(self, attempt: MarkedAttempt, cause: str) -> None:
         order = attempt.order("")
-        # The supervisor may have been killed between the end itself and its report.
+        # The supervisor may have been killed after it stored the end and before it reported it.
         known = order.get("end") or {"outcome": "failed", "cause": cause, "ran_for_s": _ran_for_s(attempt)}
         outcome = order.get("outcome", "")
         self._end(attempt, outcome or known["outcome"], ordered(order, known["cause"]), known["ran_for_s"])
 
     def report_late(self, attempt: MarkedAttempt) -> None:
-        """Checkpoints that nobody has reported. Raises: OSError."""
+        """Reports checkpoints that the supervisor did not report. Raises: OSError."""
         fresh, _ = checkpoints.news(str(attempt.checkpoints), attempt.newest)
         for fact in fresh:
             self._checkpoint(attempt, fact)
 
-    # -- what stands in the log --------------------------------------------------------------------------------------
+    # -- acknowledgements --------------------------------------------------------------------------------------------
 
     def acknowledge(self, keys: set[bytes]) -> None:
         for stored in self.outbox.events:
@@ -266,7 +271,7 @@ class AgentJob:
                 stored.acknowledged = True
 
     def settle(self) -> None:
-        """Makes acknowledgements durable, then deletes what nobody needs any more: checkpoints, event files, facts."""
+        """Makes acknowledgements durable, then deletes checkpoints, event files and facts that are no longer needed."""
         done = [stored for stored in self.outbox.events if stored.acknowledged]
         if not done:
             return
@@ -288,7 +293,8 @@ class AgentJob:
             self._prune()
 
     def _delete_subsumed(self) -> set[int]:
-        """The attempts of which checkpoints were deleted. One that can't be deleted is tried again with the next one."""
+        """Deletes subsumed checkpoints and returns their attempts. A deletion that fails is tried again at the next
+        acknowledgement."""
         touched = set()
         for n, number in self._subsumed():
             try:
@@ -301,15 +307,17 @@ class AgentJob:
         return touched
 
     def _delete(self, folder: Path, number: int) -> None:
-        """Whatever its label. Raises: OSError."""
+        """Deletes the checkpoint with this number, whatever its label. Raises: OSError."""
         for found, kind, name in checkpoints.listed(str(folder)):
             if (found, kind) == (number, CheckpointKind.CHECKPOINT):
                 remove(folder / name)
                 content.manifest_path(folder / name).unlink(missing_ok=True)
 
     def _prune(self) -> None:
-        """Of attempts that are over, and said so: the files of the job are kept of the newest one, logs of HISTORY ones
-        (of all, while the job is held), of the others only that they were started, unless a checkpoint is still there."""
+        """Deletes files of attempts whose end is acknowledged.
+
+        The files of the job are kept for the newest attempt only, and logs for the newest HISTORY attempts, or for all
+        while the job is held. An older attempt leaves only its number, unless a checkpoint of it still exists."""
         unsaid = {getattr(stored.register, "n", 0) for stored in self.outbox.events}
         over = sorted(n for n, a in self.attempts.items() if a.phase is Phase.ENDED and n not in unsaid)
         for n in over[:-1]:
@@ -337,7 +345,8 @@ _FACTS: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 
 def _fact_in(path: str) -> dict[str, Any] | None:
-    """None: it is damaged, and counts as never written. The checkpoint folder and the order file know the rest."""
+    """The fact in a file; None if it is damaged. It then counts as never written: the checkpoint folder and the order
+    file hold the same information."""
     try:
         fact = read_json(path)
         if fact is not None and all(isinstance(fact[name], kind) for name, kind in _FACTS[fact["fact"]].items()):
@@ -350,7 +359,7 @@ def _fact_in(path: str) -> dict[str, Any] | None:
 
 
 def _ran_for_s(attempt: MarkedAttempt) -> float:
-    """The supervisor's last sign of life; 0 if there is none."""
+    """How long the attempt ran, up to the supervisor's last sign of life; 0 if there is none."""
     try:
         return float(Path(attempt.file("ran_for_s")).read_text())
     except (OSError, ValueError):

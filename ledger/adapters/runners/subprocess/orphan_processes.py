@@ -1,4 +1,4 @@
-"""What a dead supervisor leaves behind: processes of its attempt, wherever they went."""
+"""Processes of an attempt whose supervisor is dead, whichever session or process group they have moved to."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from ledger.adapters.runners.subprocess.supervisor.procs import ProcessStat
 
 KILL_S = 2.0
 _MAIN = b"/supervisor/__main__.py"
-#: The variable whose value, the checkpoint folder of the attempt, marks every process that came from its job.
+#: This variable holds the checkpoint folder of the attempt. It marks every process that descends from its job.
 MARK = "LEDGER_CHECKPOINT_DIR"
 
 
 def leftovers(folder: str, child: dict[str, Any] | None) -> list[ProcessStat]:
     """Living processes of the attempt in this run folder.
 
-    Those that carry its mark in their environment; and those in session or process group of its job, if that is proved
-    to be the job's still: the number of a group can be used again once all its members are gone. Not found is one that
-    left the group *and* dropped its environment; as long as the supervisor lives, it finds that one too.
+    These are the processes that carry the attempt's mark in their environment. They are also the processes in the
+    session or process group of its job, if the group is proved to be the job's still: a group number can be reused once
+    all members are gone. A process that left the group *and* dropped its environment is not found; a living supervisor
+    finds even that one.
     """
     processes = [process for process in procs.all_stats() if process.pid not in (1, os.getpid())]
     mark = f"{MARK}={folder}/checkpoints".encode()
@@ -37,7 +38,7 @@ def leftovers(folder: str, child: dict[str, Any] | None) -> list[ProcessStat]:
 
 
 def supervisor_of(folder: str) -> int | None:
-    """The pid of the supervisor that runs for this run folder, by its command line; None if there is none."""
+    """The pid of the running supervisor of this run folder, found by its command line; None if there is none."""
     for process in procs.all_stats():
         words = _words(process.pid)
         if words and words[-1] == os.fsencode(folder) and any(word.endswith(_MAIN) for word in words):
@@ -46,12 +47,12 @@ def supervisor_of(folder: str) -> int | None:
 
 
 def lives(folder: str) -> bool:
-    """Whether anything of the attempt in this run folder runs, by its processes alone."""
+    """Whether any process of the attempt in this run folder runs. Only the process table is consulted."""
     return supervisor_of(folder) is not None or bool(leftovers(folder, None))
 
 
 def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[ProcessStat]:
-    """Kills them until none is left; those that still are timeout_s after the first look are the answer."""
+    """Kills leftover processes until none is left. Returns those that still live timeout_s after the first look."""
     left, looked_at = leftovers(folder, child), time.monotonic()
     while left:
         for process in left:
@@ -77,7 +78,7 @@ def _is(process: ProcessStat, child: dict[str, Any] | None) -> bool:
 
 
 def _held_by_zombie(child: dict[str, Any]) -> bool:
-    """The job has ended and nobody has taken note of it: then its number is still its own."""
+    """Whether the job's process has ended but was not reaped. Then its number can't have been reused."""
     found = procs.stat(int(child["pid"]))
     return found is not None and found.start_time == child["start_time"]
 
@@ -93,11 +94,11 @@ def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return []  # it ended, or belongs to somebody else
+        return []  # it ended, or belongs to another user
 
 
 def _writes_logs(pid: int, folder: str) -> bool:
-    """Whether it can write to the logs of the attempt, which only its job was given. An operator reads them."""
+    """Whether the process can write to the logs of the attempt. Only its job can; an operator only reads them."""
     process = Path(f"/proc/{pid}")
     with suppress(OSError):
         for link in (process / "fd").iterdir():

@@ -1,7 +1,7 @@
-"""Which ledger the jobs of an agent's folder belong to.
+"""Which ledger the jobs in an agent's folder belong to.
 
-An agent sends what it has to say to one ledger, deletes checkpoints by that ledger's word, and stops what that ledger does
-not know. So a folder with jobs must not meet another Kafka: `DIR/agent/ledger.json` names the topic of its ledger.
+An agent sends its events to one ledger, deletes checkpoints when that ledger orders it, and stops jobs that this ledger
+does not know. So a folder with jobs must not meet another Kafka: `DIR/agent/ledger.json` names the topic of its ledger.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ NAME = "ledger.json"
 
 
 def require_own(folder: Path, topic: str, topic_id: str) -> None:
-    """folder: of the agent. topic, topic_id: ledger.events as the settings name it, and its id; "" = the broker has none.
+    """Checks that the folder belongs to this ledger. folder: of the agent. topic, topic_id: `ledger.events` as the
+    settings name it, and its id; "" = the broker has no topic ids.
 
     Raises: ConfigError if the folder holds jobs of another ledger."""
     recorded = _recorded(folder)
@@ -30,14 +31,14 @@ def require_own(folder: Path, topic: str, topic_id: str) -> None:
 
 
 def record(folder: Path, topic: str, topic_id: str) -> None:
-    """Notes that the folder's jobs are those of this ledger. Raises: OSError."""
+    """Records that the folder's jobs belong to this ledger. Raises: OSError."""
     if topic_id and _recorded(folder) != topic_id:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(str(folder / NAME), to_json({"topic": topic, "topic_id": topic_id}))
 
 
 def _recorded(folder: Path) -> str:
-    """ "" = it is not known: a folder of an older release, or a file that is damaged."""
+    """The recorded topic id; "" if it is unknown: the folder is of an older release, or the file is damaged."""
     try:
         return str(json.loads((folder / NAME).read_bytes())["topic_id"])
     except (OSError, ValueError, KeyError, TypeError):

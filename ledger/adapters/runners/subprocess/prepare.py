@@ -1,4 +1,4 @@
-"""Everything that a start needs before it becomes one: if it fails, nothing was started."""
+"""The preparation of a start. If it fails, nothing was started."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ledger.errors import PermanentError
 from ledger.ports import BlobStore
 from ledger.util.files import make_folder
 
-#: What a job inherits of the agent's environment; everything else comes with the job.
+#: Variables that a job inherits from the agent's environment; all others come with the job.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 SAVEPOINT_GRACE_S = 60.0
 LOG_BYTES_MAX = 4 << 20
 LOG_FILES = 4
-#: What may stand in a run folder before the attempt is started.
+#: Files that may exist in a run folder before the attempt is started.
 KEPT = ("order.json",)
 _OWN = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
 
@@ -36,15 +36,15 @@ def prepare(
     attempt: MarkedAttempt, graph: GraphRef, blobs: BlobStore, environment: Mapping[str, str], inherited: Mapping[str, str],
     failure_rules: Sequence[FailureRule] = (),
 ) -> None:  # fmt: skip
-    """Fills the run folder: graph, `attempt.json`, empty folders. What an earlier try left there goes first.
+    """Fills the run folder: graph, `attempt.json`, empty folders. Leftovers of an earlier try are deleted first.
 
-    Raises: PermanentError: this graph can't be started. Unreachable: the blob store did not answer. OSError."""
+    Raises: PermanentError if this graph can't be started. Unreachable if the blob store does not answer. OSError."""
     _clean(attempt)
     for name in ("checkpoints", "logs", "facts", "asks"):
         (attempt.folder / name).mkdir(mode=0o700)
     blob = attempt.folder / "graph.tar"
     blobs.fetch(graph, blob)
-    # Under a name of its own first: an agent that was killed may have left somebody behind who is still unpacking.
+    # Unpack under a unique name first: a killed agent may have left a process behind that is still unpacking.
     unpacked = Path(tempfile.mkdtemp(prefix="unpacking-", dir=attempt.folder)) / "graph"
     parsed = graphs.unpack(blob, unpacked)
     unpacked.rename(attempt.folder / "graph")

@@ -1,4 +1,6 @@
-"""What an attempt printed, read from its log files while the supervisor writes, rotates and cuts them."""
+"""The output of an attempt, read from its log files while the job appends to them and the supervisor rotates and
+truncates them.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ from ledger.ports import Clock
 STREAMS = ("stdout", "stderr")
 CHUNK = 1 << 16
 POLL_S = 0.2
-#: How long a follower waits for the first file: the attempt is recorded before its folder is made.
+#: How long a follower waits for the first log file: the attempt is recorded before its folder is made.
 APPEAR_S = 15.0
 
 
 def read(folder: Path, job_id: str, n: int, follow: Clock | None = None) -> Iterator[tuple[str, bytes]]:
-    """(stream, bytes) of attempt n, stdout first, each stream in order, rotated files included.
+    """(stream, bytes) of attempt n, stdout first, each stream in order, including rotated files.
 
-    folder: the agent's. follow: goes on as more comes, both streams in turn, until the attempt is over; what is written
-    between our last look and a rotation is passed over. Raises: NotFound if this host has no logs of it."""
+    folder: the agent's. follow: keep reading new output, both streams in turn, until the attempt is over. Output
+    between our last read and a rotation is skipped. Raises: NotFound if this host has no logs of the attempt."""
     deadline = None if follow is None else follow.monotonic() + APPEAR_S
     while not (found := log_paths(folder, job_id, n)):
         if follow is None or deadline is None or follow.monotonic() > deadline:
@@ -39,7 +41,7 @@ def read(folder: Path, job_id: str, n: int, follow: Clock | None = None) -> Iter
             positions[stream] = end
             yield stream, data
     while follow is not None:
-        # Asked before we read: what it printed before its end is there by then.
+        # Check this before reading: all output from before the end is in the files by then.
         over = is_past(folder, logs) or _over(logs.parent)
         idle = True
         for stream in STREAMS:
@@ -53,7 +55,7 @@ def read(folder: Path, job_id: str, n: int, follow: Clock | None = None) -> Iter
 
 
 def _from(path: Path, position: int) -> Iterator[tuple[bytes, int]]:
-    """(bytes, position after them). A file that was cut is read from its beginning."""
+    """(bytes, position after them). A file that was truncated is read from its beginning."""
     try:
         with path.open("rb") as file:
             if path.stat().st_size < position:
@@ -67,9 +69,9 @@ def _from(path: Path, position: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _over(attempt: Path) -> bool:
-    """Whether its end is known to the agent; an attempt whose folder is gone is over too."""
+    """Whether the agent knows the end of the attempt. An attempt whose folder is gone is over too."""
     try:
         progress = read_json(str(attempt / "progress.json"))
-    except ValueError:  # damaged: the agent writes it anew
+    except ValueError:  # damaged: the agent will write it again
         progress = None
     return not attempt.is_dir() or bool(progress and progress.get("ended"))

@@ -16,23 +16,23 @@ from ledger.errors import PermanentError, Unreachable
 
 log = logging.getLogger(__name__)
 
-#: What a damaged folder makes us raise.
+#: Errors that a damaged folder can cause.
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 class JobRegistry:
-    """job id -> Job. Thread-safe."""
+    """The jobs of an agent by their ids. Thread-safe."""
 
     def __init__(
         self, folder: Path, maker: EventMaker, held: Callable[[str], bool] = lambda _: False,
         digests: Digests | None = None,
     ) -> None:  # fmt: skip
         self._folder, self._maker, self._held, self._digests = folder, maker, held, digests
-        self._guard = threading.Lock()  # of the dictionary; never held while anything is read or written
+        self._guard = threading.Lock()  # guards the dictionary; never held during I/O
         self._jobs: dict[str, AgentJob] = {}
 
     def load(self) -> None:
-        """Takes over what an earlier agent on this folder started. A damaged job concerns itself alone."""
+        """Takes over the jobs that an earlier agent on this folder started. A damaged job affects no other job."""
         for path in sorted(self._folder.glob("*")):
             if not is_job_id(path.name) or not path.is_dir():
                 continue
@@ -53,16 +53,17 @@ class JobRegistry:
             return list(self._jobs.values())
 
     def forget(self, job: AgentJob) -> None:
-        """Under its lock: whoever waits for that gets another job of this id."""
+        """Removes a job whose lock the caller holds. A call that waits for the lock then gets a new job with this
+        id."""
         job.forgotten = True
         with self._guard:
             self._jobs.pop(job.id, None)
 
     @contextmanager
     def locked(self, job_id: str, damaged: bool = False) -> Iterator[AgentJob]:
-        """The job, under its lock; a new one if it is not known. damaged: also if it is.
+        """The job, under its lock; a new one if the id is unknown. damaged: a damaged job is returned as well.
 
-        Raises: PermanentError: no job can be called so. Unreachable: it is damaged."""
+        Raises: PermanentError if this is not a valid job id. Unreachable if the job is damaged."""
         if not is_job_id(job_id):
             raise PermanentError(f"no job id: {job_id!r}")
         while True:
@@ -73,7 +74,7 @@ class JobRegistry:
                     job = self._jobs[job_id] = AgentJob(job_id, folder, self._maker, self._held, self._digests)
             with job.lock:
                 if job.forgotten:
-                    continue  # while we waited; what comes now is about a new one
+                    continue  # it was forgotten while we waited: this call is about a new job
                 if job.damaged and not damaged:
                     raise Unreachable(job.damaged, hint="Repair or move the folder, then start the agent again.")
                 yield job
@@ -82,7 +83,7 @@ class JobRegistry:
 
 @contextmanager
 def answering(job_id: str) -> Iterator[None]:
-    """What can't be read or written gives no answer, rather than a wrong one."""
+    """Turns errors from a damaged folder into Unreachable: no answer is better than a wrong one."""
     try:
         yield
     except DAMAGE as error:

@@ -1,4 +1,4 @@
-"""Restore points as files and folders of this host: do they hold what was reported, and how they go."""
+"""Restore points as files and folders of this host: verification and deletion."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from ledger.ports import Verification
 
 
 class RestoreCheck(NamedTuple):
-    """reason: why it is not valid, for people."""
+    """The result of a verification. reason: why the restore point is not valid, for people."""
 
     verification: Verification
     reason: str = ""
 
 
 VALID = RestoreCheck(Verification.VALID)
-#: What the file system says of a name under which nothing can ever lie.
+#: Errors of the file system for a name that no file can ever have.
 _NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 def path_of(restore_point: RestorePoint) -> Path | None:
-    """Where it lies on this host; None if its location is no absolute path."""
+    """The path of the restore point on this host; None if its location is not an absolute path."""
     path = Path(restore_point.location.removeprefix("file://"))
     return path if path.is_absolute() and "\0" not in restore_point.location else None
 
 
 def verify(restore_point: RestorePoint, jobs: Path | None = None) -> RestoreCheck:
-    """VALID: it is there, can be read, and has the recorded size and content, as far as they were recorded. A pipe or
-    a device is no restore point: to open one may take for ever.
+    """Verifies a restore point. VALID: it exists, can be read, and has the recorded size and content, as far as they
+    were recorded. A pipe or a device is no restore point: to open one may take for ever.
 
-    A size of 0 and an empty digest say nothing. Where the record has no digest of the content, the manifest counts that
-    the agent stored after it. jobs: the agent's folder of jobs, where such manifests lie; None: there are none.
-    UNKNOWN: the file system gave no answer, or the digest is of a kind that this release does not know."""
+    A recorded size of 0 or an empty digest means unknown. If the record has no content digest, the manifest counts that
+    the agent stored later. jobs: the agent's folder of jobs, where such manifests are; None: there are none. UNKNOWN:
+    the file system gave no answer, or this release does not know the kind of digest."""
     path = path_of(restore_point)
     if path is None:
         return RestoreCheck(Verification.INVALID, f"its location is no path of this host: {restore_point.location!a}")
@@ -83,7 +83,7 @@ def _judged(path: Path, point: RestorePoint, stored: ContentManifest | None) -> 
     if not recorded and stored is None:
         return VALID
     if recorded and stored is not None and stored.digest != recorded:
-        stored = None  # it is not the one that was recorded, so it can name no file
+        stored = None  # not the recorded manifest, so it can't show which file differs
     found = content.read(path)
     if found.digest == (recorded or (stored.digest if stored else "")):
         return VALID
@@ -92,7 +92,7 @@ def _judged(path: Path, point: RestorePoint, stored: ContentManifest | None) -> 
 
 
 def _unreadable(path: Path) -> str:
-    """Why it is no restore point; "" if a byte of each file can be read. Raises: OSError."""
+    """Why this is no restore point; "" if a byte of each file can be read. Raises: OSError."""
     if not path.is_dir():
         if not _regular(path):
             return f"{path} is no regular file"
@@ -115,7 +115,7 @@ def _sha256(path: Path) -> str:
 
 
 def _regular(path: Path) -> bool:
-    """Raises: OSError, where Path.is_file would say no."""
+    """Whether it is a regular file. Raises: OSError, where Path.is_file would return False."""
     return stat.S_ISREG(path.stat().st_mode)
 
 
@@ -129,7 +129,7 @@ def _raise(error: OSError) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a file or a folder; gone already is no error. Raises: OSError."""
+    """Deletes a file or a folder; a missing one is no error. Raises: OSError."""
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

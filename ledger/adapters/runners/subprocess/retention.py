@@ -1,8 +1,9 @@
-"""Which checkpoint files nobody will ever begin from again. Pure.
+"""Which checkpoint files no attempt will ever start from again. Pure functions.
 
-The fold offers restore points along the chain: the newest of the highest attempt, then down from base to base. What it
-may offer is kept: the newest KEEP of that chain, whether it begins with the highest attempt or with the highest one that
-has checkpoints; and every base of an attempt that is not over. Savepoints go only when they are disposed.
+The fold offers restore points along a chain: the newest ones of the highest attempt, then those of its base, and so on
+from base to base. Retention keeps every checkpoint that the fold may offer. These are the newest KEEP of that chain,
+whether it begins with the highest attempt or with the highest one that has checkpoints. Every base of an attempt that
+is not over is kept too. Savepoints are deleted only when they are disposed of.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.model.facts import CheckpointKind
 
 KEEP = RESTORE_POINTS
-Place = tuple[int, int]  # attempt, checkpoint id
+CheckpointKey = tuple[int, int]  # attempt, checkpoint id
 
 
 class AttemptCheckpoints(NamedTuple):
-    """What retention must know of an attempt. checkpoints: those that stand in the log and are here, id -> kind."""
+    """An attempt as retention sees it. checkpoints: those in the log whose files are on this host, id -> kind."""
 
-    base: Place | None
+    base: CheckpointKey | None
     checkpoints: Mapping[int, CheckpointKind]
     over: bool
 
 
-def subsumed(attempts: Mapping[int, AttemptCheckpoints], keep: int = KEEP) -> list[Place]:
-    """Checkpoints whose files can be deleted, because newer ones that stand in the log take their place."""
+def subsumed(attempts: Mapping[int, AttemptCheckpoints], keep: int = KEEP) -> list[CheckpointKey]:
+    """Checkpoints whose files can be deleted, because newer checkpoints that are in the log replace them."""
     if not attempts:
         return []
     top = max(attempts)
@@ -37,7 +38,7 @@ def subsumed(attempts: Mapping[int, AttemptCheckpoints], keep: int = KEEP) -> li
     kept = set(islice(_downwards(attempts, top, None), keep))
     kept |= set(islice(_downwards(attempts, max(holders), None), keep))
     if len(kept) < keep:
-        return []  # there are not enough newer ones yet to take the place of any
+        return []  # there are not enough newer checkpoints yet to replace any
     kept |= {attempt.base for n, attempt in attempts.items() if attempt.base and (n == top or not attempt.over)}
     return sorted(
         (n, number)
@@ -47,8 +48,9 @@ def subsumed(attempts: Mapping[int, AttemptCheckpoints], keep: int = KEEP) -> li
     )
 
 
-def _downwards(attempts: Mapping[int, AttemptCheckpoints], n: int, below: int | None) -> Iterator[Place]:
-    """The chain from attempt n's checkpoint `below` (None: its newest) on: each attempt's own, then its base's."""
+def _downwards(attempts: Mapping[int, AttemptCheckpoints], n: int, below: int | None) -> Iterator[CheckpointKey]:
+    """The chain that starts at attempt n's checkpoint `below` (None: its newest): each attempt's own, then its
+    base's."""
     seen: set[int] = set()
     while n in attempts and n not in seen:
         seen.add(n)

@@ -1,4 +1,4 @@
-"""Sends the agent's events: an idempotent producer, acknowledged by all in-sync replicas."""
+"""Sends the agent's events with an idempotent producer, acknowledged by all in-sync replicas."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ log = logging.getLogger(__name__)
 
 
 class EventSender(Protocol):
-    """partitions: of `ledger.events`."""
+    """Sends events to the log. partitions: of `ledger.events`."""
 
     partitions: int
 
     def send(self, events: Sequence[RunnerEvent]) -> Collection[bytes]:
-        """Sends them in this order, waits for a bounded time, and says the keys of those that now stand in the log.
-        Of the others nothing is known; they are sent again, the same bytes. Never raises for want of a broker."""
+        """Sends the events in this order and waits for a bounded time. Returns the keys of those that are in the log
+        now. The outcome of all others is unknown; the caller sends them again, with the same bytes. A missing broker
+        never makes it raise."""
 
     def close(self) -> None: ...
 
 
 class KafkaEventSender:
-    """properties: librdkafka's; those that safety needs are set here. timeout_s: how long a call may wait for
-    acknowledgements. One thread at a time; not to be used across a fork."""
+    """Sends events to Kafka. properties: for librdkafka; this class sets those that safety needs. timeout_s: how long a
+    call may wait for acknowledgements. Use it from one thread at a time, and never across a fork."""
 
     def __init__(self, topic: str, partitions: int, properties: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
         self.topic, self.partitions, self._timeout_s = topic, partitions, timeout_s
@@ -38,7 +39,7 @@ class KafkaEventSender:
             "message.timeout.ms": max(1, int(timeout_s * 1000)),
         }
         self._producer: Any = None
-        self._pending: set[bytes] = set()  # handed over, no report yet
+        self._pending: set[bytes] = set()  # produced, no delivery report yet
         self._acknowledged: set[bytes] = set()
         self._trouble = ""
 
@@ -53,7 +54,7 @@ class KafkaEventSender:
         return wanted & self._acknowledged
 
     def close(self) -> None:
-        """Gives what is under way a last chance. Whatever is not acknowledged then is sent by the next agent."""
+        """Waits once more for acknowledgements. The next agent sends all events that are not acknowledged then."""
         if self._producer is not None:
             self._producer.flush(self._timeout_s)
             self._producer = None
@@ -77,7 +78,7 @@ class KafkaEventSender:
 
         def report(error: Any, _message: Any) -> None:
             if self._producer is not producer:
-                return  # the last words of one that was replaced
+                return  # a late report of a producer that was replaced
             self._pending.discard(event.key)
             if error is None:
                 self._acknowledged.add(event.key)
@@ -92,12 +93,13 @@ class KafkaEventSender:
             )  # fmt: skip
             self._pending.add(event.key)
         except BufferError:
-            producer.poll(0)  # the queue is full: the rest goes with a later call
+            producer.poll(0)  # the queue is full: a later call sends the rest
         except KafkaException as error:
             self._fail(error.args[0])
 
     def _fail(self, error: Any) -> None:
-        """A fatal error ends an idempotent producer. Another takes its place: sending twice is harmless here."""
+        """Logs an error. A fatal error ends an idempotent producer, and the next call makes another one: duplicates are
+        harmless here."""
         self._say(f"events can't be sent: {error.str()}")
         if error.fatal():
             self._producer = None

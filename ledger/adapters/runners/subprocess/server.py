@@ -1,4 +1,4 @@
-"""The agent as a program: a socket for the roles, a round over all jobs, and the sending of their events."""
+"""The agent as a program: it serves a socket for the roles, steps over all jobs, and sends their events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 STEP_S = 0.2
 THREADS = 16
-#: Calls that may wait for a disk or a blob store: never more than half of the threads, so that observe gets one.
+#: Calls that may wait for a disk or a blob store. They use at most half of the threads, so that `observe` gets one.
 SLOW = frozenset({"start", "verify", "dispose", "forget", "kept"})
 REQUEST_S = 5.0
 RETRY_S = 5.0
@@ -37,8 +37,8 @@ def run_agent(
     at: Callable[[str], None] = lambda _: None, step_s: float = STEP_S,
     held: Holds | None = None, limits: Limits = Limits(),  # noqa: B008
 ) -> None:  # fmt: skip
-    """Serves until `stop` is set. What runs goes on then. step_s: how often it looks after its attempts. held: the jobs
-    whose logs must stay; None: none. limits: of the digests of checkpoints.
+    """Serves until `stop` is set. Running attempts keep running then. step_s: how often it checks its attempts. held:
+    the jobs whose logs must be kept; None: no jobs. limits: for the digests of checkpoints.
 
     Raises: ConfigError if another agent has this folder."""
 
@@ -64,10 +64,10 @@ def run_agent(
             while not stop.is_set():
                 agent.step()
                 stop.wait(step_s)
-            listener.shutdown(socket.SHUT_RDWR)  # wakes those who wait for a call
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the threads that wait for a call
             for thread in threads:
                 thread.join(REQUEST_S)
-            agent.step()  # what was acknowledged last need not be sent again
+            agent.step()  # saves the last acknowledgements, so that these events are not sent again
     finally:
         agent.close()
 
@@ -80,14 +80,14 @@ def _send(agent: Agent, stop: threading.Event, step_s: float) -> None:
     while not stop.is_set():
         try:
             wait_s = 0.0 if agent.send() else step_s
-        except Exception:  # whatever it is, the events are on disk
+        except Exception:  # whatever the error, the events are on disk
             log.exception("events can't be sent, trying again")
             wait_s = RETRY_S
         stop.wait(wait_s)
 
 
 def _listen(folder: Path) -> socket.socket:
-    (folder / wire.SOCKET).unlink(missing_ok=True)  # we hold the folder's lock: whoever made it is gone
+    (folder / wire.SOCKET).unlink(missing_ok=True)  # we hold the folder's lock, so the process that made it is gone
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with wire.socket_path(folder) as path:
         listener.bind(path)
@@ -97,7 +97,7 @@ def _listen(folder: Path) -> socket.socket:
 
 
 class AgentServer:
-    """Answers calls, each thread one at a time."""
+    """Answers calls, one at a time per thread."""
 
     def __init__(self, agent: Agent, listener: socket.socket, stop: threading.Event) -> None:
         self._agent, self._listener, self._stop = agent, listener, stop
@@ -110,7 +110,7 @@ class AgentServer:
             except TimeoutError:
                 continue
             except OSError:
-                if self._stop.wait(STEP_S):  # closed, or no descriptor left for now
+                if self._stop.wait(STEP_S):  # closed, or out of file descriptors for now
                     return
                 continue
             with connection:
@@ -122,11 +122,11 @@ class AgentServer:
     def _serve(self, connection: socket.socket) -> None:
         request = wire.read_line(connection, wire.REQUEST_BYTES_MAX, time.monotonic() + REQUEST_S)
         try:
-            instance = str(request.get("instance", ""))  # a caller of an older release names none
+            instance = str(request.get("instance", ""))  # a caller of an older release sends no instance
             answer = {"result": self._answer(str(request["call"]), dict(request["arguments"]), instance)}
-        except LedgerError as error:  # unless it is permanent it is not the job's fault: it waits until that is mended
+        except LedgerError as error:  # unless permanent, not the job's fault: the job waits for the repair
             answer = calls.failed(calls.kind_of(error), error)
-        except Exception as error:  # a bug concerns this call alone: nothing is known of what it asked
+        except Exception as error:  # a bug affects this call alone: its outcome is unknown
             log.exception("a call failed")
             answer = calls.failed("unreachable", error)
         wire.send_line(connection, answer, time.monotonic() + REQUEST_S)

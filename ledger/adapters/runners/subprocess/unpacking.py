@@ -1,4 +1,4 @@
-"""Unpacks a job graph that nobody has looked at yet. Run as a program of its own, standard library only:
+"""Unpacks an untrusted job graph. Runs as a program of its own and needs only the standard library.
 
 `python -I -S -E unpacking.py <blob> <new folder> <seconds>`; exit code 0, or 1 with the reason as the last line.
 """
@@ -21,11 +21,11 @@ MEMORY_BYTES_MAX = 1 << 30
 
 
 class Hostile(Exception):
-    """What is in the archive is not allowed in a job graph."""
+    """The archive holds something that is not allowed in a job graph."""
 
 
 def check(member: tarfile.TarInfo) -> PurePosixPath:
-    """Where the member goes, below the folder. Raises: Hostile."""
+    """The path of the member, relative to the folder. Raises: Hostile."""
     if not (member.isreg() or member.isdir()):
         raise Hostile(f"{member.name!r} is neither a file nor a folder (a link or a device)")
     if member.issparse():
@@ -39,10 +39,11 @@ def check(member: tarfile.TarInfo) -> PurePosixPath:
 
 
 def unpack(blob: Path, folder: Path) -> None:
-    """Raises: Hostile; tarfile.TarError, OSError, EOFError and what else tarfile raises on damaged archives."""
+    """Unpacks the blob into the new folder. Raises: Hostile; tarfile.TarError, OSError, EOFError and whatever else
+    tarfile raises on damaged archives."""
     folder.mkdir(mode=0o700)
     total = 0
-    with tarfile.open(blob, mode="r:") as tar:  # "r:": not compressed, so nothing swells
+    with tarfile.open(blob, mode="r:") as tar:  # "r:": not compressed, so nothing expands
         for count, member in enumerate(tar, 1):
             if count > MEMBERS_MAX:
                 raise Hostile(f"more than {MEMBERS_MAX} members")
@@ -62,7 +63,7 @@ def unpack(blob: Path, folder: Path) -> None:
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    # O_EXCL and O_NOFOLLOW: a second member of a name, or one through what an earlier one made, is refused.
+    # O_EXCL and O_NOFOLLOW refuse a second member with the same name, and one that leads through an earlier member.
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o755 if member.mode & 0o100 else 0o644)
     with os.fdopen(fd, "wb") as out, tar.extractfile(member) as source:  # type: ignore[union-attr]
         shutil.copyfileobj(source, out, 1 << 20)  # raises if the archive is cut short

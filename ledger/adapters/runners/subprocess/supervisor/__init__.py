@@ -1,6 +1,6 @@
 """The supervisor of one attempt: a process of its own that starts the job, watches it and writes facts as files.
 
-Standard library only, and nothing of the ledger outside this folder: there is one supervisor per running attempt, so it
-must be small, and it must not break when the rest is replaced under it. The agent uses `files`, `procs` and
-`checkpoints` of it too.
+It uses the standard library only, and nothing of the ledger outside this folder. There is one supervisor per running
+attempt, so it must be small, and it must keep working while the rest of the ledger is upgraded. The agent also uses its
+`checkpoints`, `files`, `logs`, `procs` and `verdicts`.
 """

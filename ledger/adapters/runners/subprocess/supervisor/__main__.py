@@ -4,7 +4,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # At the end of the path: nothing in this folder may stand in for a module of the standard library.
+    # At the end of the path: no module in this folder may hide one of the standard library.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from supervisor.main import main  # type: ignore[import-not-found]
 

@@ -1,7 +1,8 @@
-"""The checkpoint folder of an attempt: what is renamed in as `chk-<id>` or `sav-<id>` is complete.
+"""The checkpoint folder of an attempt. A file or folder renamed to `chk-<id>` or `sav-<id>` is a complete checkpoint.
 
-`chk-<id>@<label>`: it belongs to the cut through several jobs that has this label (consistency). In the name, so that both
-come to be at once. The job makes its data durable before the rename; here only names and sizes are looked at.
+`chk-<id>@<label>` belongs to the cut through several jobs that has this label (consistency). The label is part of the
+name, so that the checkpoint and its label appear at the same moment. The job makes its data durable before the rename;
+this module looks at names and sizes only.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ def listed(folder: str) -> list[tuple[int, str, str]]:
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file, or of all files in a folder; links count as themselves.
+    """The size in bytes of a file, or of all files in a folder; links count as themselves.
 
-    Raises: OSError if something can't be read or is not there."""
+    Raises: OSError if something can't be read or is missing."""
     status = os.lstat(path)
     if status.st_mode & 0o170000 != 0o040000:
         return status.st_size
@@ -66,9 +67,9 @@ def size_of(path: str) -> int:
 
 
 def news(folder: str, newest: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """(checkpoints above `newest` as facts, ascending; names that are not above it).
+    """(checkpoints above `newest` as facts, ascending; names of those that are not above it).
 
-    A checkpoint that vanishes while it is measured was never there.
+    A checkpoint that vanishes while it is measured is ignored.
     Raises: OSError if the folder can't be read."""
     fresh, old = [], []
     for number, kind, name in listed(folder):

@@ -1,4 +1,4 @@
-"""The start of the job: held until its identity is on disk, and never without a supervisor."""
+"""The start of the job. The job is held until its identity is on disk, and never runs without a supervisor."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def die_with_parent() -> None:
 
 
 def become_subreaper() -> None:
-    """From now on whoever loses its parent below us becomes our child: a job can't leave anything behind."""
+    """Makes this process the parent of orphaned descendants, so that no process of the job escapes."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Child:
-    """A job that is forked and held. `release` lets it go on; if we die before, it ends without having begun."""
+    """A job that is forked and held. `release` lets it run. If the supervisor dies before that, the job ends without
+    having run."""
 
     def __init__(self, attempt: dict[str, Any], stdout: int, stderr: int) -> None:
         self._go, self._error = -1, -1
@@ -48,18 +49,18 @@ class Child:
                 os.close(self._go)
                 _become(attempt, supervisor, held, stdout, stderr)
             except BaseException as error:
-                os.write(failed, _told(error, attempt)[:ERROR_BYTES_MAX])
+                os.write(failed, _error_text(error, attempt)[:ERROR_BYTES_MAX])
             finally:
                 os._exit(127)
         os.close(held)
         os.close(failed)
 
     def release(self) -> tuple[str, bool]:
-        """Lets it run. Why the command can't be executed, "" once it is; and whether that is so for ever."""
+        """Lets the job run. Returns why its command can't be executed ("" if it is), and whether that is permanent."""
         try:
             os.write(self._go, b"x")
         except BrokenPipeError:
-            pass  # it has ended already, and perhaps said why
+            pass  # the child has ended already, and may have written why
         os.close(self._go)
         said = b""
         while more := os.read(self._error, ERROR_BYTES_MAX):
@@ -68,11 +69,11 @@ class Child:
         return said[1:].decode("utf-8", "replace"), said[:1] == PERMANENT
 
 
-def _told(error: BaseException, attempt: dict[str, Any]) -> bytes:
-    """What `release` answers: a byte that says whether starting again could help, and the reason.
+def _error_text(error: BaseException, attempt: dict[str, Any]) -> bytes:
+    """The bytes that `release` reads: one byte that says whether another start could help, then the reason.
 
-    A name is looked up in the PATH that the job always has, a relative path in its own files: what is not there stays away.
-    An absolute path may lie on a disk that comes back."""
+    A name is looked up in the PATH that the job always has, and a relative path in the job's own files. If they are
+    missing once, they stay missing. An absolute path may be on a disk that comes back."""
     command = str(attempt["command"][0])
     if isinstance(error, FileNotFoundError) and "/" not in command and not _found_in_path(command, attempt):
         text = f"{command} is not in PATH ({attempt['environment'].get('PATH', os.defpath)[:PATH_CHARS_MAX]})"
@@ -90,7 +91,7 @@ def _found_in_path(command: str, attempt: dict[str, Any]) -> bool:
 def _become(attempt: dict[str, Any], supervisor: int, held: int, stdout: int, stderr: int) -> None:
     os.setsid()  # a session and a process group of its own
     die_with_parent()
-    if os.getppid() != supervisor:  # it died before the line above took effect
+    if os.getppid() != supervisor:  # the supervisor died before the line above took effect
         os._exit(127)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(stdout, 1)
@@ -102,7 +103,7 @@ def _become(attempt: dict[str, Any], supervisor: int, held: int, stdout: int, st
             try:
                 signal.signal(number, signal.SIG_DFL)
             except OSError:
-                continue  # the C library keeps two of them for itself
+                continue  # the C library reserves two signals for itself
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.chdir(attempt["graph_dir"])
     if memory := attempt.get("memory_bytes"):

@@ -1,4 +1,4 @@
-"""Files that survive a crash at any moment: whole or not there at all."""
+"""Files that survive a crash at any moment: each one is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JSON_BYTES_MAX = 16 * 1024 * 1024
 
 
 def write_durably(path: str, data: bytes) -> None:
-    """Replaces the file. When this returns, the new content survives a power cut; before, the old one does."""
+    """Replaces the file. On return, the new content survives a power cut; before that, the old content does."""
     temporary = f"{path}.{os.getpid()}.tmp"
     _write(temporary, data)
     os.replace(temporary, path)
@@ -22,9 +22,9 @@ def write_durably(path: str, data: bytes) -> None:
 
 
 def create_once(path: str, data: bytes) -> bool:
-    """Creates the file with this content, durably; False if it is there already (then it is unchanged).
+    """Creates the file with this content, durably; False if it exists already and is unchanged.
 
-    Of several processes that try, exactly one succeeds, and nobody ever reads half of it.
+    If several processes try at once, exactly one succeeds. No process ever reads a partial file.
     """
     temporary = f"{path}.{os.getpid()}.tmp"
     _write(temporary, data)
@@ -62,7 +62,7 @@ def to_json(value: object) -> bytes:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """The object in the file, None if there is no such file.
+    """The object in the file; None if there is no such file.
 
     Raises: ValueError if it is not a JSON object; OSError if it can't be read.
     """
@@ -80,7 +80,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def numbered(folder: str, suffix: str = ".json") -> list[tuple[int, str]]:
-    """(number, path) of the files `<number><suffix>` of a folder, ascending; [] if there is no such folder."""
+    """(number, path) of the files `<number><suffix>` in a folder, ascending; [] if there is no such folder."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def numbered(folder: str, suffix: str = ".json") -> list[tuple[int, str]]:
 
 
 def say(text: str) -> None:
-    """A line for people: the supervisor's own log. On a full disk it is lost."""
+    """Writes a line for people into the supervisor's own log. On a full disk the line is lost."""
     line = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) + text + "\n"
     try:
         os.write(2, line.encode("utf-8", "replace"))

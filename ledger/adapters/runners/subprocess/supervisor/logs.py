@@ -1,7 +1,7 @@
-"""The job's output: it writes to its log files itself, so nothing we do or fail to do can block or kill it.
+"""The job's output. The job writes to its log files itself, so no failure of the supervisor can block or kill it.
 
-A file that has grown too large is copied aside and cut to nothing. The job's descriptor has O_APPEND, so it goes on at
-the new end. What it writes between copy and cut (microseconds) is lost: a log is not a fact.
+A file that has grown too large is copied and then truncated. The job's descriptor has O_APPEND, so it continues at the
+new end. Output between copy and truncation (microseconds) is lost: a log is not a fact.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from .files import say
 
 TAIL_BYTES = 4096
 TAIL_LINES = 20
-_READ_BYTES = 1 << 16  # a progress bar rewrites its line again and again: what was said before it lies far behind
+_READ_BYTES = 1 << 16  # a progress bar rewrites its line again and again, so earlier lines are far back
 
 
 class Log:
-    """`path` and, newest first, `path`.1, `path`.2 …: at most `files` files of about `bytes_max` bytes."""
+    """A log of at most `files` files of about `bytes_max` bytes: `path` and, newest first, `path`.1, `path`.2 …"""
 
     def __init__(self, path: str, bytes_max: int, files: int) -> None:
         self.path, self.bytes_max, self.files = path, bytes_max, max(files, 2)
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def rotate(self) -> None:
-        """Keeps the sizes; an error costs old lines, never the bound."""
+        """Rotates the log if it is too large. An error costs old lines, but the size stays bounded."""
         size = os.fstat(self.fd).st_size
         if size <= self.bytes_max:
             return
@@ -46,8 +46,8 @@ class Log:
 
 
 def tail(path: str) -> str:
-    """The last lines of a log, as text without control characters; "" if there are none. Of a line that was rewritten, as
-    progress bars do (with a carriage return), what was written last."""
+    """The last lines of a log, as text without control characters; "" if there are none. If a line was rewritten with
+    carriage returns, as progress bars do, its last version is returned."""
     data = b""
     for part in (f"{path}.1", path):
         try:
@@ -62,5 +62,5 @@ def tail(path: str) -> str:
 
 
 def _as_left(line: str) -> str:
-    """A line as it was written last; a bar that was wiped with spaces counts as it was before."""
+    """The last version of a line. If a progress bar was wiped with spaces, the version before that."""
     return next((part for part in reversed(line.split("\r")) if part.strip()), "")

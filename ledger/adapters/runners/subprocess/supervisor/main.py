@@ -1,8 +1,9 @@
 """The life of one attempt, from the claim of its run folder to the fact of its end.
 
-Run folder: `attempt.json` (what to start), `supervisor.json` (who claimed the attempt: created once, so it has one life
-at most), `child.json` (the job's process), `order.json` (created once: the order to stop, or the end if that came
-first), `asks/` (savepoints asked for), `checkpoints/`, `logs/`, `facts/<number>.json` (what we saw), `ran_for_s`.
+Run folder: `attempt.json` (what to start), `supervisor.json` (the supervisor that claimed the attempt; created once, so
+the attempt runs at most once), `child.json` (the job's process), `order.json` (created once: the stop order, or the end
+if that came first), `asks/` (requested savepoints), `checkpoints/`, `logs/`, `facts/<number>.json` (what the supervisor
+observed), `ran_for_s`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-ASK_SUFFIX = ".ask"  # asks/<number>-<id of the ask>.ask; once answered, .answered is put behind it
+ASK_SUFFIX = ".ask"  # asks/<number>-<id of the ask>.ask; .answered is appended after the answer
 POLL_S = 0.2
 RETRY_S = 1.0
 SIGN_OF_LIFE_S = 5.0
 STAYS_AFTER_END_S = 10.0
-GIVE_UP_S = 30.0  # a disk may be away for a moment
+GIVE_UP_S = 30.0  # a disk may be missing for a moment
 
 
 def main(folder: str) -> None:
-    # A goodbye to the whole machine reaches the job too; we stay to see how it ends.
+    # Signals to the whole machine reach the job too. The supervisor stays to observe how the job ends.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -49,11 +50,11 @@ class Supervisor:
         self.facts = len(numbered(self._path("facts")))
         self.watch = CheckpointWatch(self._path("checkpoints"))
         self.order: dict[str, Any] = {}
-        self.signalled: list[str] = []  # asks that the job has been told of, oldest first
+        self.signalled: list[str] = []  # asks for which the job was signalled, oldest first
         self.savepoint_by: float | None = None
         self.kill_at: float | None = None
         self.logs: list[Log] = []
-        self.pid = 0  # of the job, until somebody else could get its number
+        self.pid = 0  # of the job; 0 once the number can be reused
         self.started_at = self.lived_at = self.folder_seen_at = time.monotonic()
 
     def _path(self, *names: str) -> str:
@@ -94,7 +95,7 @@ class Supervisor:
         self._end(*verdict(*exit_code, tail(self.logs[1].path), rules), ran_for_s)
 
     def _watch(self) -> tuple[int, int]:
-        """Until the job has exited: what `waitid` says of it, and nothing of its group is left."""
+        """Watches the job until it has exited and its process group is killed. Returns (code, status) of `waitid`."""
         while True:
             signal.sigtimedwait([signal.SIGCHLD], POLL_S)
             exited = self._exited()
@@ -113,7 +114,7 @@ class Supervisor:
         self.pid = 0
 
     def _exited(self) -> tuple[int, int] | None:
-        """Buries whatever else has ended; (code, status) once the job itself has."""
+        """Reaps other processes that have ended. Returns (code, status) once the job itself has ended."""
         while True:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is None:
@@ -123,8 +124,9 @@ class Supervisor:
             os.waitpid(found.si_pid, 0)
 
     def _clear_away(self) -> None:
-        """Kills what is left of the job wherever it went: orphans come to us, and so do theirs. Returns once nobody is
-        left; one who can't be killed (stuck in the kernel) rightly keeps the attempt alive."""
+        """Kills all remaining processes of the job, whichever group they are in: orphans become our children, and so do
+        theirs. Returns once none is left. A process that can't be killed (stuck in the kernel) rightly keeps the
+        attempt alive."""
         said_at = time.monotonic() + STAYS_AFTER_END_S
         while True:
             try:
@@ -140,24 +142,25 @@ class Supervisor:
                 said_at += 60
 
     def _insist(self, what: str, write: Callable[..., T], *arguments: Any) -> T:
-        """Until it is written: a full disk delays a fact, it does not swallow it."""
+        """Retries until the data is written: a full disk delays a fact, but does not lose it."""
         tries = 0
         while True:
             try:
                 return write(*arguments)
             except OSError as error:
-                if tries & (tries - 1) == 0:  # said ever more rarely
+                if tries & (tries - 1) == 0:  # logged less and less often
                     say(f"{what} can't be written, trying again: {error}")
                 tries += 1
                 self._give_up_without_folder()
                 time.sleep(RETRY_S)
 
     def _give_up_without_folder(self) -> None:
-        """Without its run folder nobody can order the attempt to stop or learn of its end: it is an orphan, and ends."""
+        """Ends the attempt if its run folder is gone. It is an orphan then: nobody can order it to stop or learn of its
+        end."""
         now = time.monotonic()
         if os.path.isdir(self.folder):
             self.folder_seen_at = now
-        elif not self.logs or now - self.folder_seen_at >= GIVE_UP_S:  # nothing is started without logs
+        elif not self.logs or now - self.folder_seen_at >= GIVE_UP_S:  # without logs nothing was started
             say("the run folder is gone, and so are we")
             if self.pid:
                 procs.kill_group(self.pid)
@@ -172,8 +175,8 @@ class Supervisor:
         self.facts += 1
 
     def _end(self, outcome: str, cause: str, ran_for_s: float) -> None:
-        """An order and an end by itself exclude each other: whichever was stored first decides the outcome. From then
-        on the end is known, even if we are killed before we report it."""
+        """Reports the end. A stop order and an end of the job by itself exclude each other: the one stored first
+        decides the outcome. From then on the end is known, even if this process is killed before it reports it."""
         end = {"outcome": outcome, "cause": cause, "ran_for_s": round(ran_for_s, 3)}
         if not self.order:
             by_itself = to_json({"outcome": "", "savepoint": False, "end": end})
@@ -183,7 +186,7 @@ class Supervisor:
         self._fact({"fact": "ended", **end, "outcome": self.order.get("outcome") or outcome})
 
     def _last_checkpoints(self) -> None:
-        """The end names the newest checkpoint, so the folder is read once more."""
+        """Reads the checkpoint folder once more, because the end names the newest checkpoint."""
         give_up_at = time.monotonic() + STAYS_AFTER_END_S
         while True:
             try:
@@ -192,7 +195,7 @@ class Supervisor:
             except OSError as error:
                 say(f"the checkpoint folder can't be read: {error}")
                 if time.monotonic() > give_up_at:
-                    return  # the next start reports what is still unreported
+                    return  # the next start reports the checkpoints that are still missing
                 time.sleep(RETRY_S)
 
     def _try(self, what: str, step: Callable[[], None]) -> None:
@@ -202,7 +205,8 @@ class Supervisor:
             say(f"{what}: {error}")
 
     def _sign_of_life(self) -> None:
-        """How long it has run, for whoever has to report the end if we can't. No fact, hence not made durable."""
+        """Writes how long the job has run. The agent needs it if it must report the end itself. It is no fact, so it is
+        not made durable."""
         now = time.monotonic()
         if now - self.lived_at >= SIGN_OF_LIFE_S:
             self.lived_at = now
@@ -233,7 +237,7 @@ class Supervisor:
     def _read_order(self) -> None:
         try:
             order = read_json(self._path("order.json"))
-        except ValueError:  # damaged: the agent writes it anew when it is to order something
+        except ValueError:  # damaged: the agent writes it again with its next order
             return
         if order and order.get("outcome"):
             self.order = order
@@ -251,7 +255,7 @@ class Supervisor:
             procs.kill_group(self.pid)
 
     def _obey(self) -> None:
-        """The graces count from the signals: a disk that is slow to give the order takes nothing of them."""
+        """Carries out the order. Grace periods start with the signals, so a slow disk does not shorten them."""
         say(f"ordered to end as {self.order['outcome']}")
         if self.order.get("savepoint") and procs.catches(self.pid, signal.SIGUSR1):
             procs.kill(self.pid, signal.SIGUSR1)
@@ -262,11 +266,12 @@ class Supervisor:
     def _terminate(self) -> None:
         self.savepoint_by = None
         procs.kill_group(self.pid, signal.SIGTERM)
-        procs.kill_group(self.pid, signal.SIGCONT)  # one that is halted hears nothing
+        procs.kill_group(self.pid, signal.SIGCONT)  # a halted process does not handle SIGTERM
         self.kill_at = time.monotonic() + float(self.attempt["stop_grace_s"])
 
     def _asks(self) -> None:
-        """SIGUSR1 for every savepoint asked for, as soon as the job has a handler: without one it would die of it."""
+        """Sends SIGUSR1 for every requested savepoint once the job has a handler: without one, the signal would kill
+        the job."""
         for name in sorted(self._names_of_asks()):
             if name not in self.signalled and procs.catches(self.pid, signal.SIGUSR1):
                 procs.kill(self.pid, signal.SIGUSR1)
@@ -276,7 +281,8 @@ class Supervisor:
         return [name for name in os.listdir(self._path("asks")) if name.endswith(ASK_SUFFIX)]
 
     def _answered(self) -> str | None:
-        """A savepoint has come: it answers the oldest ask, and an order that waits for it goes on."""
+        """Answers the oldest ask with a new savepoint and returns its id; None if there was no ask. An order that waits
+        for this savepoint goes on."""
         if self.savepoint_by is not None:
             self.savepoint_by = 0.0
         if not self.signalled:

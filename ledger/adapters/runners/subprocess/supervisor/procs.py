@@ -1,4 +1,6 @@
-"""What /proc says of processes. A pid alone names nothing: pids are used again, so it goes with start time and boot."""
+"""Processes as seen in /proc. A pid alone identifies no process: pids are reused, so start time and boot are needed
+too.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 @cache
 def boot_id() -> str:
-    """Changes with every start of the machine."""
+    """The id of this boot; it changes with every start of the machine."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
@@ -29,13 +31,13 @@ class ProcessStat:
     __slots__ = ("dead", "pgid", "pid", "ppid", "sid", "start_time")
 
     def __init__(self, line: str) -> None:
-        # The name in parentheses may hold anything, blanks and parentheses too.
+        # The name in parentheses may contain anything, including blanks and parentheses.
         head, _, tail = line.rpartition(")")
         fields = tail.split()
         self.pid = int(head.split(" ", 1)[0])
         self.ppid, self.pgid, self.sid = int(fields[1]), int(fields[2]), int(fields[3])
         self.start_time = int(fields[19])
-        # A main thread that has ended looks like a zombie while its other threads go on.
+        # A main thread that has ended looks like a zombie while other threads still run.
         self.dead = fields[0] in "XxZ" and int(fields[17]) <= 1
 
 
@@ -48,15 +50,15 @@ def stat(pid: int) -> ProcessStat | None:
 
 
 def all_stats() -> list[ProcessStat]:
-    """Every process that lives now, as far as one can see."""
+    """Every process that lives now, as far as it is visible."""
     found = (stat(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [s for s in found if s is not None and not s.dead]
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """What names a process for ever: {"pid", "start_time", "boot_id"}.
+    """The values that identify a process for ever: {"pid", "start_time", "boot_id"}.
 
-    Raises: ProcessLookupError if there is none."""
+    Raises: ProcessLookupError if there is no such process."""
     found = stat(pid)
     if found is None:
         raise ProcessLookupError(f"no process {pid}")
@@ -64,7 +66,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 
 def alive(who: dict[str, Any]) -> bool:
-    """Whether exactly this process still runs: pid, start time and boot, all three. A zombie does not."""
+    """Whether exactly this process still runs: pid, start time and boot must all match. A zombie does not run."""
     pid = who.get("pid")
     if not isinstance(pid, int) or pid <= 0 or who.get("boot_id") != boot_id():
         return False
@@ -85,7 +87,7 @@ def catches(pid: int, number: int) -> bool:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Sends the signal; one who is gone already is no error."""
+    """Sends the signal; a process that is gone already is no error."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -104,7 +106,7 @@ def kill_group(pgid: int, number: int = signal.SIGKILL) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The living and the dead children of a process of ours."""
+    """The children of one of our processes, zombies included."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             return [int(word) for word in file.read().split()]

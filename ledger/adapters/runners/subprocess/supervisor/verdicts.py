@@ -1,8 +1,8 @@
-"""What an exit means: the outcome and its cause, and which of the job's failure rules fits it.
+"""The meaning of an exit: the outcome, its cause, and the failure rule of the job that matches.
 
-A regular expression can take longer than the universe lasts. So it is searched in a process of its own with little time
-and memory, on few bytes, by the supervisor of this one attempt: whatever it does, only this job waits, and not for long.
-The time is that of the processor: a busy machine must not make a permanent failure one that is tried again.
+A regular expression may run practically for ever. So patterns are searched in a process of their own, with little time
+and memory, on few bytes, by the supervisor of this one attempt. In the worst case only this job waits, and not for
+long. The limit is processor time: a busy machine must not turn a permanent failure into one that is retried.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
 JUDGE_CPU_S = 2
 JUDGE_S = 30.0
 JUDGE_BYTES_MAX = 512 << 20
-NOT_EXECUTED = 127  # what a shell says of a command that it can't execute
-NONE = 255  # what the judge says if no rule fits; there are fewer rules than that
+NOT_EXECUTED = 127  # a shell's exit code for a command that it can't execute
+NONE = 255  # the judge's answer if no rule matches; there are fewer rules than that
 
 
 def ordered(order: dict[str, Any], cause: str) -> str:
-    """The cause of an end; if it was ordered, behind the reason. A failure needs to say more than its outcome does."""
+    """The cause of an end. If the end was ordered, the reason of the order comes first. A failure always has a reason,
+    since its outcome alone does not explain it."""
     reason = order.get("reason") or ("stopped because it made no progress" if order.get("outcome") == "failed" else "")
     return f"{reason}: {cause}" if reason and order.get("outcome") else cause
 
 
 def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, Any]] = ()) -> tuple[str, str]:
-    """(outcome, cause) of an exit as `waitid` tells it, where no order says otherwise."""
+    """(outcome, cause) of an exit as reported by `waitid`, unless an order decides otherwise."""
     if (code, status) == (os.CLD_EXITED, 0):
         return "finished", "exit code 0"
     exit_code = status
     if code == os.CLD_EXITED:
         cause = f"exit code {status}"
     else:
-        exit_code += 128  # as shells say it
+        exit_code += 128  # as shells do
         try:
             cause = f"killed by {signal.Signals(status).name}"
         except ValueError:
@@ -54,8 +55,8 @@ def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, A
 def failure(
     exit_code: int, cause: str, rules: Sequence[dict[str, Any]], otherwise: str = "failed"
 ) -> tuple[str, str]:  # fmt: skip
-    """(outcome, cause) of a failure: the first rule that fits gives it its label, and says whether it is permanent.
-    otherwise: the outcome where no rule fits."""
+    """(outcome, cause) of a failure. The first rule that matches adds its label and decides whether the failure is
+    permanent. otherwise: the outcome if no rule matches."""
     candidates = [rule for rule in rules[:NONE] if rule.get("exit_code") in (None, exit_code)]
     rule: dict[str, Any] | None = None
     if candidates and not candidates[0].get("pattern"):
@@ -72,18 +73,19 @@ def failure(
 
 
 def _search(rules: Sequence[dict[str, Any]], cause: str) -> dict[str, Any] | None:
-    """The first rule whose pattern is found. Raises: OSError, TimeoutError if that can't be said."""
-    answer, told = os.pipe()
+    """The first rule whose pattern is found; None if none is. Raises: OSError, TimeoutError if that can't be
+    determined."""
+    answer, answered = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             die_with_parent()
             resource.setrlimit(resource.RLIMIT_AS, (JUDGE_BYTES_MAX, JUDGE_BYTES_MAX))
             resource.setrlimit(resource.RLIMIT_CPU, (JUDGE_CPU_S, JUDGE_CPU_S))
-            os.write(told, bytes([_first(rules, cause)]))
+            os.write(answered, bytes([_first(rules, cause)]))
         finally:
             os._exit(0)
-    os.close(told)
+    os.close(answered)
     try:
         ready, _, _ = select.select([answer], [], [], JUDGE_S)
         said = os.read(answer, 1) if ready else b""

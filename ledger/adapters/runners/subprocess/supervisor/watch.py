@@ -1,4 +1,4 @@
-"""Watches a checkpoint folder by polling: inotify has few places, and two thousand idle jobs should cost next to
+"""Watches a checkpoint folder by polling: inotify watches are scarce, and two thousand idle jobs should cost next to
 nothing."""
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 LISTING_S = 5.0  # the folder is listed this often even if it seems unchanged
-SETTLING_S = 2.0  # … and at every poll for this long after a change: the clock of a file system is coarse
+SETTLING_S = 2.0  # after a change it is listed at every poll for this long: file system clocks are coarse
 LINES_MAX = 1000
 
 
 class CheckpointWatch:
-    """newest: the highest id that was taken note of; the caller sets it once that is durable."""
+    """The new checkpoints in a folder. newest: the highest id that was processed; the caller sets it once that is
+    durable."""
 
     def __init__(self, folder: str) -> None:
         self.folder, self.newest = folder, -1
         self._changed_at = self._listed_at = 0.0
         self._mtime = 0
-        self._known: set[str] = set()  # names that need no further word
+        self._known: set[str] = set()  # names that need no further log line
         self._lines = 0
 
     def changed(self, now: float) -> bool:
@@ -39,7 +40,7 @@ class CheckpointWatch:
         return now - self._changed_at <= SETTLING_S or now - self._listed_at >= LISTING_S
 
     def news(self, now: float) -> Iterator[dict[str, Any]]:
-        """New checkpoints as facts, ascending. What is not above the newest is ignored, and said so once.
+        """New checkpoints as facts, ascending. A checkpoint that is not above the newest is ignored and logged once.
 
         Raises: OSError if the folder can't be read."""
         fresh, old = news(self.folder, self.newest)
