@@ -191,7 +191,7 @@ def test_when_the_topics_are_not_as_set_it_does_not_come_up(ledger: Folder) -> N
     ledger.run("down")
     (ledger.path / "ledger.toml").write_text("[topics]\npartitions = 7\n")
     done = ledger.run("up", "--detach", *BROKER_AND_AGENT, expect=2)
-    assert "partitions is 4, wanted 7" in done.stdout + done.stderr
+    assert "partitions is 4, must be 7" in done.stdout + done.stderr
     assert not ledger.processes(), "the processes started for it are stopped again"
 
 

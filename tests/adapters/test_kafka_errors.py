@@ -1,4 +1,4 @@
-"""Which error of librdkafka means what: a table."""
+"""The meaning of librdkafka's errors, as a table."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ from ledger.adapters.runners.subprocess.sender import KafkaEventSender
 from ledger.errors import ConfigError, Fenced, OutcomeUnknown, Refused, Unreachable
 from ledger.ports import Event, RunnerEvent
 
-# code, fatal, retriable, txn_requires_abort -> what to do
+# code, fatal, retriable, txn_requires_abort -> the action
 TABLE = [
-    # commit_transaction: broker or network slow; the same call goes on where it was
+    # commit_transaction: the broker or network is slow; a repeated call continues
     (KafkaError._TIMED_OUT, False, True, False, FailureAction.RETRY),
     (KafkaError._TRANSPORT, False, True, False, FailureAction.RETRY),
     (KafkaError.COORDINATOR_NOT_AVAILABLE, False, True, False, FailureAction.RETRY),
     (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, False, True, False, FailureAction.RETRY),
     (KafkaError._CONFLICT, False, True, False, FailureAction.RETRY),
-    # the transaction failed, the producer did not
+    # the transaction failed; the producer can still be used
     (KafkaError._MSG_TIMED_OUT, False, False, True, FailureAction.ABORT),
     (KafkaError.MSG_SIZE_TOO_LARGE, False, False, True, FailureAction.ABORT),
     (KafkaError.NOT_ENOUGH_REPLICAS, False, False, True, FailureAction.ABORT),
     (KafkaError.TRANSACTION_ABORTABLE, False, False, True, FailureAction.ABORT),
     (KafkaError.ILLEGAL_GENERATION, False, False, True, FailureAction.ABORT),
-    (KafkaError._TIMED_OUT, False, True, True, FailureAction.ABORT),  # both: what must be aborted can't be called again
+    # both flags: a call that needs an abort can't be repeated
+    (KafkaError._TIMED_OUT, False, True, True, FailureAction.ABORT),
     # superseded, or the outcome is unknown
     (KafkaError._FENCED, True, False, False, FailureAction.FENCED),
     (KafkaError.PRODUCER_FENCED, True, False, False, FailureAction.FENCED),
@@ -58,8 +59,8 @@ TABLE = [
     (KafkaError.INVALID_TXN_STATE, True, False, False, FailureAction.FENCED),
     (KafkaError.INVALID_PRODUCER_ID_MAPPING, True, False, False, FailureAction.FENCED),
     (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True, False, False, FailureAction.FENCED),
-    (KafkaError._TIMED_OUT, True, True, True, FailureAction.FENCED),  # fatal stays fatal whatever else it claims
-    # says nothing of itself: indefinite
+    (KafkaError._TIMED_OUT, True, True, True, FailureAction.FENCED),  # fatal wins over all other flags
+    # no flag is set: the outcome is unknown
     (KafkaError._STATE, False, False, False, FailureAction.FENCED),
     (KafkaError._FAIL, False, False, False, FailureAction.FENCED),
     (KafkaError.UNKNOWN, False, False, False, FailureAction.FENCED),
@@ -98,8 +99,8 @@ def test_other_settings_pass() -> None:
 
 
 class Leaderships:
-    """An admin client's place: answers with each of `errors` in turn, then with offset 7. Any topic is there.
-    unknown: how often an answer has no offset before that."""
+    """Stands in for an admin client: answers with each of `errors` in turn, then with offset 7. Every topic exists.
+    unknown: how many answers without an offset come before that."""
 
     def __init__(self, *errors: int, unknown: int = 0) -> None:
         self.errors, self.unknown, self.asked = list(errors), unknown, 0
@@ -151,8 +152,8 @@ def test_every_client_says_which_settings_it_does_not_take(make: Any) -> None:
 
 @pytest.mark.parametrize("code", sorted(OUTDATED))
 def test_who_leads_is_asked_again_until_client_and_broker_agree(monkeypatch, code: int) -> None:
-    """After a broker had hung, its first answer was UNKNOWN_LEADER_EPOCH, and a verb gave up at once. A client that was
-    told so would say the same for ever: each question is asked by a new one."""
+    """After a broker had hung, its first answer was UNKNOWN_LEADER_EPOCH, and a verb gave up at once. A client repeats
+    that answer for ever, so each question uses a new client."""
     admin, clients = Leaderships(code, code), list[object]()
     monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *args, **_kwargs: clients.append(args) or admin)
     assert Cluster({"bootstrap.servers": "nowhere:1"}).ends([("t", 0), ("t", 1)]) == {("t", 0): 7, ("t", 1): 7}
@@ -161,7 +162,8 @@ def test_who_leads_is_asked_again_until_client_and_broker_agree(monkeypatch, cod
 
 @pytest.mark.slow
 def test_an_end_that_is_no_offset_is_no_answer(monkeypatch) -> None:
-    """A role that had lost Kafka took -1001 for the end of its partition, and ended: the topic was truncated, it said."""
+    """A role that had lost Kafka took -1001 for the end of its partition. It ended with the error that the topic was
+    truncated."""
     admin = Leaderships(unknown=2)
     monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
     assert Cluster({"bootstrap.servers": "nowhere:1"}).ends([("t", 0)]) == {("t", 0): 7}
@@ -188,7 +190,7 @@ def test_it_is_asked_again_only_while_that_can_help(monkeypatch, errors: list[in
 
 
 def test_a_topic_that_its_leader_has_not_heard_of_yet_is_waited_for_by_who_made_it(monkeypatch) -> None:
-    """On three brokers that were busy `topics create` ended as if it had been refused, with all topics made."""
+    """On three busy brokers `topics create` ended as if refused, although all topics were made."""
     admin = Leaderships(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_OR_PART)
     monkeypatch.setattr("ledger.adapters.kafka.cluster.AdminClient", lambda *_args, **_kwargs: admin)
     settings = TopicSettings(partitions=1, replication_factor=1)
@@ -205,7 +207,7 @@ def test_who_may_not_ask_for_a_topic_that_it_made_is_told_so_at_once(monkeypatch
 
 
 class FencedProducer:
-    """A producer's place: another has taken its id, which the C code tells as `told` while it runs callbacks."""
+    """Stands in for a fenced producer. told: the error that the C code raises instead while it runs callbacks."""
 
     def __init__(self, told: Exception) -> None:
         self._told = told
@@ -227,7 +229,7 @@ class FencedProducer:
     AttributeError("'_FixedFindCallerLogger' object has no attribute '_log'"),
 ], ids=lambda error: type(error).__name__)  # fmt: skip
 def test_a_fatal_error_that_the_callbacks_hid_still_tells_that_the_writer_is_fenced(monkeypatch, told: Exception) -> None:
-    """A projector whose session had expired ended as with a bug of its own, and did not stand for election again."""
+    """A projector whose session had expired ended as if it had a bug, and did not become a candidate again."""
     monkeypatch.setattr("ledger.adapters.kafka.writer.Producer", lambda *_args, **_kwargs: FencedProducer(told))
     writer = KafkaWriter({"bootstrap.servers": "nowhere:1"}, "id", SystemClock())
     writer.init()
@@ -236,7 +238,7 @@ def test_a_fatal_error_that_the_callbacks_hid_still_tells_that_the_writer_is_fen
 
 
 class QuietProducer:
-    """A producer's place that takes everything: reports each record as stored, or with `error`."""
+    """Stands in for a producer that accepts everything, and reports each record as stored, or with `error`."""
 
     def __init__(self, error: KafkaError | None = None) -> None:
         self._error, self._reports = error, list[Any]()
@@ -263,7 +265,8 @@ class QuietProducer:
 
 
 def test_what_broke_before_a_transaction_ends_no_writer(monkeypatch) -> None:
-    """A broker closes connections that are idle. Only what breaks within a transaction may repeat its end."""
+    """A broker closes idle connections. Only a connection that breaks within a transaction may cause a repeated end of
+    it."""
     monkeypatch.setattr("ledger.adapters.kafka.writer.Producer", lambda *_args, **_kwargs: QuietProducer())
     writer = KafkaWriter({"bootstrap.servers": "nowhere:1"}, "id", SystemClock())
     writer.init()
@@ -274,7 +277,7 @@ def test_what_broke_before_a_transaction_ends_no_writer(monkeypatch) -> None:
 
 @pytest.fixture
 def sending(monkeypatch) -> Iterator[Callable[..., KafkaSender]]:
-    """A sender with one producer after the other, each of which reports an error (None: none)."""
+    """Makes a sender with one producer per error; each producer reports its error (None: success)."""
     made: list[KafkaSender] = []
 
     def make(*errors: KafkaError | None) -> KafkaSender:
@@ -304,7 +307,7 @@ def test_a_producer_with_a_fatal_error_is_replaced(sending: Callable[..., KafkaS
 def test_what_nobody_has_answered_may_be_stored(sending: Callable[..., KafkaSender], monkeypatch) -> None:
     monkeypatch.setattr(QuietProducer, "poll", lambda *_: 0)
     monkeypatch.setattr("ledger.adapters.kafka.sender._REPORT_SLACK_S", -0.95)
-    with pytest.raises(OutcomeUnknown, match="No word on"):
+    with pytest.raises(OutcomeUnknown, match="No acknowledgement of"):
         sending(None).send(Event("t", 0, b"key", b"value"))
 
 

@@ -1,4 +1,4 @@
-"""Sends events of producers one by one: idempotent, acknowledged by all replicas, certain about what it does not know."""
+"""Sends producers' events one by one, idempotently and acknowledged by all replicas. An unknown outcome is an error."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, error_of, made, told
+from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, describe_error, error_of, made
 from ledger.adapters.kafka.writer import SENDING
 from ledger.errors import ConfigError, OutcomeUnknown, Refused, Unreachable, UsageError
 from ledger.ports import Clock, Event
 
 log = logging.getLogger("ledger.kafka")
 
-#: How long an acknowledgement stands for "Kafka can be reached".
+#: How long an acknowledgement counts as proof that Kafka can be reached.
 PROOF_FOR_S = 5.0
-#: librdkafka looks for records that timed out once a second.
+#: Extra time for the report of a record's timeout: librdkafka checks for timeouts once a second.
 _REPORT_SLACK_S = 5.0
 _REFUSALS = MISCONFIGURED | TOO_LARGE | {KafkaError.INVALID_MSG, KafkaError.INVALID_MSG_SIZE, KafkaError._INVALID_ARG}
 AGAIN = "Sending the same event again is harmless."
@@ -26,7 +26,7 @@ CHECK = "Is the broker up? Are kafka.bootstrap.servers and the credentials right
 
 
 class _Report:
-    """What became of one record. The thread that waits for it is woken by the one that polls."""
+    """The delivery report of one record. The polling thread sets it and wakes the thread that waits for it."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -41,10 +41,10 @@ class _Report:
 
 
 class KafkaSender:
-    """Implements `recorder.Sender` by an idempotent producer and one thread that serves its callbacks.
+    """Implements `producer.recorder.Sender` with an idempotent producer and one thread that serves its callbacks.
 
-    client: librdkafka settings; those that safety needs are set here. timeout_s: how long Kafka may take to answer
-    `ready`, and how long a record may wait for its acknowledgement. Not to be used across a fork.
+    client: librdkafka settings, without those that safety needs: they are set here. timeout_s: time limit of `ready`,
+    and of a record's acknowledgement. Don't use it across a fork.
     """
 
     def __init__(self, client: Mapping[str, str | int], clock: Clock, *, timeout_s: float) -> None:
@@ -71,7 +71,10 @@ class KafkaSender:
         return len(self._metadata(topic).partitions)
 
     def ready(self, topic: str) -> None:
-        """Costs a question to the broker where nothing was acknowledged within PROOF_FOR_S, or a connection broke."""
+        """Checks that Kafka can be reached. Queries the broker only if no record was acknowledged within PROOF_FOR_S,
+        or a connection broke.
+
+        Raises: Unreachable, ConfigError."""
         proved_at = self._proved_at
         if proved_at is None or self._clock.monotonic() - proved_at > PROOF_FOR_S:
             self._metadata(topic)
@@ -90,7 +93,7 @@ class KafkaSender:
         except BufferError as error:
             raise Unreachable(f"Too many events wait to be sent: {error}.", hint=CHECK) from error
         if not report.done.wait(self._timeout_s + _REPORT_SLACK_S):
-            raise OutcomeUnknown(f"No word on {_place(event)} within {self._timeout_s:g} s.", hint=AGAIN)
+            raise OutcomeUnknown(f"No acknowledgement of {_place(event)} within {self._timeout_s:g} s.", hint=AGAIN)
         if report.error is None:
             self._proved_at = self._clock.monotonic()
             return report.offset if report.offset is not None and report.offset >= 0 else None
@@ -98,11 +101,11 @@ class KafkaSender:
         if report.error.fatal():
             self._replace(producer)
         elif report.error.code() in _REFUSALS:
-            raise Refused(f"Kafka refuses {_place(event)}: {told(report.error)}.")
-        raise OutcomeUnknown(f"{_place(event)} may be stored or not: {told(report.error)}.", hint=AGAIN)
+            raise Refused(f"Kafka refuses {_place(event)}: {describe_error(report.error)}.")
+        raise OutcomeUnknown(f"{_place(event)} may or may not be stored: {describe_error(report.error)}.", hint=AGAIN)
 
     def close(self) -> None:
-        """Returns once nothing is on its way any more, after timeout_s at the latest. Idempotent."""
+        """Returns when all records in flight are reported, after timeout_s at the latest. Idempotent."""
         if self._closed.is_set():
             return
         self._producer.flush(self._timeout_s)
@@ -115,8 +118,8 @@ class KafkaSender:
         return made(Producer, self._settings, log)
 
     def _replace(self, broken: Producer) -> None:
-        """A fatal error ends an idempotent producer. Another takes its place: a record sent twice is one fact here. The
-        broken one is polled until it has reported all that it held."""
+        """Replaces a producer after a fatal error, which makes an idempotent producer unusable. That is safe: a record
+        sent twice is one fact. The broken producer is polled until it has reported all its records."""
         with self._lock:
             if self._producer is broken and not self._closed.is_set():
                 log.warning("the producer had a fatal error and is replaced")
@@ -132,16 +135,16 @@ class KafkaSender:
 
     def _on_error(self, error: KafkaError) -> None:
         self._proved_at = None
-        self._trouble = told(error)
+        self._trouble = describe_error(error)
 
     def _metadata(self, topic: str) -> Any:
-        """Metadata of a topic of which every partition has a leader. Raises: Unreachable, ConfigError."""
+        """The metadata of a topic, once each of its partitions has a leader. Raises: Unreachable, ConfigError."""
         deadline = self._clock.monotonic() + self._timeout_s
         while (left_s := deadline - self._clock.monotonic()) > 0:
             try:
                 metadata = self._producer.list_topics(topic, timeout=left_s).topics[topic]
             except KafkaException as exception:
-                self._trouble = self._trouble or told(error_of(exception))
+                self._trouble = self._trouble or describe_error(error_of(exception))
                 self._clock.sleep(min(0.1, left_s))
                 continue
             if metadata.error is not None and metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

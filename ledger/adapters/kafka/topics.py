@@ -1,6 +1,6 @@
-"""The topics: what they must be like, making them, and finding what is not so.
+"""The topics of a ledger: their required settings, their creation, and checks for deviations.
 
-Every setting here carries a promise: a topic that is merely "about right" loses jobs months later. So roles call
+A guarantee depends on every setting here: a topic that is only almost right loses jobs months later. So roles call
 `require_topics` before they start.
 """
 
@@ -18,15 +18,17 @@ from ledger.adapters.kafka.errors import error_of
 from ledger.config.topics import ANCHORS, EVENTS, LEADERS, RECOVERY, REJECTS, TopicSettings
 from ledger.errors import ConfigError, Unreachable
 
-#: Of the topic of anchors: an older one that was written over a newer one stays beside it so long, and no record lies
-#: longer than this in a segment that is still open, which no cleaner takes.
+#: The topic of anchors. LAG: how long log compaction keeps an anchor beside one that superseded it, as evidence if an
+#: older anchor was written over a newer one. SEGMENT: the most that a record stays in the active segment, which is
+#: never compacted.
 _ANCHORS_LAG_S, _ANCHORS_SEGMENT_S = 86_400.0, 3_600.0
 CREATE = "jobledger topics create"
 FEW_BROKERS = (
     "Set topics.replication_factor and topics.min_insync_replicas (LEDGER_TOPICS__REPLICATION_FACTOR, "
-    "LEDGER_TOPICS__MIN_INSYNC_REPLICAS) to what the cluster has, alike for every command and role."
+    "LEDGER_TOPICS__MIN_INSYNC_REPLICAS) to numbers that the cluster can provide, the same for every command and role."
 )
-#: What a topic is like while it is restored. No other topic is all of it: one made by hand keeps its records for a week.
+#: The settings of a topic that is being restored. No other topic has all four: one created by hand with `delete` keeps
+#: its records for a week.
 RESTORING = {
     "message.timestamp.type": "CreateTime", "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
 }  # fmt: skip
@@ -34,7 +36,7 @@ Client = Mapping[str, str | int]
 
 
 class Problem(NamedTuple):
-    """One thing that is not as it must be. mend: the exact command that mends it, or what to do if none can."""
+    """One deviation of a topic. mend: the exact command that corrects it, or instructions if no command can."""
 
     topic: str
     setting: str
@@ -44,7 +46,7 @@ class Problem(NamedTuple):
     mend: str
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.setting} is {self.found}, wanted {self.wanted}: {self.why}. Mend: {self.mend}"
+        return f"{self.topic}: {self.setting} is {self.found}, must be {self.wanted}: {self.why}. To correct: {self.mend}"
 
 
 class TopicSpec(NamedTuple):
@@ -54,8 +56,8 @@ class TopicSpec(NamedTuple):
 
 
 def specs(settings: TopicSettings) -> list[TopicSpec]:
-    """The topics with every setting that matters: three, the one of the elections where Kafka holds them, and the one of
-    anchors where there is an archive."""
+    """The topics with all their required settings: events, recovery and rejects; the topic of leaders if Kafka elects
+    them; the topic of anchors if there is an archive."""
     common = {
         "cleanup.policy": "compact",
         "message.timestamp.type": "LogAppendTime",
@@ -83,8 +85,8 @@ def specs(settings: TopicSettings) -> list[TopicSpec]:
 
 
 def create_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 10.0) -> list[str]:
-    """Makes those that are missing; their names. Idempotent; what exists is not changed (check_topics).
-    timeout_s: per question.
+    """Creates the missing topics and returns their names. Idempotent. Existing topics are not changed (see
+    check_topics). timeout_s: per query.
 
     Raises: Unreachable; ConfigError if the cluster refuses.
     """
@@ -111,7 +113,7 @@ def create_topics(client: Client, settings: TopicSettings, *, timeout_s: float =
 
 
 def check_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 10.0) -> list[Problem]:
-    """Everything that is not as it must be, [] if all is well. timeout_s: per question. Raises: Unreachable."""
+    """All deviations of the topics; [] if there are none. timeout_s: per query. Raises: Unreachable, ConfigError."""
     cluster = Cluster(client, timeout_s)
     problems = []
     wanted = specs(settings)
@@ -119,7 +121,7 @@ def check_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 
     for spec in wanted:
         shape = shapes[spec.name]
         if shape is None:
-            problems.append(Problem(spec.name, "topic", "missing", "there", "the ledger lives in it", CREATE))
+            problems.append(Problem(spec.name, "topic", "missing", "there", "the ledger needs it", CREATE))
             continue
         if shape.partitions != spec.partitions:
             problems.append(_partitions(spec, shape.partitions))
@@ -127,7 +129,7 @@ def check_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 
             problems.append(_replicas(spec, shape.replicas, settings.replication_factor, cluster.bootstrap))
         found = cluster.config(spec.name)
         if is_restoring(found):
-            why = "it was broken off or is under way, and what lies there is not whole"
+            why = "a restore into it is running or was interrupted, so its records are incomplete"
             problems.append(Problem(spec.name, "restore", "not done", "done", why, "jobledger archive restore"))
         else:
             problems += _settings(spec, found, cluster.bootstrap)
@@ -135,40 +137,42 @@ def check_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 
 
 
 def is_restoring(config: Mapping[str, str]) -> bool:
-    """Whether a topic of these settings is being restored (decision 30)."""
+    """Whether a topic with these settings is being restored (decision 30)."""
     return all(config.get(name) == value for name, value in RESTORING.items())
 
 
 def require_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 10.0) -> None:
-    """timeout_s: per question. Raises: ConfigError that lists every problem; Unreachable."""
+    """Checks the topics. timeout_s: per query. Raises: ConfigError that lists every deviation; Unreachable."""
     if problems := check_topics(client, settings, timeout_s=timeout_s):
         listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ConfigError(f"The topics are not as they must be:\n{listed}", hint="Mend them, then: jobledger topics check")
+        raise ConfigError(f"The topics are not as they must be:\n{listed}", hint="Correct it, then: jobledger topics check")
 
 
 def topic_ids(client: Client, settings: TopicSettings) -> dict[str, str]:
-    """Topic -> its id, a new one for every topic ever made, also under an old name. Raises: ConfigError, Unreachable."""
+    """Topic -> its id. A topic that was deleted and created again has another id. Raises: ConfigError, Unreachable."""
     names = [spec.name for spec in specs(settings)]
     return {topic: shape.id for topic, shape in Cluster(client).shape(names).items()}
 
 
 def _wait_until_seen(cluster: Cluster, names: Sequence[str]) -> None:
-    """A controller has made a topic some moments before every broker has heard of it, and some more pass until each
-    partition has a leader that knows it is one."""
+    """Waits until every partition of the topics has a leader. The controller creates a topic some moments before all
+    brokers know it, and before each partition's leader knows that it leads.
+
+    Raises: Unreachable after the cluster's time limit."""
     deadline = time.monotonic() + cluster.timeout_s
     while not _led(cluster, names):
         if time.monotonic() >= deadline:
-            raise Unreachable(f"The topics were made, but {cluster.bootstrap} has not heard of them yet.")
+            raise Unreachable(f"The topics were created, but {cluster.bootstrap} does not know all of them yet.")
         time.sleep(0.05)
 
 
 def _led(cluster: Cluster, names: Sequence[str]) -> bool:
     shapes = cluster.shapes(names)
-    places = [(name, p) for name, shape in shapes.items() if shape is not None for p in range(shape.partitions)]
+    tps = [(name, p) for name, shape in shapes.items() if shape is not None for p in range(shape.partitions)]
     if None in shapes.values():
         return False
     try:
-        cluster.ends(places)
+        cluster.ends(tps)
     except (Unreachable, Unheard):
         return False
     return True
@@ -186,7 +190,7 @@ def _same_set(found: str, wanted: str) -> bool:
 
 
 def _at_least(found: str, wanted: str) -> bool:
-    """-1 means without limit."""
+    """Whether found is at least wanted; -1 means without limit."""
     return found == "-1" or (wanted != "-1" and _is_number(found) and int(found) >= int(wanted))
 
 
@@ -198,24 +202,24 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").isdigit()
 
 
-#: setting -> how what is found is judged, and why it matters.
+#: setting -> (the test of the found value against the required one, the reason for the requirement)
 RULES: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
-    "cleanup.policy": (_same_set, "of facts, `delete` would remove the only copy of a live one; rejects go by age"),
-    "message.timestamp.type": (_same, "as-of and audit windows are by the broker's clock, and segments roll by it"),
-    "delete.retention.ms": (_at_least, "a reader or replica that was away longer misses tombstones"),
-    "min.compaction.lag.ms": (_at_least, "records must stay until the archive, or a new leader, has seen them"),
+    "cleanup.policy": (_same_set, "`delete` would remove the only copy of a live fact; only rejects expire by age"),
+    "message.timestamp.type": (_same, "as-of, audit windows and segment rolling use the broker's clock"),
+    "delete.retention.ms": (_at_least, "a reader or replica that was down for longer misses tombstones"),
+    "min.compaction.lag.ms": (_at_least, "records must stay until the archiver, or a new leader, has read them"),
     "min.insync.replicas": (_at_least, "an acknowledged fact must outlive the loss of a broker"),
-    "max.message.bytes": (_at_least, "facts up to this size are promised to be taken"),
+    "max.message.bytes": (_at_least, "the ledger guarantees that facts up to this size are accepted"),
     "unclean.leader.election.enable": (_same, "an unclean leader loses acknowledged facts and breaks transactions"),
     "retention.ms": (_at_least, "rejects are evidence"),
-    "segment.ms": (_at_most, "what is superseded goes only from segments that are closed, and all of it is read each time"),
+    "segment.ms": (_at_most, "log compaction skips the active segment, and readers of this topic read every record"),
 }
 
 
 def _settings(spec: TopicSpec, found: Mapping[str, str], bootstrap: str) -> list[Problem]:
     problems = []
     for setting, wanted in spec.config.items():
-        holds, why = RULES.get(setting, (_same, "it is set so in this ledger's configuration"))
+        holds, why = RULES.get(setting, (_same, "this ledger's configuration sets it"))
         if not holds(found.get(setting, ""), wanted):
             value = f"[{wanted}]" if "," in wanted else wanted
             mend = (
@@ -228,17 +232,17 @@ def _settings(spec: TopicSpec, found: Mapping[str, str], bootstrap: str) -> list
 
 def _partitions(spec: TopicSpec, found: int) -> Problem:
     if spec.name.endswith(LEADERS):
-        why = "whoever is assigned its partition 0 leads, and with more of them candidates would share what is no work"
-        mend = f"stop the roles, delete the topic (nothing is in it), then: {CREATE}"
+        why = "the candidate with partition 0 leads, so with more partitions a candidate might be assigned only others"
+        mend = f"stop the roles, delete the topic (it has no records), then: {CREATE}"
         return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
     if spec.name.endswith(ANCHORS):
-        why = "an anchor takes the place of the one before it only within a partition"
-        mend = f"keep what is anchored (jobledger audit anchor --to FILE), delete the topic, then: {CREATE}"
+        why = "an anchor supersedes the previous one only in the same partition"
+        mend = f"save the anchors (jobledger audit anchor --to FILE), delete the topic, then: {CREATE}"
         return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
-    why = "the job id decides the partition, so with another count every job would be looked for in the wrong place"
+    why = "the job id determines the partition, so with another count jobs are searched in the wrong partition"
     mend = (
-        f"no command can: either set partitions = {found} in the configuration (if the topic was always so, and events "
-        f"and recovery have the same count), or make the topics anew from the archive: jobledger archive restore"
+        f"no command can: either set partitions = {found} in the configuration (if the topic always had that count, and "
+        f"events and recovery have the same), or create the topics again from the archive: jobledger archive restore"
     )
     return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
 
@@ -247,7 +251,7 @@ def _replicas(spec: TopicSpec, found: int, wanted: int, bootstrap: str) -> Probl
     why = "an acknowledged fact must outlive the loss of a broker"
     mend = (
         f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute --reassignment-json-file PLAN.json, "
-        f"where PLAN.json lists {wanted} brokers for each partition of {spec.name}. A cluster that has fewer: {FEW_BROKERS}"
+        f"where PLAN.json lists {wanted} brokers for each partition of {spec.name}. With fewer brokers: {FEW_BROKERS}"
     )
     return Problem(spec.name, "replicas", str(found), str(wanted), why, mend)
 

@@ -1,8 +1,9 @@
-"""Calls into librdkafka that do not come back.
+"""Ends the process when a call into librdkafka hangs.
 
-Some transactional calls wait without end when a broker dies at the wrong moment, whatever time limit they are given
-(librdkafka #3041, #3779, #4420; seen here with 2.16 in send_offsets_to_transaction). Nothing in the process can end such a
-call, so the process leaves: it holds a lease, and another can lead once it is gone. What it had sent is judged by epoch.
+Some transactional calls ignore their time limit and hang for ever if a broker dies at the wrong moment (librdkafka
+#3041, #3779, #4420; seen here with 2.16 in send_offsets_to_transaction). Nothing in the process can end such a call, so
+the process exits. It holds a lease, and another instance can lead only once the process is gone. Readers judge the
+records that it had sent by their epoch.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ LOOK_S = 0.5
 
 
 def leave(what: str) -> None:
-    """Ends the process at once, without waiting for anything that may hang as well."""
-    log.critical("%s did not come back; this process leaves, so that another can lead", what)
+    """Ends the process at once, without any cleanup that might hang too. what: the call that hangs, for the log."""
+    log.critical("%s did not come back; this process exits, so that another instance can lead", what)
     logging.shutdown()
     os._exit(Fenced.exit_code)
 
 
 class Watchdog:
-    """Watches one call at a time. stuck: told what did not come back, or that nobody watches any more. grace_s: how long
-    after its own time limit a call counts as stuck."""
+    """Watches one call at a time. stuck: called with the name of a call that hangs, or if the watchdog itself failed.
+    grace_s: how long after its own time limit a call counts as stuck."""
 
     def __init__(
         self, stuck: Callable[[str], None] = leave, grace_s: float = GRACE_S, sleep: Callable[[float], None] = time.sleep
@@ -41,7 +42,8 @@ class Watchdog:
 
     @contextmanager
     def over(self, what: str, limit_s: float) -> Iterator[None]:
-        """limit_s: the time limit that the call itself was given."""
+        """Watches the call inside the `with` block. what: its name. limit_s: the time limit passed to the call
+        itself."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="watchdog", daemon=True)
             self._thread.start()
@@ -52,7 +54,8 @@ class Watchdog:
             self._watched = None
 
     def _look(self) -> None:
-        """Without anybody who watches, a call that hangs would keep its process in office for ever: so it leaves too."""
+        """Calls `stuck` for a call that hangs, and also if this thread fails: a hanging call would then keep the
+        process leader for ever."""
         try:
             while True:
                 self._sleep(LOOK_S)

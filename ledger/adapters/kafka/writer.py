@@ -1,7 +1,8 @@
 """A fenced transactional writer on Kafka.
 
-librdkafka is a KIP-98 client: a delayed EndTxn of one transaction may still hit the next one of the same producer. So
-one whose commit or abort was not plainly answered is never used again. Source: KIP-890; tests/adapters/test_kafka_faults.
+librdkafka is a KIP-98 client: a delayed EndTxn of one transaction may end the next transaction of the same producer. So
+a producer is never used again unless its commit or abort was clearly answered. Source: KIP-890;
+tests/adapters/test_kafka_faults.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, FailureAction, classify, error_of, made, told
+from ledger.adapters.kafka.errors import MISCONFIGURED, TOO_LARGE, FailureAction, classify, describe_error, error_of, made
 from ledger.adapters.kafka.watchdog import Watchdog
 from ledger.errors import ConfigError, Fenced, LedgerError, RecordTooLarge, TemporaryError, Unreachable
 from ledger.ports import Clock, Event, Marks
@@ -36,22 +37,22 @@ _SAFETY: dict[str, str | int] = {
     "enable.idempotence": "true",
     "acks": "all",
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-    # The lines about broken connections are read by _Lines; which lines people see is the business of Python's logging.
+    # _Lines reads the lines about broken connections. Python's logging decides which lines people see.
     "log.connection.close": "true",
     "log_level": 6,
 }
-#: A fatal error within flush() or poll() makes confluent_kafka run delivery callbacks with an exception already set,
-#: which Python reports as SystemError. Right after such an error there was also, once, an AttributeError for an inherited
-#: method of a logger, though it has it. The next transactional call then tells what it was.
+#: After a fatal error within flush() or poll(), confluent_kafka runs delivery callbacks with an exception already set,
+#: and Python raises SystemError. Once, an AttributeError for an existing, inherited method of a logger followed such an
+#: error. The next transactional call then returns the real error.
 BROKEN = (KafkaException, SystemError, AttributeError)
-STAND_BACK = "This writer is dead. Prove leadership anew, then take a new one; no job is touched."
+STAND_BACK = "This writer is unusable. Win the election again, then create a new writer. No job is affected."
 
 
 class KafkaWriter:
-    """Implements `ports.Writer`. After `Fenced` it is dead; after any other error it goes on.
+    """Implements `ports.Writer`. After `Fenced` the writer is unusable; after any other error it can be used again.
 
-    Raises, beyond the port: TemporaryError: the transaction was aborted, nothing of it will ever be read; the same
-    writer may try again. RecordTooLarge: as that, but trying again is useless; it names the key.
+    Raises: TemporaryError if the transaction was aborted: none of its records will ever be read, and the same writer
+    may retry. RecordTooLarge (it names the key) if it was aborted and a retry can't succeed.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class KafkaWriter:
         self._lines = _Lines()
 
     def init(self) -> None:
-        """Raises: Unreachable (nothing was changed); ConfigError; Fenced if this writer is dead."""
+        """Fences all earlier writers of this transactional id. Raises: Unreachable if no answer came: the writer has no
+        producer then, and `init` may be called again. ConfigError; Fenced if this writer is unusable."""
         if self._dead:
             raise self._fenced()
         self._drop()
@@ -85,12 +87,14 @@ class KafkaWriter:
             except KafkaException as exception:
                 error = error_of(exception)
                 if error.code() in MISCONFIGURED:
-                    raise ConfigError(f"Kafka refuses the transactional id {self._id}: {told(error)}.") from exception
+                    raise ConfigError(
+                        f"Kafka refuses the transactional id {self._id}: {describe_error(error)}."
+                    ) from exception
                 if classify(error) is not FailureAction.RETRY:
-                    raise Unreachable(f"{self._id} could not be initialised: {told(error)}.") from exception
+                    raise Unreachable(f"{self._id} could not be initialised: {describe_error(error)}.") from exception
                 if self._clock.monotonic() >= deadline:
                     raise Unreachable(
-                        f"{self._id}: no answer from Kafka within {self._init_timeout_s:g} s: {told(error)}."
+                        f"{self._id}: no answer from Kafka within {self._init_timeout_s:g} s: {describe_error(error)}."
                     ) from exception
         self._producer = producer
 
@@ -118,8 +122,8 @@ class KafkaWriter:
         self._dead = self._dead or "it was closed"
         lag, self._lag = self._lag, None
         if lag is not None:
-            # While a broker does not answer, close() waits for the offsets that are under way, without end; and to drop
-            # the consumer takes its time limits. A leader that steps down waits for neither.
+            # While a broker does not answer, close() waits without limit for offsets in flight, and destroying the
+            # consumer waits for its time limits. A leader that steps down waits for neither.
             closing = threading.Thread(target=lag.close, name="close", daemon=True)
             closing.start()
             closing.join(CLOSE_S)
@@ -127,7 +131,10 @@ class KafkaWriter:
     # -- for the transaction -------------------------------------------------------------------------------------------
 
     def die(self, why: str) -> NoReturn:
-        """Drops the producer without another word to the broker: what it sent may still arrive."""
+        """Makes this writer unusable. The producer is dropped without another request: its last requests may still
+        arrive at the broker.
+
+        Raises: Fenced."""
         self._dead = why
         self._drop()
         raise self._fenced()
@@ -139,19 +146,19 @@ class KafkaWriter:
         self._clock.sleep(seconds)
 
     def asked_again(self) -> None:
-        """The end of the transaction was asked for more than once."""
+        """Notes that the end of the transaction was requested more than once."""
         self._lines.shaken = True
 
     def _tell_lag(self, offsets: Marks) -> None:
-        """Offsets of a group that nobody is in, for lag tools. Beside the transaction, not within it, and without waiting
-        for an answer: nothing is decided by them, and a call that may hang is not worth it (decision 7)."""
+        """Commits the offsets of a group without members, for lag tools. It does so outside the transaction and does
+        not wait for an answer: no decision depends on them, and such a call may hang (decision 7)."""
         if not offsets:
             return
         if self._lag is None:
             settings = {**self._client, "group.id": self._id, "enable.auto.commit": False}
             self._lag = made(Consumer, settings, self._lines)
         try:
-            self._lag.commit(offsets=[TopicPartition(*place, at) for place, at in offsets.items()], asynchronous=True)
+            self._lag.commit(offsets=[TopicPartition(*tp, at) for tp, at in offsets.items()], asynchronous=True)
         except BROKEN as exception:
             log.info("%s: offsets for lag tools were not stored: %r", self._id, exception)
 
@@ -159,7 +166,8 @@ class KafkaWriter:
         return Fenced(f"{self._id} can't write any more: {self._dead}.", hint=STAND_BACK)
 
     def _retire_if_shaken(self) -> None:
-        """What has been committed or aborted is known to be so; but nothing more is risked on this producer."""
+        """Makes the writer unusable if a connection broke in the last transaction. The outcome of that one is known,
+        but the producer must not begin another."""
         if self._producer is None:
             return
         try:
@@ -181,22 +189,26 @@ class KafkaWriter:
 
 
 class _Lines:
-    """What librdkafka logs. It repeats the requests of a transaction over a new connection without telling, except here.
-    A repeated end may hit the next transaction, and a broker that was killed may leave out markers (decision 14): so
-    whatever breaks within a transaction, the producer is not used for another, and a take-over sets things right."""
+    """The logger for librdkafka's lines. Only these lines show that librdkafka repeated a transaction's requests over a
+    new connection. A repeated EndTxn may end the next transaction, and a killed broker may omit markers (decision 14).
+    So after any broken connection in a transaction the producer is dropped, and the next take-over repairs the
+    partitions.
+
+    shaken: whether a connection broke, or a request was repeated, since it was last reset."""
 
     def __init__(self) -> None:
         self.shaken = False
 
     def log(self, level: int, line: str, *parts: str) -> None:
-        """parts: facility, client, text."""
+        """Logs a line, and notes whether it reports a broken connection or a request timeout. parts: facility, client,
+        text."""
         log.log(level, line, *parts)
         if parts and parts[0] in ("FAIL", "REQTMOUT"):
             self.shaken = True
 
 
 class _Transaction:
-    """One transaction: begin, produce, commit; every step until `deadline` (monotonic)."""
+    """One transaction: begin, produce, commit; all steps together have until `deadline` (monotonic seconds)."""
 
     def __init__(self, writer: KafkaWriter, producer: Producer, deadline: float) -> None:
         self._writer, self._producer, self._deadline = writer, producer, deadline
@@ -239,7 +251,7 @@ class _Transaction:
             self._give_up(events)
 
     def _serve(self, function: Callable[[float], int], timeout_s: float) -> int:
-        """Lets delivery callbacks run."""
+        """The result of poll or flush, which run the delivery callbacks. On a fatal error, aborts instead."""
         try:
             with self._writer.watchdog.over("producing", timeout_s):
                 return function(timeout_s)
@@ -254,7 +266,8 @@ class _Transaction:
             self._offsets[index] = _NOT_DELIVERED if offset is None else offset
 
     def _give_up(self, events: Sequence[Event]) -> NoReturn:
-        """Some record was not taken: aborts, and says which."""
+        """Aborts because a record was refused. Raises: RecordTooLarge or ConfigError that names the record's key or
+        place; else as `_abort`."""
         large = [index for index, error in self._failed.items() if error.code() in TOO_LARGE]
         if large:
             event = max((events[index] for index in large), key=_size)
@@ -262,7 +275,7 @@ class _Transaction:
         index, error = next(iter(self._failed.items()))
         event = events[index]
         if error.code() in MISCONFIGURED:
-            self._abort(error, ConfigError(f"Can't write to {event.topic}[{event.partition}]: {told(error)}."))
+            self._abort(error, ConfigError(f"Can't write to {event.topic}[{event.partition}]: {describe_error(error)}."))
         self._abort(error)
 
     def _end(self, name: str, function: Callable[[float], object], abort: Callable[[KafkaError], NoReturn]) -> None:
@@ -270,7 +283,8 @@ class _Transaction:
         self._call(name, function, abort)
 
     def _call(self, name: str, function: Callable[[float], object], abort: Callable[[KafkaError], NoReturn]) -> None:
-        """Calls until it succeeds; aborts where that is possible, else the writer dies."""
+        """Calls `function` until it succeeds. On an error that allows it, aborts; on any other, makes the writer
+        unusable."""
         while True:
             try:
                 left_s = max(0.1, self._remaining())
@@ -283,21 +297,24 @@ class _Transaction:
                 if verdict is FailureAction.ABORT:
                     abort(error)
                 if verdict is FailureAction.FENCED:
-                    self._writer.die(f"{name}: {told(error)}")
+                    self._writer.die(f"{name}: {describe_error(error)}")
                 if self._ending:
                     self._writer.asked_again()
-                self._writer.wait(RETRY_S)  # a broker that is away is told so at once, again and again
+                self._writer.wait(RETRY_S)  # while the broker is down, the call fails at once each time
                 if self._remaining() <= 0:
-                    self._writer.die(f"{name}: no answer in time, the outcome is unknown: {told(error)}")
+                    self._writer.die(f"{name}: no answer in time, the outcome is unknown: {describe_error(error)}")
 
     def _abort(self, error: KafkaError, instead: LedgerError | None = None) -> NoReturn:
-        """Aborts, and raises what the caller is to know; if not even that goes plainly, the writer dies."""
+        """Aborts the transaction, then raises `instead` or TemporaryError. If the abort has no clear answer, makes the
+        writer unusable and raises Fenced."""
         self._deadline = max(self._deadline, self._writer.now() + 2.0)
         self._end("abort", self._producer.abort_transaction, self._cant_abort)
-        raise instead or TemporaryError(f"The transaction was aborted, nothing of it is in the log: {told(error)}.")
+        raise instead or TemporaryError(
+            f"The transaction was aborted; none of its records are in the log: {describe_error(error)}."
+        )
 
     def _cant_abort(self, error: KafkaError) -> NoReturn:
-        self._writer.die(f"abort: {told(error)}")
+        self._writer.die(f"abort: {describe_error(error)}")
 
     def _remaining(self) -> float:
         return self._deadline - self._writer.now()

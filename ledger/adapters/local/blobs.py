@@ -22,34 +22,35 @@ _TRIES = 5
 
 
 class FileBlobs:
-    """Implements `ports.BlobStore`. The uri is relative to `root`, which can be moved.
+    """Implements `ports.BlobStore`. A uri is relative to `root`, so the folder can be moved.
 
-    A root without `graphs` in it counts as a disk that is not mounted: Unreachable, so jobs wait and are not given up.
-    now: the clock that files are stamped by, in seconds since the epoch: this machine's, unless the folder is another's.
+    A root without a folder `graphs` counts as a disk that is not mounted: Unreachable, so jobs wait instead of failing.
+    now: the clock of the files' modification times, in seconds since the epoch: this machine's, unless the folder is on
+    another machine.
     """
 
     def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
         self._root, self._now = root, now
-        with self._told("make the blob store"):
+        with self._translate_errors("make the blob store"):
             make_folder(root)
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Raises: UsageError if that is no job id, or there is no file `source`."""
+        """Raises: UsageError if job_id is not a job id, or there is no file `source`."""
         folder = self._folder(check_job_id(job_id))
         for _ in range(_TRIES):
             if not source.is_file():
                 raise UsageError(f"There is no file {source} to store.")
-            with self._told(f"put a graph of {job_id}"):
+            with self._translate_errors(f"put a graph of {job_id}"):
                 make_folder(folder)
                 try:
                     return self._put(job_id, folder, source)
                 except FileNotFoundError:
-                    continue  # delete_all took the folder away
+                    continue  # delete_all has removed the folder
         raise Unreachable(f"{folder} is deleted again and again while a graph is put there.")
 
     def fetch(self, ref: GraphRef, target: Path) -> None:
         path = self._path(name_of(ref))
-        with self._told(f"fetch {ref.uri}"):
+        with self._translate_errors(f"fetch {ref.uri}"):
             if not path.is_file():
                 raise self._missing(ref)
             temporary, _, _ = spool(checked(chunks_of(path), ref), target.parent, f".{target.name}.")
@@ -58,7 +59,7 @@ class FileBlobs:
 
     def exists(self, ref: GraphRef) -> bool:
         path = self._path(name_of(ref))
-        with self._told(f"look for {ref.uri}"):
+        with self._translate_errors(f"look for {ref.uri}"):
             try:
                 return path.stat().st_size == ref.size
             except (FileNotFoundError, NotADirectoryError):
@@ -68,7 +69,7 @@ class FileBlobs:
     def delete_all(self, job_id: str) -> int:
         folder = self._folder(check_job_id(job_id))
         deleted = 0
-        with self._told(f"delete the graphs of {job_id}"):
+        with self._translate_errors(f"delete the graphs of {job_id}"):
             try:
                 for path in list(folder.iterdir()):
                     path.unlink(missing_ok=True)
@@ -77,14 +78,14 @@ class FileBlobs:
             except FileNotFoundError:
                 return deleted
             except OSError as error:
-                if error.errno != errno.ENOTEMPTY:  # somebody puts a graph there just now
+                if error.errno != errno.ENOTEMPTY:  # another process is putting a graph there
                     raise
                 return deleted
             sync_folder(folder.parent)
         return deleted
 
     def listing(self) -> list[StoredBlob]:
-        with self._told("list the graphs"):
+        with self._translate_errors("list the graphs"):
             self._must_be_mounted()
             return [blob for folder in sorted((self._root / "graphs").iterdir()) for blob in self._stored_in(folder)]
 
@@ -94,24 +95,25 @@ class FileBlobs:
         if not (ours if blob.unfinished else is_digest(blob.sha256)):
             raise UsageError(f"Not a blob of this store: {blob.uri[:300]!r}.")
         path = folder / (blob.unfinished or blob.sha256)
-        with self._told(f"delete {blob.uri}"):
+        with self._translate_errors(f"delete {blob.uri}"):
             self._must_be_mounted()
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime != blob.put_at:
                     return False
                 path.unlink()
-            with suppress(OSError):  # there is more in it, or somebody puts a graph there just now
+            with suppress(OSError):  # the folder is not empty, or another process is putting a graph there
                 folder.rmdir()
             sync_folder(folder if folder.is_dir() else folder.parent)
         return True
 
     def _stored_in(self, folder: Path) -> Iterator[StoredBlob]:
-        """Only what is ours: other folders and files are somebody else's."""
+        """The blobs in a job's folder. Folders and files with other names are ignored: they do not belong to the
+        store."""
         if not is_job_id(folder.name) or not folder.is_dir():
             return
         try:
             paths = sorted(folder.iterdir())
-        except FileNotFoundError:  # a job is retired just now
+        except FileNotFoundError:  # the job was retired meanwhile
             return
         for path in paths:
             unfinished = path.name if path.name.startswith(_TEMPORARY) else ""
@@ -130,9 +132,9 @@ class FileBlobs:
                 os.link(temporary, path)
             except FileExistsError:
                 if intact(chunks_of(path), ref):
-                    os.utime(path)  # its age begins anew: whoever collects orphans leaves it alone
+                    os.utime(path)  # resets its age, so that garbage collection keeps it
                 else:
-                    temporary.replace(path)  # heals what the disk has damaged: the name says what belongs there
+                    temporary.replace(path)  # repairs a file that the disk damaged: its name is its digest
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(folder)
@@ -144,7 +146,7 @@ class FileBlobs:
 
     def _must_be_mounted(self) -> None:
         if not (self._root / "graphs").is_dir():
-            raise Unreachable(f"The blob store {self._root} is not there.", hint="Mount it, or restore it.")
+            raise Unreachable(f"The blob store {self._root} is not there.", hint="Mount its disk, or restore it.")
 
     def _folder(self, job_id: str) -> Path:
         return self._root / "graphs" / job_id
@@ -153,8 +155,8 @@ class FileBlobs:
         return self._folder(name.job_id) / name.sha256
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        """A disk that fails says nothing about the blob: wait."""
+    def _translate_errors(self, doing: str) -> Iterator[None]:
+        """Raises: Unreachable for an error of the disk: it proves nothing about the blob, so callers wait."""
         try:
             yield
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Disks that are full, told from disks that fail, and what to do of either."""
+"""Distinguishes full disks from failing disks, with a hint for each."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: Below this a broker can't begin a segment: two indexes of 10 MiB each.
+#: With less free space a broker can't begin a segment: it needs two indexes of 10 MiB each.
 ROOM_BYTES = 20 << 20
 
 
 def is_full(error: OSError) -> bool:
-    """Whether that is why something could not be written."""
+    """Whether the error means that the disk or the quota is full."""
     return error.errno in FULL
 
 
 def what_to_do(root: Path, error: OSError) -> str:
-    """What to do when nothing could be read or written in the folder: it is no server that could be started."""
+    """The hint for a read or write that failed in a folder. Without it, commands would suggest to start the ledger."""
     if is_full(error):
-        return f"Make room on the disk of {root}, then do it again: nothing was stored."
+        return f"Make room on the disk of {root}, then try again: nothing was stored."
     return f"Check {root}: its owner, its mode, its disk."
 
 
 def without_room(folders: Iterable[Path], room_bytes: int = ROOM_BYTES) -> list[Path]:
-    """Those of the folders whose disk has less room than this, or no file can be made on; one that is not there has none
-    of its own."""
+    """The folders whose disk has less free space than room_bytes, or no free inode. A folder that can't be examined is
+    left out."""
     out = []
     for folder in folders:
         try:

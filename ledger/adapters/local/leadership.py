@@ -1,7 +1,7 @@
-"""Leadership on one host: who holds the lock on a file.
+"""Leadership on one host: the process that holds the lock on a file leads.
 
-The kernel frees the lock when its holder ends, however it ends: so the lease is the life of the process, and a holder
-that is merely stopped (SIGSTOP) keeps it. The lock is advice, the epoch is law. Not for network file systems.
+The kernel frees the lock when its holder ends, for whatever reason. So the lease lasts as long as the process, and a
+process that is only stopped (SIGSTOP) keeps it. The lock is advice, the epoch is law. Not for network file systems.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ledger.util.processes import Identity, alive, identity, pid_namespace
 
 
 class Holder(NamedTuple):
-    """What the file says to people. since: seconds since the epoch. outsider: the process that signed the file is gone, so
-    whoever holds the lock now is no candidate: candidates sign."""
+    """The content of the lock file, for people. since: seconds since the epoch. outsider: whether the process that
+    signed the file is gone. The current holder of the lock is then not a candidate, because candidates sign."""
 
     who: str
     pid: int
@@ -30,7 +30,8 @@ class Holder(NamedTuple):
 
 
 class FileLockLeadership:
-    """Implements `ports.Leadership` with flock on `path`, e.g. `<dir>/leader-<role>.lock`. The file is never deleted."""
+    """Implements `ports.Leadership` with flock on `path`, e.g. `<dir>/leader-<role>.lock`. The file is never
+    deleted."""
 
     def __init__(self, path: Path, *, who: str = "", clock: Clock | None = None) -> None:
         self._path, self._who = path, who
@@ -47,7 +48,7 @@ class FileLockLeadership:
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(handle, 0o600)  # one that an earlier version made is open to others
+            os.fchmod(handle, 0o600)  # an earlier version created it readable by other users
         except BlockingIOError:
             os.close(handle)
             return False
@@ -63,7 +64,8 @@ class FileLockLeadership:
         return True
 
     def valid(self) -> bool:
-        """Held, and the file that is locked is still the one that others would lock."""
+        """Whether this process holds the lock, and `path` still names the locked file, so that others would lock it
+        too."""
         if self._handle is None:
             return False
         try:
@@ -78,7 +80,7 @@ class FileLockLeadership:
                 os.ftruncate(handle, 0)
                 fcntl.flock(handle, fcntl.LOCK_UN)
             except OSError:
-                pass  # closing frees the lock too, and what people read in the file is a courtesy
+                pass  # closing frees the lock too, and the file's content is only information for people
             finally:
                 os.close(handle)
 
@@ -97,7 +99,8 @@ class FileLockLeadership:
         self.release()
 
     def _forget(self) -> None:
-        """In a forked child: it must neither lead nor keep the lock when its parent dies."""
+        """Closes the lock file in a forked child: the child must not lead, nor keep the lock after its parent's
+        death."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
@@ -111,7 +114,8 @@ class FileLockLeadership:
 
 
 def holder(path: Path) -> Holder | None:
-    """Who leads now, by the lock at `path`; None if nobody does. For people: never decide by it."""
+    """The current holder of the lock at `path`; None if nobody holds it. For people only: no decision may depend on
+    it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -126,7 +130,8 @@ def holder(path: Path) -> Holder | None:
 
 
 def _signature(text: bytes) -> Holder:
-    """A file that can't be read (just taken, or scribbled on) still has a holder: somebody."""
+    """The holder that the file's text names; a holder without a name if the text is not readable (the lock was taken
+    just now, or someone has overwritten the file)."""
     try:
         found = json.loads(text)
         return Holder(str(found["who"]), int(found["pid"]), float(found["since"]), _gone(found))
@@ -135,12 +140,13 @@ def _signature(text: bytes) -> Holder:
 
 
 def _gone(signed: Mapping[str, Any]) -> bool:
-    """Of a process in another PID namespace, or of an older version, nobody can say that it is gone."""
+    """Whether the process that signed is certainly gone. For one in another PID namespace, or of an older version, that
+    can't be known: False."""
     if "start_time" not in signed or signed.get("pid_namespace") != pid_namespace():
         return False
     return not alive(Identity(int(signed["pid"]), int(signed["start_time"]), str(signed["boot_id"])))
 
 
 def outsider(path: Path) -> str:
-    """What a candidate waits for while somebody who is none holds the lock."""
+    """The text for a candidate's status while a process that is not a candidate holds the lock."""
     return f"the lock on {path}, held by a process that is no role of this ledger; `fuser {path}` names it"

@@ -1,4 +1,4 @@
-"""An object store in a folder: a file for each object."""
+"""An object store in a folder, with one file per object."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ledger.archive.format.objects import ObjectStat, Unfit, check_name, check_p
 from ledger.errors import Unreachable
 from ledger.util.files import make_folder, spool, sync_folder
 
-_TEMPORARY = ".create-"  # no name begins with a dot, so what a crash leaves is never taken for an object
+_TEMPORARY = ".create-"  # no object name begins with a dot, so a crash's leftover is never taken for an object
 MARKER = ".ledger-archive"
 
 
 class FolderObjects:
-    """Implements `archive.objects.ObjectStore`. Where no root was at first, the first object makes it: who only reads makes
-    nothing. A root without its marker counts as a disk that is not mounted, and so does one that has gone: Unreachable, so
-    that nobody begins a second archive beside the first."""
+    """Implements `archive.format.objects.ObjectStore`. If there was no root at first, the first `create` makes it;
+    reading never does. A root without its marker, or one that has disappeared, counts as a disk that is not mounted:
+    Unreachable, so that no second archive is begun beside the first."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        with self._told("find the archive"):
+        with self._translate_errors("find the archive"):
             self._begun = root.exists()
 
     def create(self, name: str, data: bytes) -> bool:
         path = self._root / check_name(name)
-        with self._told(f"create {name}"):
+        with self._translate_errors(f"create {name}"):
             self._begin()
             self._must_be_mounted()
             make_folder(path.parent)
@@ -49,7 +49,7 @@ class FolderObjects:
 
     def read(self, name: str) -> bytes | None:
         path = self._root / check_name(name)
-        with self._told(f"read {name}"):
+        with self._translate_errors(f"read {name}"):
             try:
                 return _read(name, path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -58,7 +58,7 @@ class FolderObjects:
 
     def stat(self, name: str) -> ObjectStat | None:
         path = self._root / check_name(name)
-        with self._told(f"look at {name}"):
+        with self._translate_errors(f"look at {name}"):
             try:
                 found = path.stat()
             except (FileNotFoundError, NotADirectoryError):
@@ -68,7 +68,7 @@ class FolderObjects:
 
     def delete(self, name: str) -> None:
         path = self._root / check_name(name)
-        with self._told(f"delete {name}"):
+        with self._translate_errors(f"delete {name}"):
             self._must_be_mounted()
             try:
                 path.unlink()
@@ -78,13 +78,13 @@ class FolderObjects:
 
     def names(self, prefix: str) -> list[str]:
         folder = self._root / check_prefix(prefix)
-        with self._told(f"list {prefix or 'all'}"):
+        with self._translate_errors(f"list {prefix or 'all'}"):
             self._must_be_mounted()
             found = (path.relative_to(self._root).as_posix() for path in folder.rglob("*") if path.is_file())
             return sorted(filter(is_name, found))
 
     def _begin(self) -> None:
-        """With its marker from the first moment on: whoever comes second must not meet a root without."""
+        """Creates the root together with its marker, by a rename: another process must never see a root without it."""
         if not self._begun and not self._root.exists():
             make_folder(self._root.parent)
             made = self._root.with_name(f"{_TEMPORARY}{os.getpid()}-{threading.get_ident()}")
@@ -94,7 +94,7 @@ class FolderObjects:
             try:
                 made.rename(self._root)
             except OSError as error:
-                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:  # another was first
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:  # these two: another process was first
                     raise
                 shutil.rmtree(made)
             sync_folder(self._root.parent)
@@ -102,11 +102,11 @@ class FolderObjects:
 
     def _must_be_mounted(self) -> None:
         if (self._begun or self._root.exists()) and not (self._root / MARKER).exists():
-            hint = f"Mount it, or restore it, the file {MARKER} included."
+            hint = f"Mount its disk, or restore it with its file {MARKER}."
             raise Unreachable(f"The archive {self._root} is not there.", hint=hint)
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
+    def _translate_errors(self, doing: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -114,15 +114,16 @@ class FolderObjects:
 
 
 def _read(name: str, path: Path) -> bytes:
-    """Reading a FIFO or a device, which anybody who can write to the archive can put there, may never end: it is refused.
+    """The content of an object's file.
 
-    Raises: Unfit; OSError."""
+    Raises: Unfit if it is too large, or a FIFO or a device: anyone who can write to the archive can put one there, and
+    reading it may never end. OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:  # noqa: PTH123
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
-            raise Unfit(f"{name} is no file: {path} is a FIFO or a device, and is not read.")
+            raise Unfit(f"{name} is not a file: {path} is a FIFO or a device, and is not read.")
         check_size(name, found.st_size)
         return file.read()

@@ -1,7 +1,7 @@
-"""Folders that only their owner may enter.
+"""Folders that only their owner can access.
 
-Whoever may open a lock file, if only to read it, may hold the lock (flock(2)): any user of the host could keep the ledger
-without a leader. And logs, facts and causes quote what jobs printed, passwords included.
+A user who can open a lock file, even only for reading, can hold its lock (flock(2)): any user of the host could then
+keep the ledger without a leader. Also, logs, facts and causes quote the output of jobs, which may contain passwords.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 
 def private_folder(path: Path) -> None:
-    """Makes the folder for its owner alone; takes the rights of others from one that exists.
+    """Creates the folder with mode 0700, or sets that mode on an existing folder.
 
-    A folder of another owner stays as it is, with a warning: its owner decides."""
+    A folder of another owner stays unchanged, and a warning is logged: its owner must decide."""
     path.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     open_to_others = path.stat().st_mode & 0o077
     if not open_to_others:
@@ -24,4 +24,4 @@ def private_folder(path: Path) -> None:
     try:
         path.chmod(OWNER_ALONE)
     except PermissionError:
-        log.warning("other users may enter %s, and hold the locks of this ledger; its owner can: chmod 700 %s", path, path)
+        log.warning("other users can access %s and hold its locks; as its owner run: chmod 700 %s", path, path)

@@ -1,4 +1,4 @@
-"""An object store in a zip file: what a bundle carries. Written once, by one; then read by anybody."""
+"""An object store in a zip file, for bundles. One process writes it once; then anyone may read it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from pathlib import Path
 from ledger.archive.format.objects import BYTES_MAX, ObjectStat, Unfit, check_name, check_prefix, check_size, is_name
 from ledger.errors import UsageError
 
-OBJECT_BYTES_MAX = 256 << 20  # of one that lies in a chain: a bundle joins no days
-_WHEN = (1980, 1, 1, 0, 0, 0)  # the same records make the same bytes
-#: What reading a damaged zip may raise: the module has no error for that of its own.
+OBJECT_BYTES_MAX = 256 << 20  # of an object in a chain: bundles contain no joined days
+_WHEN = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the same records give the same bytes
+#: The errors that reading a damaged zip may raise: zipfile has no single class for them.
 _DAMAGED = (
     OSError, EOFError, OverflowError, RuntimeError, ValueError, struct.error, zlib.error, LZMAError, zipfile.BadZipFile,
 )  # fmt: skip
 
 
 class ZipObjects:
-    """Implements `archive.objects.ObjectStore` for a file that nobody else writes. new: makes the file; else it is read.
+    """Implements `archive.format.objects.ObjectStore` on a file without other writers. new: create the file; else read
+    it.
 
-    Close it: only then is a new one whole. Raises: UsageError: the file is there already, or is not to be read as a zip."""
+    A new file is complete only after `close`. Raises: UsageError if a new file exists already or can't be created, or
+    an old one can't be read as a zip."""
 
     def __init__(self, path: Path, new: bool = False) -> None:
         try:
-            if new:  # it quotes what jobs printed: its owner decides who else reads it
+            if new:  # a bundle quotes the output of jobs: its owner decides who may read it
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._zip = zipfile.ZipFile(path, "w" if new else "r", zipfile.ZIP_DEFLATED)
         except FileExistsError as error:
@@ -49,10 +51,11 @@ class ZipObjects:
         return True
 
     def read(self, name: str) -> bytes | None:
-        """Raises: Unfit if it is damaged, or larger than anything that we put there."""
+        """The content of an object; None if there is no such object. Raises: Unfit if it is damaged, or larger than any
+        object that a bundle contains."""
         if check_name(name) not in self._names:
             return None
-        # It is said before anything is unpacked, and no more than that is unpacked.
+        # The zip's directory states the size before anything is unpacked, and zipfile unpacks no more than that.
         check_size(name, self._zip.getinfo(name).file_size, BYTES_MAX if name.startswith("logs/") else OBJECT_BYTES_MAX)
         try:
             return self._zip.read(name)
@@ -63,7 +66,7 @@ class ZipObjects:
         return ObjectStat(self._zip.getinfo(name).file_size, None) if check_name(name) in self._names else None
 
     def delete(self, name: str) -> None:
-        """Raises: UsageError: nothing is taken out of a bundle."""
+        """Raises: UsageError always: a bundle is never changed."""
         raise UsageError(f"{check_name(name)} can't be deleted: {self._path} is a bundle, and never changed.")
 
     def names(self, prefix: str) -> list[str]:

@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-damaged-graph-is-mended-in-its-place", BLOBS,
-        "                    temporary.replace(path)  # heals", "                    path.write_bytes(temporary.read_bytes())  # heals",
+        "                    temporary.replace(path)  # repairs", "                    path.write_bytes(temporary.read_bytes())  # repairs",
         TESTS, "after a power cut a graph holds half of what belongs there",
     ),
     Mutant(

@@ -21,13 +21,13 @@ MUTANTS = (
     ),
     Mutant(
         "ends-of-partitions-are-not-passed", READER,
-        "            self._position[place] = max(self._position[place], message.offset())\n        elif",
+        "            self._position[tp] = max(self._position[tp], message.offset())\n        elif",
         "            pass\n        elif",
         (f"{STANDS}::test_an_end_that_is_told_moves_the_position_past_control_records",), "a reader never comes to the end of a log that ends with a control record",
     ),
     Mutant(
         "every-reader-begins-at-nought", READER,
-        "max(at, begin.get(place, 0))", "at",
+        "max(at, begin.get(tp, 0))", "at",
         (f"{STANDS}::test_a_reader_begins_where_it_is_told_to",), "a cold start from a snapshot reads the whole log again",
     ),
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-truncated-partition-is-read-on", READER,
-        "            if end < self._position[place]:", "            if end + 1_000_000 < self._position[place]:",
+        "            if end < self._position[tp]:", "            if end + 1_000_000 < self._position[tp]:",
         (f"{READS}::test_an_end_before_the_position_breaks_the_reader",), "a leader goes on with facts that the log has lost",
     ),
     Mutant(
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-nobody-answered-is-refused", SENDER,
-        "            raise OutcomeUnknown(f\"No word on", "            raise Refused(f\"No word on",
+        "            raise OutcomeUnknown(f\"No acknowledgement of", "            raise Refused(f\"No acknowledgement of",
         (JUDGED,), "a fact that may be stored is given up",
     ),
     Mutant(

@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         "an-old-lock-file-stays-open-to-others", LOCK,
-        "            os.fchmod(handle, 0o600)  # one that an earlier version made is open to others\n", "",
+        "            os.fchmod(handle, 0o600)  # an earlier version created it readable by other users\n", "",
         (f"{LOCKED}test_a_lock_file_that_an_earlier_version_made_is_closed_to_others",),
         "any user of the host keeps the ledger without a leader",
     ),
