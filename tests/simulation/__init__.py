@@ -1,7 +1,7 @@
 """Deterministic simulation: the production core and roles on the memory adapters, one scheduler, virtual time.
 
-What incident 001 asks to be tested at the least, and where it is:
-    job graph serialisation, and the records one expects
+The minimal tests that incident 001 demands, and where they are:
+    job graph serialisation, and the expected records
         tests/schemas/test_codec.py, tests/operations/test_submitting.py,
         test_race.py::test_the_records_of_one_job_are_the_expected_ones
     submission while a leader exists, while none exists, during handover

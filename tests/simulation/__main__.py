@@ -1,4 +1,4 @@
-"""`make simulate SEED=… N=…`: so many random walks, from that seed on. One that fails prints the line that replays it."""
+"""`make simulate SEED=… N=…` runs N random walks from that seed on. A failed walk prints the command that replays it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-n", type=int, default=200, help="how many seeds, from --seed on")
     parser.add_argument("--steps", type=int, default=STEPS, help="until everything heals")
-    parser.add_argument("--mutant", choices=[*MUTANTS], help="weaken the production code so: the checkers must see it")
+    parser.add_argument("--mutant", choices=[*MUTANTS], help="a mutation of the code that the checkers must detect")
     given = parser.parse_args()
     began, happened, failed = time.monotonic(), Counter(), 0
     with quiet() as said, mutated(given.mutant) if given.mutant else contextlib.nullcontext():

@@ -1,4 +1,4 @@
-"""Bad input: records on the ledger's topics that nobody can use, and what must become of them (I17)."""
+"""Bad input: records on the ledger's topics that can't be used, and the checks of their rejects (I17)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ledger.core.model.registers import Result, Spec, parse_key, partition_of
 from ledger.ports import Event
 from ledger.reader import rejects
 from tests.simulation import codec
-from tests.simulation.copies import MAGIC, Copied, Told
+from tests.simulation.copies import MAGIC, Copied, Delivery
 
 Findings = list[str]
-#: (partition, key, value) of a record on ledger.events -> what the reasons to reject it begin with.
+#: (partition, key, value) of a record on ledger.events -> prefixes of the reasons to reject it.
 Bad = Mapping[tuple[int, bytes | None, bytes | None], Sequence[str]]
 
 KEY, REGISTER, OWN = "the key does not begin with a job id", "the key names no register", "keys that begin with ~"
@@ -32,25 +32,25 @@ HEADERS = (
 
 
 class BadInput:
-    """Makes bad records, each under a key of its own, so that the cleaner removes none of them."""
+    """Makes bad records. Each has its own key, so that log compaction removes none of them."""
 
     def __init__(self, rng: random.Random, partitions: int) -> None:
         self.rng, self._partitions, self._made = rng, partitions, 0
         self.bad: dict[tuple[int, bytes | None, bytes | None], Sequence[str]] = {}
-        self.beside: set[tuple[bytes, bytes | None]] = set()  # on ledger.rejects, though nobody rejected anything
+        self.beside: set[tuple[bytes, bytes | None]] = set()  # records on ledger.rejects that no leader wrote
 
     def draw(self, jobs: Sequence[str], ends: Mapping[tuple[str, int], int], sent: Sequence[Event]) -> tuple[str, Event]:
-        """What kind of record it is, and the record. jobs: ids that there are. ends: of the topics. sent: good records."""
+        """(kind of the record, bad record). jobs: ids of existing jobs. ends: partitions' ends. sent: good records."""
         self._made += 1
         kinds = [self._key, self._framing, self._fact, self._spec, self._elsewhere, self._recovery, self._rejects]
         make = self.rng.choice(kinds)
         event = make(self.rng.choice([*jobs, f"nobody-{self._made}"]), ends)
-        if sent and self.rng.random() < 0.1:  # a good record once more, with headers that say nothing
+        if sent and self.rng.random() < 0.1:  # a copy of a good record, with useless headers
             return "bad headers", replace(self.rng.choice(sent), headers=self.rng.choice(HEADERS))
         return f"bad {make.__name__.strip('_')}", replace(event, headers=self.rng.choice(HEADERS))
 
     def note(self, kind: str, event: Event) -> None:
-        """It lies in the log."""
+        """Remembers that the event is in the log."""
         if event.topic == "ledger.rejects":
             self.beside.add((event.key, event.value))
         elif event.topic == "ledger.events" and kind != "bad headers":
@@ -70,7 +70,7 @@ class BadInput:
         return self._of(job_id, b"intent/%d/bad" % (1_000 + self._made), value, reason)
 
     def _fact(self, job_id: str, _: object) -> Event:
-        """It has the mark of a fact, and is none."""
+        """A value with the framing of a fact that does not decode."""
         names = (b"intent/%d/bad", b"running/%d", b"checkpoint/9/%d", b"ask/bad-%d", b"disposed/9/%d/bad")
         name = self.rng.choice(names) % (1_000 + self._made)
         return self._of(job_id, name, MAGIC + self.rng.randbytes(self.rng.choice([0, 7, 8, 30])), FACT)
@@ -80,19 +80,19 @@ class BadInput:
         return self._of(job_id, f"spec/{digest}".encode(), MAGIC + self.rng.randbytes(20), *SPEC)
 
     def _elsewhere(self, job_id: str, _: object) -> Event:
-        """A cancel that all could read, but for where it lies."""
+        """A readable cancel, in the wrong partition."""
         key = f"{job_id}/intent/{1_000 + self._made}/bad".encode()
         partition = (partition_of(job_id, self._partitions) + 1) % self._partitions
         return self._event(partition, key, codec.encode(IntentDeclared(IntentKind.CANCEL, 1_000)), ELSEWHERE)
 
     def _recovery(self, job_id: str, _: object) -> Event:
-        """Under the key of an entry, or of nothing; of no epoch that anybody claimed."""
+        """A record on ledger.recovery, with the key of an entry or a meaningless key. No leader has claimed its epoch."""
         key = self.rng.choice([job_id.encode(), b"\xff%d" % self._made, b"~progress", job_id.encode() + b"/intent/1/bad"])
         value = self.rng.choice([None, b"", b"?", MAGIC + b"?"])
         return Event("ledger.recovery", self.rng.randrange(self._partitions), key, value)
 
     def _rejects(self, _: str, ends: Mapping[tuple[str, int], int]) -> Event:
-        """Perhaps under the key of what will be rejected next."""
+        """A record on ledger.rejects, perhaps with the key of the next reject."""
         (topic, partition), end = self.rng.choice([one for one in sorted(ends.items()) if one[0][0] == "ledger.events"])
         key = self.rng.choice([f"{topic}/{partition}/{end}".encode(), b"\xff%d" % self._made])
         return Event("ledger.rejects", 0, key, self.rng.choice([b"", b"?", b"[]", b'{"topic": 1}']))
@@ -106,7 +106,7 @@ class BadInput:
 
 
 def at_home(records: Iterable[Copied], partitions: int) -> list[Copied]:
-    """Without registers in another partition than that of their job: they say nothing."""
+    """The records without those in a partition that is not their job's. They have no effect."""
     out = []
     for record in records:
         parsed = parse_key(record.key)
@@ -121,8 +121,8 @@ def at_home(records: Iterable[Copied], partitions: int) -> list[Copied]:
 def rejects_true(
     events: Sequence[Copied], rejected: Sequence[Copied], bad: Bad, beside: Iterable[tuple[bytes, bytes | None]]
 ) -> Findings:
-    """I17: a reject is about a bad record that lies where it says, tells its key, value and reason as they are, and says
-    the same each time that it is written. beside: what others put on the topic."""
+    """I17: a reject names the place of a bad record and gives its right key, value and reason. It is the same each time
+    that it is written. beside: records that others put on the topic."""
     found: Findings = []
     at = {(r.partition, r.offset): r for r in events}
     others = set(beside)
@@ -145,8 +145,8 @@ def rejects_true(
     return found
 
 
-def rejected_once(told: Sequence[Told]) -> Findings:
-    """I17: a leader rejects a record once in a term, for each reason that there is."""
+def rejected_once(told: Sequence[Delivery]) -> Findings:
+    """I17: a leader rejects a record once in a term for each reason."""
     found: Findings = []
     in_term: dict[str, set[tuple[bytes, bytes | None]]] = defaultdict(set)
     claims: dict[str, bytes] = {}
@@ -164,10 +164,10 @@ def rejected_once(told: Sequence[Told]) -> Findings:
 
 
 def rejects_complete(events: Sequence[Copied], rejected: Sequence[Copied], bad: Bad) -> Findings:
-    """I17, when all is quiet: every bad record was rejected, but for two kinds. A fact that does not decode, and is no
-    spec's, is rejected once a leader comes to read it, which it does if something depends on it. Whoever sends a spec of a
-    job that is over hears so by its result. Of several records under one key this asks for the last alone: the cleaner may
-    have taken the others before anybody read them."""
+    """I17, when all is quiet: every bad record was rejected, with two exceptions. A fact that does not decode is rejected
+    only when a leader reads it, which happens if something depends on it; specs are always read. A spec of a job that is
+    over needs no reject: the sender sees the job's result. If several records have one key, only the last is checked,
+    because log compaction may have removed the others before they were read."""
     over = {of[0] for r in events if (of := parse_key(r.key)) is not None and isinstance(of[1], Result)}
     must = {where for where, reasons in bad.items() if reasons != (FACT,)}
     last = {(r.partition, r.key): r for r in events if (r.partition, r.key, r.value) in must}

@@ -1,6 +1,6 @@
-"""Threads of which one runs at a time: whoever holds the baton. So a role can be stopped in the middle of a step.
+"""Threads that take turns: only the holder of the baton runs. So a role can be stopped in the middle of a step.
 
-Deterministic, because nothing happens but by the holder: the stage hands the baton to an actor, which hands it back at the
+This is deterministic, because only the holder acts. The stage hands the baton to an actor. The actor hands it back at the
 end of a step, or at a point (a call to a port) where the stage wants it to pause.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def on_one_core() -> Iterator[None]:
-    """For this thread and those that it starts: only one of them runs at a time, and handing the baton to another core
-    costs a third as much again as all that they do with it."""
+    """Binds this thread and the threads that it starts to one core. Only one of them runs at a time, and handing the
+    baton to another core costs a third more time."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -29,12 +29,12 @@ def on_one_core() -> Iterator[None]:
 
 
 class Crashed(BaseException):
-    """Ends an actor where it stands, as kill -9 does: no `except Exception` catches it."""
+    """Ends an actor at its current point, as kill -9 does. No `except Exception` catches it."""
 
 
 class Actor:
-    """at: the point where it is paused, "" between two steps. heard: a hash of every answer that it ever got; a role is a
-    function of these alone, so two runs in which they are equal are in the same state."""
+    """One thread that takes turns with others. at: the point where it is paused, "" between two steps. heard: a hash of
+    all answers that it got. A role is a function of these answers, so two runs with equal hashes are in the same state."""
 
     def __init__(self, name: str, step: Callable[[], None]) -> None:
         self.name, self._step = name, step
@@ -47,7 +47,7 @@ class Actor:
         self._thread.start()
 
     def resume(self) -> None:
-        """Called by the stage: runs the actor until its step ends or it pauses. Raises what its step raised."""
+        """Called by the stage: runs the actor until its step ends or it pauses. Raises the error of the step."""
         self._mine.release()
         self._stages.acquire()
         if self._error is not None:
@@ -55,7 +55,7 @@ class Actor:
             raise error
 
     def pause(self, at: str) -> None:
-        """Called by the actor: hands the baton back, and goes on once it is resumed."""
+        """Called by the actor: hands the baton back and waits until the actor is resumed."""
         self.at = at
         self._stages.release()
         self._mine.acquire()
@@ -64,7 +64,7 @@ class Actor:
         self.at = ""
 
     def kill(self) -> None:
-        """Called by the stage: the actor ends where it stands."""
+        """Called by the stage: ends the actor at its current point."""
         if self.alive:
             self._killed = True
             self.resume()
@@ -85,7 +85,8 @@ class Actor:
 
 
 class Stage:
-    """current: the actor that holds the baton, None = the stage itself. pauses: whether an actor pauses at a point."""
+    """Hands the baton to the actors. current: the actor that holds it, None = the stage itself. pauses: returns whether an
+    actor pauses at a point."""
 
     def __init__(self, pauses: Callable[[Actor, str], bool]) -> None:
         self.current: Actor | None = None
@@ -103,7 +104,7 @@ class Stage:
         actor.kill()
 
     def hears(self, *answer: object) -> None:
-        """The actor that runs gets an answer."""
+        """Adds an answer to the hash of the running actor."""
         if self.current is not None:
             self.current.heard = hash((self.current.heard, *answer))
 
@@ -115,7 +116,7 @@ class Stage:
             self.current = actor
 
     def wait(self, name: str) -> None:
-        """A point where the actor can do nothing until somebody else has done something."""
+        """A point where the actor is blocked until another actor has acted."""
         actor = self.current
         if actor is not None:
             self.current = None

@@ -1,8 +1,8 @@
-"""The invariants, as pure functions over evidence (`copies`): what lies in the topics, what clients and writers were told,
-what ran. So they judge a simulation and real servers alike.
+"""The invariants, as pure functions over evidence (`copies`): the records of the topics, the answers that clients and
+writers got, and the attempts that ran. So they check simulations and real servers alike.
 
-Each returns what it found wrong, [] if nothing. What has no common clock is compared by place in its list alone. All are
-n log n in the number of records, but for folds of prefixes, which are per job.
+Each returns its findings, [] if there are none. Events without a common clock are compared only by their order within
+their list. Checkers cost n log n in the number of records; folds of prefixes are per job.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ledger.core.plan.replacing import STOP, intent_id, is_stop
 from tests.simulation import codec
 from tests.simulation.copies import (
     Copied,
+    Delivery,
     Leased,
     Ran,
     Taken,
-    Told,
     alike,
     by_partition,
     claim_of,
@@ -57,13 +57,13 @@ def _short(entry: RecoveryEntry | None) -> str:
 
 
 def compaction_stable(events: Sequence[Copied], left: Sequence[Copied]) -> Findings:
-    """I1: what compaction left folds like the full copy, up to the offset where what was left was read."""
+    """I1: the compacted log folds like the full copy, up to the offset where the compacted log was read."""
     return differences("I1 left by compaction | full copy", folded(left), folded(events))
 
 
 def idempotent(events: Sequence[Copied], rng: random.Random, samples: int = 5) -> Findings:
-    """I2: any records of the log once more at its end change nothing. Not of checkpoints that were pruned: once a later
-    attempt began from an older one, they may be offered again (docs/CRITIQUES.md)."""
+    """I2: repeating any records of the log at its end changes nothing. Pruned checkpoints are excepted: once a later
+    attempt started from an older checkpoint, they may be offered again (docs/CRITIQUES.md)."""
     before, found = _live(events), []
     gone = {record.key for record in events if record.value is None and b"/checkpoint/" in (record.key or b"")}
     old = [record for record in events if record.key not in gone]
@@ -74,7 +74,7 @@ def idempotent(events: Sequence[Copied], rng: random.Random, samples: int = 5) -
 
 
 def order_free(events: Sequence[Copied], rng: random.Random, samples: int = 5) -> Findings:
-    """I3: any order of the keys gives the same; of one key the order stays."""
+    """I3: the fold does not depend on the order between keys. The order within a key is kept."""
     before, found = _live(events), []
     for _ in range(samples):
         keys = [record.key for record in events]
@@ -87,21 +87,21 @@ def order_free(events: Sequence[Copied], rng: random.Random, samples: int = 5) -
 
 
 def _live(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
-    """Without what is retiring: something may be left beside a `result`, which the leader then removes. And of what is over
-    without the list of its registers: what was pruned may lie in the log once more, and is removed with the rest. So is a
-    savepoint that was deleted."""
+    """The folded entries without those of retiring jobs: the leader still removes registers beside their `result`. The
+    entries are compared without `registers` and `disposals`: a repeated record may bring back a pruned register or a
+    deleted savepoint, which is removed with the rest."""
     entries = folded(records).items()
     return {job_id: replace(entry, registers=(), disposals=()) for job_id, entry in entries if not entry.retiring}
 
 
-# -- I4: what is over stays over ---------------------------------------------------------------------------------------
+# -- I4: terminal jobs stay terminal------------------------------------------------------------------------------------
 
 
 def no_resurrection(
     events: Sequence[Copied], recovery: Sequence[Copied], taken: Sequence[Taken], ran: Sequence[Ran]
 ) -> Findings:
-    """I4, in the log (every prefix after a terminal fact), in the entries that count, in those that readers took, and at
-    the runner: nothing starts after `result`."""
+    """I4: a terminal job stays terminal. This holds in the log (every prefix after a terminal fact), in the effective
+    entries and in the entries that readers took. At the runner, no attempt starts after `result`."""
     found: Findings = []
     over: dict[str, Copied] = {}
     retired: dict[str, float] = {}
@@ -133,8 +133,8 @@ def no_resurrection(
 
 
 def never_vanishes(events: Sequence[Copied]) -> Findings:
-    """I4, at every prefix of the log: a job that was admitted has its registers, or a result that says how it ended.
-    Nothing here expires."""
+    """I4, at every prefix of the log: an admitted job has its registers, or a result that says how it ended. No result
+    expires in these runs."""
     found: Findings = []
     admitted: set[str] = set()
     held: dict[str, set[bytes | None]] = defaultdict(set)
@@ -172,11 +172,11 @@ def _terminal_then_live(what: str, entries: Iterable[tuple[str, RecoveryEntry]])
     return found
 
 
-# -- I5: acknowledged is there -----------------------------------------------------------------------------------------
+# -- I5: acknowledged is durable ---------------------------------------------------------------------------------------
 
 
-def acked_is_durable(told: Sequence[Told], records: Sequence[Copied]) -> Findings:
-    """I5: what was acknowledged lies at its offset (or, where none was given, somewhere); what failed lies nowhere."""
+def acked_is_durable(told: Sequence[Delivery], records: Sequence[Copied]) -> Findings:
+    """I5: an acknowledged event is at its offset (or anywhere, if no offset was returned). A failed event is nowhere."""
     at = {(r.topic, r.partition, r.offset): (r.key, r.value) for r in records}
     anywhere = {(r.topic, r.key, r.value) for r in records}
     ids = {(r.topic, header(r, "ce_id")) for r in records}
@@ -196,9 +196,9 @@ def acked_is_durable(told: Sequence[Told], records: Sequence[Copied]) -> Finding
 
 
 def one_writer_per_epoch(records: Sequence[Copied], taken: Sequence[Taken], leases: Sequence[Leased] = ()) -> Findings:
-    """I6: (a) an epoch of a role is claimed once per partition, and its records carry rising sequences, as one writer's do;
-    (b) the epochs that readers took never fall in a partition; (c) none of them lies after a higher claim; (d) nobody
-    claims after his lease has ended and another has claimed since."""
+    """I6: (a) an epoch of a role is claimed once per partition, and its records have rising sequences, as from one writer;
+    (b) in a partition, the epochs that readers accepted never fall; (c) no accepted record comes after a claim of a
+    higher epoch; (d) an instance whose lease has ended does not claim after another one has claimed."""
     found: Findings = []
     claims: dict[tuple[str, str, int, int], set[str]] = defaultdict(set)
     highest: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -226,7 +226,7 @@ def one_writer_per_epoch(records: Sequence[Copied], taken: Sequence[Taken], leas
 
 
 def _sequences(records: Sequence[Copied]) -> Findings:
-    """Copies of a record (the same ce_id) may come again at any time; new ones only with a higher sequence."""
+    """Copies of a record (the same ce_id) may be repeated at any time. A new record must have a higher sequence."""
     found: Findings = []
     seen: dict[tuple[str, str, int], int] = defaultdict(int)
     ids: set[str] = set()
@@ -243,7 +243,7 @@ def _sequences(records: Sequence[Copied]) -> Findings:
 
 
 def _claims_without_lease(records: Sequence[Copied], leases: Sequence[Leased]) -> Findings:
-    """ledger_actor names the instance."""
+    """I6d. The header ledger_actor names the instance."""
     found: Findings = []
     before: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
     ids: set[tuple[int, str]] = set()
@@ -266,7 +266,7 @@ def _claims_without_lease(records: Sequence[Copied], leases: Sequence[Leased]) -
 
 
 def projection_exact(events: Sequence[Copied], recovery: Sequence[Copied]) -> Findings:
-    """I7, at every record: an entry that counts is the fold of the log below its as_of."""
+    """I7, at every record: an effective entry equals the fold of the log below its as_of."""
     found: Findings = []
     logs = by_partition(events)
     per_job = {p: {job: list(of) for job, of in groupby(sorted(log, key=_job_order), key=_job)} for p, log in logs.items()}
@@ -293,19 +293,19 @@ def _job_order(record: Copied) -> tuple[str, int]:
 
 
 def view_exact(view: Mapping[str, RecoveryEntry], events: Sequence[Copied], what: str) -> Findings:
-    """I7, when all is quiet: what a reader holds is the fold of the whole log."""
+    """I7, when all is quiet: the entries of a reader equal the fold of the whole log."""
     return differences(f"I7 {what} | log", view, folded(events))
 
 
 def view_faithful(view: Mapping[str, RecoveryEntry], recovery: Sequence[Copied]) -> Findings:
-    """I7, at any time: what a reader holds that has read exactly these records is what counts of them."""
+    """I7, at any time: a reader that has read exactly these records holds their effective entries."""
     last = {r.key.decode(): r.value for r in effective(recovery) if r.key and not r.key.startswith(b"~")}
     counts = {job_id: codec.decode(RecoveryEntry, value) for job_id, value in last.items() if value is not None}
     return differences("I7 a reader holds | what counts", view, counts)
 
 
 def replaced_by(events: Iterable[Copied]) -> dict[str, str]:
-    """Job -> the one that it replaces."""
+    """Job -> the job that it replaces."""
     out = {}
     for record in events:
         parsed = parse_key(record.key)
@@ -317,8 +317,8 @@ def replaced_by(events: Iterable[Copied]) -> dict[str, str]:
 
 
 def links(events: Iterable[Copied], jobs: Mapping[str, RecoveryEntry]) -> set[str]:
-    """Jobs that replace, or are replaced by, one that is not over; the latter also by way of others that are over: the last
-    of them may have begun from a restore point of the first."""
+    """Jobs that replace a job that is not terminal, and jobs that such a job replaces. The latter are also found through
+    terminal jobs in between: the newest job may have started from a restore point of the oldest."""
     found = set()
     replaces = replaced_by(events)
     for new, old in replaces.items():
@@ -333,8 +333,8 @@ def links(events: Iterable[Copied], jobs: Mapping[str, RecoveryEntry]) -> set[st
 
 
 def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], full: bool) -> Findings:
-    """When all is quiet: a job that is held for another stays so only if that one was suspended itself, or waits for
-    slots. And of what it has begun from nothing was deleted."""
+    """When all is quiet: a job that is suspended for a replacement stays so only if the new job is itself suspended or
+    waits for slots. And a job that replaced another one still has a valid restore point: none of them was deleted."""
     lost = entry.begun and "no restore point verifies" in entry.reason
     found = [f"replacing: {entry.job_id}: {entry.reason}"] * lost
     if entry.state is not JobState.SUSPENDED or entry.intent is None or not is_stop(entry.intent.id):
@@ -350,10 +350,11 @@ def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], fu
 
 
 def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
-    """I8: each attempt at most once, recorded before, with no other of its job alive, and none of a job that it replaces or
-    that replaces it; and (I12) from the newest checkpoint that the job had, or else the one that it replaces. What
-    was damaged by then may be passed over. With `force` somebody gives up that there is one alone, and that all that the
-    attempt before has made is known; with a retry from elsewhere that it goes on from the newest."""
+    """I8: an attempt starts at most once, after its record, while no other attempt of its job is alive, and none of a job
+    that it replaces or that replaces it. I12: it starts from the newest checkpoint of its job, or else of the job that
+    it replaces. It may skip checkpoints that were damaged by then. With `force` an operator gives up the guarantee that
+    one attempt runs, and that all checkpoints of the previous attempt are known. With a retry from elsewhere he gives up
+    the start from the newest checkpoint."""
     found: Findings = []
     forced, elsewhere = told_otherwise(events)
     damaged: dict[str, set[tuple[int, int]]] = defaultdict(set)
@@ -392,7 +393,7 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
             beside = [other for other in partners[job_id] if alive[other]]
             found += [f"replacing: {job_id}/{n} started beside {other}" for other in beside]
             if run.place in places[job_id] and cuts.get((job_id, n)) == str(run.place[1] / 2).removesuffix(".0"):
-                newest[job_id] = run.place  # back to the cut of its region, and on from there
+                newest[job_id] = run.place  # the job went back to the cut of its region
             owner = job_id
             while owner not in newest and owner in replaces:
                 owner = replaces[owner]
@@ -408,7 +409,7 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
 
 
 def told_otherwise(events: Sequence[Copied]) -> tuple[set[str], set[str]]:
-    """Jobs of which somebody said `force`, and those that somebody retried from elsewhere than the latest."""
+    """(jobs with an intent that has `force`, jobs that an operator retried from elsewhere than the latest checkpoint)."""
     forced, elsewhere = set(), set()
     for record in events:
         match parse_key(record.key) if record.value is not None else None:
@@ -419,7 +420,7 @@ def told_otherwise(events: Sequence[Copied]) -> tuple[set[str], set[str]]:
 
 
 def began_unverified(unverified: Sequence[str]) -> Findings:
-    """I12: no attempt begins from what no runner found valid."""
+    """I12: no attempt starts from a restore point that no runner found valid."""
     return [f"I12 an attempt began from {location}, which was never found valid" for location in unverified]
 
 
@@ -427,9 +428,9 @@ def began_unverified(unverified: Sequence[str]) -> Findings:
 
 
 def regions_went_back(events: Sequence[Copied]) -> Findings:
-    """Once all is quiet, nothing that runs began beside an attempt of another member that failed later and was followed
-    by one that runs: with that it should have gone back. Jobs that replace one another are of no region meanwhile
-    (decision 22), so of those that ever were such nothing is said."""
+    """Once all is quiet, no running attempt is older than a failure in its region. If an attempt of another member failed
+    later and was restarted, the region should have restarted with it. A job that takes part in a replacement belongs to
+    no region meanwhile (decision 22), so such jobs are not checked."""
     paired: set[str] = set()
     ends: dict[tuple[str, int], list[str]] = defaultdict(list)
     began: dict[tuple[str, int], float] = {}
@@ -462,9 +463,9 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
 def savepoints_as_wanted(
     events: Sequence[Copied], jobs: Mapping[str, RecoveryEntry], saved: Set[str], given_up: Set[str], stored: Set[str]
 ) -> Findings:
-    """Once all is quiet, no savepoint is gone that nobody gave up and no policy wanted gone; each that was given up is
-    gone, unless something needs it or its job was over by then (that is the collector's); and of each job one periodic ask
-    is open at most."""
+    """Once all is quiet, a savepoint was deleted only if somebody disposed of it or a policy demanded it. Each disposed
+    savepoint is deleted, unless it is still needed, or its job was over by then (the garbage collector deletes it). Each
+    job has at most one open periodic savepoint request."""
     keeps = {}
     for record in events:
         match parse_key(record.key) if record.value is not None else None:

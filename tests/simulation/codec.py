@@ -1,5 +1,5 @@
-"""The codec of the ledger, which remembers: what it says is a function of the bytes, and here the same are read hundreds of
-times. Whoever only decodes has `decode`; for roles it is a `ports.Codec`."""
+"""The ledger's codec with a cache. Its results depend only on the bytes, and a simulation decodes the same bytes hundreds
+of times. The module has the functions of a `ports.Codec`, so roles can use it as theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a walk left behind, for tests that judge it."""
+"""Fixtures: the evidence of one random walk, for the tests of the checkers."""
 
 from __future__ import annotations
 

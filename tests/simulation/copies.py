@@ -1,8 +1,8 @@
-"""Evidence as plain values: what was read, told, run, leased and taken; and how copies of the topics are read.
+"""Evidence as plain values: records, answers to senders, attempts, leases and readers' entries; and readers of copies.
 
-The key grammar, the fold and the codec are the ledger's own; the epoch filter and "last value per key" are written anew
-here, so that a reader whose own are broken is seen. Copies are complete (made before compaction), committed, and each
-partition in offset order. Times are seconds since the epoch.
+The key grammar, the fold and the codec are the ledger's own. The epoch filter and "last value per key" are written anew
+here, so that broken ones in the ledger's readers are detected. Copies are complete (made before compaction), hold only
+committed records, and are in offset order per partition. Times are seconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAGIC = b"\xc3\x01"
 
 
 class Copied(NamedTuple):
-    """One committed record, as it was read."""
+    """One committed record."""
 
     topic: str
     partition: int
@@ -41,8 +41,9 @@ class Copied(NamedTuple):
         )  # fmt: skip
 
 
-class Told(NamedTuple):
-    """What became of one event by the word of the log. info: nobody knows. offset: where it was given."""
+class Delivery(NamedTuple):
+    """The answer of the log to the sender of one event. info: the outcome is unknown. offset: None if the log returned
+    none."""
 
     kind: Literal["ok", "fail", "info"]
     who: str
@@ -55,8 +56,8 @@ class Told(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What a runner saw, in order. place: of a start the (attempt, id) that it began from, of a checkpoint its own,
-    of damage that of the checkpoint. owner: of a start the job that the place is of."""
+    """One event at a runner. place: the (attempt, id) of the restore point of a start, of the completed checkpoint, or of
+    the damaged checkpoint. owner: for a start, the job that owns the restore point."""
 
     kind: Literal["start", "checkpoint", "end", "damage"]
     job_id: str
@@ -67,7 +68,7 @@ class Ran(NamedTuple):
 
 
 class Leased(NamedTuple):
-    """When an instance held the lease of a role, as far as it could know itself."""
+    """The period in which an instance believed that it held the lease of a role."""
 
     role: str
     who: str
@@ -76,7 +77,7 @@ class Leased(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a reader took for the entry of a job, in the order in which it did. entry None = it has none any more."""
+    """An entry of a job that a reader accepted; a list of them is in that order. entry: None = the entry was removed."""
 
     job_id: str
     partition: int
@@ -95,7 +96,7 @@ def by_partition(records: Iterable[Copied]) -> dict[int, list[Copied]]:
     return found
 
 
-def header(record: Copied | Told, name: str) -> str:
+def header(record: Copied | Delivery, name: str) -> str:
     value = next((value for key, value in record.headers if key == name), b"")
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
@@ -106,7 +107,7 @@ def epoch_of(record: Copied) -> int:
 
 
 def claim_of(record: Copied) -> tuple[str, int] | None:
-    """Role and epoch of a claim, by its key or, where all claims share a key, by its header."""
+    """(role, epoch) of a claim, from its key or, where all claims share a key, from its header. None: no claim."""
     if record.key is None or record.value is None or not record.key.startswith(b"~claim/"):
         return None
     _, role, *rest = record.key.decode().split("/")
@@ -114,7 +115,7 @@ def claim_of(record: Copied) -> tuple[str, int] | None:
 
 
 def effective(records: Iterable[Copied]) -> Iterator[Copied]:
-    """Records of `ledger.recovery` that count: neither below the highest claim before them, nor of an unclaimed epoch."""
+    """The effective records of `ledger.recovery`: their epoch is claimed, and not below the highest claim before them."""
     for partition in by_partition(records).values():
         claimed = 0
         for record in partition:
@@ -125,7 +126,7 @@ def effective(records: Iterable[Copied]) -> Iterator[Copied]:
 
 
 def registers_of(records: Iterable[Copied]) -> dict[str, dict[bytes, bytes]]:
-    """Last value of each register, by job."""
+    """Job -> register name -> last value."""
     jobs: dict[str, dict[bytes, bytes]] = defaultdict(dict)
     for record in records:
         if (parsed := parse_key(record.key)) is None:
@@ -139,7 +140,7 @@ def registers_of(records: Iterable[Copied]) -> dict[str, dict[bytes, bytes]]:
 
 
 def folded(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
-    """The projection of `ledger.events`, without what a leader stamps."""
+    """The projection of `ledger.events`, without the fields that a leader stamps."""
     entries = {job_id: fold(job_id, registers, codec.read) for job_id, registers in registers_of(records).items()}
     return {job_id: entry for job_id, entry in entries.items() if entry is not None}
 
@@ -153,10 +154,10 @@ def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
 
 
 def alike(a: RecoveryEntry | None, b: RecoveryEntry | None) -> bool:
-    """Whether two entries are the same but for what a leader stamps."""
+    """Whether two entries are equal, apart from the fields that a leader stamps."""
     return a == b or bare(a) == bare(b)
 
 
 def says(found: Sequence[str], what: str) -> bool:
-    """Whether something was found, and nothing but what begins so."""
+    """Whether there are findings, and all of them begin with `what`."""
     return bool(found) and all(finding.startswith(what) for finding in found)

@@ -1,4 +1,4 @@
-"""Schedules written by hand: each leads the ledger to the place where one guard is needed."""
+"""Schedules written by hand. Each brings the ledger into a situation where one guard is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.world import DELETE_RETENTION_S, EVENTS, PARTITIONS, RECOV
 
 Schedule = Callable[["Director"], None]
 SCHEDULES: dict[str, Schedule] = {}
-#: Those with more than one agent.
+#: Schedules with more than one agent: name -> number of agents.
 AGENTS = {"a_reconciler_leads_that_reaches_another_agent": 2, "an_agent_is_replaced_before_a_start_and_comes_back": 2}
 
 
@@ -30,7 +30,7 @@ def schedule(function: Schedule) -> Schedule:
 
 
 class Director:
-    """Lets instances go on until a point, or all of them until nothing happens any more."""
+    """Runs one instance up to a point, or all instances until nothing is written any more."""
 
     def __init__(self, agents: int = 1) -> None:
         self.wanted: tuple[Actor, str] | None = None
@@ -39,25 +39,25 @@ class Director:
         self.findings: Findings = []
 
     def lead(self, role: str) -> Instance:
-        """A new instance that leads."""
+        """Starts an instance and runs it until it leads."""
         instance = self.world.start(role)
         self.grant(instance)
         self.until(lambda: instance.part.epoch > 0, instance)
         return instance
 
     def grant(self, instance: Instance) -> None:
-        """The lock changes hands, and whoever had it hears of it."""
+        """Gives the lock to the instance. The previous holder learns of it."""
         self.world.give_lease(instance.role, instance)
 
     def to(self, instance: Instance, at: str) -> None:
-        """Runs one instance until it comes to a point, and holds it there."""
+        """Runs one instance until it reaches a point, and holds it there."""
         self.wanted = (instance.actor, at)
         self.until(lambda: instance.actor.at == at, instance)
         self.wanted = None
         self.held.append(instance)
 
     def go(self, instance: Instance) -> None:
-        """A held instance ends its step."""
+        """Lets a held instance finish its step."""
         self.held.remove(instance)
         self.world.step(instance)
 
@@ -71,7 +71,7 @@ class Director:
         assert done(), f"did not come about: {[(i.who, i.actor.at, i.part.epoch) for i in self.world.instances]}"
 
     def settle(self, agent: bool = True) -> None:
-        """Everybody but who is held goes on until nothing is written for a while."""
+        """Runs all instances that are not held until nothing is written for a while."""
         silent, ends = 0, None
         for _ in range(200):
             for instance in [i for i in self.world.instances if i not in self.held]:
@@ -85,7 +85,7 @@ class Director:
             silent = silent + 1 if ends == before else 0
             if silent > 10:
                 return
-        raise AssertionError("it does not come to rest")
+        raise AssertionError("the ledger does not come to rest")
 
     def submit(self, job_id: str) -> None:
         self.world.send(self.world.spec(job_id, self.world.put(job_id)))
@@ -97,7 +97,7 @@ class Director:
 
 
 def perform(name: str) -> Findings:
-    """What the checkers find in a schedule."""
+    """The findings of the checkers in a schedule."""
     director = Director(AGENTS.get(name, 1))
     try:
         SCHEDULES[name](director)
@@ -111,7 +111,7 @@ def perform(name: str) -> Findings:
 
 
 def _land_a_stale_entry(d: Director) -> None:
-    """A leader is replaced while it writes an entry, and the log has that entry after all, behind the new leader's."""
+    """A leader is superseded while it writes an entry. The entry is committed all the same, after the new leader's."""
     first = d.lead("projector")
     d.submit("job")
     d.until(lambda: d.state("job") == "CREATED", first)
@@ -140,7 +140,7 @@ def a_stale_entry_lands_and_the_cleaner_comes_by(d: Director) -> None:
 
 @schedule
 def a_candidate_sleeps_between_lock_and_init(d: Director) -> None:
-    """F6: it wins the lock, sleeps, another leads meanwhile, it wakes."""
+    """F6: the candidate wins the lock and pauses, another one leads meanwhile, and the candidate continues."""
     first = d.lead("projector")
     late = d.world.start("projector")
     d.grant(late)
@@ -166,7 +166,7 @@ def a_candidate_sleeps_before_its_claim(d: Director) -> None:
 
 @schedule
 def an_end_of_a_transaction_comes_late(d: Director) -> None:
-    """The leader hears no answer to a commit, and leads anew. What it sent then arrives while it writes."""
+    """The leader gets no answer to a commit and leads again. Its earlier commit request arrives while it writes."""
     first = d.lead("projector")
     d.submit("job")
     plain = d.world.at_commit
@@ -188,7 +188,7 @@ def an_end_of_a_transaction_comes_late(d: Director) -> None:
 
 @schedule
 def two_terms_pass_while_a_leader_sleeps(d: Director) -> None:
-    """It then polls both claims at once, and leads again."""
+    """The leader then reads both claims in one poll, and leads again."""
     first = d.lead("projector")
     second = d.lead("projector")
     third = d.lead("projector")
@@ -199,7 +199,7 @@ def two_terms_pass_while_a_leader_sleeps(d: Director) -> None:
 
 
 def _claims_again(d: Director, tombstone: bool) -> None:
-    """After two terms each projector's claim lies in the log once more, or is tombstoned; then the cleaner comes by."""
+    """After two terms each projector's claim is repeated in the log, or tombstoned. Then log compaction runs."""
     first = d.lead("projector")
     d.submit("old")
     d.until(lambda: d.state("old") == "CREATED", first)
@@ -230,7 +230,7 @@ def claims_are_tombstoned_and_the_cleaner_comes_by(d: Director) -> None:
 
 
 def _unreadable_spec(d: Director) -> None:
-    """A spec that does not decode, of a job that has no other; sent, and rejected if that is how it should be."""
+    """Sends a spec that does not decode, for a job without another spec. The checkers expect its reject."""
     key, value = f"job/spec/{'0' * 64}".encode(), MAGIC + b"no spec"
     event = Event(EVENTS, partition_of("job", PARTITIONS), key, value)
     d.world.bad_input.bad[event.partition, key, value] = SPEC
@@ -245,7 +245,7 @@ def _judge_rejects(d: Director) -> None:
 
 @schedule
 def a_spec_that_was_refused_is_sent_again(d: Director) -> None:
-    """Whoever sends it the second time waits for an answer about that record."""
+    """The second sender of the spec waits for a reject of the second record."""
     d.lead("projector")
     for _ in range(2):
         _unreadable_spec(d)
@@ -255,7 +255,7 @@ def a_spec_that_was_refused_is_sent_again(d: Director) -> None:
 
 @schedule
 def a_leader_hears_no_answer_to_its_rejects_and_leads_again(d: Director) -> None:
-    """The transaction is lost, and what it rejected comes to no reader of the log a second time."""
+    """The transaction with the rejects is lost, and the leader does not read the rejected records a second time."""
     first = d.lead("projector")
     d.world.log.append([Event(EVENTS, 0, b"{}", b"?")])
     d.world.bad_input.bad[0, b"{}", b"?"] = (KEY,)
@@ -274,7 +274,7 @@ def a_leader_hears_no_answer_to_its_rejects_and_leads_again(d: Director) -> None
 
 @schedule
 def something_lies_where_a_reject_will_lie(d: Director) -> None:
-    """Whoever lists the rejects passes it over, and not the reject that comes under the same key."""
+    """The list of rejects skips the foreign record, but not the later reject with the same key."""
     d.lead("projector")
     end = d.world.log.reader([EVENTS], 0).high_watermarks()[EVENTS, 0]
     place = f"{EVENTS}/0/{end}".encode()
@@ -301,7 +301,7 @@ def an_old_claim_comes_again_and_the_cleaner_comes_by(d: Director) -> None:
 
 @schedule
 def a_claim_lies_behind_an_open_transaction(d: Director) -> None:
-    """Somebody else's transaction is open: what lies behind it is not stable, but it is there."""
+    """A foreign transaction is open. The claim behind it is above the last stable offset, but it is in the log."""
     second = d.world.start("reconciler")
     d.grant(second)
     d.to(second, "claim")
@@ -315,7 +315,7 @@ def a_claim_lies_behind_an_open_transaction(d: Director) -> None:
 
 @schedule
 def an_attempt_ends_and_its_agent_is_mute(d: Director) -> None:
-    """It has made a checkpoint that the log does not know of when it is missed."""
+    """When the reconciler misses the attempt, the log does not have the attempt's checkpoint yet."""
     d.lead("projector")
     d.lead("reconciler")
     d.submit("job")
@@ -330,7 +330,7 @@ def an_attempt_ends_and_its_agent_is_mute(d: Director) -> None:
 
 @schedule
 def a_reconciler_leads_that_reaches_another_agent(d: Director) -> None:
-    """It hears nothing of an attempt that runs on elsewhere, and must not take that for its end."""
+    """The reconciler gets no report of an attempt that runs on another agent. It must not record the attempt as lost."""
     d.lead("projector")
     d.lead("reconciler")
     d.submit("job")
@@ -342,7 +342,7 @@ def a_reconciler_leads_that_reaches_another_agent(d: Director) -> None:
 
 @schedule
 def an_agent_is_replaced_before_a_start_and_comes_back(d: Director) -> None:
-    """An attempt is recorded for the one, its start reaches the other, and then the first one is asked again."""
+    """An attempt is recorded for the first agent, its start reaches the second, and then the first agent answers again."""
     d.lead("projector")
     leader = d.lead("reconciler")
     d.submit("job")
@@ -386,7 +386,7 @@ def a_reconciler_dies_after_the_first_transaction_about_a_job_that_is_over(d: Di
 
 
 def _goes(d: Director, sweeping: Sweeping, actor: Actor, at: str = "") -> None:
-    """Runs a submitter or collector until it comes to a point, or to its end."""
+    """Runs a submitter or collector until it reaches a point or its end."""
     d.wanted, collections = (actor, at), sweeping.collections
     for _ in range(200):
         d.world.stage.run(actor)
@@ -418,7 +418,7 @@ def _judged(d: Director, sweeping: Sweeping) -> None:
 
 @schedule
 def a_collector_sleeps_before_it_lists(d: Director) -> None:
-    """For longer than the grace; meanwhile a job comes."""
+    """The collector pauses for longer than the grace period. Meanwhile a job is submitted."""
     sweeping = _garbage(d)
     collector = sweeping.collector()
     _goes(d, sweeping, collector, "list")
@@ -431,7 +431,7 @@ def a_collector_sleeps_before_it_lists(d: Director) -> None:
 
 @schedule
 def a_collector_meets_a_graph_before_its_spec(d: Director) -> None:
-    """It has been put a moment ago, and is recorded and looked for just before it would be deleted."""
+    """The graph was stored a moment ago. Just before its deletion, the submitter records the spec and checks the graph."""
     sweeping = _garbage(d)
     submitter = _submits(d, sweeping, "record")
     collector = sweeping.collector()
@@ -455,7 +455,7 @@ def an_abandoned_graph_is_put_again_under_the_collectors_eyes(d: Director) -> No
 
 @schedule
 def a_submitter_dies_after_its_put(d: Director) -> None:
-    """And a collector that was killed at its deletion is followed by another, which finds what it left."""
+    """A collector is killed when it would delete the graph. The next collector finds the graph and deletes it."""
     sweeping = _garbage(d)
     sweeping.kill(_submits(d, sweeping, "record"))
     d.world.clock.advance(PAST_GRACE_S)

@@ -1,4 +1,4 @@
-"""What a simulation writes down, for the checkers to judge."""
+"""The evidence that a simulation records for the checkers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from ledger.adapters.memory.runner import MemoryAttempt, MemoryRunner
 from ledger.core.model.facts import CheckpointKind, GraphRef, RestorePoint
 from ledger.errors import PermanentError
 from ledger.ports import BlobStore, Clock, Event, StartAnswer, Verification
-from tests.simulation.copies import Copied, Leased, Ran, Taken, Told
+from tests.simulation.copies import Copied, Delivery, Leased, Ran, Taken
 
 
 class Evidence:
-    """copies: every committed record that there ever was, by topic. stale: batches of writers that were fenced, or never
-    heard an answer. saved: where savepoints were made, given_up: those of them that somebody gave up. damaged: what
-    the walk took away or altered. sound:
-    where a runner found a restore point valid. unverified: where an attempt began though no runner ever did."""
+    """Collects the evidence of one simulation.
+
+    copies: topic -> every record that was ever committed. stale: batches of writers that were fenced or got no answer.
+    The other sets hold locations. saved: savepoints that were made. given_up: savepoints that somebody disposed of.
+    damaged: checkpoints that the walk removed or altered. sound: restore points that a runner found valid. unverified:
+    restore points that an attempt started from although no runner found them valid."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.told_by: list[Told] = []
+        self.told_by: list[Delivery] = []
         self.ran: list[Ran] = []
         self.leases: list[Leased] = []
         self.taken: list[Taken] = []
@@ -40,7 +42,7 @@ class Evidence:
         at = [*offsets] or [None] * len(events)
         for event, offset in zip(events, at, strict=True):
             self.told_by.append(
-                Told(kind, who, event.topic, event.partition, event.key, event.value, event.headers, offset)
+                Delivery(kind, who, event.topic, event.partition, event.key, event.value, event.headers, offset)
             )
         if kind == "info":
             self.stale.append(list(events))
@@ -55,7 +57,7 @@ class Evidence:
         return self.leases + [Leased(role, who, since, float("inf")) for (role, who), since in self._holds.items()]
 
     def copy(self, log: MemoryLog, topics: Sequence[str]) -> None:
-        """Called before every compaction, and at the end."""
+        """Copies new records. Must be called before every compaction, and at the end."""
         for topic in topics:
             if topic not in self.copies:
                 self.copies[topic] = []
@@ -68,7 +70,7 @@ class Evidence:
 
 
 class LoggedRunner(MemoryRunner):
-    """A runner that needs the graph to start an attempt, and writes down what runs."""
+    """A runner that needs the job's graph to start an attempt, and records starts, ends and checkpoints."""
 
     def __init__(
         self, clock: Clock, partitions: int, blobs: BlobStore, evidence: Evidence, writer: str = "agent-memory"
@@ -128,6 +130,6 @@ class LoggedRunner(MemoryRunner):
 
 
 def _place(location: str) -> tuple[str, tuple[int, int]]:
-    """Job, attempt and id of a checkpoint by where it lies."""
+    """(job, (attempt, id)) of the checkpoint at a location."""
     job_id, n, name = location.split("/")[-3:]
     return job_id, (int(n), int(name.partition("-")[2]))

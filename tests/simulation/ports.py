@@ -1,7 +1,7 @@
-"""The ports of one instance, with a point before or after every call, where the stage may pause it.
+"""The ports of one instance. Every call has a point before or after it, where the stage may pause the instance.
 
-A pause comes *after* a question was answered (the lease was valid, the log ended here) and *before* a thing is done: so
-whatever an instance was told may be old by the time it acts.
+A pause comes *after* the answer to a query (the lease was valid, the log ended here) and *before* an action. So every
+answer may be outdated when the instance acts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.evidence import Evidence
 
 
 class WrongClock:
-    """The clock of one process: its wall clock is off by so many seconds, its monotonic clock is as good as any other."""
+    """The clock of one process. Its wall clock is wrong by some seconds, its monotonic clock is right."""
 
     def __init__(self, clock: ManualClock, off_s: float = 0.0) -> None:
         self._clock, self.off_s = clock, off_s
@@ -34,7 +34,8 @@ class WrongClock:
 
 
 class Lease(MemoryLeadership):
-    """late: word of the end of its lease has not come, so it goes on believing in it (incident 001)."""
+    """A lease whose end may go unnoticed. late: the lease has ended, but the instance does not know it yet (incident
+    001)."""
 
     def __init__(self, election: MemoryElection, who: str, stage: Stage, evidence: Evidence, role: str) -> None:
         super().__init__(election, who=who)
@@ -141,14 +142,14 @@ def _seen(records: Sequence[Record]) -> int:
 
 
 def _kind_of(events: Sequence[Event]) -> str:
-    """The point before a transaction: "claim", "noop" (it only ends what an earlier one left open), or "commit"."""
+    """The point before a transaction: "claim", "noop" (it only ends an earlier open transaction), or "commit"."""
     if any(event.key.startswith(b"~claim") for event in events):
         return "claim"
     return "noop" if all(event.key == b"~noop" for event in events) else "commit"
 
 
 class SimStream:
-    """A RecoveryStream that may break."""
+    """A RecoveryStream that may fail."""
 
     def __init__(self, log: EventLog, topic: str, stage: Stage) -> None:
         self._log, self._topic, self._stage = log, topic, stage
@@ -168,11 +169,11 @@ class SimStream:
         return found
 
     def close(self) -> None:
-        """Also of a stream that was never opened."""
+        """Closes the stream, even if it was never opened."""
 
 
 class SimRunner:
-    """What a reconciler's driver asks of a runner."""
+    """A runner as the reconciler's driver sees it, with a point after `observe`."""
 
     def __init__(self, runner: Any, stage: Stage) -> None:
         self._runner, self._stage = runner, stage

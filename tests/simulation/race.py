@@ -1,14 +1,14 @@
-"""The race of incident 001, exhaustively: a job comes and ends while leadership changes, in every order there is.
+"""An exhaustive test of the race of incident 001: a job is submitted and ends while leadership changes, in every order.
 
-A *schedule* says at which boundary each event happens. Boundaries: before every step of an instance, before every task,
-before the agent sends; and within a step of the role whose leadership changes, at every point (before a commit's begin,
-after it, between any two answers …). Events of the job happen between steps; events of leadership at any boundary. What
-no event changes goes on in a fixed order, until nothing happens any more; then everything that was away comes back.
+A *schedule* assigns each event to a boundary. Boundaries are: before every step of an instance, before every task, before
+the agent sends, and every point within a step of the role whose leadership changes (before a commit begins, after it,
+between any two answers …). Events of the job happen between steps, events of leadership at any boundary. Everything else
+runs in a fixed order until nothing happens any more. Then everything that was down comes back.
 
-All schedules are covered: a tree of choices, walked depth first by running the ledger anew along each branch. Two prefixes
-that lead to the same state have the same futures, so the second is not walked again, only counted. The state is all that
-was heard by each instance (`Actor.heard`: a role is a function of that), all that was done to log, runner, blobs and
-leases, the clock, and the events still to come; so nothing that could make a difference is left out of it.
+All schedules are covered. They form a tree of choices, which is walked depth first; the ledger runs anew along each
+branch. Two prefixes that lead to the same state have the same futures, so the second one is counted and not walked. The
+state consists of the answers that each instance got (`Actor.heard`: a role is a function of them), all changes of log,
+runner, blobs and leases, the clock, and the remaining events. So it holds everything that could make a difference.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from tests.simulation.world import EVENTS, RECOVERY, TRANSACTION_S, Instance, Wo
 ROUNDS_MAX = 120
 QUIET_ROUNDS = 4
 JOB = "job"
-#: What may happen to the leader of the role, and whether it sleeps through what follows where it stands.
+#: Events that may happen to the leader of the role. With those in SLEEPS the leader also pauses at its current point.
 LEADER = {
-    "grant": "the other one gets the lock, and the leader hears of it",
-    "grant, word late": "the other one gets the lock, and the leader does not hear of it yet (incident 001)",
-    "revoke": "the lock is free, and the leader hears of it",
-    "expire": "as revoke, and so long ago that open transactions have run out",
-    "crash": "the leader is gone",
+    "grant": "the other instance gets the lock, and the leader learns of it",
+    "grant, word late": "the other instance gets the lock, and the leader does not learn of it yet (incident 001)",
+    "revoke": "the lock is free, and the leader learns of it",
+    "expire": "as revoke, and so long ago that open transactions have timed out",
+    "crash": "the leader is killed",
 }
 SLEEPS = ("grant", "expire")
-#: Where a leader can be stopped within a step. Between two of these it only reads what it was told, or writes records of a
-#: transaction that nobody sees before its end.
+#: The points where a leader can be stopped within a step. Between two of them it only processes answers, or writes records
+#: of a transaction that is invisible before its end.
 POINTS = frozenset({
     "valid", "acquired", "inited", "high_watermarks", "observed", "claim", "commit", "commit end", "commit ended",
 })  # fmt: skip
 
 
 class Story(NamedTuple):
-    """job: events of the job and its blob, each once, in this order. role: whose leadership changes. leader_events: how
-    many at most. at_rest: events of the job come only when everything before has come to rest."""
+    """The events to schedule. job: events of the job and its blob, each once, in this order. role: the role whose
+    leadership changes. leader_events: their maximum number. at_rest: an event of the job comes only when nothing happens
+    any more."""
 
     role: str
     job: tuple[str, ...]
@@ -76,11 +77,11 @@ class Count:
 
 
 class Stop(Exception):
-    """A state that is known."""
+    """The run reached a state that is known already."""
 
 
 class Run:
-    """One run along given choices, then with no more events than must be."""
+    """One run along given choices, and then with the fewest possible events."""
 
     def __init__(self, story: Story, choices: Sequence[Choice], known: Callable[[int], bool]) -> None:
         self.story, self.choices, self._known = story, dict(choices), known
@@ -92,7 +93,7 @@ class Run:
         self._watch()
 
     def go(self) -> Findings | None:
-        """What the checkers find; None if it came to a state that is known."""
+        """The findings of the checkers; None if the run reached a known state."""
         w = self.world
         try:
             w.give_lease("projector", w.start("projector"))
@@ -120,7 +121,7 @@ class Run:
     # -- boundaries ----------------------------------------------------------------------------------------------------
 
     def _boundary(self, actor: Actor | None = None) -> bool:
-        """Whether the instance that runs has to stop here."""
+        """Passes a boundary. Returns whether the running instance has to stop here."""
         if not self.opened or self.healed or (self._quiet and self._place != 12):
             return False
         at, self.boundary = self.boundary, self.boundary + 1
@@ -151,7 +152,7 @@ class Run:
         return options
 
     def _next_of_job(self) -> str | None:
-        """In the order of the story; a finish waits for something that runs."""
+        """The next event of the job, in the order of the story. A finish needs a running attempt."""
         if not self.job_left or (self.job_left[0] == "finish" and not self.world.runner.alive()):
             return None
         return self.job_left[0]
@@ -172,7 +173,7 @@ class Run:
             self.leader_left, self._place, self._quiet,
         ))  # fmt: skip
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- the events ----------------------------------------------------------------------------------------------------
 
     def _happen(self, event: str, actor: Actor | None = None) -> bool:
         w, leader = self.world, self._leader()
@@ -218,7 +219,7 @@ class Run:
             return False
         return self._boundary(actor)
 
-    # -- going on ------------------------------------------------------------------------------------------------------
+    # -- the rounds ----------------------------------------------------------------------------------------------------
 
     _crashed: Instance | None = None
     _place = 0
@@ -258,7 +259,7 @@ class Run:
             self._round()
 
     def _until_quiet(self) -> None:
-        """Sleepers wake once all others have come to rest."""
+        """Runs all until nothing happens. Paused instances continue once all others are at rest."""
         self._quiet = 0
         for _ in range(ROUNDS_MAX):
             before = self.shared
@@ -268,7 +269,7 @@ class Run:
                 self.asleep, self._quiet = {}, 0
             elif self._quiet >= QUIET_ROUNDS:
                 return
-        raise AssertionError("it does not come to rest")
+        raise AssertionError("the ledger does not come to rest")
 
     def _heal(self) -> None:
         self.healed = True
@@ -280,7 +281,7 @@ class Run:
         for topic in (EVENTS, RECOVERY):
             self.world.compact(topic)
 
-    # -- all that is done to what is shared ----------------------------------------------------------------------------
+    # -- all changes of shared state -----------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         for thing, names in (
@@ -302,7 +303,7 @@ class Run:
 
 
 def explore(story: Story, *, red_max: int = 20, until_red: bool = False) -> Count:
-    """Every schedule of a story; until_red: not the rest once one is red."""
+    """Runs every schedule of a story. until_red: stops at the first schedule with findings."""
     count, known = Count(), {}
 
     def below(choices: tuple[Choice, ...]) -> int:

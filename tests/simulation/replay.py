@@ -1,4 +1,4 @@
-"""I15: a projector that knows nothing yet, with another wall clock, over the same records with other timestamps."""
+"""I15: a new projector with another wall clock reads the same records with other timestamps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = 3  # reads all there is, takes over, and once more
 
 
 def clock_free(events: Sequence[Copied], topics: RoleTopics, partitions: int, rng: random.Random) -> Findings:
-    """Once all is quiet: the entries are those of the log, whatever timestamps its records have."""
+    """I15, once all is quiet: the entries equal the fold of the log, whatever the timestamps of its records."""
     clock = ManualClock(rng.uniform(0.0, 60 * YEAR_S))
     log = MemoryLog({topics.events: partitions, topics.recovery: partitions, topics.rejects: 1}, clock)
     for record in events:

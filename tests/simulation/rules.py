@@ -1,4 +1,4 @@
-"""What is judged by rules said anew, and not by the fold that is to be judged: entries, epochs, delays. As `checkers`."""
+"""Checkers with rules of their own, so that an error of the fold is detected: entries, epochs, delays. See `checkers`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.simulation.copies import MAGIC, Copied, by_partition, claim_of, effec
 
 
 def entries_as_the_rules_say(events: Sequence[Copied], recovery: Sequence[Copied]) -> Findings:
-    """I7, at every entry that counts: it says what the plain rules say (`tests.laws.oracle`) of the facts below its as_of.
-    The rules know nothing of values that can't be read, nor of intents of an unknown kind: of such jobs nothing is said."""
+    """I7, at every effective entry: it matches the plain rules (`tests.laws.oracle`) applied to the facts below its as_of.
+    The rules don't cover unreadable values and intents of an unknown kind, so jobs with such registers are skipped."""
     found: Findings = []
     logs = {place: list(of) for place, of in groupby(sorted(events, key=_place), key=_place)}
     for record in effective(recovery):
@@ -50,7 +50,7 @@ def _place(record: Copied) -> tuple[int, str]:
 
 
 def _facts(records: Iterable[Copied]) -> dict[Register, Any] | None:
-    """The last value of each register. None: one can't be read, or is not known."""
+    """Register -> the fact of its last value. None: a value is unreadable, or a register or kind is unknown."""
     facts: dict[Register, Any] = {}
     for record in records:
         if (parsed := parse_key(record.key)) is None:
@@ -73,8 +73,8 @@ def _apart(got: oracle.Opinion, want: oracle.Opinion | None) -> str:
 
 
 def epochs_follow(records: Sequence[Copied]) -> Findings:
-    """I16: a new claim of a role is one above the highest that lies before it in its partition. A copy of a claim (the same
-    ce_id) may come again at any time."""
+    """I16: the epoch of a new claim is one above the highest claimed epoch before it in its partition. A copy of a claim
+    (the same ce_id) may be repeated at any time."""
     found: Findings = []
     for log in by_partition(records).values():
         highest: dict[str, int] = defaultdict(int)
@@ -91,10 +91,10 @@ def epochs_follow(records: Sequence[Copied]) -> Findings:
 
 
 def not_before_its_delay(events: Sequence[Copied], unsure: Sequence[float] = ()) -> Findings:
-    """No attempt is recorded sooner after the end of the one before it than its restart delay says. By the log's clock.
+    """By the log's clock, no attempt is recorded before the restart delay after the previous attempt's end is over.
 
-    unsure: where clocks are wrong, when one was set or a leader took over, in order. A leader takes over the moment that
-    another has stamped by a clock of its own, so a delay is judged only where none of these lies in it."""
+    unsure: if clocks are wrong, the sorted times when a clock was set or a leader took over. A leader inherits a due time
+    that another leader stamped by its own clock, so a delay is checked only if no such time falls into it."""
     found: Findings = []
     for (_, job_id), log in groupby(sorted(events, key=lambda one: (_place(one), one.offset)), key=_place):
         registers: dict[bytes, bytes] = {}
@@ -109,7 +109,7 @@ def not_before_its_delay(events: Sequence[Copied], unsure: Sequence[float] = ())
                     found += _too_soon(job_id, n, record.time_s, registers, judged, unsure)
                 case (_, Ended(n, _, _)):
                     ended_at.setdefault(n, record.time_s)
-                case (_, Intent()):  # an attempt may follow from what people said before: nothing is sure of ends until now
+                case (_, Intent()):  # the next attempt may come from this intent: earlier ends do not count
                     said_at = record.time_s
             name = (record.key or b"").partition(b"/")[2]
             if record.value is not None and record.value.startswith(MAGIC):
@@ -133,13 +133,13 @@ def _too_soon(
     return [f"delay: {job_id}/{n} was recorded {earliest - at:.3f} s too soon, its delay is {entry.restart_delay_s:g} s"]
 
 
-# -- I9: what is offered is there --------------------------------------------------------------------------------------
+# -- I9: offered restore points exist-----------------------------------------------------------------------------------
 
 
 def offered_is_there(jobs: Mapping[str, RecoveryEntry], stored: Set[str], excused: Set[str]) -> Findings:
-    """I9, of checkpoints: whatever an entry offers to begin from, and what its attempt began from, lies where it says.
-    Not of a job that is over: that is being cleaned. What a job has from the one that it replaced may go once it has a
-    checkpoint of its own. excused: what somebody damaged, or gave up."""
+    """I9 for checkpoints: the restore points that an entry offers, and its attempt's base, exist at their locations. Jobs
+    that are over are skipped: their checkpoints are being deleted. An inherited restore point may be deleted once the
+    job has a checkpoint of its own. excused: locations that were damaged or disposed of."""
     found: Findings = []
     for job_id, entry in jobs.items():
         if entry.terminal:
@@ -155,9 +155,9 @@ def offered_is_there(jobs: Mapping[str, RecoveryEntry], stored: Set[str], excuse
 def over_keeps_what_it_should(
     events: Sequence[Copied], stored: Set[str], excused: Set[str], forced: Set[str]
 ) -> Findings:  # fmt: skip
-    """I9: of a job that is over the checkpoints that the log knew then are gone, or are there if it asked for that. What
-    its result names is there. Of `forced` ones nobody knows what their runner has left. What was pruned is the runner's
-    to delete, also where a copy of its record comes late."""
+    """I9: when a job is over, the checkpoints that the log knew then are deleted, or kept if its spec asks for that. The
+    restore point in its result exists. Jobs in `forced` may leave checkpoints at a runner that was not asked. The runner
+    deletes a pruned checkpoint, so a late copy of its record is ignored."""
     keeps: set[str] = set()
     known: dict[str, dict[Register, str]] = defaultdict(dict)
     pruned: set[tuple[str, Register]] = set()

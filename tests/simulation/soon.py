@@ -1,4 +1,4 @@
-"""While a leader leads and nothing keeps it from that, it publishes what it has read: also in the middle of a walk."""
+"""An undisturbed leading projector publishes the records that it has read within bounded time, also during a walk."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from tests.simulation.checkers import Findings
 
-SECONDS = 5.0  # a projector says once a second how far it has come
+SECONDS = 5.0  # a projector publishes its progress once a second
 STEPS = 25
 
 
 @dataclass
 class _Lag:
-    """as_of: what the leader had read of a partition when it was looked at first. since: monotonic seconds."""
+    """A position that is not published yet. as_of: the leader's offset in a partition when it was first seen. since:
+    monotonic seconds."""
 
     as_of: int
     since: float
@@ -21,17 +22,18 @@ class _Lag:
 
 
 class Soon:
-    """Of projectors. Call `stepped` after each step of one that was not held up in it."""
+    """Watches projectors. Call `stepped` after each step in which the projector was not paused."""
 
     def __init__(self) -> None:
         self._lags: dict[tuple[str, int, int], _Lag] = {}  # instance, epoch, partition
 
     def disturbed(self) -> None:
-        """Something happened that may keep a leader from writing, or readers from seeing it."""
+        """Starts anew: something happened that may keep a leader from writing, or readers from seeing its records."""
         self._lags.clear()
 
     def stepped(self, instance: Any, published: dict[int, int], events: str, now: float) -> Findings:
-        """published: partition -> how far readers know that a projector has come. now: monotonic seconds."""
+        """The findings after a step. published: partition -> the offset that readers know to be reflected. now: monotonic
+        seconds."""
         found: Findings = []
         if not instance.part.epoch:
             return found

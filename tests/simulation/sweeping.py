@@ -1,8 +1,8 @@
-"""Submitters that put, record and look again, and a collector of garbage, as actors beside the roles; and what must be so
-of what they leave.
+"""Submitters (they store the graph, record the spec, and check the graph again) and a garbage collector, as actors beside
+the roles; and the checkers of garbage collection.
 
-The store, the runner and the clients live a thousand times as fast as the roles: so a grace of an hour passes in a walk of
-some minutes, and a pause of seconds is longer than it.
+For the store, the runner and the clients, time runs a thousand times as fast as for the roles. So a grace period of an
+hour passes within a walk of some minutes, and a pause of seconds exceeds it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAST_GRACE_S = 2 * GRACE_S / FASTER  # of the roles' time
 
 
 class Hurried:
-    """A clock that runs FASTER than another one."""
+    """A clock that runs FASTER times as fast as another one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._since, self._began = clock, clock.time(), clock.monotonic()
@@ -48,7 +48,7 @@ class Hurried:
         return self.of(self._clock.time())
 
     def of(self, time_s: float) -> float:
-        """What it shows when the other one shows that."""
+        """The time of this clock at a time of the other clock."""
         return self._since + (time_s - self._since) * FASTER
 
     def monotonic(self) -> float:
@@ -59,7 +59,7 @@ class Hurried:
 
 
 class Graph:
-    """A file, as far as a store reads one."""
+    """A graph file, with the methods that a store uses."""
 
     def __init__(self, job_id: str) -> None:
         self._data = f"graph of {job_id}".encode()
@@ -72,7 +72,7 @@ class Graph:
 
 
 class Deleted(NamedTuple):
-    """A deletion as the collector put it on record. as_of: how far it had read the facts."""
+    """A deletion, as the collector recorded it. as_of: the offsets up to which the collector had read the facts."""
 
     uri: str
     job_id: str
@@ -80,7 +80,7 @@ class Deleted(NamedTuple):
 
 
 class PointedBlobs(MemoryBlobs):
-    """A point before every call that a submitter or a collector makes."""
+    """A blob store with a point before every call of a submitter or collector."""
 
     def __init__(self, stage: Stage, now: Callable[[], float]) -> None:
         super().__init__(now)
@@ -104,7 +104,7 @@ class PointedBlobs(MemoryBlobs):
 
 
 class _Kept:
-    """The runner as a collector meets it: by the hurried clock."""
+    """The runner as a collector sees it: ages are by the hurried clock."""
 
     def __init__(self, runner: Any, stage: Stage) -> None:
         self._runner, self._stage = runner, stage
@@ -132,8 +132,8 @@ class _Records:
 
 
 class Sweeping:
-    """deleted: what collectors took. looked: jobs whose submitter came past its last look at the store: of the others it is
-    nobody's fault if a graph is missing. running: who has not come to an end."""
+    """The submitters and collectors of a walk. deleted: all deletions. looked: jobs whose submitter has checked the store
+    for the last time; only their graphs must exist. running: actors that have not ended."""
 
     def __init__(self, world: World, sent: Callable[[Any], None] = lambda _: None) -> None:
         self.world, self._sent = world, sent
@@ -144,7 +144,7 @@ class Sweeping:
         self.running: list[Actor] = []
 
     def submitter(self, job_id: str, spec: JobSubmitted) -> Actor:
-        """One who submits this, once."""
+        """An actor that submits this job once."""
 
         def submit() -> None:
             client = Client(
@@ -157,7 +157,7 @@ class Sweeping:
                 client.submit(spec, Graph(job_id), job_id=job_id)  # type: ignore[arg-type]
                 self.looked.add(job_id)
             except OutcomeUnknown:
-                self.looked.add(job_id)  # nobody has admitted it yet
+                self.looked.add(job_id)  # no projector has admitted it yet
             except LedgerError:
                 pass
             self.running.remove(actor)
@@ -181,12 +181,12 @@ class Sweeping:
         return actor
 
     def kill(self, actor: Actor) -> None:
-        """It is gone where it stands."""
+        """Kills the actor at its current point."""
         self.running.remove(actor)
         self.world.stage.kill(actor)
 
     def judge(self, swept: bool) -> Findings:
-        """swept: everybody has come to an end, and a collector was here after the grace."""
+        """The findings. swept: all actors have ended, and a collector ran after the grace period."""
         self.world.copy()
         copies = self.world.evidence.copies
         events, blobs = copies["ledger.events"], self.world.blobs
@@ -212,11 +212,11 @@ class Sweeping:
         return Source(log, RoleTopics(*TOPICS), codec, cloudevents, self.clock, patience_s=float("inf"))
 
 
-# -- what must be so ---------------------------------------------------------------------------------------------------
+# -- the checkers ------------------------------------------------------------------------------------------------------
 
 
 def nothing_referred_to_is_deleted(deleted: Sequence[Deleted], events: Sequence[Copied]) -> Findings:
-    """G1: what was taken was not referred to by the facts that the collector had read."""
+    """G1: no deleted graph was referenced by the facts that the collector had read."""
     found = []
     for one in deleted:
         specs, over = _references(one.job_id, [r for r in events if r.offset < one.as_of.get(r.partition, 0)])
@@ -226,7 +226,7 @@ def nothing_referred_to_is_deleted(deleted: Sequence[Deleted], events: Sequence[
 
 
 def every_graph_is_there(sweeping: Sweeping, events: Sequence[Copied], stored: Mapping[str, bytes]) -> Findings:
-    """G2: a job that was submitted to the end has its graph, until it is retired."""
+    """G2: a completely submitted job has its graph until it is retired."""
     found = []
     for job_id in sorted(sweeping.looked):
         specs, over = _references(job_id, events)
@@ -235,8 +235,8 @@ def every_graph_is_there(sweeping: Sweeping, events: Sequence[Copied], stored: M
 
 
 def nothing_is_left(blobs: MemoryBlobs, events: Sequence[Copied], since: float) -> Findings:
-    """G3: once a collector was here after the grace, of what nobody refers to nothing lies there, unless it is older than
-    the log (since: its first claim, by the store's clock)."""
+    """G3: after a collector ran behind the grace period, the store holds no unreferenced graph, unless the graph is older
+    than the log. since: time of the log's first claim, by the store's clock."""
     found = []
     for uri in sorted(blobs.stored):
         specs, over = _references(uri.split("/")[1], events)
@@ -246,13 +246,13 @@ def nothing_is_left(blobs: MemoryBlobs, events: Sequence[Copied], since: float) 
 
 
 def first_claim(recovery: Sequence[Copied]) -> float:
-    """When the log began, by the roles' clock."""
+    """The time of the first claim in the log, by the roles' clock."""
     return min((record.time_s for record in recovery if claim_of(record) is not None), default=float("inf"))
 
 
 def _references(job_id: str, events: Sequence[Copied]) -> tuple[set[str], bool]:
-    """The graphs that specs of the job name, refused ones not among them, and whether it has a result. Told plainly, for
-    the collector knows it by the fold."""
+    """(graphs named by the accepted specs of the job, whether the job has a result). Derived from plain records, because
+    the collector uses the fold."""
     specs: dict[bytes, str] = {}
     over = False
     for record in events:

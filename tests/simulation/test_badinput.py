@@ -1,4 +1,4 @@
-"""Bad input: the walks draw all of it, and the checkers of what becomes of it can fail."""
+"""Bad input: the walks draw every kind, and the checkers of rejects can fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ledger.ports import MemoryRecord
 from ledger.reader import rejects
 from tests.simulation.badinput import KEY, at_home, rejected_once, rejects_complete, rejects_true
-from tests.simulation.copies import Copied, Told
+from tests.simulation.copies import Copied, Delivery
 from tests.simulation.walk import Walk
 from tests.simulation.world import EVENTS, REJECTS, quiet
 
@@ -60,8 +60,8 @@ def test_a_reject_that_is_not_true_is_found() -> None:
 
 def test_a_record_that_is_rejected_twice_in_one_term_is_found() -> None:
     reject = rejected()
-    told = Told("ok", "projector-1", REJECTS, 0, reject.key or b"", reject.value)
-    claims = [Told("ok", "projector-1", "ledger.recovery", p, b"~claim/projector/2", b"") for p in (0, 1)]
+    told = Delivery("ok", "projector-1", REJECTS, 0, reject.key or b"", reject.value)
+    claims = [Delivery("ok", "projector-1", "ledger.recovery", p, b"~claim/projector/2", b"") for p in (0, 1)]
     assert rejected_once([told, *claims, told]) == []
     assert rejected_once([*claims, told, told]) == ["I17 projector-1 rejected b'ledger.events/0/5' twice in one term"]
 

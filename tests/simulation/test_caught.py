@@ -1,4 +1,4 @@
-"""Every guard can be taken out (`tests.support.mutants`), and then the checkers see it: red with it, green without."""
+"""With any guard removed (`tests.support.mutants`) the checkers have findings; with all guards they have none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.fake_link import PATH, FakeLink, Servers, T
 from tests.support.mutants import MUTANTS, mutated
 from tests.support.repetitions import one_fast
 
-#: Guard taken out -> the schedule where that shows, and what the checkers say.
+#: Removed guard -> the schedule that shows it, and the prefix of the findings.
 CAUGHT = {
     "epoch-filter-off": ("a_stale_entry_lands", "I6c"),
     "filter-after-last-per-key": ("a_stale_entry_lands", "I7"),
@@ -38,7 +38,8 @@ CAUGHT = {
     "whoever-answers-is-believed": ("a_reconciler_leads_that_reaches_another_agent", "I8"),
     "calls-reach-whoever-answers": ("an_agent_is_replaced_before_a_start_and_comes_back", "I8"),
 }
-#: Seen by chance, also or only: guard -> a seed where it shows soon, at the time of writing; else the walk searches on.
+#: Guards whose removal random walks detect: guard -> a seed that showed it soon at the time of writing. If that seed does
+#: not show it any more, the test searches on.
 BY_CHANCE = {"epoch-filter-off": 16, "filter-after-last-per-key": 16, "read-committed-end": 2, "start-holds-nothing": 45,
              "gc-reads-before-it-lists": 35, "gc-finds-nothing": 319, "savepoints-are-pruned": 5,
              "given-up-is-never-deleted": 5, "repeated-claims-not-repaired": 2,
@@ -81,7 +82,8 @@ def test_the_walk_finds_it_too(mutant: str, said: list[str]) -> None:
 
 
 def leaders_after_a_long_sleep(clock: ManualClock) -> list[str]:
-    """A leader by ZooKeeper is stopped for three sessions and goes on. Its session has ended, and another leads."""
+    """A leader elected by ZooKeeper is paused for three session timeouts and continues. Its session has ended, and another
+    instance leads. Returns the leaders."""
     servers, path = Servers(clock), PATH
     found = {}
     for who in ("first", "second"):

@@ -1,4 +1,4 @@
-"""Each checker says nothing about what a walk left behind, and says what is wrong once something is."""
+"""Each checker has no findings on the evidence of a walk, and has findings on corrupted evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledger.core.model.facts import IntentDeclared, IntentKind
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Intent, parse_key
 from tests.simulation import checkers, copies
-from tests.simulation.copies import Copied, Leased, Ran, Taken, Told, says
+from tests.simulation.copies import Copied, Delivery, Leased, Ran, Taken, says
 from tests.simulation.evidence import Evidence
 from tests.simulation.world import EVENTS, RECOVERY
 
@@ -38,7 +38,7 @@ def job_of(record: Copied) -> bytes:
 
 
 def live_job(events: list[Copied]) -> Copied:
-    """The spec of a job that is still there."""
+    """The spec of a job that is not over."""
     jobs = copies.folded(events)
     return next(r for r in events if r.value and b"/spec/" in (r.key or b"") and job_of(r).decode() in jobs)
 
@@ -74,7 +74,7 @@ def test_i2_sees_a_key_with_two_values(events: list[Copied], rng: Random) -> Non
     name, suspend = intent(99, "one", IntentKind.SUSPEND)
     key, run = job_of(spec) + name, intent(99, "one", IntentKind.RUN)[1]
     two = [spec._replace(key=key, value=value, offset=10_000 + i) for i, value in enumerate((suspend, run))]
-    # So few records that chance repeats the first value without the second.
+    # The records are so few that chance repeats the first value without the second.
     admitted = next(r for r in events if r.key == job_of(spec) + b"/admitted")
     assert checkers.idempotent([spec, admitted], rng, 20) == []
     assert says(checkers.idempotent([spec, admitted, *two], rng, 20), "I2")
@@ -115,7 +115,7 @@ def test_i5_sees_what_is_lost_and_what_should_not_be_there(walked: Evidence, eve
     others = [r for r in events if (r.partition, r.offset) != (ok.partition, ok.offset)]
     assert says(checkers.acked_is_durable(told, others), "I5")
     assert says(checkers.acked_is_durable([ok._replace(kind="fail")], events), "I5")
-    assert says(checkers.acked_is_durable([Told("ok", "x", EVENTS, 0, b"nowhere", b"")], events), "I5")
+    assert says(checkers.acked_is_durable([Delivery("ok", "x", EVENTS, 0, b"nowhere", b"")], events), "I5")
 
 
 def claim(epoch: int, offset: int, who: str, time_s: float) -> Copied:

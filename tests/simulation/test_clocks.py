@@ -1,4 +1,4 @@
-"""Wrong clocks: no restart waits for one, and no entry depends on when its records were appended."""
+"""Wrong clocks delay no restart, and no entry depends on the append time of its records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR_S = 3600.0
 @pytest.mark.parametrize("off_s", [-HOUR_S, HOUR_S])
 @pytest.mark.parametrize("successor", [False, True])
 def test_a_restart_is_due_whatever_the_wall_clock_says(off_s: float, successor: bool) -> None:
-    """It is set between the stamp and the restart, or it is that of the next leader."""
+    """The wall clock is set between the leader's stamp and the restart, or the next leader has a different one."""
     d = Director()
     with quiet():
         leader = d.lead("projector")

@@ -1,4 +1,4 @@
-"""Pools in the walks: several, with jobs that take more than one slot; and what is too much is seen."""
+"""Walks with several pools, and with jobs that take more than one slot. The checker detects an overfull pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Incident 001: a job comes, ends and is cleaned away while leadership changes. Every schedule to a depth, not a sample."""
+"""Incident 001: a job is submitted, ends and is retired while leadership changes. Every schedule to a depth, no sample."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support import repetitions
 from tests.support.mutants import mutated
 from tests.support.repetitions import one_fast
 
-#: Each event of the job at every boundary; or one event of leadership at every boundary, those within steps included.
-#: The numbers are how many schedules there are: another number means that the roles do other things, or that the
-#: enumeration is broken. Look which, then correct it.
+#: Each event of the job at every boundary; or one event of leadership at every boundary, also within steps. The numbers
+#: are the numbers of schedules. Another number means that the roles act differently or that the enumeration is broken:
+#: find out which, then correct it.
 FAST = [
     (Story("reconciler", ("put", "submit", "finish"), 0), 80),
     (Story("reconciler", ("put", "submit", "cancel", "finish"), 0), 661),
@@ -26,7 +26,7 @@ FAST = [
     (Story("reconciler", ("put", "submit", "cancel"), 1, at_rest=True), 467),
     (Story("projector", ("put", "submit", "finish"), 1, at_rest=True), 455),
 ]
-#: Both at once: the events of the job and one of leadership, each at every boundary. `make acceptance` walks it.
+#: The events of the job and one event of leadership, each at every boundary. `make acceptance` runs it.
 DEEP = [(Story("reconciler", ("put", "submit", "finish"), 1), 130_478)]
 
 
@@ -63,12 +63,12 @@ def test_every_schedule_of_a_race_to_a_greater_depth(story: Story, schedules: in
 
 
 def test_the_race_has_teeth() -> None:
-    """Without the fence some of the very same schedules go wrong."""
+    """Without the fence, some of the same schedules have findings."""
     with mutated("no-fence"):
         assert explore(FAST[-1][0], until_red=True).red != []
 
 
-# -- the other tests that incident 001 asks for ------------------------------------------------------------------------
+# -- the other tests that incident 001 demands -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_submission_is_started_once(d: Director, when: str) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 5])
 def test_processes_die_with_jobs_running(d: Director, jobs: int) -> None:
-    """Every process of the ledger dies, at once; none of the jobs does."""
+    """Every process of the ledger dies at once. The jobs go on."""
     for role in ("projector", "reconciler"):
         d.lead(role)
     names = [f"job-{n}" for n in range(jobs)]

@@ -1,4 +1,4 @@
-"""The rules say nothing about what a walk left behind, and say what is wrong once something is. As `test_checkers`."""
+"""The rules have no findings on the evidence of a walk, and have findings on corrupted evidence. See `test_checkers`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_i7_sees_an_entry_that_the_rules_do_not_say(
 
 
 def test_i7_sees_a_fold_that_is_wrong_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The projection is the fold of the log, and the fold is wrong: only who folds by rules of his own can see that."""
+    """The projection equals the fold of the log, but the fold is wrong. Only independent rules can detect that."""
     from ledger.core.fold import restart
 
     plain = restart.after_failure
@@ -73,7 +73,7 @@ def test_a_start_before_its_delay_is_seen(walked: Evidence, events: list[Copied]
 
 
 class Restless(Walk):
-    """Something takes the lead away though nothing has happened."""
+    """A walk in which the leader loses the lead without a fault."""
 
     def _stays(self) -> None:
         plain = self._round

@@ -1,4 +1,4 @@
-"""`soon.Soon` is told of a leader's steps; it says nothing of one that publishes, and names one that does not."""
+"""`soon.Soon` has no findings on a leader that publishes, and names a leader that does not."""
 
 from __future__ import annotations
 

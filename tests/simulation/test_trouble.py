@@ -1,4 +1,4 @@
-"""Trouble of single jobs: the walks draw all of it, it has its effects, and the checkers of what becomes of it can fail."""
+"""Trouble of single jobs: the walks draw every kind, each kind has its effect, and the checkers can fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def attempts(*numbers: int) -> list[Copied]:
 
 
 def ran(*starts: Ran) -> list[Ran]:
-    """Attempt 1 makes two checkpoints and ends."""
+    """Attempt 1 makes two checkpoints and ends; then the given starts follow."""
     first = [Ran("start", "job", 1, 1.0)]
     made = [Ran("checkpoint", "job", 1, 2.0, (1, id_)) for id_ in (1, 2)]
     return [*first, *made, Ran("end", "job", 1, 3.0), *starts]

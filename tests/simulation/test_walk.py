@@ -1,4 +1,4 @@
-"""Random walks by seed; `make simulate SEED=… N=…` runs as many as one likes."""
+"""Random walks by seed. `make simulate SEED=… N=…` runs any number of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_many_walks_end_well(said: list[str]) -> None:
 
 
 def test_a_seed_is_a_walk(said: list[str]) -> None:
-    """The same records at the same offsets, with the same bytes."""
+    """The same seed gives the same records at the same offsets, with the same bytes."""
     walks = []
     for _ in range(2):
         walk = Walk(7, said)
@@ -59,7 +59,7 @@ def test_a_seed_is_a_walk(said: list[str]) -> None:
 
 @pytest.mark.slow
 def test_the_walks_do_what_they_are_for(said: list[str]) -> None:
-    """They come to all that is to be shown: starts, ends, retirements, several terms, every fault."""
+    """The walks reach all situations that they are for: starts, ends, retirements, several terms, every fault."""
     ran, retired, terms, happened = [], 0, 0, set()
     for seed in range(1, 21):
         walk = Walk(seed, said)

@@ -1,5 +1,5 @@
-"""Trouble that one job has by itself, and what people do about it: restore points that are damaged or gone, graphs that
-can't be started, starts that crash, failures for good; intents with force, from elsewhere, of an unknown kind."""
+"""Trouble of single jobs and operators' answers to it: damaged or missing restore points, graphs that can't be started,
+starts that crash, permanent failures; intents with force, from elsewhere, or of an unknown kind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ledger.ports import Event
 from tests.simulation.copies import Ran
 from tests.simulation.world import World
 
-#: Of a job that nobody will start, for the runner can't read its graph.
+#: The reason of a job that can't be started because the runner can't read its graph.
 POISON = "the graph is of no kind that this runner knows"
 
 
 @dataclass
 class Trouble:
-    """sends: appends an intent, as a client does. Nothing of it happens once all is healed, so every job comes to rest."""
+    """Makes trouble for single jobs. sends: appends an intent, as a client does. There is no trouble after healing, so
+    every job comes to rest."""
 
     world: World
     rng: random.Random
@@ -40,7 +41,8 @@ class Trouble:
             runner.crashes.clear()
 
     def _damage(self, all_of: bool = False) -> None:
-        """The newest checkpoint of a job, or all; often what runs of it makes one more before, and dies of it."""
+        """Damages the newest checkpoint of a job, or all of them. Often a running attempt first makes one more checkpoint
+        and then dies."""
         runner = self.rng.choice(self.world.runners)
         running = [(j, n) for j, n in runner.alive() if not runner.attempt(j, n).starting] if runner.up else []
         killed = running[:1] if self.rng.random() < 0.7 else []
@@ -67,14 +69,14 @@ class Trouble:
         self._damage(all_of=True)
 
     def _poison(self) -> None:
-        """Or the runner knows it again."""
+        """Makes a job's graph unreadable for the runner, or readable again."""
         runner = self.rng.choice(self.world.runners)
         if (job_id := self._job()) and runner.refusals.pop(job_id, None) is None:
             self.count("bad graph")
             runner.refusals[job_id] = POISON
 
     def _crash(self) -> None:
-        """The next start of a job raises what nobody expects, before or after it began."""
+        """The next start of a job raises an unexpected error, before or after the attempt began."""
         if job_id := self._job():
             self.count("crash of a start")
             for runner in self.world.runners:

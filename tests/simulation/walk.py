@@ -1,7 +1,7 @@
-"""A random walk by seed: at every step the scheduler lets an instance go on, or something happens. Then everything heals.
+"""A random walk by seed: at every step the scheduler runs an instance, or an event happens. In the end all faults heal.
 
-The same seed is the same walk, on any machine: chance comes from one generator, time is virtual, and one thing happens at
-a time. Each seed has its own mixture of faults, some of them left out, so that what one hides another shows.
+The same seed gives the same walk on any machine: there is one random generator, time is virtual, and one thing happens at
+a time. Each seed omits some kinds of faults, so that one fault does not always hide the effects of another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AWAY_S = 4.0  # how long runner, blobs and storage stay away
 
 @dataclass
 class Report:
-    """drawn: how often what happens in this walk, by its seed."""
+    """The result of a walk. drawn: how often each kind of event happened."""
 
     seed: int
     findings: Findings
@@ -50,13 +50,13 @@ class Report:
 
 
 class Walk:
-    """said: what roles said that must never be said (`world.quiet`)."""
+    """One random walk. said: forbidden log messages of roles (`world.quiet`)."""
 
     def __init__(self, seed: int, said: list[str]) -> None:
         self.seed, self.rng, self._said = seed, random.Random(seed), said
         said.clear()
         slots = random.Random(f"{seed} slots").choice([None, None, 2, 3])
-        # A region that no pool can hold would wait for ever.
+        # A region that fits into no pool would wait for ever.
         region = random.Random(f"{seed} region").choice([None, "r", "r"]) if slots is None else None
         self.saving = random.Random(f"{seed} savepoints")
         saving = self.saving.random() < 0.5
@@ -66,7 +66,7 @@ class Walk:
         agents = self.hosts.choice([1, 1, 2])
         if agents > 1:  # jobs that wait for each other may each wait for another leader, and never meet
             region, saving, self.replace_rate = None, False, 0.0
-        # What one kind of runner stores another can't read, so no job replaces one of another kind.
+        # A runner can't read the checkpoints of another kind of runner, so no job replaces one of another kind.
         kinds = random.Random(f"{seed} kinds").choice([1, 2]) if agents == 1 and not self.replace_rate else 1
         self.world = World(self._pauses, slots, region, saving, agents, shared=self.hosts.random() < 0.5, kinds=kinds)
         self.happened: dict[str, int] = {}
@@ -89,7 +89,7 @@ class Walk:
         self.bad = self.world.bad_input.rng = random.Random(f"{seed} bad input")
         self.bad_rate = self.bad.choice([0.0, 0.0, 0.03])
         chance = random.Random(f"{seed} trouble")
-        # Not where jobs wait for each other, or for slots: there what is left of one would hold up another for good.
+        # There is no trouble where jobs wait for each other or for slots: one stuck job would block others for good.
         self.troubled = chance.random() < 0.8 and (slots, region, saving, self.replace_rate) == (None, None, False, 0.0)
         self.soon = Soon()
         self.trouble = Trouble(self.world, chance, self._sends, self.jobs, self._count)
@@ -143,7 +143,7 @@ class Walk:
         words += [f"agents {world.agents}", f"runners {len(world.kinds)}"]
         return ", ".join([*words, *(f"{name} x{weight:g}" for name, weight in self.weights.items() if weight)])
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- the events ----------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         world, rng = self.world, self.rng
@@ -179,7 +179,7 @@ class Walk:
             self.findings += world.faithful()
 
     def _claim_again(self) -> None:
-        """Somebody appends a claim once more, of whatever term."""
+        """Appends a copy of a claim of any term."""
         self.world.copy()
         copies = self.world.evidence.copies[self.claims.choice([RECOVERY, RECOVERY, EVENTS])]
         if claims := [record for record in copies if claim_of(record) is not None]:
@@ -188,14 +188,14 @@ class Walk:
             self.world.log.append([Event(*record[:2], *record[3:6])])
 
     def _set_a_clock(self) -> None:
-        """The wall clock of one instance, forwards or backwards."""
+        """Sets the wall clock of one instance forwards or backwards."""
         if self.world.instances and self.world.clocks_set is not None:
             self._count("clock set")
             self.clocks.choice(self.world.instances).clock.off_s = self.clocks.choice(OFF_S)
             self.world.clocks_set.append(self.world.clock.time())
 
     def _send_bad_input(self) -> None:
-        """Somebody puts what nobody can use on one of the ledger's topics."""
+        """Appends an unusable record to one of the ledger's topics."""
         log, bad = self.world.log, self.world.bad_input
         kind, event = bad.draw([*self.jobs], log.reader(TOPICS).high_watermarks(), self.sent)
         self._count(kind)
@@ -226,7 +226,7 @@ class Walk:
         self.findings += self.soon.stepped(instance, world.observer.progress, EVENTS, now)
 
     def _sweep(self) -> None:
-        """A submitter or the collector goes on, or is killed where it stands."""
+        """Resumes a submitter or the collector, or kills it at its current point."""
         now, gc = self.world.clock.monotonic(), self.gc
         if not any(actor.name == "collector" for actor in self.sweeping.running):
             self.sweeping.collector()
@@ -240,7 +240,7 @@ class Walk:
                 self.world.stage.run(actor)
 
     def _sweeper_pauses(self, at: str) -> bool:
-        """Often for longer than the grace."""
+        """Whether a submitter or collector pauses here, often for longer than the grace period."""
         if self.healed or self.gc.random() >= 0.3:
             return False
         self._count(f"pause at {at}")
@@ -249,7 +249,7 @@ class Walk:
         return True
 
     def _pauses(self, actor: Actor, at: str) -> bool:
-        """A take-over is where pauses hurt most; and often the lease ends while an instance sleeps."""
+        """Whether an instance pauses here. Take-overs are the most sensitive part. Often the lease ends in the pause."""
         if actor in self.sweeping.running:
             return self._sweeper_pauses(at)
         instance = next(i for i in self.world.instances if i.actor is actor)
@@ -306,7 +306,7 @@ class Walk:
         return self.hosts.choice(self.world.runners)
 
     def _dispose(self) -> None:
-        """Somebody gives up a savepoint that is not the newest that its job has to begin from."""
+        """Disposes of a savepoint that is not the newest restore point of its job."""
         if found := self.world.disposable():
             self._count("dispose")
             event = self.world.disposal(self.saving.choice(found))
@@ -344,8 +344,8 @@ class Walk:
         self.sent.append(event)
 
     def _to_replace(self, job_id: str) -> str | None:
-        """In half of the walks a new job may replace an earlier one, perhaps one that is over or is being replaced. By a
-        generator of its own, so that the walks without it are what they were."""
+        """The job that a new job replaces, or None. In half of the walks a new job may replace an earlier one, perhaps one
+        that is over or is being replaced. A separate generator keeps the other walks unchanged."""
         others = sorted({*self.jobs} - {job_id})
         if not others or self.replacing.random() >= self.replace_rate:
             return None
@@ -373,10 +373,11 @@ class Walk:
         self.back_at = self.world.clock.monotonic() + AWAY_S
         return self.world
 
-    # -- then everything heals -----------------------------------------------------------------------------------------
+    # -- healing -------------------------------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """No more faults: within bounded time there is one leader of each role, and everything is as it should be."""
+        """Ends all faults. Within bounded time each role must have one leader, and all checks of a quiet ledger must
+        pass."""
         world = self.world
         self.healed, self.paused = True, {}
         self.trouble.heal()
@@ -405,7 +406,7 @@ class Walk:
                     self.findings += world.replay(self.clocks)
                     self._sweep_all()
                     return
-                stayed, silent = True, 6  # some more rounds: what is asked now and then may be on its way
+                stayed, silent = True, 6  # some more rounds: a periodic request may be under way
                 self._stays()
         self.findings += [f"not within {HEALED_ROUNDS_MAX} rounds: {found}" for found in self._left_undone() or ["quiet"]]
 
@@ -418,7 +419,7 @@ class Walk:
         self.world.clock.advance(0.3)
 
     def _stays(self) -> None:
-        """I14: while nothing happens the same lead, and the same attempts run."""
+        """I14: while nothing happens, the leaders and the running attempts stay the same."""
         before = self._standing()
         for _ in range(STAYS_ROUNDS):
             self._round()
@@ -430,7 +431,7 @@ class Walk:
         return leading, sorted(self.world.alive())
 
     def _another_leads(self, agent: int) -> None:
-        """A reconciler that reaches this agent: what each agent holds is brought to its end while such a one leads."""
+        """Makes a reconciler lead that reaches this agent. Only then do the agent's attempts come to their end."""
         found = [one for one in self.world.of("reconciler") if one.agent == agent]
         while not found:
             found = [one for one in [self.world.start("reconciler")] if one.agent == agent]
@@ -441,7 +442,7 @@ class Walk:
             self.world.stage.run(actor)
 
     def _sweep_all(self) -> None:
-        """Once the grace has passed, a collector finds all that was left; and then all is as well as before."""
+        """Lets a collector run after the grace period. It must delete all garbage, and the checks must still pass."""
         self.world.clock.advance(PAST_GRACE_S)
         if self.sweeps:
             for actor in [*self.sweeping.running]:
@@ -454,7 +455,7 @@ class Walk:
                     self.swept = True
                     self.findings += self.world.judge_quiet()
                     return
-            self.findings.append("no collector comes to its end")
+            self.findings.append("no collector finishes")
 
     def _left_undone(self) -> Findings:
         for topic in (EVENTS, RECOVERY):
@@ -499,8 +500,8 @@ class Walk:
             self.world.log.deliver(self.rng.choice(self.world.log.under_way))
 
     def stale_transaction_lands(self) -> None:
-        """What a leader of a claimed epoch wanted to write when it was fenced is in the log after all, or a part of it: no
-        broker should, some did. Not so the claim itself: then one epoch would be two leaders', whatever we do."""
+        """The transaction of a leader that was fenced is in the log after all, or a part of it. No broker should do that,
+        but some did. Claims are excepted: otherwise two leaders would share an epoch, and nothing could prevent it."""
         stale = [batch for batch in self.world.evidence.stale if not any(e.key.startswith(b"~claim") for e in batch)]
         if stale:
             batch = self.rng.choice(stale)
@@ -512,7 +513,7 @@ class Walk:
             self.findings += self.world.faithful()
 
     def old_record_again(self) -> None:
-        """A record of an epoch that is over lies in the log once more, a claim too."""
+        """Appends a copy of a record of a past epoch, possibly a claim."""
         copies = self.world.evidence.copies.get(self.rng.choice([RECOVERY, RECOVERY, EVENTS]), [])
         if copies:
             record = self.rng.choice(copies[-40:])
@@ -521,7 +522,7 @@ class Walk:
                 self.findings += self.world.faithful()
 
     def transaction_hangs(self) -> None:
-        """Somebody else's transaction on our topics is open for a while: the last stable offset stays behind."""
+        """A foreign transaction on the ledger's topics stays open for a while, so the last stable offset lags."""
         world, rng = self.world, self.rng
         id_ = f"foreign-{self.happened['transaction hangs']}"
         transaction = world.log.begin(id_, world.log.init(id_), rng.choice([1.0, 3.0, 12.0]))
@@ -533,7 +534,7 @@ class Walk:
         self.world.compact(self.rng.choice(TOPICS), keep)
 
     def duplicate(self) -> None:
-        """An event comes late, or again, at any time."""
+        """Appends copies of events that were sent before."""
         for event in self.rng.sample(self.sent, min(len(self.sent), self.rng.randint(1, 4))):
             self.world.log.append([event])
 

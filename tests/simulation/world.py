@@ -1,4 +1,4 @@
-"""A whole ledger on memory adapters, under a stage: instances of the roles, one agent or several, clients, evidence."""
+"""A whole ledger on memory adapters, run by a stage: instances of the roles, one or more agents, clients, evidence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from tests.simulation.sweeping import Hurried, PointedBlobs
 EVENTS, RECOVERY, REJECTS = "ledger.events", "ledger.recovery", "ledger.rejects"
 TOPICS = (EVENTS, RECOVERY, REJECTS)
 PARTITIONS = 2
-#: (interval, how many are kept) of the savepoints of jobs, by their number.
+#: (interval, number to keep) of the periodic savepoints of a job, by the last digit of its id.
 SAVES = ((0.0, 0), (1.0, 0), (2.0, 1), (1.5, 2))
 DELETE, KEEP = CheckpointRetention.DELETE, CheckpointRetention.KEEP
 SPACES = ("default", "apart")
@@ -81,11 +81,13 @@ class Instance:
 
 
 class World:
-    """pauses: asked at every point whether the instance at it is to pause there. slots: of the pool of most jobs, some
-    have one of one slot; None: there are none. region: of some of the jobs, None = of none. saving: some jobs want
-    periodic savepoints. agents: how many; reconcilers reach one each, by turns. shared: what one agent stores the
-    others can read. kinds: of runners, each with an agent of its own that every reconciler reaches; then there is one
-    agent of each."""
+    """The ledger of one simulation.
+
+    pauses: returns at every point whether the instance pauses there. slots: size of the pool of most jobs (the pool of
+    the others has one slot); None: no pools. region: the region of some jobs; None: no regions. saving: some jobs want
+    periodic savepoints. agents: number of agents; each reconciler reaches one of them, in turn. shared: agents can read
+    each other's checkpoints. kinds: kinds of runners. With several kinds, each has one agent, which every reconciler
+    reaches."""
 
     def __init__(
         self, pauses: Callable[[Actor, str], bool] = lambda *_: False, slots: int | None = None, region: str | None = None,
@@ -151,18 +153,18 @@ class World:
         return instance
 
     def reached(self, agent: int) -> dict[str, LoggedRunner]:
-        """By the name of its kind, which jobs ask for."""
+        """Kind of runner, as named by jobs -> the runner at this agent."""
         return {KINDS[0]: self.runners[agent]} if self.agents > 1 else dict(zip(self.kinds, self.runners, strict=True))
 
     def reach(self, instance: Instance, agent: int) -> None:
-        """Another agent answers a reconciler from now on."""
+        """From now on this agent answers the reconciler."""
         assert instance.executor is not None
         instance.agent = agent
         instance.executor._runners = {**self.reached(agent)}
         instance.part._runners = {k: SimRunner(runner, self.stage) for k, runner in self.reached(agent).items()}
 
     def alive(self) -> list[tuple[str, int]]:
-        """What any agent runs."""
+        """The (job, attempt) of all attempts that run on any agent."""
         return [one for runner in self.runners for one in runner.alive()]
 
     def pools(self) -> Pools:
@@ -171,7 +173,7 @@ class World:
         return Pools([Pool("everything", self.slots), Pool("apart", 1, frozenset({"apart"}))])
 
     def namespace(self, job_id: str) -> str:
-        """Where there are pools, some jobs belong to one of their own."""
+        """The namespace of a job. If there are pools, some jobs belong to the small pool's namespace."""
         return "apart" if self.slots is not None and job_id.endswith(("4", "7")) else "default"
 
     def takes(self, job_id: str) -> int:
@@ -179,11 +181,11 @@ class World:
         return 2 if self.slots is not None and job_id.endswith("5") else 1
 
     def kind(self, job_id: str) -> str:
-        """The runner that a job asks for."""
+        """The kind of runner that a job asks for."""
         return self.kinds[int(job_id[-1]) % len(self.kinds)]
 
     def free(self, namespace: str) -> float:
-        """Slots of the pool of a namespace that nothing takes."""
+        """The free slots of the pool of a namespace."""
         size = float("inf") if self.slots is None else 1 if namespace == "apart" else self.slots
         return size - sum(self.takes(job_id) for job_id, _ in self.alive() if self.namespace(job_id) == namespace)
 
@@ -191,7 +193,7 @@ class World:
         self.stage.run(instance.actor)
 
     def crash(self, instance: Instance) -> None:
-        """kill -9: the instance is gone where it stands; its open transaction and its tasks go on without it."""
+        """Kills the instance at its current point, as kill -9 does. Its open transaction and its tasks go on without it."""
         self.stage.kill(instance.actor)
         self.instances.remove(instance)
         instance.lease.late = False
@@ -202,7 +204,7 @@ class World:
             self.orphans += [(instance.executor, task) for task in instance.executor.waiting]
 
     def give_lease(self, role: str, to: Instance | None = None, late: bool = False) -> None:
-        """The lock changes hands, or is free. late: whoever had it does not hear of it yet (incident 001)."""
+        """Gives the lock to an instance, or to none. late: the previous holder does not learn of it yet (incident 001)."""
         election = self.elections[role]
         before, election.holder = election.holder, to and to.lease
         if isinstance(before, Lease) and before is not election.holder:
@@ -213,12 +215,12 @@ class World:
             self.evidence.lease(role, to.who, True)
 
     def force(self, instance: Instance) -> None:
-        """It leads, whoever has the lock."""
+        """Makes the instance believe that it holds the lease, whoever has the lock."""
         instance.lease.late = True
         self.evidence.lease(instance.role, instance.who, True)
 
     def word_arrives(self) -> None:
-        """Those who believe in a lease that has ended hear of it."""
+        """All instances whose lease has ended learn of it."""
         for instance in self.instances:
             if instance.lease.late:
                 instance.lease.late = False
@@ -236,7 +238,8 @@ class World:
         return own + self.orphans
 
     def perform(self, executor: QueuedExecutor, task: Task, how: str = "") -> None:
-        """how: "" performs it and tells; "silently" performs it and tells nothing; "never"."""
+        """Performs a task. how: "" reports the result; "silently" performs the task without a report; "never" does not
+        perform it."""
         self.orphans = [(e, t) for e, t in self.orphans if t is not task]
         executor.lose(task) if how == "never" else executor.perform(task, silently=how == "silently")
 
@@ -255,7 +258,7 @@ class World:
         return GraphRef(uri, digest, len(data))
 
     def spec(self, job_id: str, graph: GraphRef, *given: Any, **more: Any) -> Event:
-        """The arguments of `submitted`."""
+        """The event of a spec. Takes the arguments of `submitted`."""
         spec = self.submitted(job_id, graph, *given, **more)
         return self.event(job_id, Spec(codec.spec_digest(spec)), spec)
 
@@ -263,9 +266,9 @@ class World:
         self, job_id: str, graph: GraphRef, attempts_max: int = 0, varied: bool = False, replaces: str | None = None,
         after_rev: int = 0,
     ) -> JobSubmitted:  # fmt: skip
-        """varied: by its number a job has a failure rate, or is watched for progress: with a budget, since once all faults
-        have stopped nobody makes checkpoints either, and it must come to rest. So it may want savepoints now and then, and
-        have all of them kept, or some."""
+        """A spec. varied: the last digit of the id decides on the job's options, such as a failure rate, a stall policy or
+        periodic savepoints. A stall policy comes with a restart budget: after all faults have healed no attempt makes
+        checkpoints, and the job must come to rest."""
         policy, stalls = RestartPolicy(RestartKind.FIXED_DELAY, attempts_max, 1.0), StallPolicy()
         if varied and job_id.endswith(("3", "6", "9")):
             policy = replace(policy, kind=RestartKind.FAILURE_RATE, failures_per_interval=5, failure_rate_interval_s=20.0)
@@ -283,7 +286,7 @@ class World:
         )  # fmt: skip
 
     def disposable(self) -> list[RestorePoint]:
-        """Savepoints that are there, but for the newest checkpoint of each job; by where they lie."""
+        """The existing savepoints that are older than their job's newest checkpoint."""
         newest = {run.job_id: run.place for run in self.evidence.ran if run.kind == "checkpoint" and run.place is not None}
         kept = [one for runner in self.runners if runner.up for one in runner.kept()]
         return [point for one in kept for point in one.savepoints if point.order < newest[one.job_id]]
@@ -309,12 +312,14 @@ class World:
         return Event(EVENTS, partition, key.encode(), codec.encode(fact), headers)
 
     def send(self, event: Event, who: str = "client", kind: Any = "ok") -> None:
-        """kind: what the sender is told. A "fail" is not sent; of an "info" nobody knows (here: it is)."""
+        """Sends an event. kind: the answer to the sender. "fail": the event is not written. "info": the outcome is unknown
+        to the sender (here the event is written)."""
         offsets = [] if kind == "fail" else self.log.append([event])
         self.evidence.told(kind, who, [event], offsets if kind == "ok" else ())
 
     def agent_sends(self, most: int = 1_000, acknowledged: bool = True) -> list[Event]:
-        """The next facts of each agent, of each job in order. acknowledged: else they are sent again later."""
+        """Sends the next facts of each agent and returns them; those of one job in order. acknowledged: otherwise the
+        agent sends them again later."""
         sent = []
         for runner in self.runners:
             for fact in runner.pending()[:most] if runner.up else ():
@@ -326,10 +331,10 @@ class World:
                     runner.acknowledge(job_id, [fact.key])
         return sent
 
-    # -- readers and judgement -----------------------------------------------------------------------------------------
+    # -- readers and checks --------------------------------------------------------------------------------------------
 
     def observe(self) -> None:
-        """A reader like any other (the command line, a page) reads on."""
+        """Lets the observer, an ordinary reader, read on."""
         for record in self._observing.poll(1_000_000, 0):
             if (change := self.observer.apply(record)) is not None:
                 epoch = copies.epoch_of(copies.Copied.of(record))
@@ -344,12 +349,12 @@ class World:
         self.log.compact(topic, keep, min_lag_s)
 
     def faithful(self) -> Findings:
-        """Whether the observer holds, now, what it should."""
+        """Checks the entries of the observer now."""
         self.copy()
         return checkers.view_faithful(self.observer.entries, self.evidence.copies[RECOVERY])
 
     def fresh_view(self) -> Published:
-        """What somebody holds who reads `ledger.recovery` now, from the beginning."""
+        """The state of a new reader that reads `ledger.recovery` from offset 0."""
         view = Published(codec.decode)
         for record in self.log.reader([RECOVERY]).poll(1_000_000, 0):
             view.apply(record)
@@ -359,7 +364,8 @@ class World:
         return [copies.Copied.of(r) for p in range(self.log.partitions(topic)) for r in self.log.records(topic, p)]
 
     def judge(self, rng: Any) -> Findings:
-        """I1 to I8 over all there is, at any time. Nothing goes on after it: open transactions have run out."""
+        """Checks I1 to I8 on all evidence; possible at any time. The simulation can't continue afterwards, because open
+        transactions have timed out."""
         self.let_transactions_end()
         self.copy()
         e = self.evidence
@@ -383,7 +389,7 @@ class World:
         ]  # fmt: skip
 
     def unsure(self) -> list[float]:
-        """When a delay may pass by another clock than it began by."""
+        """The times from which on a delay may be measured by another clock than before."""
         if self.clocks_set is None:
             return []
         claims = (r.time_s for topic in (EVENTS, RECOVERY) for r in self.evidence.copies[topic] if copies.claim_of(r))
@@ -394,8 +400,8 @@ class World:
         self.log.expire_transactions()
 
     def judge_quiet(self) -> Findings:
-        """What must be so once nothing happens any more: the projection is exact for every reader, there is one leader of
-        each role, what is to run runs, and of what is over nothing is left."""
+        """Checks a ledger at rest: the projection is exact for every reader, each role has one leader, the jobs that should
+        run do, and nothing is left of jobs that are over."""
         self.copy()
         events = badinput.at_home(self.evidence.copies[EVENTS], PARTITIONS)
         found = checkers.view_exact(self.fresh_view().entries, events, "a new reader")
@@ -411,20 +417,20 @@ class World:
         found += checkers.savepoints_as_wanted(events, jobs, e.saved, e.given_up, stored)
         waiting = [j for j, entry in jobs.items() if entry.state in (JobState.CREATED, JobState.RESTARTING)]
         most = {space: max((self.takes(j) for j in waiting if self.namespace(j) == space), default=1) for space in SPACES}
-        full = {space for space in SPACES if self.free(space) < most[space]}  # who does not fit holds up the rest
+        full = {space for space in SPACES if self.free(space) < most[space]}  # a job that does not fit blocks the rest
         links = checkers.links(events, jobs)
         for job_id, entry in jobs.items():
             found += checkers.held_for_nothing(entry, jobs, bool(full))
             if entry.state is JobState.RUNNING:
-                waits = job_id in links and not entry.known  # recorded, and then another runs in its place
+                waits = job_id in links and not entry.known  # recorded, but another job of the replacement runs
                 runs = waits or (job_id, entry.attempt) in alive
                 found += [] if runs else [f"{job_id}/{entry.attempt} does not run"]
             elif self.agents > 1 and any(one.split("/")[2] == job_id for one in e.damaged):
-                continue  # one agent has what it may begin from first, which is damaged, and the other what comes next
+                continue  # one agent has the first restore point, which is damaged, and another agent the next
             elif self.namespace(job_id) in full and entry.state in (JobState.CREATED, JobState.RESTARTING):
                 continue
             elif job_id in links and entry.state not in (JobState.CANCELLING, JobState.FAILING):
-                continue  # the two wait for each other, by what people said, or for one that is over to be done with
+                continue  # the jobs wait for each other because of intents, or for a terminal job to be retired
             elif entry.state not in (JobState.SUSPENDED, JobState.QUARANTINED):
                 found.append(f"{job_id} is still {entry.state}")
         found += [f"{j}/{n} runs and should not" for j, n in sorted(alive) if (e := jobs.get(j)) is None or e.attempt != n]
@@ -440,7 +446,7 @@ class World:
         return replay.clock_free(events, RoleTopics(*TOPICS), PARTITIONS, rng)
 
     def rejects_are_listed(self) -> Findings:
-        """I17: whoever lists the rejects finds each that lies there, whatever else does."""
+        """I17: the list of rejects holds every reject on the topic, whatever other records are there."""
         there = {
             r.key for r in self.left(REJECTS)
             if r.value is not None and r.key is not None and (r.key, r.value) not in self.bad_input.beside
@@ -449,8 +455,8 @@ class World:
         return [f"I17 {key!r} is not listed" for key in sorted(there - listed)]
 
     def overfull(self) -> Findings:
-        """Never more is alive than there are slots; but for attempts whose record a stale leader got into the log after it
-        was fenced: a leader may have given their slots away between its last look and that."""
+        """The attempts that are alive never need more slots than there are. Attempts that a stale leader recorded after it
+        was fenced are excepted: the new leader may have assigned their slots before their records appeared."""
         if self.slots is None or not all(runner.up for runner in self.runners):
             return []
         late = [job_id for job_id, n in self.alive() if (job_id, n) in self.late]
@@ -465,13 +471,13 @@ class World:
         return {key.partition(b"/")[0].decode() for key in keys if b"/result/" in key}
 
 
-#: What a role says that must never be said: a bug was caught and one job went without.
+#: Log events that must never appear: a role caught a bug and skipped one job.
 BROKEN = ("flow_broke", "job_not_folded")
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[list[str]]:
-    """Roles log nothing: thousands of failovers are no news here. Yields what was said that must never be said."""
+    """Silences the roles' logs: a simulation has thousands of failovers. Yields the list of forbidden log messages."""
     said: list[str] = []
 
     def listen(_: Any, __: str, event: Any) -> Any:
