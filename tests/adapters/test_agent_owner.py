@@ -1,4 +1,4 @@
-"""An agent's folder with jobs meets no other ledger than theirs."""
+"""An agent's folder that holds jobs is refused to any ledger but its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_job(folder: Path) -> Path:
 def test_jobs_of_another_ledger_are_refused_with_both_ids_and_what_to_do(tmp_path: Path) -> None:
     record(with_job(tmp_path), EVENTS, "first")
     require_own(tmp_path, EVENTS, "first")
-    with pytest.raises(ConfigError, match=r"id first; the one of these settings has id second") as raised:
+    with pytest.raises(ConfigError, match=r"id first, but the topic of these settings has id second") as raised:
         require_own(tmp_path, EVENTS, "second")
     assert str(tmp_path / NAME) in raised.value.hint
 

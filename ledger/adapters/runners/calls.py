@@ -31,7 +31,7 @@ class CalledRunner:
     def instance(self) -> str:
         try:
             return self.ask("instance", _instance_name)
-        except PermanentError:  # an agent of an older release knows no such call
+        except PermanentError:  # an agent of an older release has no such call
             return ""
 
     def only(self, instance: str) -> Runner:
@@ -75,7 +75,7 @@ class CalledRunner:
     def why_refused(self, restore_point: RestorePoint) -> str:
         try:
             return self.ask("why_refused", plain.shown, restore_point=plain.point_to_json(restore_point))
-        except PermanentError:  # an agent of an older release knows no such call
+        except PermanentError:  # an agent of an older release has no such call
             return ""
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
@@ -127,7 +127,7 @@ def answer(runner: Runner, call: str, arguments: Mapping[str, Any], expected: st
         require_instance(_instance(runner), expected)
     handler = _CALLS.get(call)
     if handler is None:
-        raise PermanentError(f"this runner knows no call {call!r}")
+        raise PermanentError(f"this runner has no call {call!r}")
     return handler(runner, arguments)
 
 
@@ -138,7 +138,7 @@ def _instance(runner: Runner) -> str:
 
 def _instance_name(value: object) -> str:
     if not isinstance(value, str) or not (value == "" or is_writer(value)):
-        raise ValueError(f"no name of an instance: {value!r}")
+        raise ValueError(f"not the name of an instance: {value!r}")
     return value
 
 
@@ -189,7 +189,7 @@ def _nothing(_: Any) -> None:
 def _listed(convert: Callable[[Any], T]) -> Callable[[Any], list[T]]:
     def converted(values: Any) -> list[T]:
         if not isinstance(values, list) or len(values) > ATTEMPTS_MAX:
-            raise ValueError("no list, or one that is too long")
+            raise ValueError("not a list, or too long a list")
         return [convert(value) for value in values]
 
     return converted

@@ -26,6 +26,6 @@ def require_instance(own: str, expected: str) -> None:
     answer."""
     if own != expected:
         raise Unreachable(
-            f"the call was for {expected}, and {own or 'a runner without instances'} received it",
-            hint="The agent was replaced by that of another folder. Nothing was done; the call is made again by itself.",
+            f"the call was for {expected}, but {own or 'a runner without instances'} received it",
+            hint="An agent with another folder has replaced it. Nothing was done; the call is repeated automatically.",
         )

@@ -34,7 +34,7 @@ class OutsideRunner:
         environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
-        raise PermanentError(f"attempt {n} of {job_id} is its producer's to start: the ledger has nothing to start it with")
+        raise PermanentError(f"only its producer can start attempt {n} of {job_id}: the ledger has nothing to start")
 
     def observe(self) -> list[ObservedAttempt]:
         return []

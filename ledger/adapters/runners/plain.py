@@ -21,23 +21,23 @@ def shown(value: object) -> str:
 
     Raises: TypeError if it is not a text."""
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} is no text")
+        raise TypeError(f"{type(value).__name__} is not a text")
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in value[:TEXT_MAX])
 
 
 def attempt_from_json(value: object) -> ObservedAttempt:
     if not isinstance(value, list) or len(value) != 4:
-        raise ValueError("no attempt")
+        raise ValueError("not an attempt")
     job_id, n, alive, engine_id = value
     if not isinstance(job_id, str) or not is_job_id(job_id) or not isinstance(alive, bool):
-        raise ValueError("no attempt")
+        raise ValueError("not an attempt")
     return ObservedAttempt(job_id, number_from_json(n), alive, shown(engine_id))
 
 
 def number_from_json(value: object) -> int:
     """The number of an attempt."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= NUMBER_MAX:
-        raise ValueError("no number of an attempt")
+        raise ValueError("not the number of an attempt")
     return value
 
 
@@ -93,7 +93,7 @@ def event_to_json(event: RunnerEvent) -> dict[str, Any]:
 def event_from_json(value: Mapping[str, Any]) -> RunnerEvent:
     key, headers, body = value["key"], value["headers"], value["value"]
     if not isinstance(key, str) or not isinstance(headers, list) or not isinstance(body, str | None):
-        raise ValueError("no event")
+        raise ValueError("not an event")
     return RunnerEvent(
         key.encode(),
         tuple((str(name), base64.b64decode(text, validate=True)) for name, text in headers),
@@ -108,7 +108,7 @@ def kept_to_json(kept: RunnerStorage) -> dict[str, Any]:
 
 def kept_from_json(value: Mapping[str, Any]) -> RunnerStorage:
     if not isinstance(value["job_id"], str) or not is_job_id(value["job_id"]) or not isinstance(value["rest"], bool):
-        raise ValueError("nothing that is kept of a job")
+        raise ValueError("not the stored data of a job")
     return RunnerStorage(
         value["job_id"], shown(value["where"]), float(value["age_s"]), value["rest"], int(value["rest_size"]),
         tuple(number_from_json(n) for n in value["alive"]), tuple(points_from_json(value["checkpoints"])),

@@ -1,4 +1,4 @@
-"""The agent may die at any moment: nothing stops, nothing is lost, nothing is started twice."""
+"""The agent may die at any moment: no attempt stops, no event is lost, and no attempt is started twice."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_killing_the_agent_stops_nothing_and_loses_no_checkpoint(host: Host) -> 
 
 
 def test_what_is_sent_to_the_agents_terminal_reaches_no_job(host: Host) -> None:
-    """Ctrl-C and the hang-up of a terminal go to a process group and a session: neither the job nor its supervisor is in
-    those of the agent."""
+    """A terminal sends Ctrl-C to a process group, and its hang-up to a session. The job and its supervisor are in
+    neither the agent's group nor its session."""
     agent = host.spawn_agent()
     host.runner.start(J, 1, host.graph(J, command=["sh", "-c", WRITES_FOR_EVER]), None, {})
     supervisor = host.supervisor(J)
@@ -76,7 +76,7 @@ def test_what_is_sent_to_the_agents_terminal_reaches_no_job(host: Host) -> None:
 
 
 def assert_same_bytes(events: list[RunnerEvent]) -> None:
-    """Whatever was sent twice was the same, and the numbers of each partition are whole."""
+    """Checks that events sent twice are identical, and that the sequence numbers of each partition have no gap."""
     by_key: dict[bytes, RunnerEvent] = {}
     sequences: dict[int, set[int]] = {}
     for event in events:
@@ -120,13 +120,13 @@ def test_an_attempt_that_ended_while_there_was_no_agent_is_reported(host: Host) 
 
 @pytest.mark.parametrize("order", ["", "canceled"])
 def test_after_a_restart_of_the_machine_what_ran_has_failed_or_ended_as_ordered(host: Host, order: str) -> None:
-    """Another boot: pid and start time may by chance be the same, and still it is another process."""
+    """After a reboot another process may have the same pid and start time by chance."""
     host.start_agent()
     job = host.start(J)
     until(lambda: Running(1) in dict(host.logged(J)), "it runs")
     host.stop_agent()
     folder = host.run_folder(J)
-    os.kill(host.supervisor(J), signal.SIGSTOP)  # alive and well, but of an earlier boot by what is written down
+    os.kill(host.supervisor(J), signal.SIGSTOP)  # alive, but its recorded boot id is an earlier one
     if order:
         (folder / "order.json").write_text(json.dumps({"outcome": order, "savepoint": False}))
     for name in ("supervisor.json", "child.json"):
@@ -176,7 +176,7 @@ def test_a_crash_behind_the_marker_is_an_attempt_that_never_ran(host: Host) -> N
     host.spawn_agent()
     end, fact = host.end(J)
     assert end.outcome == "failed"
-    assert fact.cause == "never started: the agent died before it"
+    assert fact.cause == "never started: the agent died before the start"
     assert [register for register, _ in host.logged(J)] == [end]
     assert host.runner.start(J, 1, host.graph(J), None, {}).value == "already"
     assert not list(host.control(J).glob("*.said"))
@@ -190,7 +190,7 @@ def test_an_attempt_that_never_ran_ends_as_it_was_ordered_to(host: Host) -> None
 
 
 def test_a_supervisor_that_comes_too_late_starts_nothing(host: Host) -> None:
-    """The agent died behind the start of the supervisor, and the next one closed the attempt before it had begun."""
+    """The agent died after it had started the supervisor. The next agent closed the attempt before the job began."""
     crash_at(host, "marked")
     host.spawn_agent()
     host.end(J)
@@ -199,13 +199,13 @@ def test_a_supervisor_that_comes_too_late_starts_nothing(host: Host) -> None:
 
     late = prepare.spawn(MarkedAttempt(J, 1, host.run_folder(J)))
     assert late.wait(DEADLINE_S) == 0
-    assert "had its one life already" in (host.run_folder(J) / "logs" / "supervisor.log").read_text()
+    assert "this attempt was claimed before" in (host.run_folder(J) / "logs" / "supervisor.log").read_text()
     assert not list(host.control(J).glob("*.said"))
 
 
 def test_a_crash_behind_the_spawn_leaves_an_attempt_that_runs(host: Host) -> None:
     crash_at(host, "spawned")
-    assert int(host.said(J, "ready")) > 0  # without any agent
+    assert int(host.said(J, "ready")) > 0  # the job runs without any agent
     host.spawn_agent()
     until(lambda: Running(1) in dict(host.logged(J)), "the next agent reports it")
     assert host.alive(J) == [1]
@@ -221,7 +221,7 @@ def test_a_crash_behind_the_sending_sends_the_same_again(host: Host) -> None:
     host.spawn_agent("sent")
 
     def asked() -> str:
-        """It may die before it has answered."""
+        """The answer of the start. The agent may die before it answers; that counts as started."""
         try:
             return host.runner.start(J, 1, graph, None, {}).value
         except Unreachable:
@@ -254,7 +254,7 @@ def test_a_lost_acknowledgement_means_the_same_bytes_again(host: Host) -> None:
 
 
 def test_an_end_is_not_sent_before_all_else_is_acknowledged(host: Host) -> None:
-    """Or a reader could take it for the last word and miss a checkpoint whose sending failed."""
+    """Otherwise a reader could treat the end as the last event, and miss a checkpoint that was not sent."""
     host.log.lose = True
     host.start_agent()
     host.start(J)
@@ -264,7 +264,7 @@ def test_an_end_is_not_sent_before_all_else_is_acknowledged(host: Host) -> None:
     sent = len(host.log.read())
     until(lambda: len(host.log.read()) > sent + 4, "sent again")
     assert not [r for r, _ in host.logged(J) if isinstance(r, Ended)]
-    host.runner.acknowledge(J, [b"job-1/running/1", b"job-1/checkpoint/1/1"])  # as after a relay by a reconciler
+    host.runner.acknowledge(J, [b"job-1/running/1", b"job-1/checkpoint/1/1"])  # as after a reconciler relayed them
     until(lambda: [r for r, _ in host.logged(J) if isinstance(r, Ended)], "now the end is sent")
 
 
@@ -351,7 +351,8 @@ def test_fifty_attempts_are_observed_in_one_call(host: Host) -> None:
 
 
 def test_a_slow_start_holds_up_nobody_else(host: Host) -> None:
-    """While the graph of one job is fetched, another job starts, ends and is observed; the slow one may be running."""
+    """While the graph of one job is fetched, another job starts, ends and is observed. The slow job counts as possibly
+    alive."""
     fetching, go_on = threading.Event(), threading.Event()
 
     class SlowBlobs(FileBlobs):
@@ -379,13 +380,13 @@ def test_a_slow_start_holds_up_nobody_else(host: Host) -> None:
     finally:
         go_on.set()
         starting.join(DEADLINE_S)
-    assert host.alive(J) == []  # fenced in the last moment: it was not started
+    assert host.alive(J) == []  # fenced at the last moment: it was not started
     assert host.runner.start(J, 1, slow, None, {}).value == "fenced"
     assert host.runner.observe()[0].job_id == "job-2"
 
 
 def test_a_blob_store_that_refuses_us_makes_a_start_wait(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    """Wrong rights or a missing bucket are no word on the job, and no bug that would be worth a traceback each time."""
+    """Missing rights or a missing bucket show nothing about the job. They are no bug either, so no traceback is logged."""
 
     class RefusingBlobs(FileBlobs):
         def fetch(self, ref, target):  # type: ignore[no-untyped-def]
@@ -446,11 +447,11 @@ def test_a_folder_has_one_agent(host: Host) -> None:
 
 
 def test_an_agent_in_another_container_is_refused_too(host: Host) -> None:
-    """Containers that share the folder number their processes on their own, so each would take the supervisors of the other
-    for dead: no process number may decide it."""
+    """Containers that share the folder have separate pid namespaces. Each agent would take the other's supervisors for
+    dead, so the check must not depend on a pid."""
     apart = ["unshare", "--pid", "--fork", "--mount-proc"]
     if (tried := subprocess.run([*apart, "true"], capture_output=True, text=True, check=False)).returncode != 0:
-        pytest.skip(f"no PID namespaces here: {tried.stderr.strip()}")
+        pytest.skip(f"this machine allows no PID namespaces: {tried.stderr.strip()}")
     host.start_agent()
     code = """
 import os, sys
@@ -481,7 +482,7 @@ def test_a_folder_whose_name_no_event_can_hold_is_refused(tmp_path: Path, host: 
     ],
 )  # fmt: skip
 def test_an_agent_that_lost_its_identity_does_not_begin(host: Host, name: str, damaged: str, says: str) -> None:
-    """And gives the folder back, so that it can be repaired."""
+    """The agent also releases the folder, so that it can be repaired."""
     host.start_agent()
     host.runner.start(J, 1, host.graph(J, command=["true"]), None, {})
     host.end(J)
@@ -543,7 +544,7 @@ def test_a_damaged_job_waits_and_concerns_no_other(host: Host) -> None:
     content = marker.read_text()
     marker.write_text("{")
     host.start_agent()
-    assert [(a.n, a.alive) for a in host.runner.observe()] == [(1, True)]  # by its processes
+    assert [(a.n, a.alive) for a in host.runner.observe()] == [(1, True)]  # known from its processes
     with pytest.raises(Unreachable, match="damaged"):
         host.runner.fence(J, 1)
     host.runner.start("job-2", 1, host.graph("job-2", command=["true"]), None, {})
@@ -589,7 +590,7 @@ def test_a_checkpoint_that_cant_be_deleted_holds_nothing_up(host: Host, monkeypa
 
 def test_an_unknown_call_is_refused(host: Host) -> None:
     host.start_agent()
-    with pytest.raises(PermanentError, match="knows no call"):
+    with pytest.raises(PermanentError, match="has no call"):
         host.runner.ask("rm", str)
 
 
@@ -605,7 +606,8 @@ def test_silent_callers_do_not_take_all_threads_for_ever(host: Host, monkeypatch
             with wire.socket_path(host.folder) as path:
                 connection.connect(path)
             silent.append(connection)
-        until(lambda: host.runner.observe() == [], "who speaks is answered")  # unless it too is slow for half a second
+        # unless this call is slow for half a second too
+        until(lambda: host.runner.observe() == [], "who speaks is answered")
     finally:
         for connection in silent:
             connection.close()
@@ -641,7 +643,7 @@ def test_the_senders_log_is_read_back_as_written(tmp_path: Path) -> None:
 
 
 def test_half_a_line_of_the_senders_log_does_not_count(tmp_path: Path) -> None:
-    """Its writer is in the middle of it, or was killed there."""
+    """The writer is in the middle of the line, or was killed there."""
     one, two = RunnerEvent(b"job-1/running/1", (), b"\x00"), RunnerEvent(b"job-1/running/2", (), b"\x00")
     log = LogFile(tmp_path / "log")
     log.send([one])

@@ -1,4 +1,4 @@
-"""Digests of what checkpoints hold: taken beside all else, within a bound, and checked before a start."""
+"""Content digests of checkpoints: computed in the background, with a bounded read rate, and checked before a start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folder_of(root: Path, **files: str) -> Path:
 
 
 def digest_of(*files: tuple[str, str]) -> str:
-    """As PROTOCOL.md says it, without the library."""
+    """The digest as PROTOCOL.md defines it, computed without the library."""
     rows = [[path, len(text), sha256(text.encode()).hexdigest()] for path, text in files]
     return "sha256-manifest:" + sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 
@@ -56,7 +56,7 @@ def point_of(host: Host, number: int) -> RestorePoint:
 
 
 def spoil(path: Path) -> None:
-    """Other content of the same size, and not even a new time: as a disk does it."""
+    """Changes the content, but neither size nor time, as a faulty disk does."""
     status = path.stat()
     path.write_bytes(b"x" * status.st_size)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -94,7 +94,7 @@ def test_a_file_that_changes_while_it_is_read_has_no_digest(tmp_path: Path) -> N
 def test_a_pipe_has_no_digest_and_nobody_waits_for_it(tmp_path: Path) -> None:
     checkpoint = folder_of(tmp_path)
     os.mkfifo(checkpoint / "pipe")
-    with pytest.raises(content.Unsteady, match="no regular file"):
+    with pytest.raises(content.Unsteady, match="not a regular file"):
         content.read(checkpoint)
 
 
@@ -106,7 +106,7 @@ def test_files_that_did_not_change_are_read_once(tmp_path: Path) -> None:
     (checkpoint / "b").write_text("owt")
     os.utime(checkpoint / "b", ns=(1, 1))
     assert sum(content.reading(checkpoint, known)) == 3
-    assert sum(content.reading(checkpoint)) == 9, "a check reads everything"
+    assert sum(content.reading(checkpoint)) == 9, "a check reads every byte"
 
 
 @pytest.mark.parametrize("data", ["", "{}", "[]", '{"files": [[1, 2, 3, null]]}', '{"files": [["a", 1]]}', "\0" * 100])
@@ -121,7 +121,7 @@ def test_a_manifest_that_cant_be_read_is_none(tmp_path: Path, data: str) -> None
 
 
 class Pacer:
-    """A clock that only waiting moves."""
+    """A clock that advances only by waiting."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -181,7 +181,7 @@ def test_nothing_is_taken_where_nothing_may_be_read(tmp_path: Path) -> None:
     digests = Digests(Limits(bytes_per_s=0))
     digests.begin()
     assert not digests.take(folder_of(tmp_path, a="one"))
-    digests.run(threading.Event())  # at an end at once
+    digests.run(threading.Event())  # returns at once
 
 
 # -- recorded ----------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_content_that_changed_without_its_size_is_refused_and_the_next_older_is_
 
 
 def test_a_file_of_any_name_can_be_named(host: Host) -> None:
-    """Neither bytes that are no text nor what drives a terminal gets into a record."""
+    """File names may hold bytes that are no UTF-8, or terminal escapes. Neither gets into a record."""
     host.start_agent()
     host.start(J)
     hidden = host.run_folder(J) / "checkpoints" / ".part"

@@ -1,4 +1,4 @@
-"""Job graphs: the same input is the same blob, and nothing in a blob can do harm when it is unpacked."""
+"""Job graphs: the same input gives the same blob, and unpacking a hostile blob does no harm."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
         ((["a"], [], {}, None, -1.0), "stop_grace_s"),
         ((["a"], [], {}, None, float("nan")), "stop_grace_s"),
         ((["a"], [Path("/no/such/file")]), "there is no file or folder /no/such/file"),
-        ((["a"], [Path("/dev/zero")]), "no regular file"),
+        ((["a"], [Path("/dev/zero")]), "not a regular file"),
     ],
 )
 def test_what_cant_be_started_cant_be_packed(tmp_path: Path, arguments: tuple[object, ...], says: str) -> None:
@@ -110,7 +110,7 @@ def test_a_pipe_in_a_folder_is_refused_and_nobody_waits_for_its_writer(tmp_path:
     folder = tmp_path / "code"
     folder.mkdir()
     os.mkfifo(folder / "pipe")
-    with pytest.raises(UsageError, match="code/pipe is no regular file"):
+    with pytest.raises(UsageError, match="code/pipe is not a regular file"):
         packed(tmp_path, ["a"], [folder])
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -203,7 +203,7 @@ def test_an_archive_that_claims_more_than_the_bound_is_refused(tmp_path: Path, m
 
 
 def test_sizes_are_checked_before_anything_is_written(tmp_path: Path) -> None:
-    """A header may claim what it likes: nothing is allocated or written for it."""
+    """A header may claim any size: no memory and no disk is used for it."""
     huge = member("a", 1 << 50)
     blob = io.BytesIO()
     blob.write(tar()[: 512 + 512])  # the manifest, without the end of the archive
@@ -219,7 +219,7 @@ def test_an_unpacking_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: 
     endless = tmp_path / "endless.py"
     endless.write_text("import time\nwhile True: time.sleep(1)")
     monkeypatch.setattr(unpacking, "__file__", str(endless))
-    with pytest.raises(PermanentError, match=r"could not be unpacked within 0\.3 s"):  # without the limit it hangs
+    with pytest.raises(PermanentError, match=r"could not be unpacked within 0\.3 s"):  # without the limit it would hang
         graph.unpack(tmp_path / "blob", tmp_path / "out", timeout_s=0.3)
 
 

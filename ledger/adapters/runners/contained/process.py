@@ -52,7 +52,7 @@ class PluginProcess:
             raise Broke(f"it can't be loaded: {error}") from error
 
     def ask(self, call: str, arguments: dict[str, Any], expected: str, deadline: float) -> dict[str, Any]:
-        """The answer: a result, or one of the ledger's errors (`calls.told`). expected: the instance that must
+        """The answer: a result, or one of the ledger's errors (`calls.error_from`). expected: the instance that must
         answer."""
         try:
             wire.send_line(self._line, {"call": call, "arguments": arguments, "instance": expected}, deadline)
@@ -73,7 +73,7 @@ class PluginProcess:
         except (OSError, ValueError, RecursionError) as error:
             raise self._broke(error) from error
         if not isinstance(answer, dict) or not ("result" in answer or "error" in answer):
-            raise Broke("its process answered nonsense")
+            raise Broke("its process gave an invalid answer")
         if answer.get("error") == "broken":
             raise Broke(shown(str(answer.get("message"))), goes_on=not answer.get("ends"))
         return answer
@@ -85,4 +85,4 @@ class PluginProcess:
             code = self._process.wait(END_S)
             return Broke(f"its process died by {signal.Signals(-code).name}" if code < 0 else
                          f"its process ended with exit code {code}")  # fmt: skip
-        return Broke(f"its process answered nonsense: {error}")
+        return Broke(f"its process gave an invalid answer: {error}")

@@ -46,7 +46,7 @@ class ContainedRunner(CalledRunner):
     def ask(self, call: str, convert: Callable[[Any], T], *, expected: str = "", **arguments: Any) -> T:
         with self._lock:
             if self._now() < self._not_before:
-                raise Unreachable(self._why, hint="It is asked again by itself, at most a minute later.")
+                raise Unreachable(self._why, hint="It is called again automatically, within a minute.")
             deadline = time.monotonic() + self._timeout_s
             try:
                 return self._ask(call, convert, arguments, expected, deadline)
@@ -67,7 +67,7 @@ class ContainedRunner(CalledRunner):
                 raise error_from(answer)
             result = convert(answer["result"])
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise Broke(f"it answered nonsense: {error}", goes_on=True) from error
+            raise Broke(f"it gave an invalid answer: {error}", goes_on=True) from error
         self._failures = 0
         return result
 

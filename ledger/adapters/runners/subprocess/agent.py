@@ -44,8 +44,8 @@ ORDERED = ("stopped", "canceled", "failed")
 EVENTS_MAX = 5000
 BATCH_MAX = 1000
 NO_ID = (
-    "Write the id back, without a line end: `jobledger explain JOB` says which agent-ID holds the newest attempt of a job. "
-    "Move the file away, and this agent gets another id; the jobs of the old one then wait until `jobledger retry --force`."
+    "Restore the id, without a line end: `jobledger explain JOB` shows which agent-ID holds the newest attempt of a job. "
+    "If you move the file away, this agent gets a new id. The jobs of the old id then wait for `jobledger retry --force`."
 )
 #: Supervisors that are checked per second. If there are fewer, every step checks each of them.
 LOOKS_PER_S = 2000
@@ -90,7 +90,7 @@ class Agent:
 
         Raises: ConfigError if they can't be read."""
         if any("\ud800" <= c <= "\udfff" for c in str(self.folder)):  # bytes that are not UTF-8
-            raise ConfigError(f"{str(self.folder)!a} can't be written down in an event", hint="Use another folder.")
+            raise ConfigError(f"{str(self.folder)!a} is not UTF-8, so no event can hold it", hint="Use another folder.")
         create_once(str(self.folder / "id"), new_id().encode())
         name = (self.folder / "id").read_bytes().decode("utf-8", "replace")
         self.writer = f"agent-{name}"
@@ -99,7 +99,7 @@ class Agent:
         try:
             sequences = Sequences(self.folder / "sequences.json")
         except DAMAGE as error:
-            hint = "Move it away: the numbers of this agent's events then begin anew, and audits will show it."
+            hint = "Move it away. The sequence numbers of this agent's events then start again, and audits will show it."
             raise ConfigError(f"{self.folder / 'sequences.json'} is damaged: {error}", hint=hint) from error
         return EventMaker(self.writer, self._sender.partitions, self._clock, new_id, sequences)
 
@@ -110,7 +110,7 @@ class Agent:
         except OSError:
             os.close(fd)
             raise ConfigError(
-                f"another agent serves {self.folder}", hint="Stop it first, or give this one a folder of its own."
+                f"another agent serves {self.folder}", hint="Stop it first, or use another folder for this agent."
             ) from None
         return fd
 
@@ -215,7 +215,7 @@ class Agent:
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
         """Requests a savepoint from attempt n, once per ask. The event of that checkpoint will name the ask."""
         if not is_writer(ask):
-            raise PermanentError(f"no id of an ask: {ask!r}")
+            raise PermanentError(f"not the id of an ask: {ask!r}")
         with self._jobs.locked(job_id) as job, answering(job_id):
             attempt = job.attempts.get(n)
             if attempt is not None and attempt.phase is Phase.LIVE:
@@ -251,7 +251,7 @@ class Agent:
                 path = restore.path_of(point)
                 own = job.run_folder(point.attempt) / "checkpoints"
                 if path is None or checkpoints.parse(path.name) is None or path.parent.resolve() != own:
-                    log.warning("%s is not a checkpoint of %s and stays", point.location, job_id)
+                    log.warning("%s is not a checkpoint of %s and is not deleted", point.location, job_id)
                     continue
                 restore.remove(path)
                 content.manifest_path(path).unlink(missing_ok=True)
@@ -309,7 +309,7 @@ class Agent:
             complaint = f"{type(error).__name__}: {error}"
             if self._complaints.get(job.id) != complaint:
                 self._complaints[job.id] = complaint
-                log.exception("%s can't be looked after, trying again", job.id)
+                log.exception("step failed for %s, trying again", job.id)
         else:
             self._complaints.pop(job.id, None)
 
@@ -339,4 +339,4 @@ def _known(job: AgentJob, n: int) -> StartAnswer | None:
 
 def _check_number(n: int, low: int) -> None:
     if not (isinstance(n, int) and low <= n <= NUMBER_MAX):
-        raise PermanentError(f"no number of an attempt: {n!r}")
+        raise PermanentError(f"not the number of an attempt: {n!r}")

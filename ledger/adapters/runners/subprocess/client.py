@@ -48,5 +48,5 @@ class SubprocessRunner(CalledRunner):
     def _unheard(self, call: str, why: object) -> Unreachable:
         return Unreachable(
             f"the agent in {self.folder} did not answer {call}: {why}",
-            hint="Start it with `jobledger serve agent`. What runs goes on meanwhile.",
+            hint="Start it with `jobledger serve agent`. Running attempts are not affected.",
         )

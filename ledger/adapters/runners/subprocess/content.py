@@ -91,7 +91,7 @@ def _reading_file(name: str, path: Path, known: Known | None, block: int) -> Gen
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise Unsteady(f"{path} is no regular file")
+            raise Unsteady(f"{path} is not a regular file")
         identity = _identity(status)
         if known is not None and (digest := known.get(identity)):
             return ContentFile(name, status.st_size, digest, identity)
@@ -134,7 +134,7 @@ def difference(recorded: ContentManifest, found: ContentManifest) -> str:
         if path not in now:
             return f"{named} is missing"
         if path not in before:
-            return f"{named} was not there when it was recorded"
+            return f"{named} is not in the record"
         if now[path].size != before[path].size:
             return f"{named} has {now[path].size} bytes, {before[path].size} were recorded"
         if now[path].sha256 != before[path].sha256:
@@ -174,7 +174,7 @@ def load(checkpoint: Path) -> ContentManifest | None:
 
 def _file(path: str, size: int, digest: str, identity: list[int] | None) -> ContentFile:
     if not isinstance(path, str) or not isinstance(digest, str):
-        raise TypeError("no file of a manifest")
+        raise TypeError("not a file of a manifest")
     if identity is None:
         return ContentFile(path, int(size), digest)
     device, inode, length, mtime_ns = (int(number) for number in identity)

@@ -203,7 +203,7 @@ class Checks:
         with self._guard:
             if self._checks.get(point) is found:
                 del self._checks[point]
-        return found.judged or RestoreCheck(Verification.UNKNOWN, "its check broke off, see the agent's log")
+        return found.judged or RestoreCheck(Verification.UNKNOWN, "its check failed, see the agent's log")
 
     def _run(self, point: RestorePoint, check: _Check) -> None:
         try:

@@ -117,7 +117,7 @@ class MarkedAttempt:
         try:
             return read_json(self.file("order.json")) or wanted
         except ValueError as error:
-            log.warning("%s is damaged, and is ordered anew: %s", self.file("order.json"), error)
+            log.warning("%s is damaged, and is written again: %s", self.file("order.json"), error)
             write_durably(self.file("order.json"), to_json(wanted))
             return wanted
 
@@ -185,7 +185,7 @@ def _prepared_base(prepared: dict[str, Any]) -> tuple[RestorePoint | None]:
 def _identity(who: dict[str, Any]) -> dict[str, Any]:
     """Raises: KeyError, TypeError if the values identify no process."""
     if not (type(who["pid"]) is type(who["start_time"]) is int and isinstance(who["boot_id"], str)):
-        raise TypeError("it names no process")
+        raise TypeError("it identifies no process")
     return who
 
 

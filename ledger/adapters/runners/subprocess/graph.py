@@ -111,11 +111,11 @@ def _too_much(start: bytes, members: Mapping[str, Path]) -> tuple[str, str] | No
     """Why an agent would refuse to unpack this graph, and what to do; None if it would not."""
     if len(start) > MANIFEST_BYTES_MAX:
         what = f"its command and environment take {len(start)} bytes, more than {MANIFEST_BYTES_MAX}"
-        return what, "Put what is large into a file, and give that with --graph."
+        return what, "Put large values into a file, and pass the file with --graph."
     if len(members) >= MEMBERS_MAX:
-        return f"it has {len(members)} files, more than {MEMBERS_MAX - 1}", "Put them into an archive, and give that."
+        return f"it has {len(members)} files, more than {MEMBERS_MAX - 1}", "Put them into an archive, and pass that."
     long = next((name for name in members if len(os.fsencode(name)) > NAME_BYTES_MAX), "")
-    return (f"the path {long[:80]}… has more than {NAME_BYTES_MAX} bytes", "Give it a shorter one.") if long else None
+    return (f"the path {long[:80]}… has more than {NAME_BYTES_MAX} bytes", "Use a shorter path.") if long else None
 
 
 def _members(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
@@ -143,13 +143,13 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes | Path) -> None:
         raise UsageError(
             f"this job can't be packed: {content} is a symbolic link to a folder. Links to files are followed, links to "
             "folders are not",
-            hint="Put the folder itself there, or give it with a --graph of its own.",
+            hint="Replace the link by the folder, or pass the folder with its own --graph.",
         )
     # Non-blocking: to open a pipe would wait for a writer, for ever if there is none.
     with open(os.open(content, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- flags
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"this job can't be packed: {content} is no regular file")
+            raise UsageError(f"this job can't be packed: {content} is not a regular file")
         member.size = status.st_size
         member.mode = 0o755 if status.st_mode & 0o100 else 0o644
         tar.addfile(member, file)

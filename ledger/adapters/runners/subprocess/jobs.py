@@ -237,7 +237,7 @@ class AgentJob:
             return  # some process can't be killed yet, so the attempt is alive
         if claim["pid"] == 0:
             said = tail(str(attempt.logs / "supervisor.log"))
-            self._close(attempt, f"never started: {said or 'the agent died before it'}")
+            self._close(attempt, f"never started: {said or 'the agent died before the start'}")
             return
         self.report_late(attempt)
         log_name = "stderr.log"
@@ -351,7 +351,7 @@ def _fact_in(path: str) -> dict[str, Any] | None:
         fact = read_json(path)
         if fact is not None and all(isinstance(fact[name], kind) for name, kind in _FACTS[fact["fact"]].items()):
             return fact
-        why = "it is no fact"
+        why = "it is not a fact"
     except (ValueError, KeyError, TypeError) as error:
         why = f"{type(error).__name__}: {error}"
     log.warning("%s is damaged, and counts as never written: %s", path, why)

@@ -23,9 +23,9 @@ def require_own(folder: Path, topic: str, topic_id: str) -> None:
     recorded = _recorded(folder)
     if topic_id and recorded and recorded != topic_id and _has_jobs(folder):
         raise ConfigError(
-            f"The jobs in {folder} belong to another ledger: to a topic {topic} with id {recorded}; the one of these "
+            f"The jobs in {folder} belong to another ledger. Its topic {topic} has id {recorded}, but the topic of these "
             f"settings has id {topic_id}. The jobs would be stopped as unknown, and their checkpoints deleted.",
-            hint="Name another folder (--dir), or the Kafka of that ledger. If its topics were restored, delete "
+            hint="Use another folder (--dir), or the Kafka of that ledger. If its topics were restored, delete "
             f"{folder / NAME}.",
         )
 

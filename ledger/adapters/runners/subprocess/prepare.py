@@ -74,7 +74,7 @@ def _clean(attempt: MarkedAttempt) -> None:
     make_folder(attempt.folder, 0o700)
     if attempt.checkpoints.is_dir() and any(attempt.checkpoints.iterdir()):
         raise PermanentError(
-            f"{attempt.checkpoints} holds checkpoints that were kept of an earlier job of this id",
+            f"{attempt.checkpoints} holds checkpoints that were kept from an earlier job with this id",
             hint="Submit the job under a new id.",
         )
     for path in attempt.folder.iterdir():

@@ -28,7 +28,7 @@ def read(folder: Path, job_id: str, n: int, follow: Clock | None = None) -> Iter
     deadline = None if follow is None else follow.monotonic() + APPEAR_S
     while not (found := log_paths(folder, job_id, n)):
         if follow is None or deadline is None or follow.monotonic() > deadline:
-            raise NotFound(f"This host has no logs of attempt {n} of {job_id}.", hint="They lie where its agent runs.")
+            raise NotFound(f"This host has no logs of attempt {n} of {job_id}.", hint="Read them on the host of its agent.")
         follow.sleep(POLL_S)
     logs = log_folder(folder, job_id, n)
     positions = dict.fromkeys(STREAMS, 0)

@@ -45,7 +45,7 @@ def verify(restore_point: RestorePoint, jobs: Path | None = None) -> RestoreChec
     the file system gave no answer, or this release does not know the kind of digest."""
     path = path_of(restore_point)
     if path is None:
-        return RestoreCheck(Verification.INVALID, f"its location is no path of this host: {restore_point.location!a}")
+        return RestoreCheck(Verification.INVALID, f"its location is not a path on this host: {restore_point.location!a}")
     try:
         return _judged(path, restore_point, _stored(path, jobs))
     except (FileNotFoundError, NotADirectoryError):
@@ -54,7 +54,7 @@ def verify(restore_point: RestorePoint, jobs: Path | None = None) -> RestoreChec
         return RestoreCheck(Verification.INVALID, f"damaged: {error}")
     except OSError as error:
         if error.errno in _NO_NAME:
-            return RestoreCheck(Verification.INVALID, f"missing: nothing can lie at its location: {error.strerror}")
+            return RestoreCheck(Verification.INVALID, f"missing: no file can exist at its location: {error.strerror}")
         return RestoreCheck(Verification.UNKNOWN, f"it can't be read: {error}")
 
 
@@ -67,7 +67,7 @@ def _stored(path: Path, jobs: Path | None) -> ContentManifest | None:
 def _judged(path: Path, point: RestorePoint, stored: ContentManifest | None) -> RestoreCheck:
     """Raises: OSError, Unsteady."""
     if point.size and (size := size_of(str(path))) != point.size:
-        which = f"; {told}" if stored and (told := content.different_size(path, stored)) else ""
+        which = f"; {sizes}" if stored and (sizes := content.different_size(path, stored)) else ""
         return RestoreCheck(Verification.INVALID, f"damaged: {path} has {size} bytes, {point.size} were recorded{which}")
     if why := _unreadable(path):
         return RestoreCheck(Verification.INVALID, f"damaged: {why}")
@@ -95,7 +95,7 @@ def _unreadable(path: Path) -> str:
     """Why this is no restore point; "" if a byte of each file can be read. Raises: OSError."""
     if not path.is_dir():
         if not _regular(path):
-            return f"{path} is no regular file"
+            return f"{path} is not a regular file"
         _read_a_byte(path)
         return ""
     for folder, _, names in os.walk(path, onerror=_raise):
@@ -104,7 +104,7 @@ def _unreadable(path: Path) -> str:
             if file.is_symlink():
                 continue
             if not _regular(file):
-                return f"{file} is no regular file"
+                return f"{file} is not a regular file"
             _read_a_byte(file)
     return ""
 

@@ -65,7 +65,7 @@ class Supervisor:
     def run(self) -> None:
         me = to_json(procs.identity(os.getpid()))
         if not self._insist("the claim", create_once, self._path("supervisor.json"), me):
-            say("this attempt has had its one life already")
+            say("this attempt was claimed before, and is not started again")
             return
         self._read_order()
         if self.order:
@@ -161,7 +161,7 @@ class Supervisor:
         if os.path.isdir(self.folder):
             self.folder_seen_at = now
         elif not self.logs or now - self.folder_seen_at >= GIVE_UP_S:  # without logs nothing was started
-            say("the run folder is gone, and so are we")
+            say("the run folder is gone: the attempt is ended")
             if self.pid:
                 procs.kill_group(self.pid)
             self._clear_away()

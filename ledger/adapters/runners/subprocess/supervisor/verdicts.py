@@ -96,7 +96,7 @@ def _search(rules: Sequence[dict[str, Any]], cause: str) -> dict[str, Any] | Non
     if not ready:
         raise TimeoutError(f"no answer came for {JUDGE_S:g} s")
     if not said and os.WIFSIGNALED(status):
-        raise TimeoutError(f"their patterns took longer than {JUDGE_CPU_S} s of the processor's time")
+        raise TimeoutError(f"their patterns took longer than {JUDGE_CPU_S} s of processor time")
     if not said:
         raise OSError("their patterns took more memory than they may")
     return None if said[0] == NONE else rules[said[0]]
@@ -108,5 +108,5 @@ def _first(rules: Sequence[dict[str, Any]], cause: str) -> int:
             if re.search(str(rule.get("pattern", "")), cause):
                 return i
         except re.error as error:
-            say(f"the failure rule {rule.get('label')} has no regular expression: {error}")
+            say(f"the failure rule {rule.get('label')} has an invalid pattern: {error}")
     return NONE
