@@ -1,4 +1,4 @@
-"""A Kafka that wants to know who one is: certificates made for the test, and a broker with listeners that ask for them."""
+"""A Kafka with authentication: certificates made for the test, and a broker whose listeners require them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORE_PASSWORD = "of the store"
 
 
 class Authority:
-    """Signs certificates; all files lie in one folder."""
+    """A certificate authority. All its files are in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Authority:
         self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str) -> tuple[Path, Path, Path]:
-        """Certificate and key (PKCS #8) of somebody at 127.0.0.1, and both in a store (PKCS #12, with STORE_PASSWORD)."""
+        """Certificate and key (PKCS #8) for a name at 127.0.0.1, and both in one store (PKCS #12, with STORE_PASSWORD)."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
@@ -61,7 +61,8 @@ class Authority:
 
 @contextmanager
 def secured_broker(folder: Path) -> Iterator[tuple[RunningBroker, dict[str, dict[str, str]]]]:
-    """The broker, whose own address asks for nothing; and kind of listener -> librdkafka settings of one that may."""
+    """The broker, whose main address needs no login; and kind of listener -> librdkafka settings of a client that may
+    use it."""
     authority = Authority(folder / "keys")
     certificate, key, _ = authority.issue("broker")
     both = folder / "keys" / "broker-both.pem"

@@ -1,4 +1,4 @@
-"""What comes over the agent's socket, both ways: whatever it is, the agent serves on, and the roles hear no answer."""
+"""Invalid data on the agent's socket, in both directions: the agent keeps serving, and the roles get "no answer"."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class NoSender:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[SubprocessRunner]:
-    """An agent with two threads for its callers: what kills a thread is seen at once."""
+    """An agent with only two threads for its callers, so that a dead thread is noticed at once."""
     folder, stop = tmp_path / "agent", threading.Event()
     (tmp_path / "blobs" / "graphs").mkdir(parents=True)
     agent = Agent(folder, FileBlobs(tmp_path / "blobs"), NoSender(), SystemClock(), new_id=lambda: "id")  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ ASKED: dict[str, Callable[[Runner], object]] = {
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda line: repr(line[:40]))
 def test_an_answer_that_is_none_is_no_answer(tmp_path: Path, answer: bytes) -> None:
-    """The roles take an error of the ledger for "nothing is known"; anything else would end them."""
+    """For the roles, an error of the ledger means that nothing is known. Any other error would end them."""
     with socket.socket(socket.AF_UNIX) as listener:
         with wire.socket_path(tmp_path) as path:
             listener.bind(path)

@@ -1,4 +1,4 @@
-"""All bad input at once, on a real broker: every good job stands as it stood, and what can't be used is listed."""
+"""All bad input at once, on a real broker: every good job keeps its state, and unusable records are listed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 PARTITIONS = 4
 DEADLINE_S = 90.0
 ROOT = Path(__file__).resolve().parents[2]
-#: What a broker does not take for a compacted topic in the first place.
+#: Records that a broker itself refuses for a compacted topic.
 BROKERS_REFUSE = {"no key"}
 
 
@@ -40,11 +40,11 @@ def config(bootstrap: str, prefix: str, tmp_path: Path) -> Config:
 
 
 class Bare:
-    """A producer that nobody keeps from anything."""
+    """A producer without any checks."""
 
     def __init__(self, config: Config) -> None:
         self.bootstrap, self.topics = config.kafka["bootstrap.servers"], config.topics
-        # One record a batch: a broker refuses a batch for one of its records.
+        # One record per batch: a broker refuses a whole batch for one of its records.
         own = {"message.max.bytes": 4 << 20, "batch.num.messages": 1}
         self._producer = Producer({"bootstrap.servers": self.bootstrap, **own})
         self.places: dict[str, str] = {}
@@ -90,7 +90,7 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
     for bad in bads:
         bare.send(bad.what, events, bad.partition(PARTITIONS), bad.key, bad.value, bad.headers)
     home = partition_of(TARGET, PARTITIONS)
-    for topic in (events, config.topics.recovery):  # on both, since both are read by everybody
+    for topic in (events, config.topics.recovery):  # on both topics, since every reader reads both
         odd = [(b"\xff\xfe", b"x"), (b"ledger_epoch", b"1")]
         send_with_headers(bare.bootstrap, topic, (home + 1) % PARTITIONS, TARGET.encode(), RUNNING, odd)
         send_with_headers(bare.bootstrap, topic, home, TARGET.encode(), RUNNING, odd)
@@ -111,11 +111,12 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
     until(lambda: wanted.keys() <= rejected(config), "what can't be used is listed", DEADLINE_S)
     listed = rejected(config)
     assert not [bad.what for bad in taken if bad.fate is Fate.HARMLESS and bare.places[bad.what] in listed]
-    projecting.stop()  # and another reads it all cold
+    projecting.stop()  # and another projector starts cold
     projecting.start()
     found = replay(client.source)  # waits for the projector
     assert found.behind == ()
-    assert {difference.job_id for difference in found.differences} <= {"size-3"}  # of it only a stand-in is published
+    # its published entry is only a replacement
+    assert {difference.job_id for difference in found.differences} <= {"size-3"}
     after, entries = good(), client.entries()
     assert after.keys() == before.keys()
     assert all(same_meaning(after[job_id], before[job_id]) for job_id in before)
@@ -124,7 +125,7 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
 
 
 def rejected(config: Config) -> set[str]:
-    """What the command lists, as a script reads it."""
+    """The places that `jobledger rejects` lists, read as a script would."""
     told = subprocess.run(
         [sys.executable, "-m", "ledger", "rejects", "--dir", str(config.dir), "-o", "jsonl"],
         capture_output=True, text=True, timeout=120, check=True, cwd=ROOT, env={

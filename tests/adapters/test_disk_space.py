@@ -1,4 +1,4 @@
-"""A disk that is full is told as such, with the place, and harms nothing that lies there."""
+"""A full disk is reported as such, with its path, and damages no stored file."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_a_graph_that_finds_no_room_is_refused_and_what_lies_there_stays(tmp_pat
             blobs.put("job-2", graph)
         assert str(disk) in str(refused.value) and "Make room" in refused.value.hint and refused.value.exit_code == 3
         assert blobs.exists(ref)
-        assert [blob.unfinished for blob in blobs.listing()] == [""], "nothing is left of what found no room"
+        assert [blob.unfinished for blob in blobs.listing()] == [""], "the failed put leaves nothing"
         make_room(disk)
         assert blobs.exists(blobs.put("job-2", graph))
 
 
 def test_a_folder_that_can_not_be_written_is_no_server_that_could_be_started(tmp_path: Path) -> None:
-    """`jobledger up` would help nobody: the hint of a broker that is away is not that of a folder."""
+    """The hint for an unwritable folder must not be the one for an unreachable broker: `jobledger up` would not help."""
     (tmp_path / "file").touch()
     root = tmp_path / "file" / "root"
     for write in (lambda: FolderObjects(root).create("one", b"1"), lambda: FileBlobs(root)):

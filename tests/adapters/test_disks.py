@@ -1,4 +1,4 @@
-"""A power cut at any step leaves a file as it was or as it is to be; what was answered is there after it."""
+"""A power cut at any step leaves a file either in its old or in its new state. Acknowledged data survives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVENT = Event("ledger.events", 0, b"job/running/1", b"value", ())
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Disk]]:
-    """Begins when it is called: what lies in the folder then is on the disk."""
+    """Returns a function that starts the simulated disk: files that exist at the call count as synced."""
     made: list[Disk] = []
 
     def begin() -> Disk:

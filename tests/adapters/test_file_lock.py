@@ -1,4 +1,4 @@
-"""Leadership by a file lock: what is its own, beside the contract (tests/contract/test_leadership)."""
+"""Leadership by a file lock: its own behaviour beyond the contract (tests/contract/test_leadership)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_a_scribbled_file_still_has_a_holder(path: Path) -> None:
 
 
 def test_a_lock_that_somebody_else_holds_behind_a_dead_leader_is_told(path: Path, child: subprocess.Popen[str]) -> None:
-    """flock needs no right to write: whoever can open the file can hold it, and the signature is the last leader's."""
+    """flock needs no write permission: any process that can open the file can hold it. The signature is still the last
+    leader's."""
     child.kill()
     child.wait()
     with path.open() as file:
@@ -79,7 +80,7 @@ def test_a_lock_file_that_an_earlier_version_made_is_closed_to_others(path: Path
     assert path.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_another_user_can_neither_hold_the_lock_nor_read_what_jobs_printed(open_to_all: Path) -> None:
     folder = open_to_all / "ledger"
     folder.mkdir(mode=0o755)
@@ -88,7 +89,7 @@ def test_another_user_can_neither_hold_the_lock_nor_read_what_jobs_printed(open_
     path.touch(mode=0o644)
     one = FileLockLeadership(path)
     one.acquire()
-    assert path.stat().st_mode & 0o077 == 0, "one that an earlier version made is closed"
+    assert path.stat().st_mode & 0o077 == 0, "a file that an earlier version made is closed to others"
 
     def others() -> int:
         program = "import os, sys; os.setuid(65534); os.open(sys.argv[1], os.O_RDONLY)"
@@ -96,7 +97,7 @@ def test_another_user_can_neither_hold_the_lock_nor_read_what_jobs_printed(open_
 
     assert others() != 0
     path.chmod(0o644)
-    assert others() == 0, "else the next line shows nothing"
+    assert others() == 0, "otherwise the next line proves nothing"
     private_folder(folder)
     assert others() != 0
 
@@ -121,7 +122,7 @@ def test_a_lock_on_a_file_that_was_replaced_is_none(path: Path) -> None:
 def test_a_file_that_is_replaced_between_open_and_lock_makes_nobody_lead(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes next locks the file that lies there now."""
+    """The next candidate locks the file that exists now."""
     plain = fcntl.flock
 
     def flock(handle: int, operation: int) -> None:
@@ -179,7 +180,8 @@ def test_a_stopped_holder_keeps_the_lock(path: Path, child: subprocess.Popen[str
 
 
 def test_a_forked_child_neither_leads_nor_keeps_the_lock(path: Path) -> None:
-    """flock goes with the open file: a child that outlives its parent would lead for ever without knowing."""
+    """A flock belongs to the open file: a forked child that outlives its parent would hold the lead for ever,
+    unknowingly."""
     script = (
         "import os, sys, time\n"
         "from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""librdkafka's settings as Spark's client takes them, or a refusal that names what it can't."""
+"""The settings of librdkafka translated for Spark's Kafka client, or an error that names those without a counterpart."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_setting_has_its_counterpart(client: dict[str, str], expected: dict
 
 
 def test_files_are_named_whole_and_their_texts_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JVM of Spark stands in a folder of its own."""
+    """Spark's JVM has another working directory."""
     monkeypatch.chdir(tmp_path)
     for name, text in (("ca.pem", "CA"), ("c.pem", "C"), ("k.pem", PKCS8)):
         (tmp_path / name).write_text(text)
@@ -146,7 +146,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
 def test_spark_reads_what_librdkafka_wrote_by_the_same_settings(
     secured: dict[str, dict[str, str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Passwords by SASL over TLS, and certificates on both sides. None of these secrets is told anywhere."""
+    """SASL passwords over TLS, and certificates on both sides. No secret appears in errors or output."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

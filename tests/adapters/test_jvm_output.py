@@ -1,4 +1,4 @@
-"""What Spark's JVM prints stands in the log of the role, in its form."""
+"""Output of Spark's JVM appears in the log of the role, in its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader, a writer and the check of topics make of Kafka's answers, with stand-ins for client and cluster."""
+"""How a reader, a writer and the check of topics treat Kafka's answers, with stand-ins for client and cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLACE = ("t", 0)
 
 
 class StandIn:
-    """A cluster's place. shapes_of: topic -> what it is made of. end: of every partition. configs: topic -> settings."""
+    """Stands in for a cluster. shapes_of: topic -> its shape. end: of every partition. configs: topic -> settings."""
 
     bootstrap = "nowhere:1"
 
@@ -43,7 +43,7 @@ class StandIn:
 
 
 class Consumer:
-    """A consumer's place: hands out `messages`, never more of them than it is asked for."""
+    """Stands in for a consumer: hands out `messages`, never more at a time than requested."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -122,7 +122,7 @@ def test_a_topic_made_anew_or_cut_off_breaks_the_reader_for_good(consumer: Consu
 
 
 class Producer:
-    """A producer's place: takes everything, and reports each record as stored, or with `error`."""
+    """Stands in for a producer: accepts everything, and reports each record as stored, or with `error`."""
 
     def __init__(self, error: KafkaError | None = None) -> None:
         self.error, self.committed, self.aborted = error, 0, 0
@@ -195,7 +195,7 @@ SETTINGS = TopicSettings(partitions=2)
 
 
 def problems(monkeypatch: pytest.MonkeyPatch, events: Shape | None, config: Mapping[str, str] | None = None) -> list[str]:
-    """Settings that are not as they must be, where all but ledger.events is."""
+    """The problems that are found if all topics but ledger.events are correct."""
     wanted = {spec.name: spec for spec in specs(SETTINGS)}
     shapes = {name: Shape("id", spec.partitions, 1) for name, spec in wanted.items()}
     shapes |= {SETTINGS.events: events} if events else {}

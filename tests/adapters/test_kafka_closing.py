@@ -1,4 +1,4 @@
-"""Whoever steps down waits for no broker."""
+"""A leader that steps down does not wait for a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Leadership by Kafka on a broker that is killed, and with others in the group. Beside the contract (tests/contract)."""
+"""Leadership by Kafka on a broker that is killed, and with other group members. It adds to the contract
+(tests/contract)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def names(server: RunningBroker, prefix: str) -> ElectionNames:
 
 
 class Sampled:
-    """A candidate whose `valid` is looked at every few milliseconds, by a thread of its own."""
+    """A candidate whose `valid` is sampled every few milliseconds, by a separate thread."""
 
     def __init__(self, server: RunningBroker, names: ElectionNames, who: str, session_timeout_s: float = SESSION_S) -> None:
         client = {"bootstrap.servers": server.bootstrap}
@@ -59,7 +60,7 @@ class Sampled:
         while not self._ended.wait(0.003):
             before, leads, after = time.monotonic(), self.leadership.valid(), time.monotonic()
             self.leadership.acquire()
-            if leads:  # of no moment it says so that it has not seen, however long it takes to look
+            if leads:  # only times between two samples count, however long a sample takes
                 since = self.spans.pop()[0] if led else after
                 self.spans.append((since, max(since, before)))
             led = leads
@@ -85,10 +86,10 @@ def sampled(
 
 @contextmanager
 def member(server: RunningBroker, names: ElectionNames) -> Iterator[None]:
-    """Somebody else in the group, who does what a candidate never does: comes while it is led."""
+    """Another member of the group that does what no candidate does: it joins while the group has a leader."""
     ended, assigned = Event(), Event()
 
-    def stay() -> None:  # one thread for all calls: two that call one consumer may wait for each other for ever
+    def stay() -> None:  # one thread for all calls: two threads that call one consumer may deadlock
         client = {"bootstrap.servers": server.bootstrap, "group.id": names.group}
         consumer = Consumer({**client, **settings(LASTING_S)})
         consumer.subscribe([names.topic], on_assign=lambda *_: assigned.set())
@@ -119,7 +120,7 @@ def test_who_holds_the_partition_keeps_it_when_others_join_and_leave(server: Run
 
 
 def test_kill_9_of_the_broker_for_less_than_the_lease_changes_nothing(server: RunningBroker, names: ElectionNames) -> None:
-    """With a session that is longer than a broker takes to come back."""
+    """The session is longer than a broker takes to come back."""
     leader, standby = (Sampled(server, names, who, session_timeout_s=90.0) for who in ("leader", "standby"))
     try:
         until(lambda: leader.leads or standby.leads, "a leader")
@@ -142,7 +143,7 @@ def test_kill_9_of_the_broker_for_less_than_the_lease_changes_nothing(server: Ru
 
 
 def test_kill_9_of_the_broker_for_longer_than_a_session(server: RunningBroker, names: ElectionNames) -> None:
-    """The lease ends; somebody leads again once the broker is back, and never two at a time."""
+    """The lease ends. A candidate leads again once the broker is back, and never two at a time."""
     with sampled(server, names, "one", "two", "three") as running:
         before = until(lambda: next((each for each in running if each.leads), None), "a leader")
         server.kill()

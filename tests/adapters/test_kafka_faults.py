@@ -1,4 +1,4 @@
-"""What the writer and the reader do when the broker is silent, or a request arrives late. Needs a broker of its own."""
+"""How the writer and the reader behave when the broker is silent, or a request arrives late. Uses a separate broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, Proxy]]:
-    """A broker with a second listener whose clients come through a proxy."""
+    """A broker with a second listener whose clients connect through a proxy."""
     folder = tmp_path_factory.mktemp("proxied")
     plain = Broker.at(folder)
     listener = Broker.at(tmp_path_factory.mktemp("port")).port  # a port that is free
@@ -69,7 +69,7 @@ def read(log: KafkaLog, topic: str) -> list[bytes | None]:
 def test_a_late_end_of_one_transaction_tears_the_next_one_of_a_plain_producer(
     proxied: tuple[RunningBroker, Proxy], topic: str, prefix: str
 ) -> None:
-    """Why a producer whose commit was shaken must go: the broker can't tell the transactions of one producer apart."""
+    """The reason to discard a producer whose commit was interrupted: the broker can't tell its transactions apart."""
     running, proxy = proxied
     proxy.kept.clear(), proxy.answered_late.clear()
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{proxy.port}", "transactional.id": prefix + "w"})
@@ -86,7 +86,7 @@ def test_a_late_end_of_one_transaction_tears_the_next_one_of_a_plain_producer(
     proxy.hand_in()
     assert proxy.answered_late.wait(60)
     log = log_of(running.bootstrap)
-    assert read(log, topic) == [b"first", b"half of the second"]  # nobody has committed that
+    assert read(log, topic) == [b"first", b"half of the second"]  # no client has committed the second one
 
 
 def test_a_writer_whose_commit_was_shaken_writes_no_more(
@@ -101,7 +101,7 @@ def test_a_writer_whose_commit_was_shaken_writes_no_more(
     proxy.keep_back(END_TXN)
     (offset,) = writer.commit([Event(topic, 0, b"k", b"first")])
     assert proxy.kept.is_set()
-    assert offset == 2  # this one is known to be there
+    assert offset == 2  # this record is known to be stored
     with pytest.raises(Fenced, match="late request"):
         writer.commit([Event(topic, 0, b"k", b"second")])
     successor = log.writer(prefix + "w")

@@ -1,4 +1,4 @@
-"""Leadership by Kafka without Kafka: what a stay in the group and the signs of a leader prove, and what they do not."""
+"""Leadership by Kafka, without Kafka: what group membership and a leader's heartbeats prove, and what they do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIENT = {"bootstrap.servers": "broker:9092"}
 
 
 class FakeGroup:
-    """What one coordinator would say. Nothing is answered before the test says so."""
+    """A fake group coordinator. It answers only when the test orders it."""
 
     def __init__(self) -> None:
         self.stored: tuple[int, str] = (-1001, "")
@@ -31,7 +31,7 @@ class FakeGroup:
 
     @property
     def member(self) -> FakeConsumer:
-        """Whoever entered last."""
+        """The consumer that joined last."""
         return [consumer for consumer in self.consumers if consumer.callbacks][-1]
 
     def make(self, settings: dict[str, Any], logger: object = None) -> FakeConsumer:
@@ -85,7 +85,7 @@ class FakeConsumer:
         self.news.append(lambda: self.callbacks[callback](self, [TopicPartition("t", 0)]))
 
     def answer(self, code: int | None = None) -> None:
-        """Of the oldest commit."""
+        """Answers the oldest commit."""
         place = self.sent.pop(0)
         if code is None:
             self.group.stored = (place.offset, place.metadata)
@@ -93,7 +93,7 @@ class FakeConsumer:
 
 
 class Steps:
-    """A candidate whose thread is the test: each `step` takes one tick."""
+    """A candidate whose thread is played by the test: each `step` takes one tick."""
 
     def __init__(self, group: FakeGroup) -> None:
         self.group, self.clock = group, ManualClock()
@@ -108,7 +108,7 @@ class Steps:
             self.strategy.step(self.leadership._request)
 
     def lead(self) -> None:
-        """Enters, is assigned the partition, and its first renewal is answered at once."""
+        """Joins the group, gets the partition, and receives the answer to its first renewal at once."""
         self.leadership.acquire()
         self.step(3)
         self.group.member.assign()
@@ -165,7 +165,7 @@ def test_the_lease_counts_from_the_sending_of_what_was_answered(me: Steps, group
 def test_an_answer_that_comes_after_the_lease_it_would_give_gives_none(me: Steps, group: FakeGroup) -> None:
     me.lead()
     me.step(each_s=T / 10)
-    me.clock.advance(LEASE)  # stopped, and continued
+    me.clock.advance(LEASE)  # as if the process was stopped and continued
     group.member.answer()
     me.step()
     assert not me.leadership.valid()
@@ -221,7 +221,7 @@ def test_who_loses_the_partition_leads_no_more_and_leaves(me: Steps, group: Fake
 
 
 def test_an_answer_after_the_partition_is_lost_gives_no_lease(me: Steps, group: FakeGroup) -> None:
-    """A commit without generation is answered by a group that is empty: librdkafka tells of the loss before that."""
+    """An empty group accepts a commit without generation. librdkafka reports the loss before that answer."""
     me.lead()
     me.step(each_s=T / 10)
     member = group.member
@@ -238,7 +238,7 @@ def test_an_answer_after_the_release_gives_no_lease(me: Steps, group: FakeGroup)
     group.member.answer()
     me.leadership.release()
     assert not me.leadership.valid()
-    me.leadership.acquire()  # at once: it has to enter anew
+    me.leadership.acquire()  # acquired again at once: it has to join anew
     me.step()
     assert not me.leadership.valid()
 

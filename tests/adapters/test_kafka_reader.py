@@ -1,4 +1,4 @@
-"""What breaks a reader of Kafka: records that are gone, and ends that went back. It must never jump in silence."""
+"""Conditions that break a Kafka reader: deleted records, and end offsets that went back. It must never skip silently."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_records_that_vanish_before_they_are_read_break_the_reader(client: Clien
     while reader.position() != {(topic, 0): 4}:
         in_time(time.monotonic() < deadline, "not within the time")
         reader.poll(100, 0.1)
-    reader._consumer.pause([TopicPartition(topic, 0)])  # it is slow, and nothing is read ahead
+    reader._consumer.pause([TopicPartition(topic, 0)])  # a slow reader that fetches nothing ahead
     write(client, topic, 10)
     delete_below(client, topic, 10)
     reader._consumer.resume([TopicPartition(topic, 0)])

@@ -1,6 +1,6 @@
-"""A broker that is killed and comes back may forget to end a transaction: its coordinator, which knows no leader of the
-partitions yet, takes them for deleted and leaves out their markers. Whoever committed was told that it went well, and
-every reader stands still before it (decision 14). Needs a broker of its own, which it kills until that happens."""
+"""A restarted broker may fail to end a transaction. Its coordinator knows no leader of the partitions yet, takes them
+for deleted, and omits their markers. The writer was told that the commit succeeded, and every reader stops before the
+transaction (decision 14). The test uses a separate broker, and kills it until that happens."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tests.support.waiting import in_time
 pytestmark = [pytest.mark.kafka, pytest.mark.acceptance, pytest.mark.timeout(600)]
 
 T = TypeVar("T")
-KILLS_MAX = 30  # a matter of luck
-PARTITIONS = 40  # the more markers, the longer the moment in which some are not written yet
+KILLS_MAX = 30  # whether it happens is a matter of luck
+PARTITIONS = 40  # the more markers, the longer some of them are not written yet
 LEFT_OUT = "likely deleted already"
-SILENT_S = 5.0  # markers are written at once, or as soon as the broker is back: tenths of a second
+SILENT_S = 5.0  # markers are written within tenths of a second, or as soon as the broker is back
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrok
         running.stop()
 
 
-@pytest.mark.skipif(not repetitions.DEEP, reason="make acceptance: a minute or more, by luck")
+@pytest.mark.skipif(not repetitions.DEEP, reason="only in make acceptance: it takes a minute or more, and luck")
 def test_what_a_killed_broker_left_open_is_ended_by_the_next_transaction_of_the_same_id(
     own_broker: RunningBroker, prefix: str
 ) -> None:
@@ -54,13 +54,13 @@ def test_what_a_killed_broker_left_open_is_ended_by_the_next_transaction_of_the_
         reader = when_it_answers(lambda topic=topic: log.reader([topic]))
         ends = when_it_answers(reader.high_watermarks)
         if not reaches(reader, ends, SILENT_S):
-            break  # else the marker had been written already, and only the note of that was lost
+            break  # otherwise the marker had been written, and only the record of that was lost
         reader.close()
     else:
         pytest.skip(f"the broker wrote all its markers, {KILLS_MAX} times")
     writer = log.writer(id_)
     writer.init()
-    assert not reaches(reader, ends, SILENT_S), "init alone helps: then decision 14 is not needed"
+    assert not reaches(reader, ends, SILENT_S), "init alone ends the transaction: then decision 14 is not needed"
     writer.commit(noops({topic: PARTITIONS}))
     assert reaches(reader, ends, 30.0)
     reader.close()
@@ -68,7 +68,7 @@ def test_what_a_killed_broker_left_open_is_ended_by_the_next_transaction_of_the_
 
 
 def kill_while_committing(broker: RunningBroker, log: KafkaLog, topic: str, id_: str) -> None:
-    """Commits in a loop, kills the broker meanwhile, and starts it again."""
+    """Commits in a loop, kills the broker meanwhile, and restarts it."""
     assert broker.process is not None
     writer = log.writer(id_)
     writer.init()

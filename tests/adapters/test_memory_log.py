@@ -1,4 +1,4 @@
-"""What the log in memory can do beyond the contract: crash at a step, be down, compact in every legal way."""
+"""Abilities of the in-memory log beyond the contract: crash at a step, be down, compact in every legal way."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_any_superseded_record_may_stay(log: MemoryLog) -> None:
 
     log.compact("t", keep_the_first)
     assert held(log) == [(b"a", b"1"), (b"a", b"3")]
-    assert asked == [b"1", b"2"]  # of what must stay nobody is asked
+    assert asked == [b"1", b"2"]  # records that must stay are not offered to the callback
 
 
 def test_a_tombstone_stays_until_its_horizon_and_may_stay_longer(log: MemoryLog, clock: ManualClock) -> None:
     append(log, (b"a", b"1"), (b"a", None))
     log.compact("t")
-    assert held(log) == [(b"a", None)]  # the first pass only sets the horizon, however old the tombstone is
+    assert held(log) == [(b"a", None)]  # the first pass only sets the delete horizon, however old the tombstone is
     clock.advance(99)
     log.compact("t")
     assert held(log) == [(b"a", None)]

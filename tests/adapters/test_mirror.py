@@ -1,4 +1,4 @@
-"""The copy that scenario tests judge by: it holds what was aborted too, and tells it from the rest."""
+"""The copy of the log that scenario tests check: it also holds aborted records, and can tell them apart."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ def test_a_mirror_holds_all_and_knows_what_was_aborted(bootstrap: str, prefix: s
         producer.flush(10)
         while len(mirror.raw(topic)) < 4:
             mirror.take()
-        assert [record.key for record in mirror.aborted(topic)] == [b"b"], "nobody knows yet what becomes of it"
+        assert [record.key for record in mirror.aborted(topic)] == [b"b"], (
+            "the outcome of the open transaction is not known yet"
+        )
         producer.abort_transaction(10)
         assert [record.key for record in mirror.to_end().aborted(topic)] == [b"b", b"open"]

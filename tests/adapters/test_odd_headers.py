@@ -1,5 +1,5 @@
-"""A header whose name is no UTF-8: other languages can send one, and the client library can't read it. No JVM: a broker of
-librdkafka's own, in this process."""
+"""A header whose name is no UTF-8: clients in other languages can send one, and confluent_kafka can't read it. No JVM:
+the broker is librdkafka's mock, in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger.reader.rejects import reject_of
 from tests.support.bare_producer import send_with_headers
 
 DEADLINE_S = 30.0
-COUNT = 200  # so often that the interpreter takes its short cuts
+COUNT = 200  # enough calls for the interpreter to specialise the code
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def odd() -> Iterator[list[Message]]:
 
 
 def test_headers_that_can_not_be_read_are_none_however_often_they_are_asked_for(odd: list[Message]) -> None:
-    """Asked without care, the library brings the process down: at the second question, or at the first in hot code."""
+    """Without the guard, the library crashes the process: at the second access, or at the first one in hot code."""
     assert len(odd) == COUNT
     for message in odd:
         assert message.error() is None and message.key() == b"key"

@@ -1,4 +1,4 @@
-"""Blobs in a bucket when S3 does what S3 does: busy, silent, cut off, refusing, met by another. On moto behind a proxy."""
+"""Blobs in a bucket while S3 is busy, silent, cut off, refusing, or used by a rival. On moto behind a proxy."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.support.s3_proxy import Fault, FaultyProxy, Request, through
 SMALL, LARGE = os.urandom(50_000), os.urandom(MOTO_PART_BYTES + 7_000)  # LARGE is stored in two parts
 
 
-#: To make one takes longer than most tests of this file.
+#: Cached: making a client takes longer than most tests of this file.
 _connected = cache(connect)
 
 
 class Bucket:
-    """A store behind a proxy. `direct`: the client that does not go through it."""
+    """A store behind a proxy. `direct`: a client that bypasses the proxy."""
 
     def __init__(self, direct: S3Settings, proxy: FaultyProxy, folder: Path) -> None:
         self.settings, self.proxy, self.folder = through(proxy, direct), proxy, folder
@@ -58,7 +58,7 @@ class Bucket:
         return [one["Key"].removeprefix(self.settings.prefix) for one in found.get("Contents", ())]
 
     def uploads(self) -> list[str]:
-        """Those that were begun and neither completed nor aborted."""
+        """The keys of uploads that were started, but neither completed nor aborted."""
         found = self.direct.list_multipart_uploads(Bucket=self.settings.bucket, Prefix=self.settings.prefix)
         return [one["Key"] for one in found.get("Uploads", ())]
 
@@ -98,7 +98,7 @@ def puts(request: Request) -> bool:
     return request.method == "PUT" and "partNumber" not in request.query
 
 
-#: Every call of the port, on a graph that is there.
+#: Every call of the port, on an existing graph.
 CALLS: dict[str, Callable[[Bucket, GraphRef], object]] = {
     "put": lambda b, ref: b.blobs.put("job-2", b.source(SMALL)),
     "put in parts": lambda b, ref: b.blobs.put("job-2", b.source(LARGE)),
@@ -130,7 +130,7 @@ def test_a_store_that_stays_busy_is_unreachable(bucket: Bucket, name: str) -> No
     with pytest.raises(Unreachable, match=bucket.settings.bucket):
         CALLS[name](bucket, ref)
     asked = [request for request in bucket.proxy.seen if MARKER not in request.path]
-    assert len(asked) == bucket.settings.attempts_max  # bounded, and not multiplied by a loop of ours
+    assert len(asked) == bucket.settings.attempts_max  # bounded, and not multiplied by a retry loop of this project
 
 
 @call
@@ -147,13 +147,14 @@ def test_a_store_that_is_silent_is_unreachable(bucket: Bucket, name: str) -> Non
 def test_a_store_that_is_not_there_is_unreachable(bucket: Bucket) -> None:
     ref = bucket.stored()
     bucket.proxy.close()
-    bucket.blobs = S3Blobs(bucket.settings)  # the other one's connections are still open
+    bucket.blobs = S3Blobs(bucket.settings)  # the connections of the other client are still open
     for one in CALLS.values():
         with pytest.raises(Unreachable):
             one(bucket, ref)
 
 
-# -- conditional puts ----------------------------------------------------------------------------------------------------
+# -- conditional puts
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["whole", "in parts"])
@@ -168,7 +169,8 @@ def test_every_put_is_conditional(bucket: Bucket, data: bytes) -> None:
     bucket.proxy.seen.clear()
     bucket.blobs.put("job-1", bucket.source(data))
     deciding = [r for r in bucket.proxy.seen if puts(r) or completes(r)]
-    assert ["if-match" in r.headers for r in deciding] == [False, True]  # mended only what was seen to be damaged
+    # only an object that was seen to be damaged is overwritten
+    assert ["if-match" in r.headers for r in deciding] == [False, True]
 
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "ExistingObjectIsDirectory"])
@@ -194,7 +196,7 @@ def test_a_put_that_meets_another_is_tried_again(bucket: Bucket, data: bytes, co
 def test_an_upload_that_is_ended_under_us_begins_anew(
     bucket: Bucket, fault: Fault, when: Callable[[Request], bool]
 ) -> None:
-    """As by the `delete_all` of a retirement, at any moment."""
+    """`delete_all` of a retiring job may abort the upload at any moment."""
     bucket.fail(fault, times=1, when=when)
     assert bucket.blobs.exists(bucket.blobs.put("job-1", bucket.source(LARGE)))
     assert bucket.uploads() == []
@@ -220,7 +222,7 @@ def test_a_put_that_always_meets_another_gives_up_and_leaves_nothing(bucket: Buc
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["whole", "in parts"])
 def test_a_put_whose_answer_is_lost_is_done(bucket: Bucket, data: bytes) -> None:
-    """It is sent again, meets itself, and finds that what is there is right."""
+    """The request is sent again, gets 412 because of itself, and finds the correct content."""
     bucket.fail(Fault(500, "InternalError", after=True), times=1, when=completes if data is LARGE else puts)
     ref = bucket.blobs.put("job-1", bucket.source(data))
     assert bucket.keys() == [ref.uri, MARKER]
@@ -238,7 +240,7 @@ def test_a_completion_that_fails_under_a_status_of_200_is_no_success(bucket: Buc
 
 @pytest.mark.parametrize("fault", [Fault(503, "SlowDown"), Fault(403, "AccessDenied"), Fault(silent=True)], ids=repr)
 def test_an_upload_that_fails_in_the_middle_leaves_nothing(bucket: Bucket, fault: Fault) -> None:
-    # Impatient where nobody answers, and there with whatever else is asked, the end of the upload too.
+    # A short timeout for silence, and a long one for all other requests, such as the abort of the upload.
     impatient = replace(bucket.settings, read_timeout_s=2.0 if fault.silent else 60.0, attempts_max=1)
     blobs = S3Blobs(impatient, sleep=bucket.pauses.append)
     bucket.fail(fault, when=lambda request: "partNumber=2" in request.query)
@@ -251,7 +253,8 @@ def test_an_upload_that_fails_in_the_middle_leaves_nothing(bucket: Bucket, fault
 @pytest.mark.parametrize("deletes", [1, 3, 1000])
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["whole", "in parts"])
 def test_a_put_survives_a_delete_beside_it(bucket: Bucket, deletes: int, data: bytes) -> None:
-    """Another has put the same graph, and somebody deletes the job before we have looked at it; but not for ever."""
+    """Another submitter put the same graph, and the job is deleted before the put could read it. The retries are
+    bounded."""
     ref = bucket.stored(data)
     other, left = S3Blobs(replace(bucket.settings, endpoint_url=bucket.direct.meta.endpoint_url)), iter(range(deletes))
 
@@ -278,7 +281,7 @@ def test_a_put_survives_a_delete_beside_it(bucket: Bucket, deletes: int, data: b
 def test_a_file_that_changes_while_it_is_stored_is_not_stored(
     bucket: Bucket, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its digest would be the name of something else."""
+    """The digest would name other content."""
     source, found = bucket.source(data), module._ref_of
 
     def then_changed(job_id: str, path: Path) -> GraphRef:
@@ -320,7 +323,8 @@ def test_no_graph_has_more_parts_than_s3_takes() -> None:
         assert -(-size // settings.part_size_bytes(size)) <= PARTS_MAX
 
 
-# -- reading -------------------------------------------------------------------------------------------------------------
+# -- reading
+# -------------------------------------------------------------------------------------------------------------
 
 
 def reads(request: Request) -> bool:
@@ -383,7 +387,8 @@ def test_a_disk_that_fails_is_no_damaged_graph(bucket: Bucket) -> None:
         bucket.blobs.fetch(ref, bucket.folder / "no such folder" / "target")
 
 
-# -- deleting ------------------------------------------------------------------------------------------------------------
+# -- deleting
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_all_pages_are_deleted_a_thousand_at_a_time(bucket: Bucket) -> None:
@@ -418,12 +423,12 @@ def test_what_a_deletion_leaves_is_deleted_again(bucket: Bucket) -> None:
 
 @pytest.mark.parametrize(("code", "told"), [("SlowDown", Unreachable), ("AccessDenied", ConfigError)])
 def test_a_deletion_that_is_refused_in_part_is_none(bucket: Bucket, code: str, told: type[Exception]) -> None:
-    """The answer's status is 200. Taken for success, the job would be retired and the graph stay."""
+    """The status of the answer is 200. If it counted as success, the job would be retired and its graph would stay."""
     ref = bucket.stored()
     bucket.fail(answer_once((bucket.settings.prefix + ref.uri, code)), when=deletes)
     with pytest.raises(told):
         bucket.blobs.delete_all("job-1")
-    assert bool(bucket.pauses) is (told is Unreachable)  # what waiting can't mend is not waited for
+    assert bool(bucket.pauses) is (told is Unreachable)  # no backoff for an error that waiting can't fix
 
 
 def test_what_a_killed_submitter_has_uploaded_goes_with_the_job(bucket: Bucket) -> None:
@@ -435,13 +440,14 @@ def test_what_a_killed_submitter_has_uploaded_goes_with_the_job(bucket: Bucket) 
     assert bucket.uploads() == [other["Key"]]
 
 
-# -- refused, or not a store ---------------------------------------------------------------------------------------------
+# -- refused, or not a store
+# ---------------------------------------------------------------------------------------------
 
 
 @call
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "ExpiredToken"])
 def test_a_refusal_is_a_matter_of_settings_and_names_the_rights(bucket: Bucket, name: str, code: str) -> None:
-    """Without the right to list, S3 answers 403 for what is missing: never a missing graph."""
+    """Without the right to list, S3 answers 403 for a missing object. That must not count as a missing graph."""
     ref = bucket.stored()
     bucket.fail(Fault(403, code))
     with pytest.raises(ConfigError) as raised:
@@ -463,7 +469,7 @@ def test_a_bucket_that_is_not_there_is_a_matter_of_settings(bucket: Bucket, name
 def test_a_store_without_conditional_writes_is_told(bucket: Bucket, name: str) -> None:
     ref = bucket.stored()
     bucket.fail(Fault(501, "NotImplemented"))
-    with pytest.raises(ConfigError, match="does not know how"):
+    with pytest.raises(ConfigError, match="does not support it"):
         CALLS[name](bucket, ref)
 
 
@@ -480,7 +486,7 @@ def test_without_credentials_nothing_is_asked(bucket: Bucket, name: str, monkeyp
 
 
 def test_a_wrong_prefix_is_no_missing_graph(bucket: Bucket) -> None:
-    """A job must wait until the setting is mended, not be given up."""
+    """A job must wait until the setting is corrected, and must not be abandoned."""
     ref = bucket.stored()
     elsewhere = S3Blobs(replace(bucket.settings, prefix=f"{bucket.settings.prefix}other/"))
     for ask in (lambda: elsewhere.fetch(ref, bucket.folder / "target"), lambda: elsewhere.exists(ref)):
@@ -502,7 +508,8 @@ def test_a_store_can_be_copied(bucket: Bucket) -> None:
     assert (bucket.folder / "target").read_bytes() == SMALL
 
 
-# -- how it is asked -----------------------------------------------------------------------------------------------------
+# -- how it is asked
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["whole", "in parts"])
@@ -548,7 +555,7 @@ def test_the_bucket_stands_where_the_store_wants_it(
 
 
 def test_what_is_sent_is_checked_by_the_store(bucket: Bucket) -> None:
-    """The digest of every body is part of what is signed; no store needs to know newer checksums."""
+    """The digest of every body is part of the signature. No store needs to support newer checksums."""
     bucket.stored(LARGE)
     bucket.blobs.put("job-2", bucket.source(LARGE))
     sent = [r for r in bucket.proxy.seen if r.method == "PUT"]
@@ -574,13 +581,13 @@ def test_credentials_are_told_nobody(
                 with pytest.raises((ConfigError, Unreachable)) as raised:
                     one(bucket, ref)
                 told.append(f"{raised.value} {raised.value.hint}")
-    assert all(token in r.headers["x-amz-security-token"] for r in bucket.proxy.seen)  # they were used
+    assert all(token in r.headers["x-amz-security-token"] for r in bucket.proxy.seen)  # the credentials were used
     for secret in (token, PASSWORD, USER):
         assert [text for text in [caplog.text, *told] if secret in text] == []
 
 
 def test_nothing_is_connected_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tasks of a reconciler need no graph, and each has a process of its own."""
+    """Most tasks of a reconciler need no graph, and each task has a process of its own."""
 
     def never(settings: Any) -> Any:
         raise AssertionError("connected")
@@ -597,11 +604,13 @@ def test_nothing_is_connected_before_it_is_asked(monkeypatch: pytest.MonkeyPatch
 def test_a_put_of_what_is_old_puts_it_again_and_so_makes_it_young(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = bucket.stored()
     assert bucket.blobs.put("job-1", bucket.source()) == ref
-    assert [request for request in bucket.proxy.seen if puts(request)][1:] == [], "one that is young is left as it is"
+    assert [request for request in bucket.proxy.seen if puts(request)][1:] == [], "a young object is not put again"
     bucket.proxy.seen.clear()
     monkeypatch.setattr(module, "AGE_OFF_S", -1.0)
     assert bucket.blobs.put("job-1", bucket.source()) == ref
-    assert len([request for request in bucket.proxy.seen if puts(request)]) == 2, "refused, then on a condition"
+    assert len([request for request in bucket.proxy.seen if puts(request)]) == 2, (
+        "the first one is refused, the second one is conditional"
+    )
 
 
 def test_uploads_that_did_not_come_to_their_end_are_listed_and_can_be_ended(bucket: Bucket) -> None:
@@ -616,7 +625,7 @@ def test_uploads_that_did_not_come_to_their_end_are_listed_and_can_be_ended(buck
 
 
 def test_of_another_bucket_there_is_no_listing(bucket: Bucket) -> None:
-    """Where the marker is not, nobody can say what is garbage."""
+    """Without the marker nothing can be judged as garbage."""
     bucket.stored()
     elsewhere = S3Blobs(replace(bucket.settings, prefix=f"{bucket.settings.prefix}elsewhere/"))
     with pytest.raises(Unreachable, match=MARKER):
@@ -631,18 +640,20 @@ def test_what_is_not_ours_is_not_listed(bucket: Bucket) -> None:
 
 
 def test_age_counts_by_the_clock_of_the_store() -> None:
-    """Here it is 2026: by our own clock what was put a minute ago would be years older or younger."""
+    """The machine's clock says 2026: by that clock an object put a minute ago would be years old, or from the
+    future."""
     answer = {"ResponseMetadata": {"HTTPHeaders": {"date": "Thu, 01 Jan 2015 00:01:00 GMT"}}}
     put_at = datetime(2015, 1, 1, tzinfo=UTC)
     assert client.age_s(put_at, answer) == 60.0
-    assert client.age_s(put_at + timedelta(hours=1), answer) == 0.0, "whose clock is behind is not younger than now"
+    assert client.age_s(put_at + timedelta(hours=1), answer) == 0.0, "an object from the future has the age 0"
 
 
 # -- the objects of an archive -----------------------------------------------------------------------------------------
 
 
 def test_an_object_whose_creation_met_another_has_no_creator_yet(bucket: Bucket) -> None:
-    """409 says that another request was under way: who has created it is open, and is asked again."""
+    """409 means that another request was in progress: it is open which one created the object, so the caller
+    retries."""
     objects = S3Objects(bucket.settings)
     bucket.fail(Fault(409, "ConditionalRequestConflict"), when=puts)
     with pytest.raises(Unreachable):

@@ -1,4 +1,4 @@
-"""What only a real S3 server shows: that conditions hold against rivals, that it checks what it gets, that it can die."""
+"""Behaviour that only a real S3 server shows: conditional requests among rivals, checks of content, and a crash."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def uploads(given: S3Settings) -> list[Any]:
 
 @sizes
 def test_of_many_who_create_one_does(versitygw: S3Settings, source: Path, data: bytes) -> None:
-    """The condition is the server's to keep: each rival is told whether it was the one."""
+    """The server must enforce the condition: each rival learns whether it created the object."""
     source.write_bytes(data)
     blobs = S3Blobs(versitygw)
     ref = blobs.put("job-1", source)
@@ -82,7 +82,7 @@ def test_of_many_who_create_one_does(versitygw: S3Settings, source: Path, data: 
 
 @sizes
 def test_submitters_and_a_retirement_side_by_side_end_in_order(versitygw: S3Settings, source: Path, data: bytes) -> None:
-    """Puts and deletes of one job cross each other at will; nobody fails, and what is there in the end is whole."""
+    """Puts and deletes of one job interleave freely. No call fails, and the final object is complete."""
     source.write_bytes(data)
     failed: list[Exception] = []
     refs: list[GraphRef] = []
@@ -92,7 +92,7 @@ def test_submitters_and_a_retirement_side_by_side_end_in_order(versitygw: S3Sett
         try:
             refs.extend(S3Blobs(versitygw).put("job-1", source) for _ in range(4))
         except Unreachable as error:
-            if "again and again" not in str(error):  # which is fair, with a delete every few milliseconds
+            if "again and again" not in str(error):  # legitimate, with a delete every few milliseconds
                 failed.append(error)
         except Exception as error:
             failed.append(error)
@@ -157,7 +157,7 @@ def test_a_put_whose_answer_is_lost_is_done(versitygw: S3Settings, proxy: Faulty
 
 
 def test_what_is_gone_before_it_is_deleted_is_deleted(versitygw: S3Settings, proxy: FaultyProxy, source: Path) -> None:
-    """As this server answers one of two deletes that overlap: of a slow one, and of itself when it is sent again."""
+    """This server answers so to one of two overlapping deletes: to a slow one, or to its own repetition."""
     ref = S3Blobs(versitygw).put("job-1", source)
     S3Objects(versitygw).create("one", b"1")
     error = f"<Error><Key>{versitygw.prefix}{ref.uri}</Key><Code>NoSuchKey</Code><Message>none</Message></Error>"

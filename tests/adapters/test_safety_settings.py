@@ -1,4 +1,4 @@
-"""What a client of Kafka is made with: what safety needs stands above all that a user sets."""
+"""The settings that a Kafka client is made with: settings needed for safety override all settings of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledger.adapters.kafka.writer import TRANSACTION_TIMEOUT_MS, KafkaWriter
 from ledger.adapters.memory.clock import ManualClock
 from ledger.ports import MemoryRecord
 
-#: Each the very opposite of what is needed.
+#: Settings of a user, all of them unsafe.
 USERS: dict[str, str | int] = {
     "bootstrap.servers": "127.0.0.1:1", "enable.idempotence": "false", "acks": "0", "message.timeout.ms": 1,
     "transactional.id": "another", "transaction.timeout.ms": 1, "linger.ms": 77,
@@ -23,11 +23,11 @@ USERS: dict[str, str | int] = {
 
 
 class Made(Exception):
-    """A client would be made now."""
+    """Raised instead of making a client."""
 
 
 def settings_of(monkeypatch: pytest.MonkeyPatch, module: Any, make: Callable[[], object]) -> dict[str, Any]:
-    """What it is made with."""
+    """The settings that the client is made with."""
     seen: dict[str, Any] = {}
 
     def made(kind: object, settings: Mapping[str, Any], logger: object) -> None:
@@ -49,7 +49,7 @@ def test_a_writer_is_idempotent_waits_for_all_replicas_and_ends_its_transactions
         "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "log.connection.close": "true", "log_level": 6,
     }  # fmt: skip
     assert {name: found[name] for name in needed} == needed
-    assert (found["linger.ms"], found["message.max.bytes"]) == (77, 1_048_576), "the rest is the user's, else the default"
+    assert (found["linger.ms"], found["message.max.bytes"]) == (77, 1_048_576), "the user's setting, or else the default"
 
 
 def test_a_sender_is_idempotent_and_waits_for_all_replicas_for_as_long_as_it_was_told(

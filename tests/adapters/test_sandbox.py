@@ -1,4 +1,4 @@
-"""Calls in children: what hangs, dies, exits or raises harms neither its neighbours nor us."""
+"""Calls in child processes: a call that hangs, dies, exits or raises affects neither other calls nor the parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from ledger.adapters.sandbox import in_children
 from ledger.ports import TaskOutcome, TaskStatus
 
-LIMIT_S = 5.0  # what hangs takes it all; what does not has it for a busy machine
+LIMIT_S = 5.0  # a hanging call takes all of it; for other calls it is slack on a busy machine
 
 
 def answer(text: str) -> TaskOutcome:

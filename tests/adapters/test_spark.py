@@ -65,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def test_spark_writes_into_its_folder_and_not_where_its_role_stands(tmp_path: Path) -> None:
-    """A service may stand where it can't write, as in a container whose file system is read-only."""
+    """The working directory of a service may be read-only, as in a container with a read-only file system."""
     folder, standing = tmp_path / "a folder", tmp_path / "standing"
     standing.mkdir()
     code = """
@@ -94,7 +94,7 @@ def test_workers_are_forked_with_everything_imported_and_look_for_nothing_in_arc
 
     ready, archives = spark.sparkContext.parallelize([0], 1).map(seen).collect()[0]
     assert ready and archives == []
-    assert [path for path in sys.path if path.endswith(".jar")] == [], "nor does the driver"
+    assert [path for path in sys.path if path.endswith(".jar")] == [], "the driver does not either"
 
 
 def test_archives_are_left_alone_by_name() -> None:
@@ -110,7 +110,7 @@ def test_archives_are_left_alone_by_name() -> None:
 def test_settings_of_the_section_spark_reach_the_driver_s_jvm_and_all_that_it_writes_lies_in_its_scratch_folder(
     tmp_path: Path,
 ) -> None:
-    """In a process of its own: PySpark keeps the JVM of its first session."""
+    """In a separate process: PySpark keeps the JVM of its first session."""
     code = """
 import json, sys
 from pathlib import Path
@@ -138,7 +138,7 @@ spark.stop()
 
 
 def written(bootstrap: str, topic: str, records: Sequence[tuple[bytes, bytes | None, int]]) -> None:
-    """(key, value, epoch), all in partition 1."""
+    """Writes records of (key, value, epoch), all to partition 1."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for key, value, epoch in records:
         producer.produce(topic, value, key, 1, headers=[(EPOCH_HEADER, b"%d" % epoch)])
@@ -150,14 +150,14 @@ def claim(epoch: int) -> tuple[bytes, bytes, int]:
 
 
 def text(kind: type, value: bytes) -> Any:
-    """Entries here are their job's id."""
+    """Decodes an entry: here its value is the job id, and more text after a space."""
     if kind is not RecoveryEntry:
         raise ValueError("no entry")
     return RecoveryEntry(value.partition(b" ")[0].decode(), "etl", "prod", "subprocess", JobState.RUNNING, value.decode())
 
 
 def taken(stream: SparkRecoveryStream, view: Published, enough: Callable[[], bool]) -> int:
-    """Applies what comes until it is enough; the number of records."""
+    """Applies records from the stream until `enough`; returns how many."""
     count = 0
 
     def look() -> bool:
@@ -193,17 +193,17 @@ def test_every_epoch_reads_anew_in_bounded_batches_and_drops_what_no_reader_need
         view = Published(text)
         count = taken(stream, view, lambda view=view: "job-9" in view.entries)
         assert digests(view) == want
-        assert count <= 2 + 5 * 5 + 3, "claims, and for each batch one record of each job"
+        assert count <= 2 + 5 * 5 + 3, "claims, and at most one record per job and batch"
         query = stream._query
         assert query is not None
         assert max(one["numInputRows"] for one in query.recentProgress) <= 500
-        if epoch == 1:  # a record that comes later is judged by the epochs that were claimed before
+        if epoch == 1:  # a later record is judged by the epochs claimed before it
             written(bootstrap, topic, [(b"job-8", b"job-8 stale", 1), (b"job-7", b"job-7 late", 2)])
             taken(stream, view, lambda view=view: "job-7" in view.entries)
             assert digests(view) == want | {"job-7": "job-7 late"}
             want["job-7"] = "job-7 late"
             for file in (tmp_path / "epoch-1" / "offsets").glob("*"):
-                file.write_text("")  # a damaged checkpoint costs nothing: the next epoch has its own
+                file.write_text("")  # damage to a checkpoint has no effect: the next epoch has its own
     stream.close()
 
 
@@ -211,7 +211,7 @@ def test_every_epoch_reads_anew_in_bounded_batches_and_drops_what_no_reader_need
 
 
 class Engine:
-    """A Runner of which some jobs are poisonous."""
+    """A Runner with some poisonous jobs."""
 
     def start(
         self,
@@ -281,7 +281,7 @@ def two_worlds() -> tuple[Mapping[str, Runner], BlobStore]:
 def test_a_plugin_that_hangs_keeps_no_slot_from_others(spark: SparkSession) -> None:
     executor = SparkExecutor(spark, two_worlds, time_limit_s=60.0, slots=3, alone={"foreign"})
     graph = GraphRef("graphs/x/y", "0" * 64, 1)
-    for _ in range(6):  # a group each: twice as many as there are slots
+    for _ in range(6):  # a job group each: twice as many as there are slots
         executor.submit([StartTask(runner="foreign", job_id="hangs", n=1, graph=graph)])
     executor.submit([StartTask(runner="engine", job_id="good", n=1, graph=graph)])
     got: list[tuple[Task, TaskOutcome]] = []

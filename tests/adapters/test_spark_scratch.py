@@ -1,4 +1,4 @@
-"""What killed drivers leave is removed by the next one, and nothing of those that live."""
+"""A new driver removes the files of killed drivers, and no file of a living one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @contextmanager
 def driver(folder: Path) -> Iterator[Path]:
-    """A process with a scratch folder, killed in the end."""
+    """The scratch folder of a driver process, which is killed at the end."""
     command = [sys.executable, "-c", DRIVER, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -82,8 +82,7 @@ class Ledger:
         return {place: PartitionShape(shapes[place[0]].id, begins[place], ends[place]) for place in places}
 
     def write(self, count: int) -> None:
-        """Facts as producers write them, tombstones and bytes without sense; of transactions that were committed, and of
-        one that was not."""
+        """Writes facts as producers do, with tombstones and invalid bytes; then a committed and an aborted transaction."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         for _ in range(count):
             n = next(self.numbers)
@@ -149,7 +148,7 @@ def test_every_record_of_both_topics_is_archived_as_it_is(ledger: Ledger) -> Non
 
 
 def test_another_archiver_goes_on_where_the_chain_ends_whatever_its_checkpoint_says(ledger: Ledger) -> None:
-    """The first dies with records stored and not sealed, and its checkpoint says that they are done."""
+    """The first archiver dies with records stored and not sealed, and its checkpoint says that they are done."""
     ledger.write(900)
     first = ledger.archiver()
     first.begin()
@@ -173,7 +172,7 @@ def test_a_topic_made_anew_is_refused(ledger: Ledger, bootstrap: str) -> None:
     until(lambda: ledger.cluster.shapes([ledger.topics[0]])[ledger.topics[0]] is None, "it is gone")
     create_topic(bootstrap, ledger.topics[0], 2, {"cleanup.policy": "compact"})
     until(ledger.shapes, "there is a new one")
-    with pytest.raises(LedgerError, match="made anew"):
+    with pytest.raises(LedgerError, match="created again"):
         ledger.archiver().begin()
 
 

@@ -1,4 +1,4 @@
-"""The topics: what they are to be like, and that every deviation is found together with what mends it."""
+"""The topics: their required settings, and that each deviation is found together with the command that corrects it."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_each_wrong_setting_is_found_and_what_it_says_mends_it(
 ) -> None:
     settings = replace(settings, anchors=topic == "ledger.anchors")
     create_topics(client, settings)
-    if setting == "min.insync.replicas":  # of one replica it can't be wrong: so more are wanted
+    if setting == "min.insync.replicas":  # one replica can't have a wrong value, so more replicas are wanted
         settings = _more_replicas_wanted(settings)
         problems = [p for p in check_topics(client, settings) if (p.topic, p.setting) == (settings.prefix + topic, setting)]
         assert [(p.found, p.wanted) for p in problems] == [("1", "2")]
@@ -249,7 +249,7 @@ def test_how_long_an_answer_may_take_is_as_asked(ask: Callable[..., object], mon
 
 
 def _problems(client: dict, settings: TopicSettings, count: int) -> list[Problem]:
-    """What is found once the brokers have heard of the last change, which is a moment after it is acknowledged."""
+    """The problems, once there are `count`: brokers learn of a change a moment after it was acknowledged."""
     deadline = time.monotonic() + 60
     while len(problems := check_topics(client, settings)) != count:
         in_time(time.monotonic() < deadline, f"not within 60 s: {count} problems, but {problems}")
@@ -269,7 +269,7 @@ def _alter(client: dict, topic: str, setting: str, value: str) -> None:
 
 
 def _mend(client: dict, problem: Problem) -> None:
-    """Does what kafka-configs.sh does with these words."""
+    """Does what kafka-configs.sh does with these arguments."""
     command, *words = problem.mend.split()
     assert command == "kafka-configs.sh"
     words.remove("--alter")

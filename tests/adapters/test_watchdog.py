@@ -1,4 +1,4 @@
-"""A call that does not come back is told, once its time is up; one that does is not."""
+"""The watchdog reports a call that does not return in time, and no other."""
 
 from __future__ import annotations
 

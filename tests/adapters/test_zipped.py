@@ -1,4 +1,4 @@
-"""A zip of ours that was damaged or altered: what is read of it is what was put there, nothing, or refused."""
+"""A damaged or altered zip of this project: reading gives the original content, nothing, or an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.adapters.local.zipped import ZipObjects
 from ledger.errors import LedgerError, UsageError
 
 OBJECTS = {"bundle.json": b"{}" * 50, "records/a": bytes(range(40))}
-#: Ways to pack that we don't use, and what looks like a size or a place.
+#: Values of compression methods that are not used, and values that look like sizes or offsets.
 VALUES = [0, 1, 9, 12, 14, 99, 127, 254, 255]
 
 
@@ -32,13 +32,13 @@ def altered(whole: bytes, values: Mapping[int, int]) -> bytes:
 
 
 def is_read_rightly_or_refused(file: Path, data: bytes) -> bool:
-    """Whether it was refused."""
+    """Whether reading was refused; checks that it otherwise returns the original content or nothing."""
     file.write_bytes(data)
     try:
         with closing(ZipObjects(file)) as store:
             assert all(store.read(name) in (None, data) for name, data in OBJECTS.items())
     except LedgerError as error:
-        assert not str(error).endswith(": ."), "it says why"
+        assert not str(error).endswith(": ."), "the error names a reason"
         return True
     return False
 
@@ -60,7 +60,7 @@ def test_a_zip_that_was_cut_off_is_refused(whole: bytes, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("which", [0, 1], ids=["in front of the object", "in the list of all"])
 def test_a_name_that_is_no_text_is_refused(whole: bytes, tmp_path: Path, which: int) -> None:
-    """Flags say that names are UTF-8, and one is not."""
+    """The flags declare UTF-8 names, and one name is not valid."""
     name = b"records/a"
     where = [whole.index(name), whole.rindex(name)][which]
     flags = whole.rindex(b"PK\x03\x04") + 7, whole.rindex(b"PK\x01\x02") + 9

@@ -1,4 +1,4 @@
-"""Class archives are a shortcut: a JVM maps them where they fit, and starts without where they don't."""
+"""Class archives (AppCDS) speed up the start of a JVM. The JVM maps an archive that fits, and starts without any other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPOILED = {
 
 @pytest.fixture
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """A class path of two, and a cache with nothing in it."""
+    """A class path of two jars, and an empty cache."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     (java.parent.parent / "release").write_text('JAVA_VERSION="17.0.1"\n')
@@ -40,7 +40,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def written(options: Sequence[str]) -> Path:
-    """Where the JVM with these options is to write."""
+    """The path that the JVM with these options writes its archive to."""
     return Path(next(option for option in options if "ArchiveClassesAtExit" in option).partition("=")[2])
 
 
@@ -49,7 +49,7 @@ def record(options: Sequence[str]) -> None:
 
 
 def never(options: Sequence[str]) -> None:
-    raise AssertionError("made once more")
+    raise AssertionError("the archive was made twice")
 
 
 def test_it_is_another_one_for_other_jars_another_program_and_another_java(jars: list[Path], tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ def test_it_is_another_one_for_other_jars_another_program_and_another_java(jars:
     assert class_archive("broker", jars) == first
     assert class_archive("spark", jars) != first
     assert class_archive("broker", jars[:1]) != first
-    assert class_archive("broker", jars[::-1]) != first, "an archive fits the class path in its order"
+    assert class_archive("broker", jars[::-1]) != first, "an archive depends on the order of the class path"
     os.utime(jars[0], (1, 1))
     touched = class_archive("broker", jars)
-    assert touched != first, "the JVM would not take it"
+    assert touched != first, "the JVM would refuse an archive of older jars"
     (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.2"\n')
     assert class_archive("broker", jars) not in {first, touched}
 
@@ -72,7 +72,7 @@ def test_it_is_made_once_and_has_its_name_when_it_is_whole(jars: list[Path]) -> 
     def run(options: Sequence[str]) -> None:
         record(options)
         assert sharing(archive) == []
-        assert written(options).parents[1].parent == archive.parents[1], "beside it: a rename moves no bytes"
+        assert written(options).parents[1].parent == archive.parents[1], "same file system: a rename moves no bytes"
 
     make_archive(archive, said.append, run)
     assert f"-XX:SharedArchiveFile={archive}" in sharing(archive)
@@ -90,7 +90,7 @@ def test_where_none_can_be_made_that_is_said_and_no_more(jars: list[Path], run) 
     assert list(archive.parents[1].iterdir()) == []
 
 
-#: Java's part: it has a child, and takes no notice of its standard input's end.
+#: Stands in for Java: it starts a child process and ignores the end of its standard input.
 DEAF = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -145,12 +145,12 @@ def test_those_of_old_jars_go_when_a_month_has_passed(jars: list[Path]) -> None:
     make_archive(class_archive("broker", jars), str, record)
     assert not old.parent.exists()
     assert sharing(recent)
-    assert sharing(other), "another program's"
+    assert sharing(other), "an archive of another program stays"
 
 
 def mapped(pid: int) -> set[str]:
-    """The class archives that a process or its children have in memory, the one of Java itself left out. Looked at again
-    if one of them ended meanwhile."""
+    """The class archives that a process and its children have mapped, without Java's own. Read again if a process ended
+    meanwhile."""
 
     def maps() -> str:
         processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
@@ -169,12 +169,12 @@ def test_a_broker_maps_its_own(broker: RunningBroker) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("how", SPOILED)
 def test_a_broker_starts_beside_one_that_is_spoiled(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # of which Java tells
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # Java prints a message if this variable is set
     good = embedded.broker_archive()
     spoiled = shutil.copytree(good.parent, tmp_path / "spoiled") / good.name
     spoiled.chmod(0o600)
     spoiled.write_bytes(SPOILED[how](good.read_bytes()))
-    assert sharing(spoiled), "by its size alone it is whole"
+    assert sharing(spoiled), "its size is right, so it is taken for whole"
     monkeypatch.setattr(embedded, "broker_archive", lambda: spoiled)
     own = RunningBroker(Broker.at(tmp_path / "broker"))
     try:

@@ -1,6 +1,6 @@
-"""The jar cache: downloaded once, by one process, and never believed when it is not whole.
+"""The jar cache: one process downloads each jar once, and an incomplete jar is never used.
 
-A pretended Java stands for Ivy and for Spark's launcher: it writes jars slowly where it is told to, and keeps a tally.
+A fake Java stands in for Ivy and for Spark's launcher. It writes jars slowly to the given path, and counts its calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Java is found by what it says about itself, in the order JAVA_HOME, PATH, /usr/lib/jvm."""
+"""Java is found by the version that it reports, in the order JAVA_HOME, PATH, /usr/lib/jvm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def no_java_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def install(home: Path, version: str, *, release_file: bool = True) -> Path:
-    """A pretended Java that only tells its version."""
+    """A fake Java that only prints its version."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")

@@ -1,4 +1,4 @@
-"""An agent in a process of its own: `<root> [<point at which it kills itself>]`."""
+"""An agent in a separate process: `<root> [<point at which it kills itself>]`."""
 
 import os
 import signal

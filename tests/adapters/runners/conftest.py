@@ -1,4 +1,4 @@
-"""A host whose folder is short enough for any socket, and empty of processes afterwards."""
+"""A host: its folder path is short enough for any Unix socket, and its processes are ended afterwards."""
 
 from __future__ import annotations
 

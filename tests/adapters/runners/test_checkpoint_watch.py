@@ -1,4 +1,4 @@
-"""When a checkpoint folder is listed, and what is said of what lies in it."""
+"""When a checkpoint folder is listed, and the facts that are reported about its contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def checkpoint(folder: Path, name: str) -> None:
 
 
 def ids(watching: CheckpointWatch, now: float = NOW_S) -> list[int]:
-    """As the supervisor does: takes note of each."""
+    """The ids of the new checkpoints. Each is noted as the newest, as the supervisor does."""
     found = []
     for fact in watching.news(now):
         watching.newest = fact["id"]

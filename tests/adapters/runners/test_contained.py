@@ -1,4 +1,4 @@
-"""Plug-ins that do what no runner may: each harms nobody but those who ask it."""
+"""Plug-in runners that misbehave. Each affects only the calls made to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PATIENCE_S, SHORT_S = 60.0, 3.0
 @pytest.fixture(autouse=True)
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     install(tmp_path / "site", monkeypatch)
-    monkeypatch.setattr(process, "END_S", PATIENCE_S)  # a core dump takes its time on a busy machine
+    monkeypatch.setattr(process, "END_S", PATIENCE_S)  # a core dump takes long on a busy machine
     yield
     for runner in MADE:
         runner.close()
@@ -59,7 +59,7 @@ def servers() -> list[psutil.Process]:
 
 
 class Plugin(ContainedRunner):
-    """at: its clock, which stands still unless it is moved."""
+    """A contained runner. at: the time of its clock, which only the test advances."""
 
     def __init__(self, folder: Path, call: str, deed: str, timeout_s: float = PATIENCE_S) -> None:
         self.at = 0.0
@@ -76,7 +76,7 @@ def start(runner: Plugin) -> StartAnswer:
 @pytest.mark.parametrize("call", ["import", "observe"])
 def test_one_that_cannot_be_loaded_or_asked_is_no_answer_with_its_reason(call: str, deed: str, tmp_path: Path) -> None:
     runner = Plugin(tmp_path, call, deed, timeout_s=SHORT_S if deed == "hangs" else PATIENCE_S)
-    if call == "import" and deed == "nonsense":  # there is nothing of that name in the module
+    if call == "import" and deed == "nonsense":  # the module has no such name
         with pytest.raises(RunnerBroke, match="can't be loaded: AttributeError"):
             runner.observe()
         return
@@ -92,7 +92,7 @@ def test_a_start_that_breaks_it_is_a_crash_of_that_start(deed: str, tmp_path: Pa
     assert outcome.status is TaskStatus.CRASHED and WORDS[deed] in outcome.reason
     runner.at += 1.0
     runner._timeout_s = PATIENCE_S
-    assert runner.observe() == [], "another process answers"
+    assert runner.observe() == [], "a new process answers"
 
 
 def test_it_is_asked_again_less_and_less_often_and_at_once_after_it_went_well(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_it_is_asked_again_less_and_less_often_and_at_once_after_it_went_well(tm
         runner.at += pause_s - 0.1
         with pytest.raises(Unreachable, match="exit code 7") as put_off:
             runner.observe()
-        assert not isinstance(put_off.value, RunnerBroke) and not servers(), "it was not asked"
+        assert not isinstance(put_off.value, RunnerBroke) and not servers(), "the process was not started during the pause"
         runner.at += 0.1
     assert runner.observe() == [] and servers() != [first]
     with pytest.raises(RunnerBroke):
         start(runner)
     runner.at += 1.0
-    assert runner.observe() == [], "the pauses begin anew"
+    assert runner.observe() == [], "the pauses start again from the shortest"
 
 
 def test_errors_of_the_ledgers_own_are_told_apart(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_errors_of_the_ledgers_own_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="not now") as unreachable:
         runner.observe()
     assert not isinstance(unreachable.value, RunnerBroke) and unreachable.value.hint == "wait"
-    assert runner.verify(plain.point_from_json(POINT)) == "valid", "the same process goes on"  # type: ignore[arg-type]
+    assert runner.verify(plain.point_from_json(POINT)) == "valid", "the same process still answers"  # type: ignore[arg-type]
 
 
 def test_what_it_prints_is_no_answer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +190,7 @@ def ran(number: int) -> Observation:
 
 
 class Other(OutsideRunner):
-    """Answers when it may."""
+    """A runner that answers once `may` is set."""
 
     def __init__(self) -> None:
         self.may, self.asked = threading.Event(), 0
@@ -205,7 +205,7 @@ def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
     silent: dict[str, LedgerError] = {}
 
     def asked_once() -> tuple[ParallelObserver, dict[str, Other]] | None:
-        """A pass with both; none if the quick one too was late, as it may be on a busy machine."""
+        """A pass with both runners; None if the quick one was late too, which happens on a busy machine."""
         ask, others = ParallelObserver(0.3), {"slow": Other(), "quick": Other()}
         others["quick"].may.set()
         answers = ask.observe(others, silent.__setitem__)  # type: ignore[arg-type]
@@ -214,7 +214,7 @@ def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
 
     ask, runners = until(asked_once, "the quick one answers beside the slow one")
     slow = runners["slow"]
-    ask._limit_s = PATIENCE_S  # the slow one is not waited for any more
+    ask._limit_s = PATIENCE_S  # the slow runner is no longer waited for
     for asked in (2, 3):
         answers = ask.observe(runners, silent.__setitem__)  # type: ignore[arg-type]
         assert answers["slow"] is None and answers["quick"] == ran(asked)
@@ -224,11 +224,11 @@ def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
     while (answers := ask.observe(runners, silent.__setitem__))["slow"] is None:  # type: ignore[arg-type]
         in_time(time.monotonic() < deadline, "not within the time")
         time.sleep(0.05)
-    assert answers["slow"] != ran(1), "never the answer that came too late"
+    assert answers["slow"] != ran(1), "the late answer is never used"
 
 
 def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
-    """It costs the others its limit once, not at each of its new beginnings."""
+    """The hanging runner costs the others its time limit once, not after each of its recoveries."""
     moods: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     class Moody(OutsideRunner):
@@ -245,7 +245,7 @@ def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
         return ask.observe(runners, silent.__setitem__)["moody"]  # type: ignore[arg-type]
 
     assert pass_() is None and "did not answer within 0.2 s" in str(silent["moody"])
-    ask._limit_s = 4 * PATIENCE_S  # a pass that waited now would be seen to
+    ask._limit_s = 4 * PATIENCE_S  # a pass that waited now would take noticeably long
     began = time.monotonic()
     for mood in ("hung", "broke", "hung"):
         assert pass_() is None

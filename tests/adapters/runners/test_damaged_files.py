@@ -1,4 +1,4 @@
-"""A damaged file of one attempt: what it said is worked out anew, the attempt comes to its end, and can be stopped."""
+"""A damaged file of one attempt: its contents are derived again, and the attempt can still end and be stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ DAMAGES = {"empty": b"", "zeros": b"\0" * 200, "another object": b'{"pid": "x"}'
 
 
 def running(host: Host, base: RestorePoint | None = None) -> int:
-    """Attempt 1 with checkpoint 3 in the log: the pid of its job. The agent is stopped."""
+    """Starts attempt 1 and waits until its checkpoint 3 is in the log; the pid of its job. The agent is stopped
+    afterwards."""
     host.start_agent()
     pid = host.start(J, base=base)
     host.tell(J, "checkpoint 3")
@@ -40,7 +41,7 @@ def damage(host: Host, name: str, how: str) -> None:
 
 
 def kill(host: Host, pid: int) -> None:
-    """The job and its supervisor, which is found before its claim is damaged."""
+    """Kills the supervisor, and thereby the job. Call it before the file that names the supervisor is damaged."""
     os.kill(host.supervisor(J), signal.SIGKILL)
     until(lambda: gone(pid), "it dies with its supervisor")
 
@@ -155,7 +156,7 @@ def fence_of(host: Host) -> Path:
 
 
 def test_a_job_whose_fence_is_damaged_can_be_stopped_and_forgotten(host: Host) -> None:
-    """Nothing is started that may have been fenced; but to stop and to forget take no fence."""
+    """No attempt is started, as it may be fenced. But stop and forget do not need the fence."""
     pid = running(host)
     fence_of(host).write_bytes(b"")
     host.start_agent()

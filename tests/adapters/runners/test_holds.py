@@ -1,4 +1,4 @@
-"""Logs of jobs that are held stay with the agent, however many there are."""
+"""The agent keeps the logs of pinned jobs, however many there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job printed last, as its cause quotes it: lines as a terminal would have left them."""
+"""The last lines of a job's output, as its cause quotes them: as a terminal would show them."""
 
 from __future__ import annotations
 

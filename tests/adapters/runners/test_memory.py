@@ -1,4 +1,4 @@
-"""What the runner in memory can do beside the contract: be slow, be away, and be told what happens."""
+"""Abilities of the in-memory runner beyond the contract: slow answers, no answers, and scripted events."""
 
 from __future__ import annotations
 

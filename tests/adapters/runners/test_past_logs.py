@@ -1,4 +1,4 @@
-"""What attempts printed is kept when the agent forgets their job, for a bounded number of jobs."""
+"""The output of attempts is kept when the agent forgets their job, for a bounded number of jobs."""
 
 from __future__ import annotations
 

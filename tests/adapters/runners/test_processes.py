@@ -1,4 +1,5 @@
-"""A pid alone names nothing: who is alive, whose a process is, and who must not be killed."""
+"""A pid alone identifies no process: which processes are alive, which belong to an attempt, and which must not be
+killed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a session of its own that has nothing to do with any attempt."""
+    """A process in a separate session that belongs to no attempt."""
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True, cwd="/")
     yield process
     process.kill()
@@ -37,7 +38,7 @@ def test_a_process_is_alive_by_pid_start_time_and_boot(sleeper: subprocess.Popen
     assert not procs.alive({})
     sleeper.kill()
     until(lambda: not procs.alive(who), "a zombie is not alive")
-    assert sleeper.returncode is None  # nobody has taken note of its end: it is a zombie
+    assert sleeper.returncode is None  # nobody has waited for it: it is a zombie
     sleeper.wait(DEADLINE_S)
     assert not procs.alive(who)
     with pytest.raises(ProcessLookupError):
@@ -79,7 +80,7 @@ def test_whoever_bears_the_mark_is_found_wherever_it_is(tmp_path: Path) -> None:
     marked = subprocess.Popen(["sleep", "1000"], env={MARK: f"{folder}/checkpoints"}, start_new_session=True, cwd="/")
     other = subprocess.Popen(["sleep", "1000"], env={MARK: f"{folder}0/checkpoints"}, start_new_session=True, cwd="/")
     try:
-        # Between fork and exec it still has our environment.
+        # Between fork and exec the child still has this process's environment.
         until(lambda: [process.pid for process in leftovers(folder, None)] == [marked.pid], "it is found")
         assert kill_leftovers(folder, None, DEADLINE_S) == []
         until(lambda: gone(marked.pid), "it is killed")
@@ -91,7 +92,7 @@ def test_whoever_bears_the_mark_is_found_wherever_it_is(tmp_path: Path) -> None:
 
 
 def test_a_group_whose_number_is_used_again_is_left_alone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """The job is long gone, and its pid, which was its group's number, belongs to a stranger."""
+    """The job is long over. Its pid, which was also its group's number, belongs to another process now."""
     who = procs.identity(sleeper.pid)
     for stranger in ({**who, "start_time": who["start_time"] - 5}, {**who, "boot_id": "earlier"}):
         assert kill_leftovers(str(tmp_path), stranger) == []
@@ -106,14 +107,14 @@ def test_a_group_whose_first_process_is_the_job_is_the_jobs(sleeper: subprocess.
 
 
 def test_who_needs_long_to_look_kills_all_the_same(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """Or on a machine that is busy enough nothing would ever be killed."""
+    """Otherwise, on a busy machine, no process would ever be killed."""
     kill_leftovers(str(tmp_path), procs.identity(sleeper.pid), timeout_s=0.0)
     until(lambda: gone(sleeper.pid), "it is killed")
 
 
 @pytest.mark.parametrize("proof", ["mark", "log"])
 def test_a_group_without_its_first_process_needs_a_proof(tmp_path: Path, proof: str) -> None:
-    """Two processes of the group are left, both without the environment of the job; one of them bears a trace of it."""
+    """Two processes of the group are left, both without the job's environment. One of them has the mark or an open log."""
     script = "sleep 1000 & echo $! > $0/first; {} sleep 1000 >/dev/null 2>&1 & echo $! > $0/second; exit 0"
     how = {"mark": f"{MARK}={tmp_path}/checkpoints", "log": ""}[proof]
     (tmp_path / "logs").mkdir()
@@ -137,7 +138,7 @@ def test_a_group_without_its_first_process_needs_a_proof(tmp_path: Path, proof: 
 
 
 def test_somebody_who_reads_a_log_is_not_killed(tmp_path: Path) -> None:
-    """Not even if by chance it leads a group that has the number of the job's."""
+    """Not even if the group that it leads happens to have the number of the job's group."""
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "stdout.log"
     log.touch()

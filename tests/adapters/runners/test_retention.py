@@ -1,4 +1,4 @@
-"""What is deleted and what is kept: checkpoint files, old attempts, forgotten jobs."""
+"""Deletion and retention of checkpoint files, old attempts and forgotten jobs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def test_deleting_twice_deletes_no_more_and_the_newest_of_the_top_always_stays(
 
 
 def test_asks_that_were_answered_long_ago_are_forgotten(tmp_path: Path) -> None:
-    """A job that is asked for years leaves no more of it than a repeated question could be about."""
+    """A job may receive savepoint requests for years. Only answered requests that might still be repeated are
+    remembered."""
     attempt = MarkedAttempt(J, 1, tmp_path)
     asks = tmp_path / "asks"
     asks.mkdir()
@@ -123,11 +124,13 @@ def test_asks_that_were_answered_long_ago_are_forgotten(tmp_path: Path) -> None:
         (only,) = asks.glob("*.ask")
         only.rename(f"{only}{ANSWERED}")
         attempt.ask(f"ask-{i}")
-        assert not list(asks.glob("*.ask")), "it was answered"
+        assert not list(asks.glob("*.ask")), "the request was answered"
     assert len(list(asks.iterdir())) <= ANSWERED_MAX + 1
     for ask in ("new-1", "new-2"):
         attempt.ask(ask)
-    assert [path.name.partition("-")[2] for path in sorted(asks.glob("*.ask"))] == ["new-1.ask", "new-2.ask"], "in order"
+    assert [path.name.partition("-")[2] for path in sorted(asks.glob("*.ask"))] == ["new-1.ask", "new-2.ask"], (
+        "the requests keep their order"
+    )
 
 
 def test_files_are_deleted_only_after_newer_ones_are_acknowledged(host: Host) -> None:
@@ -285,7 +288,7 @@ def test_a_way_out_of_the_checkpoint_folder_is_no_way_to_dispose(host: Host) -> 
         (RestorePoint(1, 1, "{}/missing"), Verification.INVALID),
         (RestorePoint(1, 1, "{}/file/below", 5), Verification.INVALID),
         (RestorePoint(1, 1, "{}/loop"), Verification.INVALID),
-        (RestorePoint(1, 1, "{}/pipe"), Verification.INVALID),  # to open one would take for ever
+        (RestorePoint(1, 1, "{}/pipe"), Verification.INVALID),  # opening a pipe would block for ever
         (RestorePoint(1, 1, "{}/with-pipe"), Verification.INVALID),
         (RestorePoint(1, 1, "/dev/zero"), Verification.INVALID),
         (RestorePoint(1, 1, "relative/file"), Verification.INVALID),

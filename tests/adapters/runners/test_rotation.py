@@ -1,4 +1,4 @@
-"""The job's output stays within its bound, and what is newest of it is there."""
+"""The job's output stays within its bound, and the newest part is kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def opened(folder: Path, files: int = 3) -> Log:
 
 
 def says(log: Log, text: str) -> None:
-    """As the job does, by a descriptor that it has had from the beginning."""
+    """Writes as the job does, through the descriptor that it inherited."""
     os.write(log.fd, text.encode())
     log.rotate()
 

@@ -1,4 +1,4 @@
-"""The sender of the agent's events, on the client library's own mock of a cluster and on a real broker."""
+"""The sender of the agent's events, on librdkafka's mock cluster and on a real broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def event(job_id: str, n: int = 1) -> RunnerEvent:
 
 @pytest.fixture
 def mock() -> Iterator[str]:
-    """bootstrap.servers of a mock cluster, which lives as long as its producer."""
+    """bootstrap.servers of a mock cluster, which exists as long as its producer."""
     owner = Producer({"bootstrap.servers": "mock:9", "test.mock.num.brokers": 1, "allow.auto.create.topics": True})
     brokers = owner.list_topics(timeout=20).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -61,7 +61,7 @@ def check_what_is_sent(bootstrap: str, topic: str) -> None:
     sender = KafkaEventSender(topic, PARTITIONS, {"bootstrap.servers": bootstrap}, timeout_s=PATIENCE_S)
     events = [event(JOB, n) for n in range(1, 6)] + [event("job-1")]
     assert set(sender.send(events)) == {e.key for e in events}
-    assert set(sender.send(events[:2])) == {e.key for e in events[:2]}  # its acknowledgement was lost
+    assert set(sender.send(events[:2])) == {e.key for e in events[:2]}  # as after a lost acknowledgement
     partition = partition_of(JOB, PARTITIONS)
     assert partition != 0
     found = [m for m in read(bootstrap, topic, partition, 7) if m.key().startswith(f"{JOB}/".encode())]
@@ -101,7 +101,7 @@ def test_what_safety_needs_cant_be_configured_away() -> None:
 
 
 class ScriptedProducer:
-    """What librdkafka does to a message is what `fates` says: an error, None for success, "silence" for no report."""
+    """A fake producer. `fates`: for each message an error, None for success, or "silence" for no delivery report."""
 
     def __init__(self, fates: list[Any]) -> None:
         self.fates, self.produced = fates, []

@@ -1,4 +1,4 @@
-"""One attempt as a process: how it starts, how it ends, and that nothing of it stays behind."""
+"""One attempt as a process: how it starts, how it ends, and that none of its processes or locks is left."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_signals_that_the_supervisor_ignores_are_not_ignored_by_the_job(host: Ho
 
 @pytest.mark.parametrize("leave", ["fork", "escape", "vanish"])
 def test_nothing_of_a_job_outlives_it(host: Host, leave: str) -> None:
-    """`vanish` has a session of its own, another parent and no environment: only the supervisor can still find it."""
+    """`vanish` starts a process with another session, another parent and no environment: only the supervisor can find
+    it."""
     host.start(J)
     host.tell(J, leave)
     grandchild = int(host.said(J, leave))
@@ -104,7 +105,7 @@ def test_nothing_of_a_job_outlives_it(host: Host, leave: str) -> None:
 
 
 def test_a_job_that_becomes_a_daemon_is_over_with_its_first_process(host: Host) -> None:
-    """A job has to stay in the foreground: what it leaves behind is killed, and its exit code counts."""
+    """A job has to stay in the foreground: the processes that it leaves are killed, and its exit code counts."""
     graph = host.graph(J, command=["sh", "-c", "setsid sleep 1000 & echo $! > pid; exit 0"])
     host.runner.start(J, 1, graph, None, {})
     end, _ = host.end(J)
@@ -239,7 +240,7 @@ def test_a_job_has_its_grace_to_write_a_last_checkpoint(host: Host, code: int) -
 
 
 def test_an_order_that_is_stored_before_the_end_is_seen_counts(host: Host) -> None:
-    """The job has exited, and nobody has taken note of it when the order comes: whichever is stored first decides."""
+    """The job has exited, and its exit was not seen yet when the order comes. The one that is stored first decides."""
     job = host.start(J)
     keeper = host.supervisor(J)
     os.kill(keeper, signal.SIGSTOP)
@@ -277,7 +278,7 @@ def test_a_job_that_knows_no_savepoints_is_not_killed_by_the_question(host: Host
     until(lambda: Running(1) in dict(host.logged(J)), "it runs")
     host.runner.savepoint(J, 1, "ask-1")
     until(lambda: list((host.run_folder(J) / "asks").glob("*.ask")), "it was asked")
-    for number in (1, 2):  # between the two reports the supervisor has looked at what was asked
+    for number in (1, 2):  # between the two reports the supervisor has read the request
         (host.run_folder(J) / "checkpoints" / f"chk-{number}").touch()
         until(lambda number=number: Checkpoint(1, number) in dict(host.logged(J)), "a checkpoint")
     assert host.alive(J) == [1]
@@ -297,7 +298,8 @@ RUN = (
 def test_a_supervisor_without_its_run_folder_is_an_orphan_and_ends_with_its_job(host: Host) -> None:
     host.start(J)
     folder = host.root / "copy"
-    for name in ("facts", "asks", "checkpoints", "logs"):  # of its own: what lies in them changes while the first one lives
+    # separate folders: the contents of the originals change while the first supervisor lives
+    for name in ("facts", "asks", "checkpoints", "logs"):
         (folder / name).mkdir(parents=True)
     shutil.copy(host.run_folder(J) / "attempt.json", folder)
     attempt = json.loads((folder / "attempt.json").read_text())
@@ -375,7 +377,7 @@ def test_an_id_below_the_newest_is_ignored_and_said_so(host: Host) -> None:
 
 
 def test_a_fact_that_cant_be_written_is_written_later(host: Host) -> None:
-    """As on a full disk: the job goes on, and nothing is lost."""
+    """As on a full disk: the job goes on, and no fact is lost."""
     host.start(J)
     facts = host.run_folder(J) / "facts"
     until(lambda: Running(1) in dict(host.logged(J)), "it runs")
@@ -411,7 +413,7 @@ def test_a_killed_supervisor_leaves_word_how_long_the_job_ran(host: Host) -> Non
     until(word.exists, "a sign of life")
     os.kill(keeper, signal.SIGKILL)
     until(lambda: gone(keeper), "it is dead")
-    said = float(word.read_text())  # whoever stood still may have written it late, or more than once
+    said = float(word.read_text())  # a delayed supervisor may have written it late, or more than once
     assert 5 <= said <= time.monotonic() - began
     assert host.end(J)[1].ran_for_s == said
 
@@ -439,7 +441,7 @@ def test_logs_are_bounded_and_keep_the_newest_lines(host: Host, monkeypatch: pyt
 
 
 def test_a_supervisor_that_stands_still_holds_nothing_up(host: Host) -> None:
-    """The job writes its logs itself: more than a pipe could hold."""
+    """The job writes its logs itself, more than a pipe could hold."""
     host.start(J)
     keeper = host.supervisor(J)
     os.kill(keeper, signal.SIGSTOP)
@@ -461,7 +463,7 @@ def test_a_supervisor_is_small(host: Host) -> None:
 
 
 def test_the_end_of_an_exit_that_was_seen_but_not_reported_is_what_it_was(host: Host) -> None:
-    """The supervisor is killed between the end itself and its report: the exit code is known all the same."""
+    """The supervisor is killed after it recorded the exit and before its report. The exit code is known all the same."""
     host.start(J)
     facts = host.run_folder(J) / "facts"
     until(lambda: Running(1) in dict(host.logged(J)), "it runs")

@@ -1,4 +1,4 @@
-"""Which failure rule fits: by exit code, by pattern, and by nothing that takes too long."""
+"""The failure rule that matches: by exit code, by pattern, and never by a match that takes too long."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def rule(label: str = "x", exit_code: int | None = None, pattern: str = "", perm
         ([rule(exit_code=3)], "failed-permanent", "x: "),
         ([rule(exit_code=4)], "failed", ""),
         ([rule(pattern="ConfigError")], "failed-permanent", "x: "),
-        ([rule(pattern="^ConfigError")], "failed", ""),  # the cause is one text …
-        ([rule(pattern="(?m)^ConfigError")], "failed-permanent", "x: "),  # … of several lines
+        ([rule(pattern="^ConfigError")], "failed", ""),  # the pattern is matched against the whole cause …
+        ([rule(pattern="(?m)^ConfigError")], "failed-permanent", "x: "),  # … which has several lines
         ([rule(pattern="code 3")], "failed-permanent", "x: "),
         ([rule(exit_code=4, pattern="ConfigError")], "failed", ""),
         ([rule(exit_code=3, pattern="OtherError")], "failed", ""),
         ([rule(exit_code=3, pattern="ConfigError", permanent=False)], "failed", "x: "),
         ([rule("a", 3, permanent=False), rule("b", 3)], "failed", "a: "),
         ([rule("a", None, "nothing"), rule("b", 3)], "failed-permanent", "b: "),
-        ([rule("a", None, "(", True), rule("b", 3)], "failed-permanent", "b: "),  # no expression at all
+        ([rule("a", None, "(", True), rule("b", 3)], "failed-permanent", "b: "),  # an invalid expression
     ],
 )
 def test_the_first_rule_that_fits(rules, outcome, label):
@@ -57,14 +57,14 @@ def test_a_clean_exit_is_no_failure():
 
 @pytest.fixture
 def nobody_left():
-    """The judge is gone, whatever became of it."""
+    """Checks that no judge process is left."""
     before = set(procs.children(os.getpid()))
     yield
     assert set(procs.children(os.getpid())) <= before
 
 
 def test_a_pattern_that_never_comes_to_an_end_is_given_up_and_said(monkeypatch, nobody_left):
-    """The failure is then one that may be tried again."""
+    """The failure then counts as one that may be retried."""
     monkeypatch.setattr(verdicts, "JUDGE_CPU_S", 1)
     cause = f"exit code 1: {'x' * 3000}"
     outcome, said = failure(1, cause, [rule("evil", None, "(x+x+)+y")])
@@ -80,7 +80,7 @@ def test_a_judge_who_stands_still_is_given_up_and_said(monkeypatch, nobody_left)
 
 
 def test_a_judge_on_a_busy_machine_is_waited_for(monkeypatch):
-    """What takes long and is no work of the judge's makes of no permanent failure one that is tried again."""
+    """Time that the judge waits for a CPU must not turn a permanent failure into one that is retried."""
     first = verdicts._first
     monkeypatch.setattr(verdicts, "JUDGE_CPU_S", 1)
     monkeypatch.setattr(verdicts, "_first", lambda *about: time.sleep(1.5) or first(*about))

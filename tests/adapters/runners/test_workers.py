@@ -1,4 +1,5 @@
-"""Jobs that use `ledger.job()`, under the real agent: the worker and the traps of the page for writers of jobs."""
+"""Jobs that use `ledger.job()`, under the real agent: the example worker, and the pitfalls from the page for job
+authors."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def numbers(tmp_path: Path) -> Path:
 
 
 def begin(host: Host, numbers: Path, n: int = 1, base: RestorePoint | None = None) -> int:
-    """Starts the worker; its pid, once it handles signals."""
+    """Starts the worker and returns its pid once it handles signals."""
     blob = pack([sys.executable, "worker.py", str(numbers)], [WORKER], folder=host.root)
     assert host.runner.start(J, n, host.blobs.put(J, blob), base, {}).value == "started"
     child = host.run_folder(J, n) / "child.json"
@@ -73,7 +74,7 @@ def test_a_savepoint_is_answered_and_the_stop_after_it_loses_nothing(host: Host,
     host.runner.stop(J, 1, "stopped")
     end, fact = host.end(J)
     assert end.outcome == "stopped"
-    assert fact.checkpoint > asked[0].id  # the last one, written because it had to stop
+    assert fact.checkpoint > asked[0].id  # the last checkpoint, written because of the stop
     newest = max(checkpoints(host).items(), key=lambda item: item[0].id)
     before = json.loads((Path(newest[1].location) / "state.json").read_text())
     assert 0 < before["line"] < 400
@@ -121,7 +122,7 @@ def test_the_consumer_counts_each_record_once_whatever_kills_it(host: Host, boot
         return int(json.loads(child.read_text())["pid"])
 
     def counted(n: int) -> tuple[Checkpoint, Any] | None:
-        """The newest checkpoint, once it holds all that there is."""
+        """The newest checkpoint, once it counts every record."""
         found = max(checkpoints(host, n).items(), key=lambda item: item[0].id, default=None)
         path = Path(found[1].location) / "state.json" if found else None
         return found if path and path.exists() and json.loads(path.read_text())["counts"] == counts else None
@@ -129,7 +130,7 @@ def test_the_consumer_counts_each_record_once_whatever_kills_it(host: Host, boot
     produce(100)
     pid = begin(1, None)
     first = until(lambda: counted(1), "all are counted")
-    produce(37)  # perhaps counted, and not in the checkpoint from which it goes on
+    produce(37)  # may be counted, but not in the checkpoint that the next attempt starts from
     os.kill(pid, signal.SIGKILL)
     assert host.end(J)[0].outcome == "failed"
     begin(2, point(first))
@@ -188,7 +189,8 @@ def test_the_spark_stream_copies_each_line_once_whatever_kills_it(host: Host, tm
     assert all(gone(driver) for driver in drivers), "no JVM outlives its attempt"
     write(range(6, 8))
     begin(2)
-    # A kill between Spark's own logs may join two files in one batch: so not the number of a batch is waited for.
+    # A kill between Spark's two logs may merge two files into one batch. So the test waits for the data, not a batch
+    # number.
     until(lambda: set(copied(target)) == written, "the rest is committed", SPARK_S)
     newest = max(int(path.name) for path in (state / "commits").glob("[0-9]*"))
     until(marked(2, newest), "its marker is recorded")
@@ -202,7 +204,7 @@ def copied(target: Path) -> list[str]:
 
 
 def sink_files(target: Path) -> list[Path]:
-    """What Spark's readers take of a file sink: the log of the sink, not the folder."""
+    """The files that Spark's readers take from a file sink: those in the sink's log, not all in the folder."""
     names = set()
     for log in (target / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:

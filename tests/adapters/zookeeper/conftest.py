@@ -1,4 +1,4 @@
-"""Three members for the tests of this folder, and candidates on them that are closed at the end."""
+"""Three ensemble members for the tests of this folder, and candidates that are closed at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeepers]
 @pytest.fixture
 def settings(zookeepers: Zookeepers) -> ZooKeeperSettings:
     zookeepers.start()
-    # One that was stopped in the test before still takes itself for what it was.
+    # A member that the previous test stopped still reports its old mode for a moment.
     seconds_until(lambda: sorted(m.mode() or "" for m in zookeepers.members.values()) == SERVING, READY_S)
     return ZooKeeperSettings(hosts=zookeepers.hosts, chroot=f"/t{uuid.uuid4().hex[:8]}/x", session_timeout_s=T)
 

@@ -1,4 +1,4 @@
-"""Leadership by ZooKeeper where strangers look: users, and certificates on both sides."""
+"""Leadership by ZooKeeper with access control: users, and certificates on both sides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.adapters.zookeeper.world import LONG, World, leads_on, node_of
 from tests.support.waiting import seconds_until
 from tests.support.zookeepers import Zookeepers
 
-pytestmark = pytest.mark.kafka  # a JVM for each member
+pytestmark = pytest.mark.kafka  # it starts a JVM for each member
 
 
 @pytest.mark.parametrize("auth", ["digest", "sasl"])
@@ -59,7 +59,7 @@ def test_with_a_user_nobody_else_reads_or_writes_what_we_make(
 
 @contextmanager
 def with_sasl(folder: Path) -> Iterator[Zookeepers]:
-    """One member that knows the user ledger by SASL."""
+    """One member that knows the user `ledger` by SASL."""
     jaas = folder / "jaas.conf"
     jaas.write_text(
         'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_ledger="geheim"; };\n', encoding="ascii"
@@ -91,10 +91,10 @@ def test_by_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
         anna.release()
         seconds_until(bert.valid, LONG / 2)
         for stranger in (
-            replace(settings, tls_ca=None),  # does not trust the server
+            replace(settings, tls_ca=None),  # the client does not trust the server
             replace(settings, tls_ca=tmp_path / "client.pem"),
-            replace(settings, tls_cert=None, tls_key=None),  # is not trusted
-            replace(settings, hosts=f"localhost:{secure}"),  # another name than in the certificate
+            replace(settings, tls_cert=None, tls_key=None),  # the server does not trust the client
+            replace(settings, hosts=f"localhost:{secure}"),  # not the name in the certificate
             replace(settings, tls=False),
         ):
             with pytest.raises(Unreachable):
@@ -104,7 +104,7 @@ def test_by_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 
 
 def make_certificate(folder: Path, name: str) -> None:
-    """<name>.pem, <name>.key, and both in one, as the servers take it."""
+    """Writes <name>.pem, <name>.key, and both in one file, as the servers need it."""
     key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

@@ -1,4 +1,4 @@
-"""An embedded ZooKeeper member: what is written for it, and that three of them serve, die and come back."""
+"""An embedded ZooKeeper member: its configuration files; and three of them serve, are killed and come back."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def test_the_super_user_is_written_as_a_digest_only(tmp_path: Path):
     one.prepare()
     assert digest("super", "secret") in one.settings().values()
     assert "secret" not in one.config_file.read_text()
-    assert digest("super", "test") == "super:D/InIHSb7yEEbrWz8b9l71RjZJU="  # the example of ZooKeeper's own documentation
+    # the example in ZooKeeper's own documentation
+    assert digest("super", "test") == "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
 
 
 def test_a_member_that_does_not_come_is_not_waited_for_longer(tmp_path: Path):
@@ -96,7 +97,7 @@ def test_a_member_that_does_not_come_is_not_waited_for_longer(tmp_path: Path):
 
 @pytest.mark.kafka
 def test_three_members_serve_and_two_of_them_also(tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # of which Java tells
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # Java prints a message if this variable is set
     members = members_at(tmp_path / "ledger é: #1", 3)
     processes = {member.server.id: started(member, stack) for member in members}
     for member in members:
@@ -108,7 +109,7 @@ def test_three_members_serve_and_two_of_them_also(tmp_path: Path, stack: ExitSta
     processes[leader.server.id].kill()
     processes[leader.server.id].wait()
     others = [member for member in members if member is not leader]
-    # For a moment each still answers as before.
+    # For a moment each of them still reports its old mode.
     until(lambda: sorted(member.mode() or "" for member in others) == ["follower", "leader"], "two of three serve")
     again = started(leader, stack)
     leader.ready(60, alive=lambda: again.poll() is None)

@@ -1,4 +1,4 @@
-"""Leadership by ZooKeeper on real members: who leads, who is next, and what ends a session."""
+"""Leadership by ZooKeeper on real members: the leader, the next candidate, and the ends of sessions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.adapters.zookeeper.world import LEASE, LONG, T, World, always, leads_
 from tests.support.waiting import in_time, seconds_until
 from tests.support.zookeepers import Zookeepers
 
-pytestmark = pytest.mark.kafka  # a JVM for each member
+pytestmark = pytest.mark.kafka  # it starts a JVM for each member
 
 # -- who leads, and who is next ----------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def test_a_release_is_followed_by_the_next_leader_at_once(lasting: World) -> Non
     assert "candidate anna (pid" in bert.standing().waits_for
     anna.release()
     assert not anna.valid()
-    seconds_until(bert.valid, LONG / 2)  # long before the session's end
+    seconds_until(bert.valid, LONG / 2)  # long before the session expires
     assert bert.standing().because.startswith("gone: candidate anna")
     seconds_until(lambda: [one.who for one in candidates(lasting.settings, lasting.path)] == ["bert"], 20)
     anna.acquire()
@@ -48,7 +48,8 @@ def test_a_release_is_followed_by_the_next_leader_at_once(lasting: World) -> Non
 
 
 def test_handovers_do_not_wait_for_the_next_look(settings: ZooKeeperSettings) -> None:
-    """Each candidate watches the one before it. Without, it looks every second here, and has just looked: five in all."""
+    """Each candidate watches the node before its own. Without watches it would poll every second: five changes would
+    take 5 s."""
     with ExitStack() as stack:
         world = World(replace(settings, session_timeout_s=LONG), stack)
         leader, waiting = world.leader("anna"), world.standby("bert")
@@ -58,12 +59,13 @@ def test_handovers_do_not_wait_for_the_next_look(settings: ZooKeeperSettings) ->
             took += seconds_until(waiting.valid, LONG)
             leader, waiting = waiting, leader
             waiting.acquire()
-            seconds_until(lambda one=waiting, who=who: one.standing().leader == who, LONG)  # before, it names itself
+            # before that, it names itself
+            seconds_until(lambda one=waiting, who=who: one.standing().leader == who, LONG)
         in_time(took < 2.5, "not within 2.5 s: five changes")
 
 
 def test_what_the_servers_grant_is_the_session(settings: ZooKeeperSettings) -> None:
-    """At most 20 ticks: 10 s of the 60 that are asked for."""
+    """The servers grant at most 20 ticks: 10 s instead of the 60 s requested."""
     with ExitStack() as stack:
         anna = World(replace(settings, session_timeout_s=60.0), stack).leader()
         left = anna.standing().lease_left_s
@@ -132,7 +134,7 @@ def test_a_leader_that_is_killed_or_stopped_is_replaced_after_its_session(zookee
 
 
 def test_a_strategy_that_hangs_does_not_block_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kazoo would keep the session alive by pings of its own, and with it the node of a leader that does not renew."""
+    """kazoo keeps the session alive by its own pings, and with it the node of a leader that does not renew."""
     anna, bert = world.leader("anna"), world.standby("bert")
     hanging = threading.Event()
     monkeypatch.setattr(anna._strategy, "step", lambda request: float(hanging.wait(60)))
@@ -170,7 +172,7 @@ def test_a_session_that_is_ended_from_outside_ends_the_lead_at_once(lasting: Wor
         thief.stop()
         thief.close()
 
-    # Once more if its owner came back to it before the thief had ended it.
+    # Repeated if the owner reconnected to the session before the thief ended it.
     seconds_until(lambda: steal() or bert.valid(), LONG / 2)
     seconds_until(lambda: not anna.valid(), 1)
     seconds_until(lambda: [one.who for one in candidates(lasting.settings, lasting.path)] == ["bert", "anna"], 30)
@@ -178,7 +180,8 @@ def test_a_session_that_is_ended_from_outside_ends_the_lead_at_once(lasting: Wor
 
 
 def all_deleted(client: KazooClient, path: str) -> bool:
-    """At once: one after another, whose node is gone comes back before the last is. False if somebody came meanwhile."""
+    """Deletes all nodes in one transaction; False if a node was added meanwhile. One by one, the first candidate would
+    be back before the last node is deleted."""
     deletion = client.transaction()
     for name in client.get_children(path):
         deletion.delete(f"{path}/{name}")
@@ -223,7 +226,7 @@ def test_a_create_whose_answer_was_lost_leaves_no_orphan(lasting: World, monkeyp
 
 
 def test_nothing_is_sent_late(zookeepers: Zookeepers, world: World) -> None:
-    """kazoo would keep what is asked while nobody is connected, and send it after the reconnection."""
+    """By default kazoo queues requests while it is not connected, and sends them after the reconnection."""
     anna = world.leader()
     link = anna._strategy._link
     assert link is not None

@@ -1,4 +1,4 @@
-"""A session with ZooKeeper as the asking thread sees it, without a server: kazoo's part is played by the test."""
+"""A session with ZooKeeper as the calling thread sees it, without a server: the test plays the part of kazoo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = ZooKeeperSettings(hosts="zk1:2181,zk2:2181", session_timeout_s=T)
 
 
 class Answer:
-    """An AsyncResult. takes_s: until it is there."""
+    """A fake AsyncResult. takes_s: the time until the result is there."""
 
     def __init__(self, clock: ManualClock, takes_s: float, value: Any) -> None:
         self._clock, self._takes_s, self._value = clock, takes_s, value
@@ -89,7 +89,7 @@ def test_a_connection_that_owes_an_answer_for_a_fifth_of_the_session_is_given_up
     assert dropped == [sent + T / 5]
     assert link.answered == before
     with pytest.raises(ConnectionLoss):
-        link.ask(lambda client: pytest.fail("nothing is asked while nobody is connected"))
+        link.ask(lambda client: pytest.fail("no request may be made while there is no connection"))
 
 
 def test_what_the_servers_grant_is_what_counts(clock: ManualClock, link: Link) -> None:
@@ -163,7 +163,8 @@ def test_nothing_waits_in_a_queue_for_better_times(client: ZooKeeperClient, stat
 def test_what_comes_just_as_the_connection_is_lost_does_not_wait_either(
     client: ZooKeeperClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was connected when asked, and no longer when the request was in the queue, which had been cleared by then."""
+    """The client was connected at the call. When the request entered the queue, the connection was lost and the queue
+    cleared."""
     client._state = KeeperState.CONNECTED
     queue = client._queue
 
@@ -182,7 +183,7 @@ def test_what_comes_just_as_the_connection_is_lost_does_not_wait_either(
 
 
 def test_who_is_dialled(client: ZooKeeperClient) -> None:
-    """The members; the hosts of the settings as well once that was in vain; the one that was just lost comes last."""
+    """The members; after a fruitless round also the hosts from the settings. The server that was just lost comes last."""
     connection = client._connection
     connection._rounds = 1
     assert connection._expand_client_hosts() == [("127.0.0.1", "127.0.0.1", 1)]
@@ -191,7 +192,7 @@ def test_who_is_dialled(client: ZooKeeperClient) -> None:
     for _ in range(10):
         assert [host for host, _, _ in connection._expand_client_hosts()] == ["127.0.0.2", "127.0.0.1"]
     assert client.handler.dial_timeout_s == T / 8
-    connection._session_s = 4.0  # what the servers granted
+    connection._session_s = 4.0  # the session that the servers granted
     connection._expand_client_hosts()
     assert client.handler.dial_timeout_s == 0.5
 

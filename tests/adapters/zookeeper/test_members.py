@@ -22,12 +22,12 @@ from tests.support import waiting
 from tests.support.waiting import seconds_until
 from tests.support.zookeepers import Zookeepers
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # a JVM for each member
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # it starts a JVM for each member
 
 
 @contextmanager
 def dialling(port: int) -> Iterator[None]:
-    """Who connects meanwhile tries this member first."""
+    """Within it, a new connection tries this member first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "ledger.adapters.zookeeper.client.random.shuffle", lambda found: found.sort(key=lambda one: one[2] != port)
@@ -36,12 +36,12 @@ def dialling(port: int) -> Iterator[None]:
 
 
 def serving_as(zookeepers: Zookeepers, mode: str) -> int:
-    """The port of one that leads or follows the others."""
+    """The port of a member in this mode (leader or follower)."""
     return waiting.until(lambda: next((port for port, one in zookeepers.members.items() if one.mode() == mode), None), mode)
 
 
 def connected_to(port: int, world: World) -> tuple[ZooKeeperLeadership, ZooKeeperLeadership]:
-    """A leader with its connection there, and who is next. Others if that member was slow to answer, and another not."""
+    """A leader that is connected to this member, and a standby. Both are made again if another member was faster."""
 
     def found() -> tuple[ZooKeeperLeadership, ZooKeeperLeadership] | None:
         with dialling(port):
@@ -72,7 +72,7 @@ def test_kill_9_of_the_member_that_the_leader_is_connected_to_changes_nothing(
 
 @pytest.mark.parametrize("mode", ["leader", "follower"])
 def test_a_member_that_falls_silent_changes_nothing(mode: str, zookeepers: Zookeepers, lasting: World) -> None:
-    """Where it leads the others, they take syncLimit, here 2 s, to see that it is gone, and then elect another."""
+    """If the member is the ensemble's leader, the others notice after syncLimit, here 2 s, and then elect another."""
     port = serving_as(zookeepers, mode)
     anna, bert = connected_to(port, lasting)
     node = node_of(anna)
@@ -92,7 +92,7 @@ def test_members_that_take_connections_and_say_nothing_cost_little(
         hosts = [f"127.0.0.1:{one.getsockname()[1]}" for one in silent]
         lonely = World(replace(lasting.settings, hosts=",".join([*hosts, zookeepers.hosts.partition(",")[0]])), stack)
         anna = lonely.candidate("anna")
-        seconds_until(anna.acquire, LONG / 2)  # half of that to dial all of them
+        seconds_until(anna.acquire, LONG / 2)  # half of that is for dialling all of them
 
 
 def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookeepers: Zookeepers, world: World) -> None:
@@ -102,7 +102,7 @@ def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookee
     held = anna._strategy.lease
     assert held is not None
     seconds_until(lambda: not anna.valid(), T)
-    assert time.monotonic() >= held.until  # not earlier than it must
+    assert time.monotonic() >= held.until  # not earlier than necessary
     seconds_until(lambda: re.search(r"no answer from 127\.0\.0\.1:.* for ", anna.standing().waits_for), T)
     always(lambda: not anna.valid() and not bert.valid(), 1.5 * T)
     zookeepers.launch()
@@ -112,20 +112,20 @@ def test_without_a_quorum_nobody_leads_and_soon_after_its_return_one_does(zookee
 
 
 def test_wiped_data_cost_one_change_of_leader(zookeepers: Zookeepers, lasting: World) -> None:
-    """The new ensemble knows no session of the old one and refuses whoever has seen more than it has."""
+    """The new ensemble knows no old session, and refuses a client that has seen a higher zxid."""
     anna, bert = lasting.leader("anna"), lasting.standby("bert")
     zookeepers.kill()
     zookeepers.wipe()
     zookeepers.start()
     seconds_until(lambda: anna.valid() or bert.valid(), 2 * LONG)
     seconds_until(lambda: len(candidates(lasting.settings, lasting.path)) == 2, PATIENCE_S)
-    # The candidate that led at first may have to ask the wiped ensemble anew.
+    # The candidate that led first may have to ask the wiped ensemble again.
     seconds_until(lambda: anna.valid() != bert.valid(), 2 * LONG)
     always(lambda: anna.valid() != bert.valid(), 1)
 
 
 def test_members_that_are_added_are_found_and_survive_those_that_were_configured(tmp_path: Path) -> None:
-    """A rolling replacement, as far as this adapter sees it: no host that it was configured with is left in the end."""
+    """A rolling replacement, as this adapter sees it: at the end none of the configured hosts is left."""
     password = "changing"
     all_six = members_at(tmp_path, 6, super_password=password)
     old, new = all_six[:3], all_six[3:]
@@ -152,8 +152,8 @@ def test_members_that_are_added_are_found_and_survive_those_that_were_configured
 
 
 def reconfigure(zookeepers: Zookeepers, password: str, joining: str | None = None, leaving: str | None = None) -> None:
-    """Again if the connection is lost: it may be to the very member that leaves; or if the members are not ready for it.
-    Either is harmless twice."""
+    """Changes the ensemble. Retries if the connection is lost (it may be to the member that leaves) or the members are
+    not ready. A repetition has no effect."""
 
     def done() -> bool:
         client = KazooClient(zookeepers.hosts, auth_data=[("digest", f"super:{password}")], timeout=T)

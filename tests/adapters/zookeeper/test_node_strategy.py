@@ -1,4 +1,4 @@
-"""The thread of a ZooKeeper candidate, step by step, on an ensemble in memory: answers get lost, sessions end."""
+"""The thread of a ZooKeeper candidate, step by step, on an in-memory ensemble: answers get lost, sessions end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 class One:
-    """A candidate whose thread is the test."""
+    """A candidate whose thread is played by the test."""
 
     def __init__(self, servers: Servers, owner: str) -> None:
         self.servers = servers
@@ -99,9 +99,9 @@ def test_the_lease_counts_from_the_sending_and_ends_at_two_thirds(anna: One, clo
 
 
 def test_an_answer_that_takes_long_leaves_less_of_the_lease(anna: One, clock: ManualClock) -> None:
-    """The servers' count of the session begins when the request reaches them, which may be right after it was sent."""
+    """The servers measure the session from the arrival of the request, which may be right after it was sent."""
     anna.takes_s["write"] = T / 5
-    for _ in range(3):  # the first one, and renewals
+    for _ in range(3):  # the first write, and renewals
         anna.step()
         sent = clock.monotonic() - T / 5
         assert anna.strategy.lease is not None
@@ -113,7 +113,7 @@ def test_only_a_write_that_was_answered_renews(anna: One, servers: Servers, cloc
     anna.step()
     until = anna.strategy.lease.until  # type: ignore[union-attr]
     clock.advance(1)
-    anna.link.fail["write"] = "after"  # carried out, but we do not know
+    anna.link.fail["write"] = "after"  # carried out, but the answer is lost
     anna.step()
     assert anna.strategy.lease.until == until  # type: ignore[union-attr]
     anna.link.connect()
@@ -164,7 +164,7 @@ def test_after_a_session_of_silence_a_new_one_is_begun_which_clears_away_the_old
     anna.step()
     assert len(anna.links) == 2
     assert not anna.leads
-    assert servers.line == ["a"]  # the servers have not ended it: their clock stood still
+    assert servers.line == ["a"]  # the servers have not ended the session: their clock stood still
     servers.up = True
     anna.link.connect()
     anna.step()
@@ -238,7 +238,7 @@ def test_a_create_that_was_carried_out_without_an_answer_is_adopted(anna: One, s
 
 
 def test_a_create_that_is_carried_out_late_is_deleted(anna: One, bert: One, servers: Servers) -> None:
-    """It would stand before others and lead, and nobody would know of it."""
+    """The late node would be ahead of others and lead, and no candidate would know that it owns it."""
     anna.faults = {"create": "late"}
     anna.step()
     anna.link.connect()
@@ -280,7 +280,7 @@ def test_a_create_of_an_earlier_term_is_not_adopted(anna: One, bert: One, server
 
 
 def test_a_node_of_an_earlier_term_does_not_lead(anna: One, bert: One, servers: Servers) -> None:
-    """Released and wanted again before the thread had a moment: others must have their turn."""
+    """Released and acquired again before the thread ran: other candidates must come first."""
     anna.step()
     bert.step()
     anna.release()
@@ -325,7 +325,7 @@ def test_others_nodes_are_left_alone(anna: One, servers: Servers) -> None:
 
 
 def test_whose_node_comes_to_stand_behind_anothers_leads_no_more(anna: One, servers: Servers, clock: ManualClock) -> None:
-    """As when the servers are set back to an earlier state, or somebody makes nodes by hand: who is first leads."""
+    """Servers may be reset to an earlier state, or nodes made by hand: the owner of the first node leads."""
     anna.step()
     assert anna.leads
     servers.nodes[f"{'b' * 32}-1-0000000000"] = (b"", 7)
@@ -368,7 +368,7 @@ def test_what_is_released_and_wanted_again_at_once_takes_a_new_place(
 def test_a_process_that_is_not_the_one_that_became_a_candidate_leads_nothing(
     role: ZooKeeperLeadership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A forked child has no candidate's thread."""
+    """A forked child does not have the candidate's thread."""
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: role._pid + 1)
         assert not role.valid() and not role.acquire()

@@ -1,4 +1,4 @@
-"""What is decided in an election by ZooKeeper: by tables and histories, without a server."""
+"""The decisions in an election by ZooKeeper: by tables and histories, without a server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_who_came_first_leads_whatever_his_name_is() -> None:
 
 
 def test_order_is_by_number_not_by_text() -> None:
-    """Beyond ten digits the servers' numbers have no leading zeros, and one day turn negative."""
+    """Beyond ten digits the servers' numbers have no leading zeros, and one day they turn negative."""
     children = [name(ANNA, 1, 9_999_999_999), name(ANNA, 2, 10_000_000_000), f"{ANNA}-3--2147483648"]
     assert [node.attempt for node in recipe.in_line(children)] == [3, 1, 2]
 
@@ -76,7 +76,8 @@ def test_orphans_are_our_own_nodes_but_the_one_that_counts_and_nobody_elses() ->
 
 @pytest.mark.parametrize(("session_s", "tick_s"), [(10, 2), (5, 0.5), (4, 0.5), (30, 3), (60, 2)])
 def test_the_lease_ends_before_the_servers_can_end_the_session(session_s: float, tick_s: float) -> None:
-    """They may have last heard of us a whole interval and half a tick before the write from which the lease counts."""
+    """The servers may have heard from the client last a whole interval and half a tick before the write that starts the
+    lease."""
     servers_end = session_s - recipe.renew_every_s(session_s) - tick_s / 2
     assert recipe.lease_s(session_s) < servers_end
 
@@ -84,10 +85,12 @@ def test_the_lease_ends_before_the_servers_can_end_the_session(session_s: float,
 @pytest.mark.parametrize("session_s", [2, 4, 10, 60])
 @pytest.mark.parametrize("members", [1, 3, 5, 9])
 def test_a_silent_member_is_replaced_within_the_lease(session_s: float, members: int) -> None:
-    """The renewal after the last good one is given up; then all others are dialled, and the last of them answers."""
+    """The renewal after the last successful one fails; then all other members are dialled, and only the last one
+    answers."""
     noticed = recipe.renew_every_s(session_s) + recipe.silence_s(session_s)
     retry = 0.14
-    dialled = 2 * (members - 1) * recipe.dial_timeout_s(session_s, members)  # each takes the connection, then is silent
+    # each member accepts the connection, then is silent
+    dialled = 2 * (members - 1) * recipe.dial_timeout_s(session_s, members)
     if members == 1:
         return
     assert noticed + retry + dialled / 2 < recipe.lease_s(session_s)
@@ -128,7 +131,7 @@ def test_candidates_as_people_see_them() -> None:
     leader = CandidateRecord("anna@host", 12, since=1.0, led_since=2.0, renewed=100.0, lease_s=6.0)
     assert recipe.candidate(leader, first=True, now=102.0) == ("anna@host", 12, 1.0, True, "", 4.0)
     assert recipe.candidate(leader, first=True, now=200.0).lease_left_s == 0.0
-    assert recipe.candidate(leader, first=True, now=0.0).lease_left_s == 6.0  # clocks that disagree
+    assert recipe.candidate(leader, first=True, now=0.0).lease_left_s == 6.0  # the clocks disagree
     assert not recipe.candidate(leader, first=False, now=102.0).leads
     assert recipe.candidate(CandidateRecord("b", 1, 1.0, waits_for="anna"), first=False, now=1.0) == (
         "b",

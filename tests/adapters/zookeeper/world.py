@@ -1,4 +1,4 @@
-"""Candidates on a real ensemble, as the tests of leadership by ZooKeeper need them."""
+"""Candidates on a real ensemble, for the tests of leadership by ZooKeeper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def always(condition: Callable[[], object], for_s: float) -> None:
 
 
 def ends_after_s(condition: Callable[[], object], for_s: float) -> float | None:
-    """None: it held all the time."""
+    """The time after which the condition failed; None if it held all the time."""
     began = time.monotonic()
     while (passed_s := time.monotonic() - began) < for_s:
         if not condition():
@@ -37,7 +37,7 @@ def ends_after_s(condition: Callable[[], object], for_s: float) -> float | None:
 
 
 def leads_on(leader: ZooKeeperLeadership, for_s: float) -> None:
-    """What stood still may have been the machine: the test is then tried once more, as after any deadline."""
+    """Checks that the leader leads for so long. If not, the machine may have been too slow, so the test is repeated."""
     ended_s = ends_after_s(leader.valid, for_s)
     waiting.in_time(ended_s is None, f"its lease was renewed, but not within it: it ended after {ended_s} s")
 
@@ -63,7 +63,7 @@ class World:
         return made
 
     def lasting(self) -> World:
-        """With sessions in which a leader stays one, and the same candidates."""
+        """The same candidates with sessions so long that a leader stays leader."""
         return World(replace(self.settings, session_timeout_s=LONG), self._stack)
 
     def client(self) -> KazooClient:
@@ -75,7 +75,7 @@ class World:
 
 
 def port_of(leadership: ZooKeeperLeadership) -> int:
-    """Of the member that it is connected to."""
+    """The port of the member that the candidate is connected to."""
     link = leadership._strategy._link
     assert link is not None
     return int(link.server.rpartition(":")[2])
