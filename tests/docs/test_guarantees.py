@@ -11,9 +11,9 @@ from tests.mutation.results import read
 from tests.support.pages import ROOT
 
 #: Guarantees about all other guarantees; they have no mutant.
-WITHOUT = {"What dies and what restarts is written down, row by row"}
+WITHOUT = {"The effects of each failure are documented, row by row"}
 PAGE = (ROOT / "docs" / "GUARANTEES.md").read_text()
-PROMISED = PAGE.partition("## What is guaranteed")[2].partition("## What is not guaranteed")[0]
+PROMISED = PAGE.partition("## The guarantees")[2].partition("## The limits")[0]
 SECTIONS = {part.partition("\n")[0]: part for part in PROMISED.split("\n### ")[1:]}
 
 

@@ -6,7 +6,7 @@ from tests.mutation.mutant import Mutant
 
 #: Heading of a guarantee -> a mistake that breaks it.
 GUARANTEES = {
-    "A fact that was acknowledged stays": Mutant(
+    "An acknowledged fact is never lost": Mutant(
         "unheard-counts-as-refused", "ledger/producer/recorder.py",
         "                elif maybe_stored or self._outbox is not None:",
         "                elif self._outbox is not None:",
@@ -15,7 +15,7 @@ GUARANTEES = {
         ),
         "a caller takes a fact for lost that is stored",
     ),
-    "The state of a job does not depend on how its facts came": Mutant(
+    "The state of a job does not depend on how its facts arrived": Mutant(
         "intents-by-order-of-arrival", "ledger/core/fold/job.py",
         "            key=lambda x: (x[1].kind is IntentKind.CANCEL, x[0].rev, INTENT_RANK[x[1].kind], x[0].uuid),",
         "            key=lambda x: (x[1].kind is IntentKind.CANCEL, x[0].rev),",
@@ -29,7 +29,7 @@ GUARANTEES = {
         ("tests/laws/test_laws.py",),
         "a copy of a retired job's spec starts it again",
     ),
-    "One leader writes, whatever the election says": Mutant(
+    "Readers see the writes of one leader, whatever the election says": Mutant(
         "records-of-old-epochs-count", "ledger/core/model/published.py",
         '        return "stale" if epoch < claimed else ""',
         '        return ""',
@@ -39,14 +39,14 @@ GUARANTEES = {
         ),
         "a leader that was replaced changes what readers see",
     ),
-    "A leader never publishes from half a log": Mutant(
+    "A leader never publishes from a part of the log": Mutant(
         "the-end-is-the-last-stable-offset", "ledger/adapters/kafka/cluster.py",
         "IsolationLevel.READ_UNCOMMITTED",
         "IsolationLevel.READ_COMMITTED",
         ("tests/contract/test_eventlog.py",),
         "a leader publishes without what an open transaction holds",
     ),
-    "What is published is what the log says": Mutant(
+    "The published entries agree with the log": Mutant(
         "what-was-covered-stays-covered", "ledger/roles/projector/term.py",
         "        if same_meaning(entry, before) and not overwritten:",
         "        if same_meaning(entry, before):",
@@ -60,35 +60,35 @@ GUARANTEES = {
         ("tests/roles/test_reconciler.py::test_a_lost_attempt_is_fenced_before_its_successor_starts",),
         "a start that is late begins beside its successor",
     ),
-    "A job goes on from its newest sound checkpoint, never silently from scratch": Mutant(
+    "A job resumes from its newest valid checkpoint, never silently from scratch": Mutant(
         "what-does-not-verify-begins-from-scratch", "ledger/tasks.py",
         "    if refused or task.restore_from_named:",
         "    if task.restore_from_named and not refused:",
         ("tests/roles/test_reconciler.py::test_no_valid_checkpoint_quarantines_and_never_begins_from_scratch",),
         "a job silently forgets all that it did",
     ),
-    "A savepoint that was asked for is asked of what runs": Mutant(
+    "A savepoint request reaches the running attempt": Mutant(
         "any-checkpoint-answers-an-ask", "ledger/core/fold/savepoints.py",
         "    spent = {fact.ask for fact in facts if fact.kind is CheckpointKind.SAVEPOINT}",
         "    spent = {fact.ask for fact in facts} | ({ask.uuid for ask in job.asks} if facts else set())",
         ("tests/core/fold/test_savepoints.py",),
         "who asks for a savepoint never gets one",
     ),
-    "A job with an interval is asked for savepoints, whoever leads": Mutant(
+    "A job with a savepoint interval gets periodic requests, whoever leads": Mutant(
         "an-ask-is-repeated-under-its-name", "ledger/core/fold/savepoints.py",
         "Periodic(last.after, last.tries + 1)",
         "Periodic(last.after, last.tries)",
         ("tests/core/fold/test_periodic_savepoints.py",),
         "a job that did not answer once is never asked again",
     ),
-    "A savepoint that is disposed of is recorded first, and nothing that is needed goes": Mutant(
+    "The disposal of a savepoint is recorded first, and a needed savepoint is never deleted": Mutant(
         "what-others-need-is-deleted", "ledger/core/plan/reconcile.py",
         "        free = tuple(point for point, user in users.items() if not user)",
         "        free = tuple(users)",
         ("tests/roles/test_periodic_savepoints.py", "tests/core/fold/test_disposed.py"),
         "a job loses the savepoint that it began from",
     ),
-    "A job that replaces another never runs beside it, and one of the two always goes on": Mutant(
+    "A replacement never runs together with the old job, and one of the two always continues": Mutant(
         "two-may-replace-one", "ledger/core/plan/replacing.py",
         "    if rival:\n"
         "        return ReplacementStep(refuse",
@@ -104,14 +104,14 @@ GUARANTEES = {
         ("tests/adapters/runners/test_retention.py::test_the_base_of_a_running_attempt_stays_and_later_goes",),
         "what runs loses the checkpoint that it reads",
     ),
-    "One job's trouble is nobody else's": Mutant(
+    "A broken job harms no other job": Mutant(
         "entries-of-any-size-are-written", "ledger/roles/projector/term.py",
         "if size > self._settings.record_bytes_max else",
         "if size < 0 else",
         ("tests/roles/test_projector.py::test_an_entry_that_no_record_can_hold_quarantines_its_job_alone",),
         "one job with much text stops every projector",
     ),
-    "A disk that is full loses nothing that was acknowledged": Mutant(
+    "A full disk loses no acknowledged fact": Mutant(
         "a-full-disk-has-room", "ledger/adapters/local/disk_space.py",
         "        if disk.f_bavail * disk.f_frsize < room_bytes or",
         "        if disk.f_bavail * disk.f_frsize < 0 or",
@@ -128,22 +128,22 @@ GUARANTEES = {
         ),
         "a damaged checkpoint leaves the cluster without reconciler",
     ),
-    "Whoever has to help is told, at least once": Mutant(
+    "Operators are notified at least once": Mutant(
         "a-new-leader-tells-nothing", "ledger/roles/projector/term.py",
-        "            self._told(entry)\n"
+        "            self._on_entry(entry)\n"
         "        return {",
         "            pass\n"
         "        return {",
         ("tests/app/test_notifying.py", "tests/roles/test_projector.py"),
         "a quarantine is missed when the leader dies just then",
     ),
-    "Running jobs do not notice what happens to the ledger": Mutant(
+    "Failures of the ledger do not affect running jobs": Mutant(
         "a-job-shares-the-agents-session", "ledger/adapters/runners/subprocess/prepare.py",
         ", start_new_session=True\n", "\n",
         ("tests/adapters/runners/test_agents.py::test_what_is_sent_to_the_agents_terminal_reaches_no_job",),
         "what ends the agent, a terminal that closes or a signal to its group, ends the jobs",
     ),
-    "Nothing of an attempt outlives it": Mutant(
+    "No process of an attempt outlives it": Mutant(
         "no-subreaper", "ledger/adapters/runners/subprocess/supervisor/main.py",
         "        become_subreaper()\n",
         "        pass\n",
@@ -160,76 +160,76 @@ GUARANTEES = {
         ),
         "a job that fails all the time is started for ever",
     ),
-    "A permanent failure is not tried again": Mutant(
+    "A permanent failure is not retried": Mutant(
         "a-permanent-rule-only-labels", "ledger/adapters/runners/subprocess/supervisor/verdicts.py",
         '    return "failed-permanent" if rule.get("permanent") else "failed", f',
         '    return "failed", f',
         ("tests/adapters/runners/test_verdicts.py",),
         "a job that can't succeed burns its budget",
     ),
-    "A job that makes no progress is seen, and no other is taken for one": Mutant(
+    "A job without progress is detected, and a healthy job is never mistaken for one": Mutant(
         "a-new-leader-judges-at-once", "ledger/roles/projector/stalls.py",
         "            or (time_s >= stalls_at and now >= may_judge)",
         "            or time_s >= stalls_at",
         ("tests/roles/test_stalls.py",),
         "an outage stops jobs that are well",
     ),
-    "A pool is not given away twice, and a stale job keeps no slot from a live one": Mutant(
+    "A slot is never assigned twice, and a stale job keeps no slot from a live one": Mutant(
         "strays-hold-no-slot", "ledger/core/plan/reconcile.py",
         "                held[pool.name] += len(attempts)",
         "                held[pool.name] += 0",
         ("tests/roles/test_pools.py", "tests/core/plan/test_pools.py"),
         "more runs than there are slots",
     ),
-    "A region goes back together, once for each failure, and nobody else does": Mutant(
+    "A region restarts together, once for each failure, and no other job does": Mutant(
         "beside-the-one-that-failed-is-not-before", "ledger/core/plan/regions.py",
         "beside.get(other.job_id, 0) <= other.attempt]",
         "beside.get(other.job_id, 0) < other.attempt]",
         ("tests/core/plan/test_regions.py",),
         "the others run on beside a member that went back",
     ),
-    "What a new leader would do can be known beforehand, at no risk": Mutant(
+    "The actions of a new leader can be shown in advance, without risk": Mutant(
         "a-plan-starts-what-has-begun-meanwhile", "ledger/operations/planning.py",
         "    actions = [action for action in actions if action.job_id not in begun]\n", "",
         ("tests/operations/test_planning.py",),
         "a plan tells of a start that no leader would perform",
     ),
-    "Nothing is dropped in silence": Mutant(
+    "Nothing is ignored silently": Mutant(
         "rejects-lose-their-reason", "ledger/reader/rejects.py",
         "        reason=reason[:REASON_CHARS], headers",
         '        reason="", headers',
         ("tests/reader/test_rejects.py",),
         "nobody can tell why a record was not used",
     ),
-    "Whatever a producer writes, everybody else goes on": Mutant(
+    "No input of a producer disturbs others": Mutant(
         "entries-are-written-in-any-partition", "ledger/roles/projector/term.py",
         "        return [(job_id, partition)] if self._is_home(job_id, partition) else []",
         "        return [(job_id, partition)] if is_job_id(job_id) else []",
         ("tests/roles/test_projector.py", "tests/roles/test_bad_input.py"),
         "one stray record tombstones a job that lives elsewhere",
     ),
-    "When a job is over, its checkpoints go or stay as its spec says": Mutant(
+    "When a job is over, its checkpoints are deleted or kept as its spec says": Mutant(
         "checkpoints-always-go", "ledger/roles/reconciler/ending.py",
         "    dispose = entry.checkpoint_retention is CheckpointRetention.DELETE",
         "    dispose = True",
         ("tests/roles/test_checkpoint_retention.py",),
         "what was to be kept is deleted",
     ),
-    "Everything that is asked of the ledger may be asked again": Mutant(
+    "Every request to the ledger may be repeated": Mutant(
         "a-cancel-is-wanted-anew-each-time", "ledger/operations/intents.py",
         "    if wins is None or wins.kind != kind or kind is IntentKind.RETRY:",
         "    if wins is None or wins.kind != kind or kind is not IntentKind.RETRY:",
         ("tests/operations/test_intents.py",),
         "each repeated cancel is a fact more",
     ),
-    "A job that its producer runs itself is left alone": Mutant(
+    "The ledger never starts or stops an outside job": Mutant(
         "an-outside-job-is-planned-as-ours", "ledger/core/plan/reconcile.py",
         "    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, heard, known)",
         "    return decide(entry, heard, known)",
         ("tests/producer/test_outside_with_roles.py",),
         "the ledger starts or loses what it does not run",
     ),
-    "A finished job leaves nothing but its result, and savepoints": Mutant(
+    "A finished job leaves only its result and its savepoints": Mutant(
         "what-comes-after-the-result-stays", "ledger/core/fold/fold.py",
         "    if job.result is not None:\n"
         "        return [register for register in job.names if not isinstance(register, LASTING)]",
@@ -238,42 +238,42 @@ GUARANTEES = {
         ("tests/roles/test_projector.py",),
         "the log grows with each job that was ever run",
     ),
-    "What a crash leaves is found, and nothing else is deleted": Mutant(
+    "Leftovers of a crash are found, and nothing else is deleted": Mutant(
         "graphs-of-specs-are-no-claims", "ledger/core/garbage.py",
         "        graphs |= {spec.graph.uri for spec in held}",
         "        graphs |= {spec.graph.uri for spec in held[1:]}",
         ("tests/core/test_garbage.py",),
         "the graph of a job that is not started yet is deleted",
     ),
-    "What the archive holds is the log, each record once, and any change of it is found": Mutant(
+    "The archive holds each record of the log once, and any change to it is found": Mutant(
         "one-witness-is-enough-for-a-manifest", "ledger/archive/format/chain.py",
         '    if any(claim not in ("", manifest.sha256) for claim in claims):',
         '    if all(claim not in ("", manifest.sha256) for claim in claims):',
         ("tests/archive/format/test_chain.py",),
         "what was changed in the archive is not found",
     ),
-    "What goes out of the archive goes by a note, and everything else is proved as before": Mutant(
+    "A note records each removal from the archive, and all other records stay proved": Mutant(
         "retention-counts-from-now", "ledger/archive/removal/expiring.py",
         "int((now_s - seconds) * 1000), mine)",
         "int(now_s * 1000), mine)",
         ("tests/archive/removal/test_expiring.py",),
         "records go at once that were to be kept for years",
     ),
-    "What was archived can be restored, whole or not at all": Mutant(
+    "An archive can be restored, completely or not at all": Mutant(
         "what-was-restored-is-not-compared", "ledger/archive/restore/restoring.py",
-        "            if self._read_back(place, wanted.end, into) != wanted.digest():",
-        '            if self._read_back(place, wanted.end, into) == "":',
+        "            if self._read_back(tp, wanted.end, into) != wanted.digest():",
+        '            if self._read_back(tp, wanted.end, into) == "":',
         ("tests/archive/restore/test_restoring.py",),
         "a ledger begins with records that are not those of the archive",
     ),
-    "An answer about the past is that of then, or there is none": Mutant(
+    "An answer about the past is exact, or refused": Mutant(
         "the-past-is-answered-from-what-is-left", "ledger/history/resolve_moment.py",
-        "        if (place in named or not hole) and _has_all(sealed, end, own_s if end < by_time[place] else time_s):",
-        "        if place in named or not hole:",
+        "        if (tp in named or not hole) and _has_all(sealed, end, own_s if end < by_time[tp] else time_s):",
+        "        if tp in named or not hole:",
         ("tests/history/test_historical_log.py::test_what_compaction_may_have_taken_is_refused_and_not_made_up",),
         "an answer about last week is made up of what is left today",
     ),
-    "What it costs to ask about the past follows the distance, and the answer does not": Mutant(
+    "A snapshot reduces the cost of an answer about the past, and does not change it": Mutant(
         "the-oldest-snapshot-is-taken", "ledger/archive/snapshots/snapshots.py",
         "    return found[-1] if found else None",
         "    return found[0] if found else None",
@@ -283,35 +283,35 @@ GUARANTEES = {
         ),
         "each question about the past reads the whole archive",
     ),
-    "A projector that begins from snapshots is the one that has read the log": Mutant(
+    "A projector that starts from snapshots equals one that has read the log": Mutant(
         "a-snapshot-has-no-age", "ledger/roles/projector/cold_start.py",
         "        if old_s > age_max_s:",
         "        if old_s < 0:",
         ("tests/history/test_cold_start.py::test_what_was_over_does_not_come_back_from_a_snapshot_that_is_too_old",),
         "finished jobs come back",
     ),
-    "A query says what a reader would have said": Mutant(
+    "A query gives the same answer as a reader": Mutant(
         "queries-count-stale-records", "ledger/archive/query/views.py",
         "    coalesce(epoch > 0 AND epoch = claimed, false) AS effective,",
         "    coalesce(epoch > 0, false) AS effective,",
         ("tests/archive/query/test_querying.py",),
         "an audit shows what no reader saw",
     ),
-    "A bundle says what the ledger would say": Mutant(
+    "A bundle gives the same answers as the ledger": Mutant(
         "seals-are-not-compared", "ledger/archive/store/sealing.py",
         '    return "" if found == digest else "is missing" if',
         '    return "" if found else "is missing" if',
         ("tests/cli/test_sealed_bundles.py", "tests/cli/test_bundles.py"),
         "evidence that was altered passes for whole",
     ),
-    "What is pinned stays until the pin is lifted": Mutant(
+    "Pinned data is kept until the pin is removed": Mutant(
         "pins-hold-nothing", "ledger/core/garbage.py",
         "        elif one.job_id in held:",
         "        elif one.job_id in held and one.alive:",
         ("tests/core/test_garbage.py::test_all_of_a_pinned_job_is_spared_with_the_pin_as_the_reason",),
         "evidence is deleted under a pin",
     ),
-    "What was written stays readable": Mutant(
+    "Old records stay readable": Mutant(
         "an-unknown-retention-is-taken-for-a-known-one", "ledger/core/model/policies.py",
         "    if spec.checkpoint_retention is CheckpointRetention.UNKNOWN:",
         "    if spec.checkpoint_retention is None:",
