@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from ledger.adapters.kafka.cluster import EARLIEST, Cluster, Place
-from ledger.adapters.kafka.errors import DAMAGED, DAMAGED_HINT, LOST_PLACE, PASSING, made, told
+from ledger.adapters.kafka.cluster import EARLIEST, Cluster, Partition
+from ledger.adapters.kafka.errors import DAMAGED, DAMAGED_HINT, LOST_PLACE, PASSING, describe_error, made
 from ledger.errors import ConfigError, LedgerError
 from ledger.ports import NOWHERE, Marks
 
@@ -19,7 +19,7 @@ REBUILD = "This process must discard the records that it has read, and read agai
 
 #: Defaults that a user may override.
 FETCHING: dict[str, str | int] = {
-    "fetch.wait.max.ms": 50,  # the most by which an end of partition, hence a control record, is delayed
+    "fetch.wait.max.ms": 50,  # so an end of partition, hence a control record, is passed within 50 ms
     "fetch.queue.backoff.ms": 10,  # the default of 1 s would delay a fast reader without need
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
@@ -49,12 +49,12 @@ class KafkaReader:
         self._cluster = cluster
         shapes = cluster.shape(topics)
         self._ids = {topic: shape.id for topic, shape in shapes.items()}
-        places = [(topic, p) for topic in topics for p in _partitions(shapes[topic].partitions, partition)]
-        self._position = {place: max(at, begin.get(place, 0)) for place, at in self._beginnings(places).items()}
+        tps = [(topic, p) for topic in topics for p in _partitions(shapes[topic].partitions, partition)]
+        self._position = {tp: max(at, begin.get(tp, 0)) for tp, at in self._beginnings(tps).items()}
         self._broken: LedgerError | None = None
         self._consumer = made(Consumer, {**FETCHING, **client, **_SAFETY, "group.id": group_id}, log)
-        self._places = [TopicPartition(*place) for place in places]
-        self._consumer.assign([TopicPartition(*place, offset) for place, offset in self._position.items()])
+        self._places = [TopicPartition(*tp) for tp in tps]
+        self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in self._position.items()])
 
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
         """The next records. Raises: LedgerError, at this and every later call, if the topic was deleted, truncated or
@@ -70,8 +70,8 @@ class KafkaReader:
             records = [message for message in messages if message.error() is None]
         if records:
             for at in self._consumer.position(self._places):  # cheaper than reading the offset of each record
-                place = at.topic, at.partition  # an end of partition may have moved it further already
-                self._position[place] = max(self._position[place], at.offset)
+                tp = at.topic, at.partition  # an end of partition may have moved it further already
+                self._position[tp] = max(self._position[tp], at.offset)
         if records is not messages:
             for message in messages:
                 if (error := message.error()) is not None:
@@ -91,26 +91,24 @@ class KafkaReader:
             if shape is None or shape.id != self._ids[topic]:
                 raise self._break(f"Topic {topic} was deleted{' and created again' if shape else ''} while it was read.")
         ends = self._cluster.ends(self._position)
-        for place, end in ends.items():
-            if end < self._position[place]:
-                raise self._break(
-                    f"{_name(place)} ends at {end}, but was read up to {self._position[place]}: it was truncated."
-                )
+        for tp, end in ends.items():
+            if end < self._position[tp]:
+                raise self._break(f"{_name(tp)} ends at {end}, but was read up to {self._position[tp]}: it was truncated.")
         return ends
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _beginnings(self, places: Sequence[Place]) -> dict[Place, int]:
+    def _beginnings(self, tps: Sequence[Partition]) -> dict[Partition, int]:
         """Partition -> its first offset: 0, unless the topic deletes records by age.
 
         Raises: LedgerError if the first records of a topic without `delete` in its cleanup policy are gone.
         """
-        begins = self._cluster.ends(places, EARLIEST)
-        for place, offset in begins.items():
-            if offset > 0 and "delete" not in self._cluster.config(place[0]).get("cleanup.policy", ""):
+        begins = self._cluster.ends(tps, EARLIEST)
+        for tp, offset in begins.items():
+            if offset > 0 and "delete" not in self._cluster.config(tp[0]).get("cleanup.policy", ""):
                 raise LedgerError(
-                    f"The records of {_name(place)} below offset {offset} were deleted: the ledger is incomplete.",
+                    f"The records of {_name(tp)} below offset {offset} were deleted: the ledger is incomplete.",
                     hint="Stop the ledger and restore both topics from the archive: jobledger archive restore",
                 )
         return begins
@@ -123,17 +121,17 @@ class KafkaReader:
         """Handles an error message of a poll. "End of partition" is not the true end: it occurs at the last stable
         offset, and an open transaction may follow. It only shows that all offsets up to it are read or control
         records."""
-        place = topic, partition = message.topic(), message.partition()
+        tp = topic, partition = message.topic(), message.partition()
         if error.code() == KafkaError._PARTITION_EOF:
-            self._position[place] = max(self._position[place], message.offset())
+            self._position[tp] = max(self._position[tp], message.offset())
         elif error.code() in PASSING and not error.fatal():
-            log.info("reading continues after a transient error: %s", told(error))
+            log.info("reading continues after a transient error: %s", describe_error(error))
         elif error.code() in LOST_PLACE:
-            self._break(f"{topic}[{partition}] can't be read from offset {self._position.get(place)} on: "
-                        f"{told(error)}.")  # fmt: skip
+            self._break(f"{topic}[{partition}] can't be read from offset {self._position.get(tp)} on: "
+                        f"{describe_error(error)}.")  # fmt: skip
         else:
             hint = DAMAGED_HINT if error.code() in DAMAGED else ""
-            self._broken = ConfigError(f"Can't read {topic}[{partition}]: {told(error)}.", hint=hint)
+            self._broken = ConfigError(f"Can't read {topic}[{partition}]: {describe_error(error)}.", hint=hint)
 
     def _break(self, why: str) -> LedgerError:
         self._broken = LedgerError(why, hint=REBUILD)
@@ -144,5 +142,5 @@ def _partitions(count: int, only: int | None) -> Sequence[int]:
     return range(count) if only is None or count == 1 else [only]
 
 
-def _name(place: Place) -> str:
-    return f"{place[0]}[{place[1]}]"
+def _name(tp: Partition) -> str:
+    return f"{tp[0]}[{tp[1]}]"

@@ -1,1 +1,1 @@
-"""Adapters without a world: deterministic, single-threaded, under the same contract suites as the real ones."""
+"""Adapters in memory, for tests and simulation: deterministic, and under the same contract suites as the real ones."""

@@ -15,8 +15,8 @@ from ledger.util.files import write_atomic
 
 
 class MemoryBlobs:
-    """Implements `ports.BlobStore`. `stored` (by uri) may be tampered with; `up` = False and the store does not answer.
-    now: its clock, in seconds."""
+    """Implements `ports.BlobStore`. stored: uri -> content; tests may tamper with it. up: if False, the store does not
+    answer. now: the store's clock, in seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.stored: dict[str, bytes] = {}

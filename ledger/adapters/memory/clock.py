@@ -1,10 +1,10 @@
-"""A clock that moves when it is told to."""
+"""A clock that only its owner moves."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """Implements `ports.Clock`. `sleep` moves time, so whoever waits on it waits for nothing."""
+    """Implements `ports.Clock`. `sleep` advances the clock and returns at once."""
 
     def __init__(self, time_s: float = 1_750_000_000.0) -> None:
         self._time_s = time_s
@@ -20,12 +20,12 @@ class ManualClock:
         self.advance(max(0.0, seconds))
 
     def advance(self, seconds: float) -> None:
-        """Time passes: both clocks move."""
+        """Advances the wall clock and the monotonic clock. Raises: ValueError if seconds is negative."""
         if seconds < 0:
             raise ValueError("monotonic time never goes back; to set the wall clock use jump()")
         self._time_s += seconds
         self._monotonic_s += seconds
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the wall clock, forwards or backwards; no time passes."""
+        """Sets the wall clock forwards or backwards, as an administrator may. The monotonic clock does not change."""
         self._time_s += seconds

@@ -1,4 +1,4 @@
-"""An executor that performs tasks at once, where it stands: for tests and simulation."""
+"""Executors that perform tasks in the calling process, for tests and simulation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ledger.tasks import perform
 
 
 class InlineExecutor:
-    """An Executor without processes or time limits. Outcomes wait for `results`, as those of any executor do."""
+    """An Executor that performs tasks within `submit`, without processes or time limits. `results` returns the
+    outcomes."""
 
     def __init__(self, runners: Mapping[str, Runner], blobs: BlobStore) -> None:
         self._runners, self._blobs = runners, blobs
@@ -28,8 +29,8 @@ class InlineExecutor:
 
 
 class QueuedExecutor:
-    """An Executor whose tasks wait until they are told to happen, in any order, or never: `waiting` is what is yet to be
-    done. It outlives whoever submitted, as tasks in processes of their own do."""
+    """An Executor whose tasks wait until `perform` or `lose` is called for them, in any order. waiting: the tasks that
+    are not done yet. It outlives the reconciler that submitted them, as tasks in processes of their own do."""
 
     def __init__(self, runners: Mapping[str, Runner], blobs: BlobStore) -> None:
         self._runners, self._blobs = runners, blobs
@@ -40,12 +41,13 @@ class QueuedExecutor:
         self.waiting += tasks
 
     def perform(self, task: Task[Any], *, silently: bool = False) -> None:
-        """silently: it happens, and its outcome is never known: the process ends before it can tell."""
+        """Performs a waiting task. silently: its outcome stays unknown, as if its process ended before it could
+        answer."""
         outcome = perform(self._take(task), self._runners, self._blobs)
-        self._results.append((task, TaskOutcome(TaskStatus.CRASHED, reason="it told nothing") if silently else outcome))
+        self._results.append((task, TaskOutcome(TaskStatus.CRASHED, reason="no answer") if silently else outcome))
 
     def lose(self, task: Task[Any]) -> None:
-        """It never happens: the process ends before it begins."""
+        """Drops a waiting task, as if its process ended before the task began."""
         self._results.append((self._take(task), TaskOutcome(TaskStatus.CRASHED, reason="it never began")))
 
     def results(self) -> list[tuple[Task[Any], TaskOutcome[Any]]]:
@@ -56,6 +58,6 @@ class QueuedExecutor:
         self._results = []
 
     def _take(self, task: Task[Any]) -> Task[Any]:
-        """The very one: equal tasks of several terms may wait."""
+        """Removes exactly this task from `waiting`, by identity: equal tasks of several terms may wait."""
         self.waiting = [other for other in self.waiting if other is not task]
         return task

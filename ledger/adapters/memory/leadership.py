@@ -1,4 +1,4 @@
-"""Leadership in memory: one election that several instances share."""
+"""Leadership in memory: instances in one process share an election."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ledger.ports import Standing
 
 
 class MemoryElection:
-    """Holds at most one leader. `end_lease` takes the lead away, as a session that expires does."""
+    """An election with at most one leader. `end_lease` ends its lease, as the expiry of a session does."""
 
     def __init__(self) -> None:
         self.holder: MemoryLeadership | None = None
@@ -16,7 +16,7 @@ class MemoryElection:
 
 
 class MemoryLeadership:
-    """Implements `ports.Leadership`."""
+    """A candidate of a MemoryElection. Implements `ports.Leadership`."""
 
     def __init__(self, election: MemoryElection, *, who: str = "") -> None:
         self._election, self._who = election, who

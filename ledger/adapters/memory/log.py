@@ -1,8 +1,8 @@
-"""The log in memory: a broker's rules of offsets, transactions, fencing and compaction, without a broker.
+"""The log in memory, with a broker's rules for offsets, transactions, fencing and log compaction.
 
-Deterministic and single-threaded: time is the clock that is passed in, and nothing happens between two calls but what
-its passing brings about (transactions that time out). Every transaction leaves a control record in each partition it
-touched, so offsets have gaps, as on Kafka.
+Deterministic and single-threaded: the passed clock gives the time, and between two calls only its advance has an effect
+(transactions time out). Every transaction leaves a control record in each partition that it wrote to, so offsets have
+gaps, as on Kafka.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ledger.adapters.memory.partition import Partition, Transaction
 from ledger.errors import ConfigError, Fenced, LedgerError, RecordTooLarge, Unreachable
 from ledger.ports import NOWHERE, Clock, Event, Marks, MemoryRecord, TopicPartition
 
-STAND_BACK = "This writer is dead. Prove leadership anew, then take a new one; no job is touched."
+STAND_BACK = "This writer is unusable. Win the election again, then create a new writer. No job is affected."
 
 
 class NoAnswer(Exception):
-    """What a failpoint raises to let a request go unanswered: an indefinite error, of which the writer dies.
+    """A failpoint raises it so that a request gets no answer: its outcome is unknown, and the writer becomes unusable.
 
-    arrives: what becomes of an end of a transaction. "never", "now", or "late": then it is under way until `deliver`.
+    arrives: when the end of a transaction reaches the broker: "never", "now", or "late", which means at `deliver`.
     """
 
     def __init__(self, arrives: Literal["never", "now", "late"] = "never") -> None:
@@ -29,8 +29,8 @@ class NoAnswer(Exception):
 
 
 class EndOfTransaction(NamedTuple):
-    """A request to end whatever transaction of this id and epoch is open when it arrives. It names no transaction:
-    one that is late ends the next one of the same producer. Source: KIP-890."""
+    """A request to end the transaction of this id and epoch that is open when it arrives. It names no transaction, so a
+    late request ends the next transaction of the same producer. Source: KIP-890."""
 
     transactional_id: str
     epoch: int
@@ -40,11 +40,11 @@ class EndOfTransaction(NamedTuple):
 class MemoryLog:
     """Implements `ports.EventLog`.
 
-    topics: name -> number of partitions. transaction_timeout_s: transactions open for longer are aborted, and their
-    writer is fenced. delete_retention_s: how long a tombstone outlives the first compaction that saw it.
-    failpoint: called with the name of each step of a commit (begin, produce, offsets, end, ended); what it raises stops
-    the writer right there, as a crash would; NoAnswer is what a network does.
-    `up`: set it to False and nothing answers any more. under_way: ends of transactions that have not arrived yet.
+    topics: name -> number of partitions. transaction_timeout_s: a transaction that is open for longer is aborted, and
+    its writer fenced. delete_retention_s: how long a tombstone outlives the first compaction that saw it. failpoint:
+    called with the name of each step of a commit (begin, produce, offsets, end, ended). An error that it raises stops
+    the writer at that step, as a crash would; NoAnswer stands for an unanswered request. up: if False, the log does not
+    answer. under_way: ends of transactions that have not arrived yet.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class MemoryLog:
         return MemoryWriter(self, transactional_id)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """It knows none: topics in memory cannot be deleted."""
+        """Topic -> "": the log in memory has no topic ids, since its topics can't be deleted."""
         return dict.fromkeys(topics, "")
 
     def partitions(self, topic: str) -> int:
         return len(self.partitions_of(topic))
 
     def create(self, topic: str, partitions: int) -> None:
-        """Makes a topic; one that is there already stays as it is."""
+        """Creates a topic. An existing topic does not change."""
         self._topics.setdefault(topic, [Partition(topic, p) for p in range(partitions)])
 
-    # -- what writers without transactions, tests and the broker itself do ---------------------------------------------
+    # -- for writers without transactions, for tests, and the broker's own actions -------------------------------------
 
     def append(self, events: Sequence[Event]) -> list[int]:
-        """Writes without a transaction, as submitters and agents do; the offsets."""
+        """Writes events without a transaction, as submitters and agents do, and returns their offsets."""
         self.expire_transactions()
         self._must_be_up()
         for event in events:
@@ -95,16 +95,16 @@ class MemoryLog:
         return [self._partition(event).append(event, self.now_ms()) for event in events]
 
     def records(self, topic: str, partition: int) -> list[MemoryRecord]:
-        """All committed records that are there now: the evidence of a test, without a reader."""
+        """All committed records of a partition. Tests use it instead of a reader."""
         return self.partitions_of(topic)[partition].committed()
 
     def compact(self, topic: str, keep: Callable[[MemoryRecord], bool] | None = None, min_lag_s: float = 0.0) -> int:
-        """One pass of the cleaner over all records older than min_lag_s; the number of records removed.
+        """Compacts all records older than min_lag_s once, and returns the number of records removed.
 
-        Whatever may vanish by the rules does, except what `keep` is true for: so any legal outcome can be had, and
-        without `keep` the least favourable one. What may vanish: a record that a later committed one of the same key
-        supersedes, both below the first open transaction; a tombstone that an earlier pass saw at least delete_retention_s
-        ago. Order and offsets stay.
+        Every removable record is removed unless `keep` returns True for it. So a test can produce any legal outcome,
+        and without `keep` the worst one. A record is removable if a later committed record has the same key, and both
+        are below the first open transaction. A tombstone is also removable if an earlier pass saw it at least
+        delete_retention_s ago. Order and offsets do not change.
         """
         self.expire_transactions()
         horizon_s = self.clock.time() + self.delete_retention_s
@@ -112,7 +112,8 @@ class MemoryLog:
         return sum(p.compact(self.clock.time(), horizon_s, keep, min_lag_s) for p in partitions)
 
     def deliver(self, end: EndOfTransaction) -> None:
-        """An end of a transaction arrives, on whatever is open then; one of a fenced producer has no effect."""
+        """Lets the end of a transaction arrive: it ends the producer's open transaction. From a fenced producer it has
+        no effect."""
         if end in self.under_way:
             self.under_way.remove(end)
         self.expire_transactions()
@@ -121,8 +122,9 @@ class MemoryLog:
             self._end(end.transactional_id, end.committed)
 
     def lose_markers(self, transactional_id: str) -> None:
-        """The open transaction of this id is over for everybody but the readers: in each partition it stays open until
-        the next one of the same id has ended there. So does a broker that was killed at the wrong moment (decision 14)."""
+        """Ends the open transaction of this id without its markers. For the coordinator it is over, but in each
+        partition it stays open for readers until the next transaction of the same id ends there. A broker that is
+        killed at the wrong moment does the same (decision 14)."""
         if (transaction := self._open.pop(transactional_id, None)) is not None:
             left = self._left_open.setdefault(transactional_id, {})
             left |= {p: p.set_apart(transaction) for p in transaction.touched if p not in left}
@@ -130,7 +132,7 @@ class MemoryLog:
     # -- for readers and writers ---------------------------------------------------------------------------------------
 
     def partitions_of(self, topic: str) -> list[Partition]:
-        """Raises: ConfigError if there is no such topic."""
+        """The partitions of a topic. Raises: ConfigError if there is no such topic."""
         if topic not in self._topics:
             raise ConfigError(f"There is no topic {topic}.", hint="Run: jobledger topics create")
         return self._topics[topic]
@@ -139,14 +141,14 @@ class MemoryLog:
         return int(self.clock.time() * 1000)
 
     def init(self, transactional_id: str) -> int:
-        """The last one to call this is the only one that can commit; the predecessor's open transaction is aborted."""
+        """Fences all earlier writers of this id, aborts their open transaction, and returns the new epoch."""
         self._must_be_up()
         self._end(transactional_id, committed=False)
         self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
         return self._epochs[transactional_id]
 
     def begin(self, transactional_id: str, epoch: int, timeout_s: float | None = None) -> Transaction:
-        """One of the same producer that is still open goes on."""
+        """The open transaction of this producer, or a new one."""
         if (still := self._open.get(transactional_id)) is not None and still.epoch == epoch:
             return still
         timeout_s = self.transaction_timeout_s if timeout_s is None else timeout_s
@@ -164,17 +166,17 @@ class MemoryLog:
         return self._epochs.get(transactional_id, 0) != epoch
 
     def check_size(self, event: Event) -> None:
-        """Raises: RecordTooLarge."""
+        """Raises: RecordTooLarge if the event is larger than max_message_bytes."""
         size_bytes = len(event.key or b"") + len(event.value or b"") + sum(len(n) + len(v) for n, v in event.headers)
         if size_bytes > self.max_message_bytes:
             raise RecordTooLarge(event.topic, event.partition, event.key, size_bytes)
 
-    def check_place(self, event: Event) -> None:
+    def check_partition(self, event: Event) -> None:
         """Raises: ConfigError if there is no such topic or partition."""
         self._partition(event)
 
     def expire_transactions(self) -> None:
-        """What the coordinator does: aborts what has been open for too long, and fences its writer."""
+        """Aborts transactions that were open for too long and fences their writers, as the coordinator does."""
         for transactional_id, transaction in list(self._open.items()):
             if self.clock.monotonic() >= transaction.deadline:
                 self._end(transactional_id, committed=False)
@@ -200,11 +202,11 @@ class MemoryLog:
 
 
 class MemoryReader:
-    """Implements `ports.Reader`. An empty poll lets the clock pass timeout_s."""
+    """Implements `ports.Reader`. A poll that finds no record advances the clock by timeout_s."""
 
     def __init__(self, log: MemoryLog, partitions: Sequence[Partition], begin: Marks = NOWHERE) -> None:
         self._log, self._partitions = log, partitions
-        self._position = {partition.place: begin.get(partition.place, 0) for partition in partitions}
+        self._position = {partition.tp: begin.get(partition.tp, 0) for partition in partitions}
 
     def poll(self, records_max: int, timeout_s: float) -> list[MemoryRecord]:
         found = self._take(records_max)
@@ -220,7 +222,7 @@ class MemoryReader:
         if not self._log.up:
             raise Unreachable("The log in memory is down.")
         self._log.expire_transactions()
-        return {partition.place: partition.end for partition in self._partitions}
+        return {partition.tp: partition.end for partition in self._partitions}
 
     def close(self) -> None:
         self._partitions = []
@@ -230,8 +232,8 @@ class MemoryReader:
         found: list[MemoryRecord] = []
         if self._log.up:
             for partition in self._partitions:
-                place = partition.place
-                records, self._position[place] = partition.read(self._position[place], records_max - len(found))
+                tp = partition.tp
+                records, self._position[tp] = partition.read(self._position[tp], records_max - len(found))
                 found += records
         return found
 
@@ -257,14 +259,14 @@ class MemoryWriter:
         if not events and not offsets:
             return []
         for event in events:
-            self._log.check_place(event)
+            self._log.check_partition(event)
             self._log.check_size(event)
         self._step("begin")
         transaction = self._log.begin(self._id, self._epoch)
         written = []
         for event in events:
             self._step("produce")
-            if transaction.committed is not None:  # a late end of an earlier one hit it: the broker begins another
+            if transaction.committed is not None:  # a late EndTxn ended it: the broker begins another
                 transaction = self._log.begin(self._id, self._epoch)
             written.append(self._log.produce(transaction, event))
         self._step("offsets")
@@ -279,7 +281,8 @@ class MemoryWriter:
         self._dead = self._dead or "it was closed"
 
     def _step(self, name: str) -> None:
-        """Before each step: fenced by a later writer, by time, or by a log that is gone?"""
+        """Begins a step. Raises: Fenced if a later writer was initialised, the transaction timed out, or the log is
+        down."""
         self._ask(name)
         if not self._log.up:
             self._dead = f"{name}: no answer in time, the outcome is unknown"

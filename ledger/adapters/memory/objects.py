@@ -9,7 +9,8 @@ from ledger.errors import Unreachable
 
 
 class MemoryObjects:
-    """Implements `archive.objects.ObjectStore`. `stored` may be tampered with; `up` = False and it does not answer."""
+    """Implements `archive.format.objects.ObjectStore`. stored: name -> content; tests may tamper with it. up: if False,
+    the store does not answer."""
 
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""One partition in memory: records with offsets, open and aborted transactions, the cleaner's rules."""
+"""One partition in memory: records with offsets, open and aborted transactions, and the rules of log compaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ledger.ports import Event, MemoryRecord, TopicPartition
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """deadline: monotonic seconds. committed None = open."""
+    """A transaction. deadline: in monotonic seconds. committed: None while it is open. touched: the partitions that it
+    wrote to."""
 
     epoch: int
     deadline: float
@@ -19,14 +20,15 @@ class Transaction:
     touched: list[Partition] = field(default_factory=list)
 
     def end(self, committed: bool) -> list[Partition]:
-        """The partitions that need a control record now."""
+        """Ends the transaction, and returns the partitions that now need a control record."""
         self.committed = committed
         return self.touched
 
 
 @dataclass(eq=False, slots=True)
 class _Slot:
-    """A record, or a control record (None), at an offset. horizon_s: when a tombstone may go, once a pass saw it."""
+    """A record, or a control record (None), at an offset. horizon_s: from when on a tombstone may be removed, by the
+    wall clock; None until a compaction saw it."""
 
     offset: int
     record: MemoryRecord | None
@@ -39,23 +41,24 @@ class _Slot:
 
 
 class Partition:
-    """`end` is the high watermark: the offset that the next record gets."""
+    """The records of one partition. end: the high watermark, which is the offset of the next record."""
 
     def __init__(self, topic: str, number: int) -> None:
-        self.place: TopicPartition = (topic, number)
+        self.tp: TopicPartition = (topic, number)
         self.end = 0
         self._slots: list[_Slot] = []
         self._open: dict[Transaction, int] = {}  # open ones -> offset of their first record here
 
     def append(self, event: Event, now_ms: int, transaction: Transaction | None = None) -> int:
-        record = MemoryRecord(*self.place, self.end, event.key, event.value, event.headers, now_ms)
+        record = MemoryRecord(*self.tp, self.end, event.key, event.value, event.headers, now_ms)
         if transaction is not None and self not in transaction.touched:
             transaction.touched.append(self)
             self._open[transaction] = self.end
         return self._put(record, transaction)
 
     def set_apart(self, transaction: Transaction) -> Transaction:
-        """What it wrote here as a transaction of its own, which stays open."""
+        """Moves the transaction's records in this partition to a transaction of their own, which stays open, and
+        returns it."""
         own = Transaction(transaction.epoch, transaction.deadline, touched=[self])
         self._open[own] = self._open.pop(transaction)
         for slot in self._slots:
@@ -67,12 +70,12 @@ class Partition:
         return self._put(None, None)
 
     def stable_end(self) -> int:
-        """The last stable offset: where the first open transaction begins, else the end."""
+        """The last stable offset: the first offset of an open transaction, or the end if none is open."""
         self._open = {transaction: first for transaction, first in self._open.items() if transaction.committed is None}
         return min(self._open.values(), default=self.end)
 
     def read(self, position: int, records_max: int) -> tuple[list[MemoryRecord], int]:
-        """Committed records from `position` on, and the position after them; control records and holes are passed."""
+        """Committed records from `position` on, and the position after them. Control records and gaps are skipped."""
         stable_end = self.stable_end()
         found: list[MemoryRecord] = []
         for index in range(self._index(position), len(self._slots)):
@@ -103,7 +106,8 @@ class Partition:
         return before - len(self._slots)
 
     def _cleanable_end(self, younger_than_ms: int) -> int:
-        """Neither what is open nor what is too young is looked at, not even to see what it supersedes."""
+        """The offset below which compaction may work. Records of open transactions and young records are ignored: they
+        don't supersede earlier records either."""
         young = (s.offset for s in self._slots if s.record is not None and s.record.timestamp()[1] > younger_than_ms)
         return min(self.stable_end(), next(young, self.end))
 
@@ -113,9 +117,9 @@ class Partition:
         keep: Callable[[MemoryRecord], bool] | None,
     ) -> bool:  # fmt: skip
         if slot.record is None:
-            return True  # a control record is seen by nobody: it stays as the hole that it is
+            return True  # a control record stays: no reader sees it
         if not slot.readable:
-            return False  # aborted data goes at once
+            return False  # an aborted record is removed at once
         may_go = last[slot.record.key()] > slot.offset
         if not may_go and slot.record.value() is None:
             if slot.horizon_s is None:

@@ -1,4 +1,4 @@
-"""Topics that are restored, in the log in memory."""
+"""The topics of a log in memory as the target of a restore."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ledger.ports import Event, MemoryRecord, TopicPartition
 
 
 class MemoryTarget:
-    """Implements `archive.restoring.RestoreTarget`. restoring: topics on which no role may start yet; kept by the caller,
-    as a cluster keeps its settings."""
+    """Implements `archive.restore.restoring.RestoreTarget`. restoring: the topics on which no role may start yet. The
+    caller keeps the set, as a cluster keeps the settings of its topics."""
 
     def __init__(self, log: MemoryLog, topics: Sequence[str], partitions: int, restoring: set[str]) -> None:
         self._log, self._topics, self._partitions, self.restoring = log, topics, partitions, restoring
@@ -19,9 +19,9 @@ class MemoryTarget:
     def begin(self) -> Mapping[TopicPartition, int]:
         for topic in self._topics:
             self._log.create(topic, self._partitions)
-        ends = {partition.place: partition.end for topic in self._topics for partition in self._log.partitions_of(topic)}
+        ends = {partition.tp: partition.end for topic in self._topics for partition in self._log.partitions_of(topic)}
         if used := sorted({topic for (topic, _), end in ends.items() if end and topic not in self.restoring}):
-            raise LedgerError(f"{used[0]} holds records.", hint="Restore into topics that hold nothing.")
+            raise LedgerError(f"{used[0]} holds records.", hint="Restore into empty topics.")
         self.restoring.update(self._topics)
         return ends
 
@@ -29,7 +29,7 @@ class MemoryTarget:
         event = Event(record.topic(), record.partition(), record.key(), record.value(), record._headers)  # type: ignore[arg-type]
         offset = self._log.partitions_of(record.topic())[record.partition()].append(event, record.timestamp()[1])
         if offset != record.offset():
-            raise LedgerError(f"{record.topic()}[{record.partition()}] is written to by somebody else.")
+            raise LedgerError(f"Another program writes to {record.topic()}[{record.partition()}].")
 
     def flush(self) -> None: ...
 

@@ -1,7 +1,7 @@
-"""A runner in memory: for tests and simulation of whatever drives runners, and the shortest account of what one does.
+"""A runner in memory, for tests and simulations of code that uses runners. It is also the shortest example of a runner.
 
-The engine's side is played by whoever holds it: `checkpoint`, `end`, `kill` say what attempts do. Nothing happens by
-itself and nothing depends on chance or time.
+The test plays the engine: it calls `checkpoint`, `end` and `kill` to make attempts act. Nothing happens by itself, and
+nothing depends on chance or time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from ledger.ports import Clock, ObservedAttempt, Runner, RunnerEvent, RunnerStor
 
 @dataclass
 class MemoryAttempt:
-    """outcome: of its end, "" = alive. starting: its start is under way and it has not run yet."""
+    """One attempt. outcome: the outcome of its end; "" while it is alive. starting: it was accepted but does not run
+    yet."""
 
     n: int
     graph: GraphRef
@@ -61,19 +62,18 @@ class MemoryAttempt:
 class _Job:
     fence: int = 0
     attempts: dict[int, MemoryAttempt] = field(default_factory=dict)
-    orders: dict[int, str] = field(default_factory=dict)  # of attempts that are yet to be started
+    orders: dict[int, str] = field(default_factory=dict)  # attempt -> outcome of a stop order before its start
     unacknowledged: dict[bytes, RunnerEvent] = field(default_factory=dict)
 
 
 class MemoryRunner:
     """Implements `ports.Runner`.
 
-    up: False, and every call raises Unreachable. slow_starts: a start is taken and marked, but its caller gives up
-    waiting (Unreachable) and it runs only after `finish_starts`. obedient: an attempt ends as soon as it is ordered to;
-    otherwise it lives until `end` or `kill`. refusals: job id -> why its graph can't be started. unknown_storage: verify
-    knows nothing. stored: location -> size of every checkpoint that is there; damage it at will.
-    reasons: location -> why that is refused.
-    starts: every (job, n, base) that did run, in order: what "at most once" is about.
+    up: if False, every call raises Unreachable. slow_starts: a start is accepted and recorded, but raises Unreachable,
+    and the attempt runs only after `finish_starts`. obedient: an attempt ends as soon as it is ordered to stop; if
+    False, it lives until `end` or `kill`. refusals: job id -> why its graph can't be started. unknown_storage: verify
+    returns UNKNOWN. stored: location -> size of every existing checkpoint; tests may damage it. reasons: location ->
+    why a restore point there is refused. starts: every (job, n, base) that ran, in order; no (job, n) may occur twice.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class MemoryRunner:
         attempt.order = job.orders.pop(n, "")
         job.attempts[n] = attempt
         if self.slow_starts:
-            raise Unreachable(f"attempt {n} of {job_id} is being started; nobody waited for the answer")
+            raise Unreachable(f"attempt {n} of {job_id} is being started; no answer came in time")
         self._run(job_id, attempt)
         return StartAnswer.STARTED
 
@@ -150,7 +150,7 @@ class MemoryRunner:
                 self.end(job_id, n)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Asks attempt n for a savepoint, once per ask; the next `checkpoint` of that kind names the oldest ask."""
+        """Requests a savepoint of attempt n, once per ask. The next `checkpoint` of that kind names the oldest ask."""
         job = self._job(job_id, n)
         if not is_writer(ask):
             raise PermanentError(f"no id of an ask: {ask!r}")
@@ -184,7 +184,7 @@ class MemoryRunner:
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         self._job(job_id, 0)
         for point in restore_points:
-            if point.location.startswith(_folder(job_id)):  # others do not belong to it
+            if point.location.startswith(_folder(job_id)):  # other locations do not belong to the job
                 self.stored.pop(point.location, None)
 
     def forget(self, job_id: str) -> None:
@@ -209,7 +209,7 @@ class MemoryRunner:
     # -- the engine's side -------------------------------------------------------------------------------------------
 
     def finish_starts(self) -> None:
-        """Whatever is being started runs now."""
+        """Lets all attempts that are being started run."""
         for job_id, job in self._jobs.items():
             for attempt in job.attempts.values():
                 if attempt.starting:
@@ -219,7 +219,8 @@ class MemoryRunner:
         self, job_id: str, n: int, id_: int, *, size: int = 1, kind: CheckpointKind = CheckpointKind.CHECKPOINT,
         consistency: str = "",
     ) -> RestorePoint:  # fmt: skip
-        """The attempt completes a checkpoint. An id that is not above its newest is nothing new, as with any runner."""
+        """Lets an attempt complete a checkpoint, and returns it. An id that is not above the attempt's newest is not
+        reported again, as with any runner."""
         attempt = self._jobs[job_id].attempts[n]
         location = f"{_folder(job_id)}{n}/{'sav' if kind is CheckpointKind.SAVEPOINT else 'chk'}-{id_}"
         self.stored[location] = size
@@ -234,7 +235,8 @@ class MemoryRunner:
         self, job_id: str, n: int, outcome: str = "finished", cause: str = "", ran_for_s: float = 0.0,
         exit_code: int | None = None,
     ) -> None:  # fmt: skip
-        """The attempt is over; after a stop order its outcome is the order's. A failure is judged by its rules."""
+        """Ends an attempt. After a stop order, its outcome is the order's. The attempt's failure rules classify a
+        failure."""
         attempt = self._jobs[job_id].attempts[n]
         if attempt.outcome:
             return
@@ -251,21 +253,22 @@ class MemoryRunner:
         self._report(job_id, Ended(n, attempt.outcome, self.writer), ended)
 
     def kill(self, job_id: str, n: int) -> None:
-        """Somebody kills the attempt."""
+        """Ends an attempt as if it was killed by SIGKILL."""
         self.end(job_id, n, "failed", "killed by SIGKILL", exit_code=137)
 
     def attempt(self, job_id: str, n: int) -> MemoryAttempt:
         return self._jobs[job_id].attempts[n]
 
     def pending(self) -> list[RunnerEvent]:
-        """What is yet to be sent to the log, of each job in order; `acknowledge` what stands there."""
+        """The events that are not acknowledged, in order for each job. Call `acknowledge` for those that are in the
+        log."""
         return [event for job in self._jobs.values() for event in job.unacknowledged.values()]
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def _run(self, job_id: str, attempt: MemoryAttempt) -> None:
         attempt.starting = False
-        if attempt.order:  # it came before the start
+        if attempt.order:  # the stop order came before the start
             self.end(job_id, attempt.n)
             return
         self.starts.append((job_id, attempt.n, attempt.base))

@@ -1,4 +1,4 @@
-"""Sends events of producers to the log in memory, well or badly."""
+"""Sends events of producers to the log in memory, with losses if a test wants them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ledger.ports import Event
 
 
 class MemorySender:
-    """Implements `recorder.Sender`. Thread-safe, although the log is not.
+    """Implements `producer.recorder.Sender`. Thread-safe, although the log is not.
 
-    lost_acks: of so many sends to come the event is stored and its acknowledgement lost. lost_events: of so many the
-    event is lost as well. Either way the caller can't tell.
+    lost_acks: for how many of the next sends the event is stored but its acknowledgement is lost. lost_events: for how
+    many the event is lost too. In both cases `send` raises OutcomeUnknown.
     """
 
     def __init__(self, log: MemoryLog) -> None:

@@ -10,8 +10,8 @@ BATCHES_MAX = 50
 
 
 class MemoryRecoveryStream:
-    """Implements `ports.RecoveryStream`: reads the log itself, in small batches that it reduces as Spark's tasks reduce
-    theirs. records_max: of one batch."""
+    """Implements `ports.RecoveryStream`. It reads the log in small batches and reduces each batch as Spark's tasks do.
+    records_max: records of one batch."""
 
     def __init__(self, log: MemoryLog, topic: str, records_max: int = 3) -> None:
         self._log, self._topic, self._records_max = log, topic, records_max
@@ -22,7 +22,7 @@ class MemoryRecoveryStream:
         self._reader, self._claimed = self._log.reader([self._topic]), {}
 
     def take(self, timeout_s: float) -> list[Record]:  # noqa: ARG002
-        """The records of a few batches, as they accumulate while a pass lasts."""
+        """The reduced records of several batches, as they accumulate during a pass."""
         found: list[Record] = []
         for _ in range(BATCHES_MAX if self._reader is not None else 0):
             assert self._reader is not None

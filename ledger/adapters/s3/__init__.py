@@ -1,1 +1,1 @@
-"""Blobs and archive objects in a bucket of S3, or of a store that speaks S3 (boto3)."""
+"""Blobs and archive objects in a bucket of S3, or of an S3-compatible store (boto3)."""

@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from ledger.adapters.blobs import CHUNK_BYTES, BlobName, check_job_id, checked, chunks_of, intact, is_digest, name_of
-from ledger.adapters.s3.client import BROKEN, Connection, age_s, code_of, gone, passing, told
+from ledger.adapters.s3.client import BROKEN, Connection, age_s, code_of, is_not_found, passing, translate_errors
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW, upload
 from ledger.core.garbage import AGE_OFF_S
@@ -23,19 +23,19 @@ from ledger.errors import PermanentError, Unreachable, UsageError
 from ledger.ports import StoredBlob
 from ledger.util.files import spool, sync_folder
 
-#: Beside `graphs/`, made by the first put: what says that this bucket and prefix are the store of a ledger. As a folder
-#: that is not mounted, a bucket without it has no word on any graph.
+#: An object beside `graphs/` that the first put creates. It marks bucket and prefix as the store of a ledger. Like a
+#: folder that is not mounted, a bucket without it is no evidence that a graph is missing.
 MARKER = "ledger-blobs"
 _SAYS = b"The job graphs of a ledger lie beside this object. Without it they count as not there at the moment.\n"
 _TRIES = 6
-_PAUSE_S = 0.1  # before the second try; twice as long before each further one
+_PAUSE_S = 0.1  # before the second try; doubled before each further try
 
 
 class S3Blobs:
-    """Implements `ports.BlobStore`. The uri is relative to bucket and prefix, so graphs can be copied elsewhere.
+    """Implements `ports.BlobStore`. A uri is relative to bucket and prefix, so graphs can be copied to another bucket.
 
-    Nothing is connected before the first call. For use by several threads; a forked child makes its own.
-    Raises: ConfigError besides: bucket, rights or credentials are not as they must be."""
+    It connects at the first call. Several threads may share it; a forked child must create its own.
+    Raises: ConfigError too, if the bucket, the permissions or the credentials are wrong."""
 
     def __init__(self, settings: S3Settings, *, sleep: Callable[[float], object] = time.sleep) -> None:
         self._settings, self._sleep = settings, sleep
@@ -44,9 +44,9 @@ class S3Blobs:
         self._marked = False
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Raises: UsageError if that is no job id, there is no file `source`, or it changes meanwhile."""
+        """Raises: UsageError if job_id is not a job id, there is no file `source`, or the file changes meanwhile."""
         check_job_id(job_id)
-        with told(f"put a graph of {job_id}", self._where):
+        with translate_errors(f"put a graph of {job_id}", self._where):
             for _ in self._tries(_TRIES):
                 if not source.is_file():
                     raise UsageError(f"There is no file {source} to store.")
@@ -58,7 +58,7 @@ class S3Blobs:
 
     def fetch(self, ref: GraphRef, target: Path) -> None:
         name = name_of(ref)
-        with told(f"fetch {ref.uri}", self._where):
+        with translate_errors(f"fetch {ref.uri}", self._where):
             wrong: PermanentError | None = None
             broken: BaseException | None = None
             for _ in self._tries(max(2, self._settings.attempts_max)):
@@ -68,7 +68,7 @@ class S3Blobs:
                         temporary, _, _ = spool(chunks, target.parent, f".{target.name}.")
                 except _Broken as error:
                     broken = error.__cause__
-                except PermanentError as error:  # what gives up a job is looked at twice: the wire may be to blame
+                except PermanentError as error:  # it quarantines the job: try twice, in case of a damaged transfer
                     if wrong is not None:
                         raise
                     wrong = error
@@ -76,16 +76,16 @@ class S3Blobs:
                     temporary.replace(target)
                     sync_folder(target.parent)
                     return
-            assert broken is not None  # two that are wrong are raised, and there are two tries at least
+            assert broken is not None  # of at least two tries, a second PermanentError is raised
             raise broken
 
     def exists(self, ref: GraphRef) -> bool:
         name = name_of(ref)
-        with told(f"look for {ref.uri}", self._where):
+        with translate_errors(f"look for {ref.uri}", self._where):
             try:
                 found = self._client.head_object(Bucket=self._settings.bucket, Key=self._key(name))
             except ClientError as error:
-                if not gone(error):
+                if not is_not_found(error):
                     raise
                 self._must_be_a_store()
                 return False
@@ -93,14 +93,14 @@ class S3Blobs:
 
     def delete_all(self, job_id: str) -> int:
         prefix = f"{self._settings.prefix}graphs/{check_job_id(job_id)}/"
-        with told(f"delete the graphs of {job_id}", self._where):
+        with translate_errors(f"delete the graphs of {job_id}", self._where):
             self._end_uploads(prefix)
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._settings.bucket, Prefix=prefix)
             return sum(self._delete([one["Key"] for one in page.get("Contents", ())]) for page in pages)
 
     def listing(self) -> list[StoredBlob]:
         prefix = f"{self._settings.prefix}graphs/"
-        with told("list the graphs", self._where):
+        with translate_errors("list the graphs", self._where):
             self._must_be_a_store()
             return [*self._blobs(prefix), *self._uploads(prefix)]
 
@@ -108,7 +108,7 @@ class S3Blobs:
         check_job_id(blob.job_id)
         if not is_digest(blob.sha256):
             raise UsageError(f"Not a blob of this store: {blob.uri[:300]!r}.")
-        with told(f"delete {blob.uri}", self._where):
+        with translate_errors(f"delete {blob.uri}", self._where):
             key = f"{self._settings.prefix}graphs/{blob.job_id}/{blob.sha256}"
             if blob.unfinished:
                 self._abort(key, blob.unfinished)
@@ -116,11 +116,11 @@ class S3Blobs:
             try:
                 found = self._client.head_object(Bucket=self._settings.bucket, Key=key)
             except ClientError as error:
-                if not gone(error):
+                if not is_not_found(error):
                     raise
                 self._must_be_a_store()
                 return True
-            if int(found["LastModified"].timestamp()) != int(blob.put_at):  # listings have milliseconds, other answers not
+            if int(found["LastModified"].timestamp()) != int(blob.put_at):  # only listings have milliseconds
                 return False
             self._delete([key])
             return True
@@ -131,33 +131,37 @@ class S3Blobs:
         return upload(self._client, self._settings, self._key(name_of(ref)), source, ref, NEW)
 
     def _is_intact_or_mended(self, ref: GraphRef, source: Path) -> bool:
-        """After a put that met another: the name says what belongs there. False: it is gone again, or still on its way."""
+        """Handles a put that found an existing or competing object. Returns True if the object is intact, or was
+        replaced by `source`. Returns False if there is no object now, or another put is still running: then put
+        again."""
         key = self._key(name_of(ref))
         try:
             found = self._client.get_object(Bucket=self._settings.bucket, Key=key)
         except ClientError as error:
-            if gone(error):
+            if is_not_found(error):
                 return False
             raise
         with closing(found["Body"]) as body:
-            # One that is young enough is left as it is; else it is put again, so that its age begins anew.
+            # An intact, recent object stays. An old one is put again: that resets its age, so garbage collection keeps
+            # it.
             if intact(body.iter_chunks(CHUNK_BYTES), ref) and age_s(found["LastModified"], found) < AGE_OFF_S:
                 return True
         return upload(self._client, self._settings, key, source, ref, {"IfMatch": found["ETag"]})
 
     def _body(self, name: BlobName) -> Any:
-        """Raises: PermanentError if it is missing."""
+        """The body of a graph's object, to read from. Raises: PermanentError if there is no such object."""
         try:
             return self._client.get_object(Bucket=self._settings.bucket, Key=self._key(name))["Body"]
         except ClientError as error:
-            if not gone(error):
+            if not is_not_found(error):
                 raise
             self._must_be_a_store()
             raise PermanentError(f"Graph {name.uri} is missing in {self._where}.") from error
 
     def _delete(self, keys: list[str]) -> int:
-        """One page, 1000 keys at most. An answer of 200 may still refuse some. One that is gone is not refused, though a
-        store may say so (versitygw, of a request that is sent again before the first has been answered)."""
+        """Deletes at most 1000 objects and returns their number. A response with status 200 may still contain errors
+        for some keys. "Not found" is no error: versitygw reports it if a request is repeated before the first is
+        answered."""
         if not keys:
             return 0
         left = keys
@@ -165,7 +169,7 @@ class S3Blobs:
             wanted = {"Objects": [{"Key": key} for key in left], "Quiet": True}
             answer = self._client.delete_objects(Bucket=self._settings.bucket, Delete=wanted)
             told_of = [ClientError({"Error": one}, "DeleteObjects") for one in answer.get("Errors", ())]
-            errors = [error for error in told_of if not gone(error)]
+            errors = [error for error in told_of if not is_not_found(error)]
             if not errors:
                 return len(keys)
             if lasting := [error for error in errors if not passing(error)]:
@@ -174,7 +178,8 @@ class S3Blobs:
         raise errors[0]
 
     def _end_uploads(self, prefix: str) -> None:
-        """What submitters that were killed have left. One that is alive will see it and begin anew."""
+        """Aborts the unfinished uploads of killed submitters. A submitter that is alive notices the abort and starts
+        again."""
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._settings.bucket, Prefix=prefix)
         for page in pages:
             for one in page.get("Uploads", ()):
@@ -217,11 +222,11 @@ class S3Blobs:
         try:
             self._client.get_object(Bucket=self._settings.bucket, Key=self._settings.prefix + MARKER)["Body"].close()
         except ClientError as error:
-            if not gone(error):
+            if not is_not_found(error):
                 raise
             raise Unreachable(
                 f"{self._where} is not the blob store of a ledger: there is no object {MARKER} in it.",
-                hint="Correct blobs.bucket or blobs.prefix; or restore the store, that object included.",
+                hint="Correct blobs.bucket or blobs.prefix; or restore the store, including that object.",
             ) from error
 
     def _tries(self, number: int) -> Iterator[int]:
@@ -239,7 +244,7 @@ class S3Blobs:
 
 
 class _Broken(Exception):
-    """The connection failed in the middle of a body: boto3 asks again for an answer, not for the rest of one."""
+    """The connection failed in the middle of a body. boto3 retries requests, but does not resume a body."""
 
 
 def _read(body: Any) -> Iterator[bytes]:
@@ -250,7 +255,7 @@ def _read(body: Any) -> Iterator[bytes]:
 
 
 def _name_in(key: str, prefix: str) -> BlobName | None:
-    """None: nothing of ours."""
+    """The blob that an object's key names; None if the object does not belong to the store."""
     job_id, _, sha256 = key.removeprefix(prefix).partition("/")
     return BlobName(job_id, sha256) if is_job_id(job_id) and is_digest(sha256) else None
 

@@ -1,8 +1,8 @@
-"""The client of S3, and what its errors mean.
+"""The S3 client, and the translation of its errors.
 
-What is refused or not found in general (credentials, rights, bucket) is a ConfigError, whatever was asked for: it says
-nothing about a graph, so jobs wait for whoever mends it. What may pass by itself is Unreachable. Whether a graph is
-missing or damaged is judged by `blobs`, never here.
+An error about credentials, permissions or the bucket is a ConfigError, whatever the request: it proves nothing about a
+graph, so jobs wait until an operator corrects it. A transient error is Unreachable. Only `blobs` decides whether a
+graph is missing or damaged.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ RIGHTS = (
     "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on its objects, s3:ListBucket and "
     "s3:ListBucketMultipartUploads on the bucket"
 )
-#: Answers with a status of "your fault" that are nobody's: the request was cut short or damaged on its way, came too
-#: late, or met another one.
+#: Transient errors, although some have a 4xx status: the request was truncated or damaged in transit, came too late, or
+#: conflicted with another request.
 _PASSING = frozenset({
     "BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError", "OperationAborted", "RequestTimeout",
     "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "XAmzContentSHA256Mismatch",
 })  # fmt: skip
 _GONE = frozenset({"404", "NoSuchKey", "NotFound"})
-_DENIED = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})  # of status 400; those of 401 and 403 besides
+_DENIED = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})  # status 400; 401 and 403 always deny
 _ADDRESSING = {None: "auto", True: "path", False: "virtual"}
 
-#: What a request, or a read of its answer's body, raises when the connection fails under it.
+#: The errors of a request, or of reading a response's body, when the connection fails.
 BROKEN = (NotConnected, HTTPClientError, IncompleteReadError)
 
-for _name in ("boto3", "botocore"):  # at level debug they log every header, that of a session's token among them
+for _name in ("boto3", "botocore"):  # at level debug they log every header, session tokens included
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 def connect(settings: S3Settings) -> Any:
-    """A client; no connection is made yet. It may be used by several threads, but not by a forked child.
+    """A client that has not connected yet. Several threads may share it; a forked child must not use it.
 
-    Raises: ConfigError if boto3 does not take the settings or those of its own files and variables."""
+    Raises: ConfigError if boto3 refuses our settings, or those in its own files and environment variables."""
     config = Config(
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
         retries={"mode": "standard", "total_max_attempts": settings.attempts_max},
         s3={"addressing_style": _ADDRESSING[settings.path_style]},
-        # Our own digest says what a graph is. Without a checksum of boto3's the body's SHA-256 is part of the signature,
-        # so the store checks what it receives; and stores that know no trailing checksums are content.
+        # A graph's own digest identifies it. Without boto3's checksum, the signature covers the body's SHA-256, so the
+        # store still verifies the received body. And some stores do not support trailing checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         user_agent_extra=f"jobledger/{__version__}",
@@ -66,18 +66,18 @@ def connect(settings: S3Settings) -> Any:
     try:
         return _session().client("s3", region_name=settings.region, endpoint_url=settings.endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:
-        raise ConfigError(f"boto3 does not take the settings of the blob store: {error}") from error
+        raise ConfigError(f"boto3 refuses the settings of the blob store: {error}") from error
 
 
 class Connection:
-    """The client of one store: made at its first use, once, whichever thread comes first."""
+    """The client of one store. It is created once, at its first use by any thread."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings, self._making = settings, threading.Lock()
 
     @property
     def client(self) -> Any:
-        """Raises: as `connect`."""
+        """The client. Raises: ConfigError as `connect`."""
         with self._making:
             return self._connected
 
@@ -87,7 +87,8 @@ class Connection:
 
 
 def preload() -> None:
-    """Reads what boto3 knows of S3, a fifth of a second, so that forked children have it. Asks for no credentials."""
+    """Loads boto3's description of S3, which takes a fifth of a second, so that forked children inherit it. Needs no
+    credentials."""
     _session().client("s3", region_name="us-east-1", aws_access_key_id="nobody", aws_secret_access_key="nothing")  # noqa: S106
 
 
@@ -99,12 +100,12 @@ def _session() -> Any:
 
 @cache
 def _models() -> Any:
-    """boto3's descriptions of services, parsed once in a process; sessions only read them."""
+    """boto3's loader of service descriptions. It parses each once per process; sessions only read them."""
     return botocore.session.get_session().get_component("data_loader")
 
 
 def code_of(error: ClientError) -> str:
-    """What S3 calls the error; the status where the answer had no body (HEAD)."""
+    """The error code of S3; the HTTP status if the response had no body (HEAD)."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
@@ -112,20 +113,21 @@ def status_of(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def gone(error: ClientError) -> bool:
-    """There is no such object (or, by HEAD, no such bucket)."""
+def is_not_found(error: ClientError) -> bool:
+    """Whether the error means that there is no such object (or, for HEAD, no such bucket)."""
     return code_of(error) in _GONE
 
 
 def passing(error: ClientError) -> bool:
-    """The same request may go well a moment later."""
+    """Whether the error is transient: the same request may succeed a moment later."""
     status = status_of(error)
     return code_of(error) in _PASSING or status == 429 or (status >= 500 and status != 501)
 
 
 @contextmanager
-def told(doing: str, where: str) -> Iterator[None]:
-    """Around calls of the client and the files beside it. where: the store, for people.
+def translate_errors(doing: str, where: str) -> Iterator[None]:
+    """Translates errors of the client, and of files, inside the `with` block. doing: the action, for the message.
+    where: the store, for people.
 
     Raises: ConfigError, Unreachable."""
     try:
@@ -146,19 +148,19 @@ def _judged(error: ClientError, doing: str, where: str) -> LedgerError:
     if passing(error):
         return Unreachable(f"Can't {doing}: {where} answers with {message}")
     if code == "NoSuchBucket":
-        hint = "Make the bucket, or correct blobs.bucket."
+        hint = "Create the bucket, or correct blobs.bucket."
         return ConfigError(f"Can't {doing}: there is no bucket of {where}.", hint=hint)
     if code in _DENIED or status_of(error) in (401, 403):
         hint = f"Needed for {where}: {RIGHTS}; with a key of KMS also kms:GenerateDataKey and kms:Decrypt."
         return ConfigError(f"Can't {doing}: {where} refuses us: {message}", hint=hint)
     if code == "NotImplemented" or status_of(error) == 501:
-        hint = "It must know conditional writes (If-None-Match) and uploads in parts."
-        return ConfigError(f"Can't {doing}: {where} does not know how: {message}", hint=hint)
+        hint = "The store must support conditional writes (If-None-Match) and multipart uploads."
+        return ConfigError(f"Can't {doing}: {where} does not support it: {message}", hint=hint)
     return ConfigError(f"Can't {doing}: {where} answers with {message}", hint="See: jobledger config show --sources")
 
 
 def age_s(since: datetime, answer: Mapping[str, Any]) -> float:
-    """By the store's own clock: every answer says what time it is there."""
+    """Seconds since a moment, by the store's own clock: the `date` header of its response gives the time."""
     told_at = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     now = parsedate_to_datetime(told_at).timestamp() if told_at else time.time()
     return max(0.0, now - since.timestamp())

@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ledger.adapters.s3.client import BROKEN, Connection, age_s, gone, status_of, told
+from ledger.adapters.s3.client import BROKEN, Connection, age_s, is_not_found, status_of, translate_errors
 from ledger.adapters.s3.settings import S3Settings
 from ledger.adapters.s3.upload import NEW
 from ledger.archive.format.objects import ObjectStat, check_name, check_prefix, check_size, is_name
@@ -15,9 +15,10 @@ _TRIES = 3
 
 
 class S3Objects:
-    """Implements `archive.objects.ObjectStore`. For use by several threads; a forked child makes its own.
+    """Implements `archive.format.objects.ObjectStore`. Several threads may share it; a forked child must create its
+    own.
 
-    One request an object: what the archive writes has some megabytes at most."""
+    Each object takes one request: objects of an archive have some megabytes at most."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings, self._connection = settings, Connection(settings)
@@ -25,20 +26,20 @@ class S3Objects:
 
     def create(self, name: str, data: bytes) -> bool:
         key = self._settings.prefix + check_name(name)
-        with told(f"create {name}", self._where):
+        with translate_errors(f"create {name}", self._where):
             try:
                 self._client.put_object(
                     Bucket=self._settings.bucket, Key=key, Body=data, **self._settings.encryption, **NEW
                 )
             except ClientError as error:
-                if status_of(error) != 412:  # a 409 is a meeting whose end is open: Unreachable, ask again
+                if status_of(error) != 412:  # 409: a concurrent create is undecided; Unreachable, so the caller retries
                     raise
                 return False
         return True
 
     def read(self, name: str) -> bytes | None:
         key = self._settings.prefix + check_name(name)
-        with told(f"read {name}", self._where):
+        with translate_errors(f"read {name}", self._where):
             for left in reversed(range(_TRIES)):
                 try:
                     found = self._client.get_object(Bucket=self._settings.bucket, Key=key)
@@ -46,17 +47,17 @@ class S3Objects:
                     data: bytes = found["Body"].read()
                     return data
                 except ClientError as error:
-                    if not gone(error):
+                    if not is_not_found(error):
                         raise
                     return None
-                except BROKEN:  # in the middle of the body: boto3 asks again for an answer, not for the rest of one
+                except BROKEN:  # in the middle of the body: boto3 retries requests, but does not resume a body
                     if not left:
                         raise
         raise AssertionError
 
     def stat(self, name: str) -> ObjectStat | None:
         key = self._settings.prefix + check_name(name)
-        with told(f"look at {name}", self._where):
+        with translate_errors(f"look at {name}", self._where):
             try:
                 found = self._client.head_object(Bucket=self._settings.bucket, Key=key)
             except ClientError as error:
@@ -67,16 +68,16 @@ class S3Objects:
 
     def delete(self, name: str) -> None:
         key = self._settings.prefix + check_name(name)
-        with told(f"delete {name}", self._where):
+        with translate_errors(f"delete {name}", self._where):
             try:
                 self._client.delete_object(Bucket=self._settings.bucket, Key=key)
             except ClientError as error:
-                if not gone(error):
+                if not is_not_found(error):
                     raise
 
     def names(self, prefix: str) -> list[str]:
         before = self._settings.prefix
-        with told(f"list {prefix or 'all'}", self._where):
+        with translate_errors(f"list {prefix or 'all'}", self._where):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._settings.bucket, Prefix=before + check_prefix(prefix)
             )

@@ -1,19 +1,19 @@
-"""Which bucket, and how it is spoken to."""
+"""The settings of a bucket and of the connection to it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTS_MAX = 10_000  # of one upload; S3's own limit
-PART_BYTES_MIN = 5 << 20  # of every part but the last; S3's own limit
+PARTS_MAX = 10_000  # S3's limit of parts for one upload
+PART_BYTES_MIN = 5 << 20  # S3's least size of a part, except for the last one
 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """No credentials: these come by boto3's own chain. prefix: before every key, empty or with a `/` at its end.
-    endpoint_url, region: None = as boto3 finds them. part_bytes: from this size on a graph is uploaded in parts of it.
-    attempts_max: of one request, the first included. path_style: the bucket in the path (True), in
-    the host's name (False), or as boto3 finds it (None)."""
+    """Settings of one store, without credentials: boto3 finds them itself. prefix: precedes every key; empty, or with a
+    `/` at its end. endpoint_url, region: None = boto3's own configuration. part_bytes: graphs of at least this size are
+    uploaded in parts of this size. attempts_max: attempts of one request, the first included. path_style: the bucket is
+    in the URL's path (True), in the host name (False), or as boto3 decides (None)."""
 
     bucket: str
     prefix: str = ""
@@ -29,10 +29,10 @@ class S3Settings:
 
     @property
     def encryption(self) -> dict[str, str]:
-        """What is said of it when an object is made. Reading takes nothing: the store knows."""
+        """Encryption arguments for requests that create objects. Reading needs none: the store knows them."""
         said = {"ServerSideEncryption": self.sse, "SSEKMSKeyId": self.sse_kms_key_id}
         return {name: value for name, value in said.items() if value}
 
     def part_size_bytes(self, size_bytes: int) -> int:
-        """Bytes of one part of a graph of that size: larger than `part_bytes` only where there would be too many."""
+        """The part size, in bytes, for a graph of that size: `part_bytes`, or more if there would be too many parts."""
         return max(self.part_bytes, -(-size_bytes // PARTS_MAX))

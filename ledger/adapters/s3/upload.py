@@ -1,4 +1,4 @@
-"""Uploads of a graph that succeed only while nobody else has put it, in one request or in parts."""
+"""Conditional uploads of a graph, in one request or in parts: they succeed only if no other process has put it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from ledger.adapters.s3.client import code_of, gone, status_of
+from ledger.adapters.s3.client import code_of, is_not_found, status_of
 from ledger.adapters.s3.settings import S3Settings
 from ledger.core.model.facts import GraphRef
 from ledger.errors import UsageError
@@ -20,15 +20,17 @@ log = logging.getLogger(__name__)
 
 _MET = frozenset({"InvalidPart", "NoSuchUpload"})
 
-#: The condition of a first put. For mending a damaged one it is {"IfMatch": its etag}.
+#: The condition of a first put. To replace a damaged object it is {"IfMatch": its ETag}.
 NEW: Mapping[str, str] = {"IfNoneMatch": "*"}
 
 
 def upload(client: Any, settings: S3Settings, key: str, source: Path, ref: GraphRef, condition: Mapping[str, str]) -> bool:
-    """Whether the bytes of `ref` were put under `key`; False if somebody else was there first, or came in between: look
-    what is there now. A request that was answered by nobody and sent again meets itself, and that is False too.
+    """Whether the bytes of `ref` were put under `key`. False if another process put or deleted the object first or
+    meanwhile: check the object that is there now. A retried request whose first answer was lost conflicts with itself,
+    and that returns False too.
 
-    Raises: UsageError if the file is not what it was when `ref` was made of it; as boto3. Nothing is left then."""
+    Raises: UsageError if the file changed after `ref` was made from it; boto3's errors. An error leaves no object, and
+    no parts unless the abort fails too."""
     try:
         if ref.size < settings.part_bytes:
             data = source.read_bytes()
@@ -58,8 +60,8 @@ def _in_parts(
         _must_be(digest.hexdigest(), source, ref)
         client.complete_multipart_upload(**named, MultipartUpload={"Parts": parts}, **condition)
     except BaseException:
-        # Parts that nobody asks for cost money until somebody removes them. If this fails too: `delete_all`, or the
-        # bucket's lifecycle rule.
+        # Parts of an unfinished upload cost money until they are removed. If this abort fails too, `delete_all` or the
+        # bucket's lifecycle rule removes them.
         with suppress(ClientError, BotoCoreError):
             client.abort_multipart_upload(**named)
         raise
@@ -77,7 +79,10 @@ def _must_be(sha256: str, source: Path, ref: GraphRef) -> None:
 
 
 def _met_another(error: ClientError) -> bool:
-    """412: there is one, or it is not the one that was to be replaced. 409: another request on it was under way, whatever
-    the store calls that (ConditionalRequestConflict; versitygw, whose objects are files, also ExistingObjectIsDirectory).
-    No such upload, or a part missing: `delete_all` ended it, or our own completing of it was done and its answer lost."""
-    return status_of(error) in (409, 412) or code_of(error) in _MET or gone(error)
+    """Whether the error means that another process put or deleted the object.
+
+    412: an object exists, or it is not the one to be replaced. 409: another request on the key was in progress,
+    whatever code the store uses (ConditionalRequestConflict; versitygw, whose objects are files, also
+    ExistingObjectIsDirectory). NoSuchUpload, InvalidPart, or not found: `delete_all` aborted the upload, or our own
+    request completed it but its answer was lost."""
+    return status_of(error) in (409, 412) or code_of(error) in _MET or is_not_found(error)

@@ -1,1 +1,1 @@
-"""Leadership by ZooKeeper: an ephemeral sequential node per candidate, and a lease that is counted on this side."""
+"""Leadership by ZooKeeper: an ephemeral sequential node per candidate, and a lease that the candidate itself times."""

@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         "an-upload-that-was-ended-is-a-failure", UPLOAD,
-        " or code_of(error) in _MET or gone(error)", "",
+        " or code_of(error) in _MET or is_not_found(error)", "",
         (f"{TESTS}::test_an_upload_that_is_ended_under_us_begins_anew",),
         "a submit fails although its answer was only lost",
     ),
@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "a-blob-that-was-put-again-is-deleted", BLOBS,
         '            if int(found["LastModified"].timestamp()) != int(blob.put_at):'
-        "  # listings have milliseconds, other answers not\n                return False\n",
+        "  # only listings have milliseconds\n                return False\n",
         "",
         ("tests/contract/test_blobs.py::test_one_is_deleted_as_it_was_listed_and_no_other",),
         "the collector takes a graph that was put after its listing",
