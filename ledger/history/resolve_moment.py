@@ -28,10 +28,10 @@ def must_be_of(archived: Archived, topic_ids: Mapping[str, str]) -> None:
         now = topic_ids.get(topic, "")
         if sealed.topic_id and now and sealed.topic_id != now:
             raise LedgerError(
-                f"{topic} was made anew: the archive holds the records of another topic of that name (id "
+                f"{topic} was created again: the archive holds the records of another topic of that name (id "
                 f"{sealed.topic_id}, now {now}).",
-                hint="What is archived can be asked: jobledger archive query. Was the new one restored from it: jobledger "
-                "archive restore --adopt. Otherwise name another folder, or prefix, for the archive of the new one.",
+                hint="To read the archived records: jobledger archive query. If the new topic was restored from this "
+                "archive: jobledger archive restore --adopt. Otherwise use another folder or prefix for its archive.",
             )
 
 
@@ -58,23 +58,23 @@ def as_of(
     by_time, behind = _cut_at(log, archived, list(names.values()), time_s, source.patience_s)
     if nowhere := sorted(set(named) - set(by_time)):
         raise NotFound(f"There is no partition {nowhere[0][0]}[{nowhere[0][1]}].")
-    cut = by_time | {place: one.end for place, one in named.items()}
+    cut = by_time | {tp: one.end for tp, one in named.items()}
     now_s, holes = source.clock.time(), set[TopicPartition]()
-    for place, end in sorted(cut.items()):
+    for tp, end in sorted(cut.items()):
         # The age of a named offset is that of its own record, even if the other partitions are cut later.
-        own_s, until_s = named[place][1:] if place in named else (time_s, time_s)
-        sealed, whole_s = archived.get(place), now_s - lag_s[place[0]]
-        if hole := _hole(sealed, behind[place], whole_s):
-            holes.add(place)
-        if (time_s if end == by_time[place] else until_s) >= whole_s:
+        own_s, until_s = named[tp][1:] if tp in named else (time_s, time_s)
+        sealed, whole_s = archived.get(tp), now_s - lag_s[tp[0]]
+        if hole := _hole(sealed, behind[tp], whole_s):
+            holes.add(tp)
+        if (time_s if end == by_time[tp] else until_s) >= whole_s:
             continue
-        if (place in named or not hole) and _has_all(sealed, end, own_s if end < by_time[place] else time_s):
+        if (tp in named or not hole) and _has_all(sealed, end, own_s if end < by_time[tp] else time_s):
             continue
-        raise (refusal or partial(_may_be_gone, lag_s))(place, sealed, end)
+        raise (refusal or partial(_may_be_gone, lag_s))(tp, sealed, end)
     short = {topic: name for name, topic in names.items()}
-    told = {(short[topic], partition): end for (topic, partition), end in cut.items()}
+    named_ends = {(short[topic], partition): end for (topic, partition), end in cut.items()}
     then = HistoricalLog(log, cut, archived, Want(thin=thin), left_out_between(source, cut, cut, archived), holes)
-    return historical(replace(source, clock=ThenClock(source.clock, time_s)), then), told
+    return historical(replace(source, clock=ThenClock(source.clock, time_s)), then), named_ends
 
 
 class _Named(NamedTuple):
@@ -92,45 +92,43 @@ def _named(source: Source, moment: Moment, names: Mapping[str, str], archived: A
     if moment.event_id:
         for record in _all(HistoricalLog(source.log, {}, archived), topics, source.patience_s):
             if source.envelope.parse(headers_of(record)).id == moment.event_id:
-                place, at_s = (record.topic(), record.partition()), record.timestamp()[1] / 1000
-                return {place: _Named(record.offset() + 1, at_s, at_s)}
+                tp, at_s = (record.topic(), record.partition()), record.timestamp()[1] / 1000
+                return {tp: _Named(record.offset() + 1, at_s, at_s)}
         hint = f"If no event was meant: it takes {FORMS}."
         raise NotFound(f"There is no record of the event {moment.event_id!r}, in the log or in the archive.", hint=hint)
     wanted = {(names[topic], partition): last for (topic, partition), last in (moment.last or {}).items()}
-    sealed = {place: one.next for place, one in archived.items()}
+    sealed = {tp: one.next for tp, one in archived.items()}
     ends = _ends(source.log, topics) if wanted else {}
-    for place, last in wanted.items():
-        if place in ends and last >= (end := max(ends[place], sealed.get(place, 0))):
-            raise NotFound(f"{place[0]}[{place[1]}] ends at {end}: there is no offset {last} yet.")
-    found = {
-        place: archived[place].last_before(last + 1) if place in archived else (-1, 0.0) for place, last in wanted.items()
-    }
-    beyond = {place for place, last in wanted.items() if last >= sealed.get(place, 0)}
+    for tp, last in wanted.items():
+        if tp in ends and last >= (end := max(ends[tp], sealed.get(tp, 0))):
+            raise NotFound(f"{tp[0]}[{tp[1]}] ends at {end}: there is no offset {last} yet.")
+    found = {tp: archived[tp].last_before(last + 1) if tp in archived else (-1, 0.0) for tp, last in wanted.items()}
+    beyond = {tp for tp, last in wanted.items() if last >= sealed.get(tp, 0)}
     behind: dict[TopicPartition, Record] = {}
     # For an offset behind the archive, also read the record right behind it.
     for record in _all(source.log, topics, source.patience_s, sealed) if beyond or wanted.keys() - sealed.keys() else ():
-        place = record.topic(), record.partition()
-        if place not in wanted:
+        tp = record.topic(), record.partition()
+        if tp not in wanted:
             continue
-        if record.offset() > wanted[place]:
-            behind.setdefault(place, record)
-        elif place in beyond:
-            found[place] = record.offset(), record.timestamp()[1] / 1000
+        if record.offset() > wanted[tp]:
+            behind.setdefault(tp, record)
+        elif tp in beyond:
+            found[tp] = record.offset(), record.timestamp()[1] / 1000
     if ends.keys() - wanted.keys():
         _must_tell_when(wanted, found, archived)
-    times = {place: time_s for place, (_, time_s) in found.items()}
-    return {place: _Named(last + 1, times[place], max(times[place], _until_s(last + 1, behind.get(place))))
-            for place, last in wanted.items()}  # fmt: skip
+    times = {tp: time_s for tp, (_, time_s) in found.items()}
+    return {tp: _Named(last + 1, times[tp], max(times[tp], _until_s(last + 1, behind.get(tp))))
+            for tp, last in wanted.items()}  # fmt: skip
 
 
 def _must_tell_when(wanted: Marks, found: Mapping[TopicPartition, tuple[int, float]], archived: Archived) -> None:
     """Checks that the named records still exist, since their time cuts the other partitions. wanted: partition -> offset;
     found: partition -> offset and time of the last remaining record. Raises: LedgerError if one has expired."""
-    for place, last in sorted(wanted.items()):
-        left, expired = found[place][0], archived[place].expired if place in archived else ()
+    for tp, last in sorted(wanted.items()):
+        left, expired = found[tp][0], archived[tp].expired if tp in archived else ()
         if left < last and any(one.between(left + 1, last + 1) is not None for one in expired):
             raise LedgerError(
-                f"What lay at or right below {place[0]}[{place[1]}]@{last} has expired: nobody can tell any more when that "
+                f"What lay at or right below {tp[0]}[{tp[1]}]@{last} has expired: nobody can tell any more when that "
                 f"was, and so how far the other partitions went.",
                 hint="Ask by a time; or name every partition: an answer about a moment ends with them, as of events[0]@….",
             )
@@ -160,23 +158,23 @@ def _cut_at(
     cut, behind = dict.fromkeys(ends, 0), dict.fromkeys(ends, 0)
     left: dict[TopicPartition, int] = {}
     over: set[TopicPartition] = set()
-    for place in cut.keys() & archived.keys():
-        found, beyond = _cut_in(archived[place], time_s)
-        cut[place] = max(found, min(reaching(archived[place].expired, time_s), archived[place].next))
+    for tp in cut.keys() & archived.keys():
+        found, beyond = _cut_in(archived[tp], time_s)
+        cut[tp] = max(found, min(reaching(archived[tp].expired, time_s), archived[tp].next))
         if beyond:
-            over.add(place)
+            over.add(tp)
     in_archive = frozenset(over)
-    sealed = {place: one.next for place, one in archived.items()}
+    sealed = {tp: one.next for tp, one in archived.items()}
     for record in _all(log, topics, patience_s, sealed) if over != cut.keys() else ():
-        place = record.topic(), record.partition()
-        if place in over:
+        tp = record.topic(), record.partition()
+        if tp in over:
             continue
-        left.setdefault(place, record.offset())
+        left.setdefault(tp, record.offset())
         if record.timestamp()[1] / 1000 > time_s:
-            over.add(place)
+            over.add(tp)
         else:
-            cut[place] = record.offset() + 1
-    return cut, behind | {place: left.get(place, ends[place]) for place in ends.keys() - in_archive}
+            cut[tp] = record.offset() + 1
+    return cut, behind | {tp: left.get(tp, ends[tp]) for tp in ends.keys() - in_archive}
 
 
 def _cut_in(sealed: SealedRecords, time_s: float) -> tuple[int, bool]:
@@ -198,7 +196,7 @@ def _all(log: EventLog, topics: Sequence[str], patience_s: float, begin: Marks =
     reader = log.reader(topics, None, begin)
     try:
         end, idle_s = reader.high_watermarks(), 0.0
-        while any(reader.position().get(place, 0) < mark for place, mark in end.items()):
+        while any(reader.position().get(tp, 0) < mark for tp, mark in end.items()):
             before = reader.position()
             yield from reader.poll(RECORDS_MAX, POLL_S)
             idle_s = 0.0 if reader.position() != before else idle_s + POLL_S
@@ -223,7 +221,7 @@ def _hole(sealed: SealedRecords | None, behind: int, whole_s: float) -> bool:
     return max((span.greatest_s for span in sealed.spans), default=0.0) < whole_s
 
 
-def _may_be_gone(lag_s: Mapping[str, float], place: TopicPartition, sealed: SealedRecords | None, end: int) -> LedgerError:
+def _may_be_gone(lag_s: Mapping[str, float], tp: TopicPartition, sealed: SealedRecords | None, end: int) -> LedgerError:
     if sealed is None:
         has = "there is no archive"
     elif sealed.next <= end:
@@ -231,7 +229,7 @@ def _may_be_gone(lag_s: Mapping[str, float], place: TopicPartition, sealed: Seal
     else:
         has = "the archive was begun, or had caught up, only later"
     return LedgerError(
-        f"What was in {place[0]}[{place[1]}] at that moment may not be all there any more: compaction spares what is "
-        f"younger than {lag_s[place[0]]:g} s, and {has}.",
+        f"What was in {tp[0]}[{tp[1]}] at that moment may not be all there any more: compaction spares what is "
+        f"younger than {lag_s[tp[0]]:g} s, and {has}.",
         hint="See: jobledger archive status",
     )

@@ -15,7 +15,7 @@ def now(shell: Shell) -> str:
 
 
 def told(shell: Shell, *arguments: str) -> str:
-    """The offsets that an answer stands for."""
+    """The offsets that an answer is for."""
     stderr = shell.run(*arguments).stderr
     return next(line.partition("as of ")[2] for line in stderr.splitlines() if "as of " in line)
 
@@ -39,7 +39,7 @@ def test_what_was_published_then_and_what_is_now(shell: Shell) -> None:
 
 
 def test_no_leader_is_told_to_have_come_further_than_the_past_goes(shell: Shell) -> None:
-    """Its position lies behind the end of a transaction, the end of a past behind the last record."""
+    """A leader's position is behind the end of a transaction; the past ends behind its last record."""
     row = shell.json("explain", shell.submit("first"), "--as-of", "0s")
     assert explaining.lines({**row, "as_of": 3, "log_end": 4})[-1].split(";")[0].endswith("]@3 of 4")
     assert explaining.lines({**row, "as_of": 20, "log_end": 19})[-1].endswith("]@19 of 19")
@@ -178,7 +178,7 @@ def test_the_archive_of_another_topic_of_that_name_tells_nothing_of_this_one(
         monkeypatch.setattr(shell.log, "topic_ids", lambda ts, it=topic_id: dict.fromkeys(ts, it), raising=False)
         told = shell.run("list", "--as-of", "0s")
         assert told.exit_code == code
-        assert ("was made anew: the archive holds the records of another topic" in told.stderr) == bool(code)
+        assert ("was created again: the archive holds the records of another topic" in told.stderr) == bool(code)
 
 
 @pytest.mark.parametrize("text", ["15x", "15min"])

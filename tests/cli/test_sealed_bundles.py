@@ -1,4 +1,4 @@
-"""Whatever is altered in a bundle beside its records is found by its seal: `bundle.json`, timelines, logs, whole chains."""
+"""A seal reveals every change of a bundle beside its records: in `bundle.json`, timelines, logs and whole chains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIELDS = (
     "made_at", "made_by", "reason", "jobs", "events", "recovery", "rejects", "partitions", "keep", "cut", "sure_from_s",
     "config", "versions", "expired", "as_of_s", "format",
 )  # fmt: skip
-#: What the field says instead, as something that could be: no reader refuses it.
+#: Another plausible value for each field: no reader refuses it.
 OTHERWISE: dict[str, Any] = {
     "made_at": "2025-01-02T00:00:00Z", "jobs": ["other"], "partitions": {"events": 1, "recovery": 1}, "keep": 7,
     "sure_from_s": {}, "config": {}, "versions": {}, "as_of_s": 1_700_000_000.0,
@@ -33,7 +33,7 @@ OTHERWISE: dict[str, Any] = {
 
 @pytest.fixture
 def sealed(shell: Shell, tmp_path: Path) -> Path:
-    """Of one job, with its picture and what it printed."""
+    """A bundle of one job, with its timeline and output."""
     job = shell.submit("mine")
     shell.submit("other")
     logs = shell.folder / f"agent/jobs/{job}/attempts/1/logs"
@@ -88,7 +88,7 @@ def _put_in(objects: Objects) -> None:
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (_spoil, "is not what was sealed"), (_remove, "is missing"), (_put_in, "is not named by the seal: it was put in"),
+    (_spoil, "is not what was sealed"), (_remove, "is missing"), (_put_in, "is not named by the seal: it was added later"),
     (lambda objects: objects.pop("bundle.json"), "bundle.json is missing"),
     (lambda objects: objects.update({"bundle.json": b"{"}), "bundle.json is not what was sealed"),
     (lambda objects: objects.update({"bundle.json": b" " * (33 << 20)}), "it is not read"),
@@ -117,7 +117,7 @@ def _last_of_a_chain(objects: Objects) -> str:
 
 
 def _unsealed_once(objects: Objects) -> None:
-    """Of one chain; the note itself stays."""
+    """Removes the seal of one chain; the note itself stays."""
     del objects[_last_of_a_chain(objects)]
 
 
@@ -135,13 +135,13 @@ def _with_another_chain(objects: Objects) -> None:
 
 @pytest.mark.parametrize(("change", "words"), [
     (_unsealed_once, "does not end with the seal of the bundle"),
-    (_without_a_chain, "nothing of it is in the bundle"),
+    (_without_a_chain, "the bundle holds no manifest of it"),
     (_with_another_chain, "does not name this chain"),
 ])  # fmt: skip
 def test_chains_are_sealed_together(
     shell: Shell, sealed: Path, tmp_path: Path, change: Callable[[Objects], object], words: str
 ) -> None:
-    """Of some jobs: bundle.json alone does not tell in which partitions there must be something."""
+    """In a bundle of some jobs, bundle.json alone does not show which partitions must hold records."""
     code, told = verified(shell, altered(sealed, tmp_path / "altered.zip", change))
     assert code == 1 and words in told
 
@@ -149,7 +149,7 @@ def test_chains_are_sealed_together(
 def test_a_chain_that_was_made_anew_below_the_seal_of_another_bundle_is_found(
     shell: Shell, sealed: Path, tmp_path: Path
 ) -> None:
-    """The seal of an earlier bundle behind a chain that it does not know."""
+    """The seal of another bundle is put behind a chain that it does not cover."""
     shell.submit("mine-too")
     later = tmp_path / "later.zip"
     shell.good("audit", "bundle", "--to", str(later), "--reason", "r", "--job", "mine", "--job", "mine-too")
@@ -158,7 +158,7 @@ def test_a_chain_that_was_made_anew_below_the_seal_of_another_bundle_is_found(
     mixed = {name: data for name, data in ours.items() if name.split("/")[1:3] != place}
     mixed |= {name: data for name, data in theirs.items() if name.split("/")[1:3] == place}
     code, told = verified(shell, made_of(mixed, tmp_path / "mixed.zip"))
-    assert code == 1 and ("another seal" in told or "does not name this chain" in told)
+    assert code == 1 and ("a different seal" in told or "does not name this chain" in told)
 
 
 def test_one_that_was_made_before_there_were_seals_is_called_unsealed(shell: Shell, sealed: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_one_that_was_made_before_there_were_seals_is_called_unsealed(shell: She
 
 
 def test_who_seals_it_anew_is_found_by_the_hash_of_the_file_alone(shell: Shell, sealed: Path, tmp_path: Path) -> None:
-    """There is no key in it: what the receiver compares is the SHA-256 that the maker was told."""
+    """A seal has no key. The receiver compares the SHA-256 of the file with the one that the maker got."""
     objects = objects_of(sealed)
     both(unsealed, about(lambda said: {**said, "reason": "another"}))(objects)
     forged = tmp_path / "forged.zip"

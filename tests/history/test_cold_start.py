@@ -139,7 +139,7 @@ def test_it_reads_of_the_log_only_what_came_since(tmp_path: Path) -> None:
         world.step()
     world.seal()
     world.snapshot()
-    before = {place: world.archive.head(*place).next for place in world.archive.places()}
+    before = {place: world.archive.head(*place).next for place in world.archive.partitions()}
     live(world, drawn, jobs)
     world.step()
     cold, offered = world.standby(cold=True, step=False), []
@@ -194,7 +194,7 @@ def test_what_was_over_does_not_come_back_from_an_archive_that_never_saw_its_end
     cold = world.standby(cold=True)
     assert not cold._table.registers(job.encode(), partition_of(job, PARTITIONS)), "it would be started once more"
     assert state(cold) == state(world.standby(cold=False))
-    assert any("came so late" in entry["why"] for entry in told(logged, "no_snapshot"))
+    assert any("so late that a tombstone" in entry["why"] for entry in told(logged, "no_snapshot"))
 
 
 def test_an_archive_that_slept_while_nothing_happened_is_as_good_as_any(tmp_path: Path, logged: list[Any]) -> None:
@@ -220,12 +220,12 @@ def a_snapshot(world: Lived) -> str:
     return job
 
 
-def places(world: Lived, **shape: Any) -> dict[TopicPartition, PartitionShape]:
+def partitions(world: Lived, **shape: Any) -> dict[TopicPartition, PartitionShape]:
     return {place: one._replace(**shape) for place, one in world.shapes().items()}
 
 
 @pytest.mark.parametrize(("shape", "why"), [
-    ({"topic_id": "another"}, "is of another topic of that name"),
+    ({"topic_id": "another"}, "is of another topic with the same name"),
     ({"end": 1}, "the topic ends at 1, but is archived up to"),
 ])  # fmt: skip
 def test_a_topic_that_is_not_the_one_that_was_archived(
@@ -233,9 +233,9 @@ def test_a_topic_that_is_not_the_one_that_was_archived(
 ) -> None:
     world = Lived(tmp_path)
     a_snapshot(world)
-    assert list(usable(world.archive, places(world), FORGET_S))
+    assert list(usable(world.archive, partitions(world), FORGET_S))
     logged.clear()
-    assert not list(usable(world.archive, places(world, **shape), FORGET_S))
+    assert not list(usable(world.archive, partitions(world, **shape), FORGET_S))
     assert any(why in entry["why"] for entry in told(logged, "no_snapshot"))
 
 

@@ -83,7 +83,7 @@ class Queries:
     def ask(self, sql: str) -> Answer:
         """The rows of the last statement. Raises, also while rows are read: UsageError if DuckDB rejects the query or the
         query fails; LedgerError if memory or disk space runs out."""
-        with _told():
+        with _translate_errors():
             relation = self._database.cursor().sql(sql)  # a new cursor: several answers may be read at the same time
             if relation is None:
                 raise UsageError("The statement is not a query.", hint=f"A query can read {VIEWS}.")
@@ -95,17 +95,17 @@ class Queries:
         """Messages about jobs that `entries_at(T)` or `recovery_set_at(T)` leaves out of a query's result: one line for
         each namespace and T. If T can't be evaluated outside the query, the line names the view that lists these
         jobs."""
-        told: dict[str, None] = {}
+        lines: dict[str, None] = {}
         for moment in views.moments_in(sql) if self._expired else ():
             try:
                 rows = self._database.cursor().sql(f"FROM left_out_at({moment})").fetchall()
             except duckdb.Error:
-                told["jobs with expired records are left out; left_out_at(T) lists them"] = None
+                lines["jobs with expired records are left out; left_out_at(T) lists them"] = None
                 continue
             names = {job_id: (namespace, name or "") for job_id, namespace, name, _ in rows}
             until = dict(sorted((namespace, time.timestamp()) for _, namespace, _, time in rows))
-            told |= {f"at {moment.strip()}: {line}": None for line in ExpiryGaps(until, names).told()}
-        return list(told)
+            lines |= {f"at {moment.strip()}: {line}": None for line in ExpiryGaps(until, names).descriptions()}
+        return list(lines)
 
 
 @contextmanager
@@ -120,8 +120,8 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
         taken: list[tuple[str, int, Expired]] = []
         for name, topic in (("events", topics.events), ("recovery", topics.recovery)):
             _empty(folder / name / "partition=0")
-            for place, partition in archive.places():
-                if place == topic:
+            for tp, partition in archive.partitions():
+                if tp == topic:
                     manifests = list(archive.manifests(topic, partition))
                     if others := _others(manifests, topic, partition):
                         foreign.append(f"manifests/{topic}/{partition} holds the chain of {others} and is ignored")
@@ -140,8 +140,8 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
             except duckdb.Error as error:
                 raise LedgerError(f"DuckDB can't read the archived records: {error}", hint=chains.VERIFY) from error
             for one in sealed:
-                told = [one.topic, one.partition, one.records, one.next, _utc(one.until_s), _utc(one.sure_from_s)]
-                database.execute("INSERT INTO sealed VALUES (?, ?, ?, ?, ?, ?)", told)
+                lines = [one.topic, one.partition, one.records, one.next, _utc(one.until_s), _utc(one.sure_from_s)]
+                database.execute("INSERT INTO sealed VALUES (?, ?, ?, ?, ?, ?)", lines)
             for each in taken:
                 _insert_expired(database, *each)
             for statement in _SHUT:
@@ -246,7 +246,7 @@ def _utc(time_s: float) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Raises LedgerError or UsageError in place of DuckDB's errors."""
     try:
         yield
@@ -264,15 +264,15 @@ def _once(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         number = 1
-        while (told := name if number == 1 else f"{name}_{number}") in found:
+        while (lines := name if number == 1 else f"{name}_{number}") in found:
             number += 1
-        found.append(told)
+        found.append(lines)
     return found
 
 
 def _rows(batches: pa.RecordBatchReader, names: Sequence[str], kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
     plain = [_from_json if kind == "JSON" else _plain for kind in kinds]
-    with _told():
+    with _translate_errors():
         for batch in batches:
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield {name: of(value) for name, of, value in zip(names, plain, row, strict=True)}

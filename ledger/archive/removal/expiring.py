@@ -33,7 +33,7 @@ from ledger.reader.reading import TopicNames
 #: namespaces.
 Retention = Mapping[str, float | None]
 #: Whether a pin protects a job's record, by the job's id and the append time in milliseconds since the epoch.
-Held = Callable[[str, int], bool]
+HoldCheck = Callable[[str, int], bool]
 
 
 def nothing_held(_job_id: str, _time_ms: int) -> bool:
@@ -56,7 +56,7 @@ class Expiry:
     jobs: tuple[ExpiredJob, ...]
 
 
-def expire(archive: Archive, due: Iterable[Expiry], by: str, at: str, told: Callable[[str], object] = len) -> int:
+def expire(archive: Archive, due: Iterable[Expiry], by: str, at: str, report: Callable[[str], object] = len) -> int:
     """Removes the due records, and finishes what an interrupted run began. Returns the number of removed records. by,
     at: as `rewriting.rewrite`.
 
@@ -67,18 +67,18 @@ def expire(archive: Archive, due: Iterable[Expiry], by: str, at: str, told: Call
         said = Wanted(EXPIRED, one.offsets, one.namespace, one.until_ms, one.below, jobs=one.jobs)
         wanted[one.topic, one.partition].append(said)
     went = 0
-    for place in archive.places():
-        told(f"{place[0]}[{place[1]}]")
-        if place in wanted:
-            went += rewrite(archive, *place, wanted[place], by, at)
+    for tp in archive.partitions():
+        report(f"{tp[0]}[{tp[1]}]")
+        if tp in wanted:
+            went += rewrite(archive, *tp, wanted[tp], by, at)
         else:
-            clear(archive, *place)
+            clear(archive, *tp)
     return went
 
 
 def plan(
-    archive: Archive, topics: TopicNames, retention: Retention, now_s: float, codec: Codec, held: Held = nothing_held,
-    told: Callable[[str], object] = len,
+    archive: Archive, topics: TopicNames, retention: Retention, now_s: float, codec: Codec, held: HoldCheck = nothing_held,
+    report: Callable[[str], object] = len,
 ) -> list[Expiry]:  # fmt: skip
     """The records due for removal now, by partition and namespace. Reads each partition once to find the jobs'
     namespaces, and once for each distinct retention.
@@ -87,19 +87,19 @@ def plan(
     if all(seconds is None for seconds in retention.values()):
         return []
     named = _Named(codec)
-    places = [place for place in archive.places() if place[0] in (topics.events, topics.recovery)]
-    for topic, partition in sorted(places, key=lambda place: place[0] != topics.events):
-        told(f"finding the namespaces of jobs: {topic}[{partition}]")
+    tps = [tp for tp in archive.partitions() if tp[0] in (topics.events, topics.recovery)]
+    for topic, partition in sorted(tps, key=lambda tp: tp[0] != topics.events):
+        report(f"finding the namespaces of jobs: {topic}[{partition}]")
         take = named.take_event if topic == topics.events else named.take_entry
         for record in archive.records(topic, partition):
             take(record)
     terms = dict(named.terms(retention))
     found: list[Expiry] = []
-    for topic, partition in places:
+    for topic, partition in tps:
         events = topic == topics.events
         thin: Thin = thin_events if events else partial(thin_recovery, decode=codec.decode)
         for seconds in sorted({term.seconds for term in terms.values()}):
-            told(f"{topic}[{partition}]")
+            report(f"{topic}[{partition}]")
             mine = {job: term.namespace for job, term in terms.items() if term.seconds == seconds}
             past = _Past(archive.records(topic, partition), int((now_s - seconds) * 1000), mine)
             due = past.superseded(thin, held, named.saying[partition] if events else {})
@@ -183,7 +183,7 @@ class _Past:
     _later: set[str] = field(default_factory=set)
     _last: dict[str, int] = field(default_factory=dict)
 
-    def superseded(self, thin: Thin, held: Held, saying: Mapping[str, Sequence[int]]) -> dict[str, list[_Old]]:
+    def superseded(self, thin: Thin, held: HoldCheck, saying: Mapping[str, Sequence[int]]) -> dict[str, list[_Old]]:
         """job -> its records due for removal. saying: job -> offsets of events that hold its namespace; {} = the
         namespace need not stay known."""
         kept = {record.offset() for record in thin(self._before())}

@@ -112,8 +112,8 @@ def unpin(
 
     Raises: NotFound if there was never such a pin. Else as `pin`."""
     found = next((one for one in pins(archive) if one.id == pin_id), None)
-    told = [_pin_of(note) for _, note in _notes(archive)]
-    jobs = {job_id for one in told if one.id == pin_id for job_id in one.jobs}
+    all_pins = [_pin_of(note) for _, note in _notes(archive)]
+    jobs = {job_id for one in all_pins if one.id == pin_id for job_id in one.jobs}
     jobs |= {job_id for job_id, one in _marked(archive, holds.PIN) if one == pin_id}
     if not jobs:
         raise NotFound(f"There is no pin {pin_id[:200]}.", hint="See: jobledger audit pins")
@@ -148,7 +148,7 @@ def _topic_id(archive: Archive, topic: str, head: Head) -> str:
     Raises: LedgerError if no partition of the topic has one."""
     if head.topic_id:
         return head.topic_id
-    heads: Iterator[Head] = (archive.head(*place) for place in archive.places() if place[0] == topic)
+    heads: Iterator[Head] = (archive.head(*tp) for tp in archive.partitions() if tp[0] == topic)
     found = next((head.topic_id for head in heads if head.topic_id), "")
     if not found:
         raise LedgerError(f"The archive holds nothing of {topic} yet, so nothing can be pinned in it.",
@@ -158,8 +158,8 @@ def _topic_id(archive: Archive, topic: str, head: Head) -> str:
 
 def _notes(archive: Archive) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields kind and body of every note on pins, partition by partition, in sequence."""
-    for place in archive.places():
-        for manifest in archive.manifests(*place):
+    for tp in archive.partitions():
+        for manifest in archive.manifests(*tp):
             if manifest.is_note:
                 body = notes.read_note(archive.store, manifest)
                 if body.get("kind") in (PINNED, UNPINNED):

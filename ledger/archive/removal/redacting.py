@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.format.removals import REDACTED
-from ledger.archive.removal.expiring import Held, job_of, nothing_held
+from ledger.archive.removal.expiring import HoldCheck, job_of, nothing_held
 from ledger.archive.removal.rewriting import Wanted, rewrite
 from ledger.archive.snapshots.snapshots import Thin
 from ledger.archive.store.archive import Archive
@@ -56,7 +56,7 @@ class Redacting:
     events: str
     thin: Callable[[str], Thin]
     id_of: Callable[[Record], str]
-    held: Held = nothing_held
+    held: HoldCheck = nothing_held
 
     def run(
         self, named: Collection[RecordPosition | str], reason: str, by: str, at: str, *, force: bool = False
@@ -76,16 +76,16 @@ class Redacting:
         wanted = defaultdict[TopicPartition, set[int]](set)
         for record in records:
             wanted[record.topic(), record.partition()].add(record.offset())
-        for place, offsets in sorted(wanted.items()):
-            rewrite(self.archive, *place, [Wanted(REDACTED, frozenset(offsets), reason=reason)], by, at)
-        return [_told(record) for record in records]
+        for tp, offsets in sorted(wanted.items()):
+            rewrite(self.archive, *tp, [Wanted(REDACTED, frozenset(offsets), reason=reason)], by, at)
+        return [_redacted(record) for record in records]
 
     def alike(self, done: Sequence[Redacted]) -> list[RecordPosition]:
         """The positions of other records that still hold one of the redacted values."""
         hashes = {bytes.fromhex(one.value_sha256) for one in done}
         return [
             RecordPosition(record.topic(), record.partition(), record.offset())
-            for place in self.archive.places() for record in self.archive.records(*place)
+            for tp in self.archive.partitions() for record in self.archive.records(*tp)
             if (value := record.value()) is not None and not isinstance(record, RedactedRecord)
             and sha256(value).digest() in hashes
         ]  # fmt: skip
@@ -99,11 +99,11 @@ class Redacting:
             found[one] = record
         ids = {must_be_id(one) for one in named if isinstance(one, str)}
         seen = set[str]()
-        for place in self.archive.places() if ids else ():
-            for record in self.archive.records(*place):
+        for tp in self.archive.partitions() if ids else ():
+            for record in self.archive.records(*tp):
                 if (event_id := self.id_of(record)) in ids:
                     seen.add(event_id)
-                    found[RecordPosition(*place, record.offset())] = record
+                    found[RecordPosition(*tp, record.offset())] = record
         if unknown := sorted(ids - seen):
             raise unknown_event(self.archive, unknown[0])
         return [record for _, record in sorted(found.items())]
@@ -125,13 +125,13 @@ class Redacting:
             mine = record.topic() != self.events or parse_key(record.key()) is not None
             if mine and job_of(record) is not None and not isinstance(record, RedactedRecord):
                 by_place[record.topic(), record.partition()].append(record)
-        for place, some in by_place.items():
-            needed = {record.offset() for record in self.thin(place[0])(self.archive.records(*place))}
+        for tp, some in by_place.items():
+            needed = {record.offset() for record in self.thin(tp[0])(self.archive.records(*tp))}
             for record in some:
                 if record.offset() in needed:
                     key = (record.key() or b"").decode("utf-8", "replace")
                     raise Refused(
-                        f"{RecordPosition(*place, record.offset())} is the record of {key} that still counts: without its "
+                        f"{RecordPosition(*tp, record.offset())} is the record of {key} that still counts: without its "
                         f"value, the job {job_of(record)} could not be restored as it is.",
                         hint="Wait until the job is retired, or redact the record anyway with --force.",
                     )
@@ -145,14 +145,14 @@ def must_be_id(event_id: str) -> str:
     return event_id
 
 
-def missing(archive: Archive, place: RecordPosition) -> LedgerError:
+def missing(archive: Archive, tp: RecordPosition) -> LedgerError:
     """The error for a position without a record: the record has expired, or there never was one."""
-    said = archive.chain(place.topic, place.partition).absences.expired(place.offset)
+    said = archive.chain(tp.topic, tp.partition).absences.expired(tp.offset)
     if said is None:
-        return NotFound(f"There is no record at {place} in the archive.", hint="See: jobledger archive status")
+        return NotFound(f"There is no record at {tp} in the archive.", hint="See: jobledger archive status")
     gone, note = said
     return NotFound(
-        f"{place} was removed at {note.at}: it had expired by the retention of the namespace {gone.namespace} "
+        f"{tp} was removed at {note.at}: it had expired by the retention of the namespace {gone.namespace} "
         f"({note.by}). Its hash is still in the archive.", hint="A bundle that was made before may hold the record.",
     )  # fmt: skip
 
@@ -161,7 +161,7 @@ def unknown_event(archive: Archive, event_id: str) -> NotFound:
     """The error for an event id that the archive does not hold. Ids of expired records are not kept, so the event may
     be one of those."""
     gone = sum(
-        one.records for place in archive.places() for note in archive.chain(*place).rewritten for one in note.gone
+        one.records for tp in archive.partitions() for note in archive.chain(*tp).rewritten for one in note.gone
         if one.why != REDACTED
     )  # fmt: skip
     hint = "Is it archived yet? See: jobledger archive status"
@@ -170,7 +170,7 @@ def unknown_event(archive: Archive, event_id: str) -> NotFound:
     return NotFound(f"The archive holds no record of the event {event_id[:200]!r}.", hint=hint)
 
 
-def parse_place(text: str, topics: Mapping[str, str]) -> RecordPosition | None:
+def parse_position(text: str, topics: Mapping[str, str]) -> RecordPosition | None:
     """The position that a text such as `events[P]@OFFSET` or `TOPIC[P]@OFFSET` names; None if it has another form.
     topics: short name -> topic."""
     head, bracket, rest = text.rpartition("[")
@@ -180,7 +180,7 @@ def parse_place(text: str, topics: Mapping[str, str]) -> RecordPosition | None:
     return RecordPosition(topics.get(head, head), int(partition), int(offset))
 
 
-def _told(record: Record) -> Redacted:
+def _redacted(record: Record) -> Redacted:
     before = isinstance(record, RedactedRecord)
     digest = record.value_sha256 if isinstance(record, RedactedRecord) else sha256(record.value() or b"").digest()
     key = (record.key() or b"").decode("utf-8", "replace")

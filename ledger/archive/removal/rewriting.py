@@ -57,12 +57,12 @@ def rewrite(archive: Archive, topic: str, partition: int, wanted: Sequence[Wante
     who, and when (RFC 3339). A repeated call does what is left to do.
 
     Raises: LedgerError if an object is not as it was sealed; that object stays as it is."""
-    place = topic, partition
+    tp = topic, partition
     made: dict[tuple[Named, tuple[Wanted, ...]], Rewritten] = {}
     went = overtaken = 0
     while overtaken < _TRIES:
-        head = archive.head(*place)  # read before the chain, so that `note` fails if a manifest was sealed in between
-        chain = archive.chain(*place)
+        head = archive.head(*tp)  # read before the chain, so that `note` fails if a manifest was sealed in between
+        chain = archive.chain(*tp)
         batch: list[Rewritten] = []
         moved = False
         for one in _objects(chain):
@@ -70,9 +70,9 @@ def rewrite(archive: Archive, topic: str, partition: int, wanted: Sequence[Wante
             if any(each.offsets for each in due):
                 key = one.now, due
                 try:
-                    made[key] = made.get(key) or _made(archive, place, one, chain, due)
+                    made[key] = made.get(key) or _made(archive, tp, one, chain, due)
                 except LedgerError:
-                    if list(_objects(archive.chain(*place))) == list(_objects(chain)):
+                    if list(_objects(archive.chain(*tp))) == list(_objects(chain)):
                         raise
                     moved = True
                     break
@@ -169,7 +169,7 @@ def _due(one: _Object, chain: Chain, wanted: Wanted) -> Wanted:
     return replace(wanted, offsets=left)
 
 
-def _made(archive: Archive, place: tuple[str, int], one: _Object, chain: Chain, due: Sequence[Wanted]) -> Rewritten:
+def _made(archive: Archive, tp: tuple[str, int], one: _Object, chain: Chain, due: Sequence[Wanted]) -> Rewritten:
     """Stores the object without the due records or values, reads it back, and returns what a note says of it.
 
     Raises: LedgerError if the stored records are not as they were sealed."""
@@ -186,22 +186,22 @@ def _made(archive: Archive, place: tuple[str, int], one: _Object, chain: Chain, 
     new = parquet.rewrite(data, expired, redacted)
     digest = sha256(new).hexdigest()
     first, end = one.manifests[0].first, one.manifests[-1].next
-    name = f"rewritten/{place[0]}/{place[1]}/{first:019}-{end:019}.{digest[:32]}.parquet"
+    name = f"rewritten/{tp[0]}/{tp[1]}/{first:019}-{end:019}.{digest[:32]}.parquet"
     archive.store.create(name, new)
     if archive.store.read(name) != new:
         raise LedgerError(f"The store does not return {name} as it was written.")
-    _must_hold(one, sealed, place, new, chain, gone)
+    _must_hold(one, sealed, tp, new, chain, gone)
     return Rewritten(one.base.name, name, digest, gone, "", "", -1)
 
 
 def _must_hold(
-    one: _Object, sealed: Sequence[Leaf], place: tuple[str, int], data: bytes, chain: Chain, gone: tuple[Gone, ...]
+    one: _Object, sealed: Sequence[Leaf], tp: tuple[str, int], data: bytes, chain: Chain, gone: tuple[Gone, ...]
 ) -> None:
     """Raises: LedgerError if the data, together with the stubs of removed records, is not what the manifests seal.
     gone: removals that no note of the chain holds yet."""
     said = replace(chain, rewritten=(*chain.rewritten, Rewritten(one.base.name, "", "", gone, "", "", -1)))
     try:
-        leaves = with_stubs(leaves_of(parquet.read(data, *place)), sealed, said.absences)
+        leaves = with_stubs(leaves_of(parquet.read(data, *tp)), sealed, said.absences)
     except ValueError:
         leaves = []
     for manifest in one.manifests:

@@ -1,1 +1,1 @@
-"""Disaster recovery: `restoring` makes topics anew from an archive, `layout` places each record."""
+"""Disaster recovery: `restoring` rebuilds the topics from an archive, `layout` computes each record's new position."""

@@ -1,10 +1,10 @@
-"""Where each record of an archive comes to lie in topics that are restored: which partition, which offset.
+"""The layout of restored topics: the partition and offset of each record of an archive.
 
-With as many partitions as before everything lies where it lay, offset by offset, so that positions which the data names
-(`as_of` in an entry, `events[P]@OFFSET`) mean the same as ever; offsets that hold no record any more are filled with
-no-ops. With another number a job goes where the partitioner puts it, and what belonged to a partition, or had no effect for
-lying in the wrong one, is left out. Pure: the same archive gives the same layout, so a restore that was broken off can be
-told from anything else, and goes on. Source: docs/decisions/0030.
+With the same number of partitions, every record keeps its partition and offset, so positions in the data (`as_of` in an
+entry, `events[P]@OFFSET`) keep their meaning. Offsets without a record are filled with no-ops. With another number of
+partitions, the partitioner places each job. Records of a partition itself are then left out, and so are records that
+had no effect because they were in the wrong partition. The layout is pure: the same archive gives the same layout, so
+an interrupted restore is recognized and resumed. Source: docs/decisions/0030.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ledger.core.model.registers import NOOP_KEY, is_job_id, parse_claim, partit
 from ledger.errors import LedgerError, UsageError
 from ledger.ports import MemoryRecord, Record, TopicPartition
 
-#: How far beyond the end of its archive a partition may be filled. What an entry claims beyond that, no leader wrote.
+#: How many offsets beyond the end of its archive a partition may be filled. No leader writes an `as_of` beyond that.
 FILLED_MAX = 1_000_000
 _NOOP = NOOP_KEY.encode()
 
@@ -34,7 +34,7 @@ class TopicPair(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """filled: a no-op in the place of an offset that holds no record."""
+    """A record at its new position. filled: it is a no-op for an offset without a record."""
 
     record: MemoryRecord
     filled: bool
@@ -42,8 +42,9 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """archived, restored: the topics as they are called in the archive, and are to be called. before, after: numbers of
-    partitions. ends: where the restored partitions of events end at least (the same number of partitions only)."""
+    """archived, restored: the names of the topics in the archive and in the cluster. before, after: the number of
+    partitions in each. ends: the least end of each restored events partition (only if the number of partitions
+    stays)."""
 
     archived: TopicPair
     restored: TopicPair
@@ -56,25 +57,26 @@ class RestorePlan:
         """Whether every record keeps its offset."""
         return self.before == self.after
 
-    def places(self) -> list[TopicPartition]:
+    def partitions(self) -> list[TopicPartition]:
         return [(topic, p) for topic in self.restored for p in range(self.after)]
 
 
 def plan(
     archive: Archive, archived: TopicPair, restored: TopicPair, after: int, before: int | None, published: Published | None
 ) -> RestorePlan:
-    """published: what the archive of the recovery topic says, wanted if the number of partitions stays.
+    """The plan of a restore. before: the former number of partitions; None = derive it from the archive. published: the
+    state of the archived recovery topic, needed if the number of partitions stays.
 
-    before None: as many as the archive shows. Raises: UsageError, LedgerError: the archive holds no such topics, or no such
-    number of partitions."""
-    places = [place for place in archive.places() if place[0] in archived]
-    if not any(topic == archived.events for topic, _ in places):
-        found = ", ".join(sorted({topic for topic, _ in archive.places()})) or "nothing"
+    Raises: UsageError if the archive holds no such topics, or more partitions than `before`. LedgerError if published
+    records refer to offsets far beyond the archive's end."""
+    tps = [tp for tp in archive.partitions() if tp[0] in archived]
+    if not any(topic == archived.events for topic, _ in tps):
+        found = ", ".join(sorted({topic for topic, _ in archive.partitions()})) or "nothing"
         raise UsageError(f"The archive holds no topic {archived.events}; it holds {found}.",
-                         hint="Name the prefix of its topics with --archived-prefix.")  # fmt: skip
-    shown = 1 + max(partition for _, partition in places)
+                         hint="Give the prefix of its topics with --archived-prefix.")  # fmt: skip
+    shown = 1 + max(partition for _, partition in tps)
     if before is not None and before < shown:
-        raise UsageError(f"The archive holds {shown} partitions, which is more than {before}.")
+        raise UsageError(f"The archive holds {shown} partitions, but the former number is given as {before}.")
     made = RestorePlan(archived, restored, before or _before(archive, archived.events, shown, after), after)
     if not made.exact or published is None:
         return made
@@ -82,8 +84,9 @@ def plan(
 
 
 def _before(archive: Archive, events: str, shown: int, after: int) -> int:
-    """How many partitions there were: as many as the archive shows, or more, if the last ones were never written to; then
-    the settings may know. But only if every job lies where it belongs by that number: the other one is safe."""
+    """The former number of partitions. The archive shows fewer if the last partitions were never written to; then the
+    number may be `after`, from the settings. `after` is taken only if at least as many jobs are in the right partition
+    by it as by the number that the archive shows."""
     if shown >= after:
         return shown
     found: Counter[int] = Counter()
@@ -95,9 +98,9 @@ def _before(archive: Archive, events: str, shown: int, after: int) -> int:
 
 
 def _ends(archive: Archive, events: str, partitions: int, published: Published) -> dict[int, int]:
-    """The archive of `ledger.recovery` may reach further than that of the events: then an entry speaks of records that are
-    lost. Their offsets are not given again: else a new fact would lie below an `as_of` that knows nothing of it, and a
-    reconciler would plan as if it had been read."""
+    """The least end of each restored events partition. The archive of `ledger.recovery` may reach further than that of
+    `ledger.events`; then an entry's `as_of` covers lost records. Their offsets must not be used again: a new fact would
+    be below an `as_of` that does not reflect it, and a reconciler would plan as if the fact had been read."""
     ends = {p: archive.head(events, p).next for p in range(partitions)}
     said = [(entry.partition, entry.as_of) for entry in published.entries.values()]
     for partition, as_of in [*said, *published.progress.items()]:
@@ -105,8 +108,8 @@ def _ends(archive: Archive, events: str, partitions: int, published: Published) 
             sealed = archive.head(events, partition).next
             if as_of - sealed > FILLED_MAX:
                 raise LedgerError(
-                    f"{events}[{partition}] is archived up to {sealed}, and what is published speaks of offset {as_of}.",
-                    hint="Restore it into another number of partitions.",
+                    f"{events}[{partition}] is archived up to {sealed}, but published records refer to offset {as_of}.",
+                    hint="Restore into another number of partitions.",
                 )
             ends[partition] = as_of
     return ends
@@ -115,10 +118,10 @@ def _ends(archive: Archive, events: str, partitions: int, published: Published) 
 def lay_out(
     archive: Archive, plan: RestorePlan, archived: Callable[[Record], object], left_out: Counter[str]
 ) -> Iterator[Placed]:
-    """Every record as it is to lie, each partition by offsets from 0 on without a hole.
+    """Yields every record at its new position; in each partition, the offsets run from 0 without a gap.
 
-    archived: is shown every record of the archive, as it lay. left_out: counts what is left out, by reason.
-    Raises: as `Archive.records`."""
+    archived: called with every record of the archive at its old position. left_out: counts the records that are left
+    out, by reason. Raises: as `Archive.records`."""
     for before, after in zip(plan.archived, plan.restored, strict=True):
         if plan.exact:
             for p in range(plan.before):
@@ -126,7 +129,7 @@ def lay_out(
                 records = _seen(archive.records(before, p), archived)
                 yield from _exactly(records, (after, p), max(end, archive.head(before, p).next))
         else:
-            # By append time, so that a cut at a moment of the past is a beginning of every partition.
+            # Merge by append time, so that a cut at a past moment is a prefix of every partition.
             parts = [_seen(archive.records(before, p), archived) for p in range(plan.before)]
             found = heapq.merge(*parts, key=lambda record: record.timestamp()[1])
             yield from _by_job(found, plan, before == plan.archived.events, after, left_out)
@@ -138,18 +141,18 @@ def _seen(records: Iterable[MemoryRecord], archived: Callable[[Record], object])
         yield record
 
 
-def _exactly(records: Iterable[MemoryRecord], place: TopicPartition, end: int) -> Iterator[Placed]:
+def _exactly(records: Iterable[MemoryRecord], tp: TopicPartition, end: int) -> Iterator[Placed]:
     offset, at_ms = 0, None
     for record in records:
         at_ms = record.timestamp()[1] if at_ms is None else at_ms
         while offset < record.offset():
-            yield _filler(place, offset, at_ms)
+            yield _filler(tp, offset, at_ms)
             offset += 1
         at_ms = record.timestamp()[1]
-        yield Placed(_moved(record, place, offset), filled=False)
+        yield Placed(_moved(record, tp, offset), filled=False)
         offset += 1
     for beyond in range(offset, end):
-        yield _filler(place, beyond, at_ms or 1)
+        yield _filler(tp, beyond, at_ms or 1)
 
 
 def _by_job(
@@ -166,23 +169,24 @@ def _by_job(
 
 
 def _partition(record: Record, plan: RestorePlan, of_events: bool) -> int | str:
-    """Where it goes; or why it goes nowhere."""
+    """The new partition of a record, or the reason to leave the record out."""
     key = record.key()
     if key is not None and key.startswith(b"~"):
-        # The reconciler's claims say which epochs are spent. The projector's are left out: so whatever it had published
-        # under them has no effect, and the next one, whose epoch is above them all, writes every entry anew.
+        # The reconciler's claims are kept: they show which epochs were used. The projector's claims are left out, so
+        # the entries published under them have no effect. The next projector, with a higher epoch, writes all entries
+        # again.
         claim = parse_claim(key)
         return record.partition() % plan.after if claim is not None and of_events else "of a partition"
     job_id = ((key or b"").partition(b"/")[0] if of_events else key or b"").decode("ascii", "replace")
     if not is_job_id(job_id) or partition_of(job_id, plan.before) != record.partition():
-        return "foreign"  # it had no effect where it lay; elsewhere it might
+        return "foreign"  # it had no effect in its partition, but might have one in another
     return partition_of(job_id, plan.after)
 
 
-def _moved(record: MemoryRecord, place: TopicPartition, offset: int) -> MemoryRecord:
+def _moved(record: MemoryRecord, tp: TopicPartition, offset: int) -> MemoryRecord:
     headers = tuple(headers_of(record))
-    return MemoryRecord(*place, offset, record.key(), record.value(), headers, record.timestamp()[1])
+    return MemoryRecord(*tp, offset, record.key(), record.value(), headers, record.timestamp()[1])
 
 
-def _filler(place: TopicPartition, offset: int, at_ms: int) -> Placed:
-    return Placed(MemoryRecord(*place, offset, _NOOP, None, (), at_ms), filled=True)
+def _filler(tp: TopicPartition, offset: int, at_ms: int) -> Placed:
+    return Placed(MemoryRecord(*tp, offset, _NOOP, None, (), at_ms), filled=True)

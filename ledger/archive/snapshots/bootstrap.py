@@ -1,9 +1,9 @@
-"""Which snapshots a projector may begin from: those of the very topics that it reads, out of an archive that can't have
-missed a tombstone.
+"""The snapshots that a projector may start from: they are of the same topics, and their archive missed no tombstone.
 
-Kafka drops a tombstone delete.retention.ms after the cleaner first saw it. Whoever has read a register, and reads on only
-when its tombstone is gone, keeps the register for ever: a job that was over would come back. So it is with the archiver,
-and so with a reader that begins behind a snapshot (how old that may be is for the reader to say: `newest_s`).
+Kafka removes a tombstone delete.retention.ms after log compaction first saw it. A reader that has read a register, and
+continues only after its tombstone was removed, keeps the register forever: a job that was over would come back. This
+applies to the archiver, and to a reader that starts behind a snapshot. The reader decides how old a snapshot may be
+(`newest_s`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = Logger("ledger.archive")
 
 
 class Usable(NamedTuple):
-    """newest_s: append time of the newest record that the snapshot covers, seconds since the epoch."""
+    """A snapshot to start from. newest_s: append time of the newest record that it covers, seconds since the epoch."""
 
     topic: str
     partition: int
@@ -33,8 +33,8 @@ class Usable(NamedTuple):
 
 
 def usable(archive: Archive, shapes: Mapping[TopicPartition, PartitionShape], away_max_s: float) -> Iterator[Usable]:
-    """The newest of each partition that has one; why another one has none is logged. shapes: the topics as they are now.
-    away_max_s: for how long the archiver may have been away, well below delete.retention."""
+    """Yields the newest usable snapshot of each partition. If a partition has none, the reason is logged. shapes: the
+    topics as they are now. away_max_s: how long the archiver may have been down; well below delete.retention.ms."""
     for (topic, partition), shape in shapes.items():
         try:
             manifests = list(archive.manifests(topic, partition))
@@ -52,22 +52,23 @@ def usable(archive: Archive, shapes: Mapping[TopicPartition, PartitionShape], aw
 def _why_not(
     archive: Archive, manifests: Sequence[Manifest], found: Snapshot | None, shape: PartitionShape, away_max_s: float
 ) -> str:
-    """ "" if it may be begun from."""
+    """The reason why a projector may not start from the snapshot; "" = it may."""
     if manifests and manifests[-1].next > shape.end:
         return f"the topic ends at {shape.end}, but is archived up to {manifests[-1].next}"
     if found is None:
         return "there is none"
     below = [one for one in manifests if one.next <= found.next]
     if ids := {one.topic_id for one in below} - {shape.topic_id}:
-        return f"{found.name} is of another topic of that name (id {min(ids)}, now {shape.topic_id})"
+        return f"{found.name} is of another topic with the same name (id {min(ids)}, now {shape.topic_id})"
     late = _late(archive, [one for one in below if not one.is_note], away_max_s)
     if late is not None:
-        return f"the archiver came so late to offset {late} that a tombstone may have been gone by then"
+        return f"the archiver read offset {late} so late that a tombstone may have been removed by then"
     return ""
 
 
 def _late(archive: Archive, manifests: Sequence[Manifest], away_max_s: float) -> int | None:
-    """Where first, if anywhere. In a run that follows upon the beginning all was read in one go."""
+    """The first offset that the archiver read too late; None = there is none. Segments sealed within away_max_s after
+    the first one are never late: the archiver then read the existing records in one go."""
     newest_s, begun_s = 0.0, sealed_s(manifests[0]) if manifests else 0.0
     for one in manifests:
         if not sealed_s(one) - begun_s <= away_max_s and came_late(one, newest_s, away_max_s, archive.leaves):

@@ -1,7 +1,7 @@
-"""How many snapshots stay: all of the last day, of each day of the last month the newest, of each month before that the
-newest. So their number follows the months that a ledger is old, and a moment of last night is as near to one as ever.
+"""Which snapshots are kept: all of the last day, the newest of each day of the last month, and the newest of each month
+before that. So their number grows with the ledger's age in months only, and a recent moment always has one close by.
 
-One that is dropped can be made again; nobody's answer needs it.
+A deleted snapshot can be made again, and no answer depends on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ MONTH_S = 31 * DAY_S
 
 
 def thin_out(archive: Archive, topic: str, partition: int, now_s: float) -> int:
-    """Deletes those that are not to stay; their number. Of another chain, none: it may be this one that is damaged.
+    """Deletes the snapshots that are not kept. Returns their number. Snapshots of another chain are not touched: this
+    chain may be the damaged one.
 
     Raises: LedgerError if a manifest can't be read; as the store."""
     times = _times(archive, topic, partition)
@@ -30,8 +31,8 @@ def thin_out(archive: Archive, topic: str, partition: int, now_s: float) -> int:
 
 
 def to_keep(snapshots: Iterable[tuple[Listed, float]], now_s: float) -> set[Listed]:
-    """snapshots: each with the append time of the newest record in it, in seconds since the epoch. Of two up to the same
-    offset the one stays that was compared with more."""
+    """The snapshots to keep. snapshots: each with the append time of the newest record up to its offset, in seconds
+    since the epoch. If two snapshots cover the same offsets, the one with fewer `steps` is kept."""
     newest: dict[object, tuple[float, int, int, Listed]] = {}
     for one, time_s in snapshots:
         kept_by, rank = _kept_by(one, time_s, now_s - time_s), (time_s, one.next, -one.steps, one)
@@ -40,7 +41,7 @@ def to_keep(snapshots: Iterable[tuple[Listed, float]], now_s: float) -> set[List
 
 
 def _kept_by(one: Listed, time_s: float, age_s: float) -> object:
-    """Of those for which this is the same one stays."""
+    """The group of a snapshot: of the snapshots with an equal value, one is kept."""
     if age_s <= DAY_S:
         return one
     day = datetime.fromtimestamp(time_s, UTC).date()
@@ -48,7 +49,7 @@ def _kept_by(one: Listed, time_s: float, age_s: float) -> object:
 
 
 def _times(archive: Archive, topic: str, partition: int) -> dict[tuple[int, str], float]:
-    """(next, head) of every manifest -> append time of the newest record up to there."""
+    """(next, head) of every manifest -> append time of the newest record up to there, in seconds since the epoch."""
     found, newest_ms = {}, 0
     for one in archive.manifests(topic, partition):
         newest_ms = max(newest_ms, one.greatest_timestamp_ms)

@@ -1,13 +1,14 @@
-"""Snapshots: what is left of a partition up to an offset once everything that was superseded is left out.
+"""Snapshots: the records of a partition up to an offset, without the superseded ones.
 
-A snapshot is nothing that anybody must believe: it is made from the archive, compared with it when it is made, and can be
-made again at any time. With one, a set of the past costs what lies behind it and not the age of the ledger. It serves
-whoever folds; of a history only what holds now is in it.
+A snapshot needs no trust: it is made from the archive, compared with it when it is made, and can be made again at any
+time. With a snapshot, the cost of a past recovery set depends on the records behind the snapshot, not on the age of the
+ledger. A snapshot serves folds only: it does not hold the history.
 
-Objects: `snapshots/<topic>/<partition>/<next>-<head>.parquet`, where `next` is the first offset that is not in it and
-`head` the beginning of the hash of the manifest that seals up to there: one of another chain is not taken for one of this.
-One that was made from an earlier one, and compared with that and what was sealed since, is named `…-<steps>.parquet`: so
-many lie between it and one that was compared with a fold of the whole archive. Source: docs/decisions/0038.
+Objects: `snapshots/<topic>/<partition>/<next>-<head>.parquet`. `next` is the first offset that is not covered. `head`
+is the beginning of the hash of the manifest that seals up to there, so snapshots of another chain are recognized. A
+snapshot that was made from an earlier one, and compared with that and the records sealed since, is named
+`…-<steps>.parquet`. `steps` counts the snapshots back to one that was compared with a fold of the whole archive.
+Source: docs/decisions/0038.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from ledger.util.loggers import Logger
 
 log = Logger("ledger.archive")
 _PROGRESS = PROGRESS_KEY.encode()
-WHOLE_EVERY = 30  # each of so many is compared with a fold of the whole archive: one made daily, once a month
+WHOLE_EVERY = 30  # every 30th snapshot is compared with a fold of the whole archive: once a month, if made daily
 _NAME = re.compile(r"([0-9]{1,19})-([0-9a-f]{16})(?:-([1-9][0-9]{0,3}))?\.parquet\Z")
 Thin = Callable[[Iterable[Record]], list[Record]]
 
 
 class Listed(NamedTuple):
-    """What the name of one says. head: of its manifest's hash the first 16 characters. steps: as above; 0: it was compared
-    with the whole."""
+    """The facts in a snapshot's name. head: the first 16 characters of its manifest's hash. steps: as above; 0 = it was
+    compared with the whole archive."""
 
     next: int
     head: str
@@ -46,7 +47,7 @@ class Listed(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """One that lies in a store. next: the first offset that is not in it. records: reads it, in offset order.
+    """A stored snapshot. next: the first offset that it does not cover. records: reads its records, in offset order.
     steps: as `Listed`."""
 
     next: int
@@ -56,8 +57,8 @@ class Snapshot(NamedTuple):
 
 
 def thin_events(records: Iterable[Record]) -> list[Record]:
-    """The last record of each key, if it is no tombstone: all that a fold reads. And of each job that has any its last
-    record, whatever it is: up to there the projector must have come before anybody says that it has."""
+    """The last record of each key, unless it is a tombstone: all that a fold reads. Also the last record of each of
+    these jobs, even a tombstone: a projector counts as up to date with a job only if it has read up to that record."""
     last: dict[bytes | None, Record] = {}
     of_job: dict[bytes, Record] = {}
     for record in records:
@@ -78,10 +79,12 @@ def _job_of(key: bytes | None) -> bytes:
 
 
 def thin_recovery(records: Iterable[Record], decode: Decode) -> list[Record]:
-    """Of each key the last record and the last that had an effect, which may be an older one: a stale leader's record
-    hides what counts. Of each claim the first and the last record: a copy that somebody appended later must not take the
-    place of the first one, which lies before the records of that epoch. One that can't be read has an effect as well: the
-    job's entry before it counts no more."""
+    """The records that readers of ledger.recovery depend on.
+
+    For each key: the last record, and the last effective one, which is older if a stale leader's record follows it. An
+    unreadable record is effective too, because the job's earlier entry no longer counts. For each claim: the first and
+    the last record, because a copy appended later must not replace the first one, which precedes the records of its
+    epoch."""
     view = Published(decode)
     last: dict[bytes, Record] = {}
     effective: dict[bytes, Record] = {}
@@ -108,14 +111,15 @@ def make(
     archive: Archive, topic: str, partition: int, thin: Thin, decoded: Callable[[Record], Decoded],
     same: Callable[[Iterable[Record], Iterable[Record]], bool], whole: bool = True,
 ) -> Snapshot | None:  # fmt: skip
-    """Of all that is sealed; None if that is nothing. One that is there, and right, is left as it is.
+    """Makes a snapshot of all sealed records. Returns the newest snapshot; None if there is none, because nothing is
+    sealed or no record counts. An existing snapshot up to the same offset is kept, if it is correct.
 
-    same: whether a fold of some records gives what a fold of others gives. whole: it is made of the whole archive and
-    compared with that; False: of the newest that there is and what was sealed since, and compared with these, but for one
-    of WHOLE_EVERY. With the whole the last one that was compared with it, and all since, are compared once more, and
-    dropped if they are not what the archive folds to.
+    same: whether two sequences of records fold to the same result. whole: make the snapshot from the whole archive, and
+    compare it with that. False: make it from the newest snapshot and the records sealed since, and compare it with
+    these; one in WHOLE_EVERY is made from the whole archive all the same. Then the last snapshot that was compared with
+    the whole archive, and all later ones, are compared again, and deleted if they differ.
 
-    Raises: LedgerError if it would not stand for what it was made of."""
+    Raises: LedgerError if the new snapshot does not fold to the same result as the records that it was made from."""
     head = archive.head(topic, partition)
     if head.sequence < 0:
         return None
@@ -128,7 +132,7 @@ def make(
     if not same(kept, records()):
         raise LedgerError(
             f"A snapshot of {topic}[{partition}] up to {head.next} does not fold to what the archive folds to.",
-            hint="This is a defect of the ledger. Answers about the past go on without it.",
+            hint="This is a bug in the ledger. Questions about the past are answered without the snapshot.",
         )
     if not steps:
         _drop_unfit(archive, topic, partition, head.next, same)
@@ -139,15 +143,15 @@ def make(
 
 
 def latest(archive: Archive, topic: str, partition: int, end: int) -> Snapshot | None:
-    """The newest one that holds nothing from `end` on, and was made of this chain. Of two up to the same offset the one
-    that was compared with more."""
+    """The newest snapshot of this chain that covers no offset from `end` on. If two cover the same offsets, the one
+    with fewer `steps`."""
     found = _of_this_chain(archive, topic, partition, end)
     return found[-1] if found else None
 
 
 def _of_this_chain(archive: Archive, topic: str, partition: int, end: int) -> list[Snapshot]:
-    """Those that hold nothing from `end` on, by offset; of two up to the same one the one later that was compared with
-    more."""
+    """The snapshots of this chain that cover no offset from `end` on, by offset; of two up to the same offset, the one
+    with fewer `steps` comes later."""
     found = [one for one in listed(archive, topic, partition) if one.next <= end]
     heads = {(one.next, one.sha256[:16]) for one in archive.manifests(topic, partition)} if found else set()
     ours = sorted((one for one in found if one[:2] in heads), key=lambda one: (one.next, -one.steps, one.name))
@@ -155,14 +159,14 @@ def _of_this_chain(archive: Archive, topic: str, partition: int, end: int) -> li
 
 
 def listed(archive: Archive, topic: str, partition: int) -> list[Listed]:
-    """All that lie there, of whatever chain, by offset."""
+    """All stored snapshots, of this chain and others, by offset."""
     prefix = _prefix(topic, partition)
     found = ((name, _NAME.match(name.removeprefix(prefix))) for name in archive.store.names(prefix))
     return sorted(Listed(int(m[1]), m[2], int(m[3] or 0), name) for name, m in found if m is not None)
 
 
 def _since(archive: Archive, topic: str, partition: int, base: Snapshot | None, end: int) -> Iterator[Record]:
-    """All that is sealed below `end`; with a base what that keeps, then what was sealed since."""
+    """The sealed records below `end`. With a base: the base's records, then the records sealed since."""
     if base is None:
         return archive.records(topic, partition, end=end)
     return chain(base.records(), archive.records(topic, partition, first=base.next, end=end))
@@ -171,15 +175,17 @@ def _since(archive: Archive, topic: str, partition: int, base: Snapshot | None, 
 def _drop_unfit(
     archive: Archive, topic: str, partition: int, end: int, same: Callable[[Iterable[Record], Iterable[Record]], bool]
 ) -> None:
-    """Of those up to `end`, from the last on that was compared with the whole: that one if it does not stand for what is
-    sealed up to there, and each that does not follow from the one before it. Raises: as `Archive.records`."""
+    """Deletes wrong snapshots up to `end`, beginning with the last one that was compared with the whole archive. Each
+    is compared with the last correct one before it and the records sealed since, or else with the whole archive.
+
+    Raises: as `Archive.records`."""
     ours = _of_this_chain(archive, topic, partition, end)
     begin = max((at for at, one in enumerate(ours) if not one.steps), default=0)
     base: Snapshot | None = None
     for one in ours[begin:]:
         try:
             kept = list(one.records())
-        except (TemporaryError, Unreachable):  # that says nothing about it
+        except (TemporaryError, Unreachable):  # the snapshot may still be correct
             raise
         except LedgerError as error:
             why = str(error)
@@ -197,7 +203,8 @@ def same_registers(one: Iterable[Record], other: Iterable[Record]) -> bool:
 
 
 def same_entries(one: Iterable[Record], other: Iterable[Record], decode: Decode) -> bool:
-    """Also for a leader: which record of each key is the last, and whether readers took it."""
+    """Whether both sequences give the same view, for readers and for a leader. A leader also depends on the last record
+    of each key, and on whether that record is effective."""
     first, second = _published(one, decode), _published(other, decode)
     names = ("entries", "unreadable", "claimed", "progress", "raw")
     return all(getattr(first, name) == getattr(second, name) for name in names) and _hidden(first) == _hidden(second)
@@ -227,14 +234,14 @@ def _published(records: Iterable[Record], decode: Decode) -> Published:
 def _read(archive: Archive, listed_: Listed, topic: str, partition: int) -> Iterator[MemoryRecord]:
     data = archive.store.read(listed_.name)
     if data is None:
-        raise TemporaryError(f"{listed_.name} was thinned out meanwhile.", hint="Ask again.")
+        raise TemporaryError(f"{listed_.name} was thinned out meanwhile.", hint="Try again.")
     try:
         records = parquet.read(data, topic, partition)
         offsets = [record.offset() for record in records]
         if offsets != sorted(set(offsets)) or (offsets and not 0 <= offsets[0] <= offsets[-1] < listed_.next):
-            raise ValueError("its offsets are not those that its name tells")
+            raise ValueError("its offsets do not match its name")
     except ValueError as error:
-        hint = "Remove it from the store: jobledger archive snapshot makes another."
+        hint = "Delete it from the store, and make another: jobledger archive snapshot"
         raise LedgerError(f"{listed_.name} can't be read: {error}.", hint=hint) from error
     yield from records
 

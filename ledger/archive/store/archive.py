@@ -1,7 +1,8 @@
-"""An archive as a whole: the chains in a store, sealing what is stored, and reading it back.
+"""An archive as a whole: the chains in a store, sealing of stored records, and reading.
 
-No election and no lock: a manifest is created under the number that follows its predecessor's, and a store lets only one
-create it. Of two archivers at work the slower one finds its number taken, and begins again from the new head (decision 25).
+It needs no election and no lock. A manifest is created under the number after its predecessor's, and a store lets only
+one writer create an object. If two archivers run, the slower one finds its number taken and starts again from the new
+head (decision 25).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ledger.ports import MemoryRecord
 
 
 class Overtaken(LedgerError):
-    """Another archiver has sealed this place: begin again from the head that is there now. Nothing is lost."""
+    """Another writer has sealed a manifest under the same number. Start again from the current head; nothing is
+    lost."""
 
 
 class RecordFile(NamedTuple):
@@ -35,48 +37,51 @@ class RecordFile(NamedTuple):
 
 
 class Archive:
-    """The chains of manifests in a store. written_by, now: who seals, and the time (RFC 3339) that a manifest tells."""
+    """The chains of manifests in a store. written_by, now: the writer's name and the current time (RFC 3339), for new
+    manifests."""
 
     def __init__(self, store: ObjectStore, written_by: str = "", now: Callable[[], str] = str) -> None:
         self.store, self._written_by, self._now = store, written_by, now
         self._chains: dict[tuple[str, int], Chain] = {}
         self._opened: tuple[str, parquet.Opened] | None = None  # the joined object that was read last
 
-    def places(self) -> list[tuple[str, int]]:
+    def partitions(self) -> list[tuple[str, int]]:
         """(topic, partition) of every chain, in order."""
         parts = (name.split("/") for name in self.store.names("manifests/"))
         return sorted({(part[1], int(part[2])) for part in parts if len(part) == 4 and part[2].isdecimal()})
 
     def head(self, topic: str, partition: int) -> Head:
-        """Where sealing goes on. Raises: LedgerError if the last manifest can't be read, or belongs elsewhere."""
+        """The head of the chain, where sealing continues. Raises: LedgerError if the last manifest can't be read, or is
+        one of another partition or number."""
         numbers = chains.numbers(self.store, topic, partition)
         if not numbers:
             return Head(topic, partition)
         name = manifest_name(topic, partition, numbers[-1])
         head = head_of(self._manifest(name))
         if head[:3] != (topic, partition, numbers[-1]):
-            raise LedgerError(f"{name} holds the manifest number {head.sequence} of {head.topic}[{head.partition}].",
+            raise LedgerError(f"{name} holds manifest {head.sequence} of {head.topic}[{head.partition}] instead.",
                               hint="Run: jobledger audit verify")  # fmt: skip
         return head
 
     def manifests(self, topic: str, partition: int) -> Iterator[Manifest]:
-        """In sequence. Raises: LedgerError at one that can't be read."""
+        """Yields the manifests of a chain, in sequence. Raises: LedgerError at one that can't be read."""
         for sequence, manifest in enumerate(self.chain(topic, partition).manifests):
             yield manifest or self._manifest(manifest_name(topic, partition, sequence))
 
     def chain(self, topic: str, partition: int) -> Chain:
-        """As it lies there now."""
+        """The chain as it is stored now."""
         chain = self._chains[topic, partition] = chains.load(self.store, topic, partition)
         return chain
 
     def seal(self, head: Head, topic_id: str, segment: Segment) -> Head:
-        """Makes what was stored part of the archive; the new head. Sealing the same a second time changes nothing.
+        """Makes a stored segment part of the archive. Returns the new head. Sealing the same segment again changes
+        nothing.
 
-        Raises: Overtaken. LedgerError if the topic is not the one whose records lie below."""
+        Raises: Overtaken. LedgerError if the chain belongs to a topic with another id."""
         if head.topic_id and head.topic_id != topic_id:
             raise LedgerError(
-                f"{head.topic} was made anew: the archive holds records of the topic with the id {head.topic_id}, and that "
-                f"of the topic there now is {topic_id}.", hint="Name another folder or prefix for its archive.",
+                f"{head.topic} was created again: the archive holds records of the topic with the id {head.topic_id}, and "
+                f"the current topic has the id {topic_id}.", hint="Use another folder or prefix for its archive.",
             )  # fmt: skip
         manifest = Manifest(
             topic=head.topic, topic_id=topic_id, partition=head.partition, sequence=head.sequence + 1,
@@ -85,7 +90,7 @@ class Archive:
         )  # fmt: skip
         while (found := self._seal(manifest)) is not None:
             if {**asdict(found), **asdict(segment)} == asdict(found) and found.previous == manifest.previous:
-                return head_of(found)  # our own, whose answer was lost; or that of another who had stored the very same
+                return head_of(found)  # our own manifest (the store's answer was lost), or another's of the same segment
             beside = found.is_note and (found.topic_id, found.next) == (topic_id, manifest.first)
             if not beside or found.previous != manifest.previous:
                 raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by "
@@ -94,8 +99,8 @@ class Archive:
         return head_of(manifest)
 
     def note(self, head: Head, kind: str, body: Mapping[str, Any], *, topic_id: str = "", next_: int | None = None) -> Head:
-        """Seals a note (`notes`) behind `head`; the new head. topic_id, next_: if the chain goes on with another topic, and
-        at a later offset.
+        """Seals a note (`notes`) after `head`. Returns the new head. topic_id, next_: for a chain that continues with
+        another topic, or at a later offset.
 
         Raises: Overtaken."""
         name, digest = notes.store_note(self.store, head.topic, head.partition, kind, body)
@@ -108,18 +113,20 @@ class Archive:
         )  # fmt: skip
         found = self._seal(manifest)
         if found is not None and (not found.is_note or found.records_sha256 != digest or found.previous != head.sha256):
-            raise Overtaken(f"{manifest_name(*head[:2], found.sequence)} was sealed by {found.written_by or 'another'}.")
+            raise Overtaken(
+                f"{manifest_name(*head[:2], found.sequence)} was sealed by {found.written_by or 'another writer'}."
+            )
         return head_of(found or manifest)
 
     def _seal(self, manifest: Manifest) -> Manifest | None:
-        """None: it is sealed. Else what was sealed in its place."""
+        """Stores a manifest. None = done; else the manifest that already has this number."""
         name = manifest_name(manifest.topic, manifest.partition, manifest.sequence)
         return None if self.store.create(name, manifest.encode()) else self._manifest(name)
 
     def records(self, topic: str, partition: int, first: int = 0, end: int | None = None) -> Iterator[MemoryRecord]:
-        """Those at offsets from `first` up to, not including, `end`, in order.
+        """Yields the records at offsets from `first` up to, not including, `end`, in order.
 
-        Raises: LedgerError if an object is not what its manifest says."""
+        Raises: LedgerError if an object does not match its manifest."""
         for manifest in self.manifests(topic, partition):
             if manifest.next <= first or (end is not None and manifest.first >= end):
                 continue
@@ -131,29 +138,30 @@ class Archive:
         """The records that one manifest seals. Raises: as `records`."""
         if manifest.is_note:
             return []
-        place = manifest.topic, manifest.partition
-        known = self._chains.get(place)
+        tp = manifest.topic, manifest.partition
+        known = self._chains.get(tp)
         opened = self._open(known, manifest) if known is not None else None
         if opened is None:  # it may have been joined or rewritten since the chain was read
-            chain = self.chain(*place)
+            chain = self.chain(*tp)
             opened = self._open(chain, manifest)
             if opened is None:
                 raise LedgerError(f"{chain.object_of(manifest).name} is missing.", hint=chains.VERIFY)
         try:
-            return opened.records(*place, manifest.first, manifest.next)
+            return opened.records(*tp, manifest.first, manifest.next)
         except ValueError as error:
-            raise _unreadable(self._chains[place].object_of(manifest).name, error) from error
+            raise _unreadable(self._chains[tp].object_of(manifest).name, error) from error
 
     def leaves(self, manifest: Manifest) -> list[Leaf]:
-        """What was sealed, record by record, also of what has expired since. Raises: as `records`."""
+        """The leaves that a manifest seals, one for each record, including records that have expired since. Raises: as
+        `records`."""
         if manifest.is_note:
             return []
-        place = manifest.topic, manifest.partition
-        named = (self._chains.get(place) or self.chain(*place)).leaves_of(manifest)
+        tp = manifest.topic, manifest.partition
+        named = (self._chains.get(tp) or self.chain(*tp)).leaves_of(manifest)
         try:
             data = chains.read_as(self.store, named)
         except Missing:  # it may have been joined since the chain was read
-            named = self.chain(*place).leaves_of(manifest)
+            named = self.chain(*tp).leaves_of(manifest)
             data = chains.read_as(self.store, named)
         try:
             leaves = unpack(data)
@@ -162,7 +170,8 @@ class Archive:
         return [leaf for leaf in leaves if manifest.first <= leaf.offset < manifest.next]
 
     def expired(self, topic: str, partition: int) -> list[Gone]:
-        """What notes say has expired, in their order, each by namespace."""
+        """The removals of expired records, as notes declare them, in the order of the notes; one for each object and
+        namespace."""
         return [gone for note in self.chain(topic, partition).rewritten for gone in note.gone if gone.why == EXPIRED]
 
     def files(self, topic: str, partition: int) -> list[RecordFile]:
@@ -177,17 +186,19 @@ class Archive:
         return list(found)
 
     def file(self, file: RecordFile) -> bytes:
-        """One of them, as it was sealed. Raises: LedgerError if it is not; TemporaryError if it was joined meanwhile."""
+        """The bytes of a record file. Raises: LedgerError if its hash differs; TemporaryError if the file was joined or
+        rewritten meanwhile."""
         try:
             return chains.read_as(self.store, Named(file.name, file.sha256))
         except Missing as error:
             if file in self.files(file.topic, file.partition):
                 raise
             gone = f"{file.name} was joined with others meanwhile, or rewritten."
-            raise TemporaryError(gone, hint="Ask again.") from error
+            raise TemporaryError(gone, hint="Try again.") from error
 
     def _open(self, chain: Chain, manifest: Manifest) -> parquet.Opened | None:
-        """None: it is missing. Of what was joined those that follow are most likely asked for next."""
+        """The object that holds a manifest's records; None if it is missing. A joined object stays open, because the
+        next manifest to read is most likely in it too."""
         named = chain.object_of(manifest)
         if self._opened is not None and self._opened[0] == named.sha256:
             return self._opened[1]

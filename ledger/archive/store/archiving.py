@@ -1,8 +1,9 @@
-"""What `serve archiver` does: records are stored as segments by a stream, and sealed one after the other.
+"""The work of `serve archiver`: a stream stores records as segments, and the archiver seals one segment after the
+other.
 
-A stream may store what is never sealed, and store it again: only the chain says what is in the archive. So the place where
-reading goes on is the head of each chain and nothing else, and whoever is killed at whatever moment leaves at most objects
-that nobody names.
+A stream may store segments that are never sealed, or store a segment again: only the chain defines the content of the
+archive. So reading resumes at the head of each chain, with no other state. A killed archiver leaves at most objects
+that no manifest names.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from ledger.util.loggers import Logger
 log = Logger("ledger.archive")
 TAKE_S = 0.5
 PAUSE_S = 2.0
-FAILURES_MAX = 30  # in a row; then the process ends and its supervisor begins anew
-CHORE_FAILURES = 3  # in a row; then it is an error, and no more a warning
+FAILURES_MAX = 30  # in a row; then the process ends, and its supervisor restarts it
+CHORE_FAILURES = 3  # in a row; from then on, a failure is logged as an error, before as a warning
 
 
 class PartitionShape(NamedTuple):
-    """A partition as it is now. begin, end: the offsets of its first record and beyond its last."""
+    """A partition as it is now. begin: the offset of its first record. end: the offset behind its last record."""
 
     topic_id: str
     begin: int
@@ -41,29 +42,29 @@ class Stored(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """sealed: the offset up to which a partition is sealed. read: from where on there are records to be read, which is
-    later if the first ones are gone."""
+    """Where a stream starts in a partition. sealed: the offset up to which the partition is sealed. read: the first
+    offset to read; it is later than `sealed` if the topic no longer has the records in between."""
 
     sealed: int
     read: int
 
 
 class SegmentStream(Protocol):
-    """Reads partitions from given offsets on, and stores what it reads.
+    """Reads partitions from given offsets on, and stores the records as segments.
 
-    Raises: TemporaryError, Unreachable: open it again."""
+    Raises: TemporaryError or Unreachable; call `open` again then."""
 
     def open(self, begin: Mapping[TopicPartition, Beginning]) -> None:
-        """Called again, it begins anew from there."""
+        """Starts reading at these offsets. A second call restarts the stream there."""
 
     def take(self, timeout_s: float) -> Sequence[Stored]:
-        """What was stored since, of each partition in order and without gaps; [] if nothing was."""
+        """The segments stored since the last call, in order and without gaps within each partition; [] if none."""
 
     def close(self) -> None: ...
 
 
 class Chore(NamedTuple):
-    """What an archiver does beside its work. every_s: seconds from the end of one time to the next."""
+    """A periodic task of an archiver. every_s: seconds from the end of one run to the start of the next."""
 
     name: str
     every_s: float
@@ -71,11 +72,10 @@ class Chore(NamedTuple):
 
 
 class Archiver:
-    """One archiver. shapes: asks for all partitions that are to be archived. chores: done one after the other, while all is
-    well; what goes wrong there is told, and keeps nothing from being archived.
+    """One archiver. shapes: returns all partitions to archive, as they are now. chores: run one after the other while
+    archiving succeeds. A chore that fails is logged and does not stop the archiving.
 
-    To be seen from any thread: heads (where each chain ends; {} while it does not know), records, newest_s,
-    failing."""
+    Any thread may read: heads (the head of each chain; {} while unknown), records, newest_s, failing."""
 
     def __init__(
         self, archive: Archive, stream: SegmentStream, shapes: Callable[[], Mapping[TopicPartition, PartitionShape]],
@@ -84,22 +84,23 @@ class Archiver:
         self._archive, self._stream, self._shapes, self._clock = archive, stream, shapes, clock
         self._chores = {chore: clock.monotonic() for chore in chores}  # when each is due
         self.failing: dict[str, int] = {chore.name: 0 for chore in chores}  # how often each failed, in a row
-        self.records = Counter[TopicPartition]()  # that this one has sealed
+        self.records = Counter[TopicPartition]()  # number of records that this archiver has sealed
         self.newest_s: dict[TopicPartition, float] = {}  # append time of the newest of them, seconds since the epoch
         self._topic_ids: dict[TopicPartition, str] = {}
         self.heads: dict[TopicPartition, Head] = {}
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Until `stopped`. What passes by itself is waited out.
+        """Archives until `stopped`. After a temporary error, it pauses and starts again from the heads of the chains.
 
-        Raises: LedgerError: a topic was made anew or cut off, a chain can't be read; or nothing goes right for long."""
+        Raises: LedgerError if a topic was created again or truncated, or a chain can't be read; the last temporary
+        error after FAILURES_MAX of them in a row."""
         failures, begun = 0, dict[TopicPartition, Head]()
         try:
             while not stopped():
                 try:
                     if not self.heads:
                         self.begin()
-                        if self.heads != begun:  # the archive has gone on, by whomever
+                        if self.heads != begun:  # the archive has grown since the last start, by any archiver
                             failures, begun = 0, dict(self.heads)
                     self.step()
                     failures = 0
@@ -118,27 +119,27 @@ class Archiver:
             self._stream.close()
 
     def begin(self) -> None:
-        """Reads where each chain ends, and lets the stream begin there."""
+        """Reads the head of each chain, and starts the stream there. Raises: LedgerError as `run`."""
         shapes = self._shapes()
-        heads = {place: self._archive.head(*place) for place in shapes}
-        for place, head in heads.items():
-            _must_be_the_same(head, shapes[place])
-        self._topic_ids = {place: shape.topic_id for place, shape in shapes.items()}
+        heads = {tp: self._archive.head(*tp) for tp in shapes}
+        for tp, head in heads.items():
+            _must_be_the_same(head, shapes[tp])
+        self._topic_ids = {tp: shape.topic_id for tp, shape in shapes.items()}
         self._stream.open({p: Beginning(head.next, max(head.next, shapes[p].begin)) for p, head in heads.items()})
         self.heads = heads
         log.info("archiving", begin={f"{topic}[{n}]": head.next for (topic, n), head in heads.items()})
 
     def step(self) -> int:
-        """Seals what was stored; the number of records."""
+        """Seals the segments that the stream has stored. Returns the number of records."""
         count = 0
         for topic, partition, segment in self._stream.take(TAKE_S):
-            place = topic, partition
-            if segment.first != self.heads[place].next:
-                raise Overtaken(f"{topic}[{partition}] was read from {segment.first} on, and is sealed up to "
-                                f"{self.heads[place].next}.")  # fmt: skip
-            self.heads[place] = self._archive.seal(self.heads[place], self._topic_ids[place], segment)
-            self.records[place] += segment.count
-            self.newest_s[place] = segment.greatest_timestamp_ms / 1000
+            tp = topic, partition
+            if segment.first != self.heads[tp].next:
+                raise Overtaken(f"{topic}[{partition}] was read from offset {segment.first} on, but is sealed up to "
+                                f"{self.heads[tp].next}.")  # fmt: skip
+            self.heads[tp] = self._archive.seal(self.heads[tp], self._topic_ids[tp], segment)
+            self.records[tp] += segment.count
+            self.newest_s[tp] = segment.greatest_timestamp_ms / 1000
             count += segment.count
         if count:
             log.info("sealed", records=count)
@@ -163,26 +164,26 @@ class Archiver:
 
 
 def _must_be_the_same(head: Head, shape: PartitionShape) -> None:
-    """Raises: LedgerError."""
+    """Raises: LedgerError if the partition is not the one that was archived, or is shorter than the archive."""
     where = f"{head.topic}[{head.partition}]"
     if head.topic_id and head.topic_id != shape.topic_id:
         raise LedgerError(
-            f"{head.topic} was made anew: the archive holds the records of another topic of that name "
+            f"{head.topic} was created again: the archive holds the records of another topic of that name "
             f"(id {head.topic_id}, now {shape.topic_id}).",
-            hint="Name another folder, or prefix, for the archive of the new one. If it was to be restored from this "
-            "archive: jobledger archive restore --adopt",
+            hint="Use another folder or prefix for the archive of the new topic. If you meant to restore the topic from "
+            "this archive: jobledger archive restore --adopt",
         )
     if shape.end < head.next:
         raise LedgerError(
-            f"{where} ends at {shape.end}, but is archived up to {head.next}: it was cut off.",
-            hint="The brokers have lost acknowledged records; the archive has them. Do not go on before you know why.",
+            f"{where} ends at {shape.end}, but is archived up to {head.next}: it was truncated.",
+            hint="The brokers have lost acknowledged records; the archive has them. Find the cause before you go on.",
         )
 
 
 class ReaderSegments:
-    """A SegmentStream over an EventLog, in this process: it reads from the beginning and passes over what is sealed.
+    """A SegmentStream over an EventLog, in this process. It reads from offset 0 and skips the sealed records.
 
-    For ledgers in memory, and where no Spark is wanted for a small one."""
+    For ledgers in memory, and for small ledgers without Spark."""
 
     def __init__(self, log: EventLog, archive: Archive, decoded: Callable[[Record], Decoded], records_max: int = 10_000):
         self._log, self._archive, self._decoded, self._records_max = log, archive, decoded, records_max
@@ -191,34 +192,35 @@ class ReaderSegments:
 
     def open(self, begin: Mapping[TopicPartition, Beginning]) -> None:
         self.close()
-        self._next = {place: beginning.sealed for place, beginning in begin.items()}
+        self._next = {tp: beginning.sealed for tp, beginning in begin.items()}
         self._reader = self._log.reader(sorted({topic for topic, _ in begin}))
 
     def take(self, timeout_s: float) -> Sequence[Stored]:
         if self._reader is None:
             raise TemporaryError("the stream is not open")
-        places: dict[TopicPartition, list[Record]] = {}
+        tps: dict[TopicPartition, list[Record]] = {}
         for record in self._reader.poll(self._records_max, timeout_s):
-            place = record.topic(), record.partition()
-            if record.offset() >= self._next.get(place, 0):
-                places.setdefault(place, []).append(record)
-        return [stored for place, records in places.items() for stored in self._store(place, records)]
+            tp = record.topic(), record.partition()
+            if record.offset() >= self._next.get(tp, 0):
+                tps.setdefault(tp, []).append(record)
+        return [stored for tp, records in tps.items() for stored in self._store(tp, records)]
 
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
-    def _store(self, place: TopicPartition, records: Sequence[Record]) -> Iterator[Stored]:
-        for stored in store_all(self._archive, self._next[place], records, self._decoded):
-            self._next[place] = stored.segment.next
+    def _store(self, tp: TopicPartition, records: Sequence[Record]) -> Iterator[Stored]:
+        for stored in store_all(self._archive, self._next[tp], records, self._decoded):
+            self._next[tp] = stored.segment.next
             yield stored
 
 
 def store_all(
     archive: Archive, first: int, records: Sequence[Record] | Iterator[Record], decoded: Callable[[Record], Decoded]
 ) -> Iterator[Stored]:
-    """Stores a run of one partition's records, that begins at or beyond offset `first`, as one segment after the other."""
+    """Stores records of one partition as segments, and yields them in order. first: where the first segment begins; the
+    records begin there or later."""
     for run in runs(records):
         segment = store_segment(archive.store, first, run, decoded)
         yield Stored(run[0].topic(), run[0].partition(), segment)

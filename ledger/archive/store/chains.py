@@ -1,8 +1,9 @@
-"""The chain of one partition as it lies in a store: manifests as objects of their own, and those that were joined by day.
+"""The chain of one partition as it is stored: single manifests, each in an object of its own, and manifests joined by
+day.
 
-What was joined counts once a note of the chain says so (`notes.JOINED`); until then it is nobody's, and so are the notes in
-it. The manifests of a joined run lie in one object, byte for byte, so that every hash that was ever kept of one of them is
-still its hash. Objects of records may have been rewritten since (`notes.REWRITTEN`): the latest note about one counts.
+A joined run counts only once a note of the chain names it (`notes.JOINED`); until then it is ignored, and so are the
+notes in it. One object holds the manifests of a joined run, byte for byte, so their hashes stay the same, and anchors
+stay valid. Record objects may be rewritten (`notes.REWRITTEN`); the latest note about an object counts.
 Source: docs/decisions/0031, 0035.
 """
 
@@ -25,16 +26,16 @@ from ledger.archive.format.segments import RECORDS_MAX, manifest_name, manifests
 from ledger.errors import LedgerError, UsageError
 
 LINES = ".jsonl.gz"
-GAP_MAX = 1_000_000  # manifests that are missing one behind the other
+GAP_MAX = 1_000_000  # consecutive manifests that may be missing
 VERIFY = "Run: jobledger audit verify"
 _TRIES = 3
-_RECORDS_MAX = 10 * RECORDS_MAX  # of one manifest: a forged one may say anything
+_RECORDS_MAX = 10 * RECORDS_MAX  # records of one manifest, at most; a forged manifest may name any number
 _LINE_MAX = 1 << 20  # bytes of a manifest
-_PACKED_MIN = 32  # bytes of a manifest in a listing, at least: the hash of the one before it is unlike any other
+_PACKED_MIN = 32  # compressed bytes of a manifest, at least: it holds a hash, and a hash can't be compressed
 
 
 class Missing(LedgerError):
-    """An object is not there: it may have been joined or rewritten since its name was read."""
+    """An object is missing. It may have been joined or rewritten since its name was read."""
 
 
 class Named(NamedTuple):
@@ -46,8 +47,9 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A run of manifests, `first_sequence` to `last_sequence`, that lies in three objects: the manifests themselves, a line
-    each; their records as one Parquet file; their leaves. day: of the newest record (UTC). head: hash of the last one."""
+    """A run of manifests, `first_sequence` to `last_sequence`, stored in three objects: the manifests, one a line;
+    their records as one Parquet file; their leaves. day: of the newest record (UTC). head: the hash of the last
+    manifest."""
 
     first_sequence: int
     last_sequence: int
@@ -70,8 +72,8 @@ class Joined:
 
 @dataclass(frozen=True)
 class Chain:
-    """manifests: by sequence; None: it is missing or can't be read. joined: in order, none overlaps another. rewritten: in
-    the order of the notes."""
+    """The chain of one partition. manifests: by sequence; None = missing or unreadable. joined: in order, without
+    overlap. rewritten: in the order of the notes."""
 
     manifests: Sequence[Manifest | None]
     joined: Sequence[Joined] = field(default=())
@@ -81,24 +83,24 @@ class Chain:
         return self._by_sequence.get(sequence)
 
     def object_of(self, manifest: Manifest) -> Named:
-        """What holds the records that a manifest seals."""
+        """The object that holds the records of a manifest now."""
         one = self.joined_of(manifest.sequence)
         return self.now(Named(manifest.records, manifest.records_sha256) if one is None else one.of_records)
 
     def rows_max(self, manifest: Manifest) -> int:
-        """How many records the object that holds those of a manifest may have."""
+        """The largest number of records that the object with the records of a manifest may have."""
         one = self.joined_of(manifest.sequence)
         numbers = [manifest.sequence] if one is None else range(one.first_sequence, one.last_sequence + 1)
         run = [found for n in numbers if (found := self.manifests[n]) is not None] if one else [manifest]
         return sum(min(max(found.count, 0), _RECORDS_MAX) for found in run)
 
     def leaves_of(self, manifest: Manifest) -> Named:
-        """What lists the leaves that a manifest seals."""
+        """The object that holds the leaves of a manifest."""
         one = self.joined_of(manifest.sequence) or manifest
         return Named(one.leaves, one.leaves_sha256)
 
     def now(self, named: Named) -> Named:
-        """What is read in the place of an object that a manifest, or the note of a joined run, names."""
+        """The object that is read in place of the one that a manifest, or the note of a joined run, names."""
         latest = self._latest.get(named.name)
         return named if latest is None else Named(latest.object, latest.object_sha256)
 
@@ -108,7 +110,7 @@ class Chain:
 
     @cached_property
     def replaced(self) -> Mapping[str, Named]:
-        """The objects that rewritten ones took the place of -> what is read now."""
+        """The names of replaced objects -> the rewritten object that is read now."""
         earlier = {(name, one.records) for one in self.rewritten for name in (one.records, one.object)}
         found = {name: self.now(Named(records, "")) for name, records in sorted(earlier)}
         return {name: now for name, now in found.items() if name != now.name}
@@ -123,7 +125,8 @@ class Chain:
 
 
 def numbers(store: ObjectStore, topic: str, partition: int) -> list[int]:
-    """Of the manifests that lie by themselves, in order. What lies beside them under another name, as a copy, is none."""
+    """The numbers of the single manifests, in order. Objects with any other form of name, such as copies, are
+    ignored."""
     prefix = manifests_prefix(topic, partition)
     names = set(store.names(prefix))
     stems = (name.removeprefix(prefix).removesuffix(".json") for name in names)
@@ -136,15 +139,15 @@ def joined_prefix(topic: str, partition: int) -> str:
 
 
 def lines_of(manifests: Iterable[Manifest]) -> bytes:
-    """The same manifests give the same bytes. Any gunzip reads them."""
+    """The manifests as gzip-compressed lines. The same manifests always give the same bytes."""
     return gzip.compress(b"".join(one.encode() + b"\n" for one in manifests), mtime=0)
 
 
 def load(store: ObjectStore, topic: str, partition: int) -> Chain:
-    """Total: what is broken is None.
+    """The chain as it is stored. A broken manifest is None in it, never an error.
 
-    What is being joined meanwhile is there all the time, but not always in the place where it was listed: then it is looked
-    for again. Raises: as the store."""
+    While a run is being joined, each of its manifests stays in the store, but may move between two reads. If one
+    vanished since it was listed, the chain is read again. Raises: as the store."""
     for _ in range(_TRIES):
         chain, vanished = _load(store, topic, partition)
         if not vanished:
@@ -175,7 +178,8 @@ def _load(store: ObjectStore, topic: str, partition: int) -> tuple[Chain, bool]:
     there = _end(manifests)
     vanished = any(data is None and manifests[number] is None for number, data in found.items())
     whole = [manifests.get(number) for number in range(there)]
-    # Only a note that is a link of the chain may say that something is gone: a listing that nobody names is anybody's word.
+    # Only a note that is a link of the chain may declare removals: anyone who can write to the store can put a listing
+    # there that no note names.
     links = (one for number, one in enumerate(whole) if one is not None and one.sequence == number)
     taken_out = tuple(one for link in links for one in rewritten.get(link, ()))
     return Chain(whole, tuple(joined), taken_out), vanished
@@ -185,10 +189,12 @@ def _joined(
     singles: Mapping[int, Manifest | None], inside: Mapping[str, Sequence[Manifest | None]],
     fitting: Mapping[Manifest, Joined],
 ) -> list[Joined]:  # fmt: skip
-    """In order, none overlaps another. fitting: note -> what it says, where that is there.
+    """The joined runs that count, in order and without overlap. fitting: note -> the run that it names, if the run's
+    listing is stored as the note says.
 
-    The last note lies by itself; it names the listing in which the one before it may lie, and so on: these count. Others
-    (of a chain of which a note was lost, or anybody's) count only for what would be missing else."""
+    The last such note is a single manifest. It names a listing that may hold the note before it, and so on: the runs of
+    these notes count. Other runs (after the loss of a note, or forged) count only for manifests that would be
+    missing."""
     sure, found = set[Joined](), list[Joined]()
     left = [one for number, one in singles.items() if one is not None and one.sequence == number]
     while left:
@@ -210,8 +216,9 @@ def _widest_first(one: Joined) -> tuple[int, int]:
 
 
 def _end(numbers: Iterable[int]) -> int:
-    """Beyond the last manifest. What lies far beyond the others, as an object of any number can be put there by anybody,
-    counts as one that is missing: else a single one would take all memory."""
+    """The number behind the last manifest. A manifest more than GAP_MAX behind the others counts as one missing
+    manifest: anyone who can write to the store can create one of any number, and filling such a gap would exhaust the
+    memory."""
     end = 0
     for number in sorted(numbers):
         if number - end > GAP_MAX:
@@ -223,7 +230,7 @@ def _end(numbers: Iterable[int]) -> int:
 def _said(
     store: ObjectStore, manifests: Iterable[Manifest | None]
 ) -> tuple[dict[Manifest, Joined], dict[Manifest, tuple[Rewritten, ...]]]:  # fmt: skip
-    """What each note says was joined, and what was rewritten."""
+    """The joined run that each note names, and the rewritten objects that each note names."""
     found, rewritten = dict[Manifest, Joined](), dict[Manifest, tuple[Rewritten, ...]]()
     for manifest in manifests:
         if manifest is None or not manifest.is_note:
@@ -237,13 +244,14 @@ def _said(
                     found[manifest] = one
             elif kind == notes.REWRITTEN:
                 rewritten[manifest] = tuple(rewritten_of(body, manifest.sequence))
-        except (LedgerError, TypeError, KeyError, ValueError):  # told by `audit verify`; what it named is then not found
+        except (LedgerError, TypeError, KeyError, ValueError):  # `audit verify` reports it; the note has no effect
             continue
     return found, rewritten
 
 
 def _or_unreadable(store: ObjectStore, name: str) -> bytes | None:
-    """None: there is none. What is there and can be none of ours is b"", which nothing decodes."""
+    """The bytes of an object; None = there is none; b"" = the store refuses to read it (Unfit), which no decoder
+    accepts."""
     try:
         return store.read(name)
     except Unfit:
@@ -251,7 +259,8 @@ def _or_unreadable(store: ObjectStore, name: str) -> bytes | None:
 
 
 def read(store: ObjectStore, name: str) -> bytes | None:
-    """The name comes from a manifest or a note, which may be anybody's. Raises: Unfit."""
+    """The bytes of an object that a manifest or note names; None = there is none. The name may be forged: one that the
+    store does not allow counts as missing. Raises: Unfit."""
     try:
         return store.read(name)
     except UsageError:
@@ -259,7 +268,7 @@ def read(store: ObjectStore, name: str) -> bytes | None:
 
 
 def read_as(store: ObjectStore, named: Named) -> bytes:
-    """An object as it was sealed. Raises: Missing. LedgerError: it is something else."""
+    """The bytes of an object, checked against its SHA-256. Raises: Missing. LedgerError if the hash differs."""
     data = read(store, named.name)
     if data is None:
         raise Missing(f"{named.name} is missing.", hint=VERIFY)
@@ -276,8 +285,8 @@ def _decoded(data: bytes | None) -> Manifest | None:
 
 
 def unpacked(data: bytes) -> list[Manifest | None]:
-    """What `lines_of` packed; None: a line that is no manifest; [] if it is damaged. It may be anybody's, and of any size
-    once unpacked: so line by line, and no more of them than so many bytes can hold."""
+    """The manifests that `lines_of` packed; None for a line that is no manifest; [] if the data is damaged. Forged data
+    may unpack to any size, so it is read line by line, and no more lines than so many bytes can hold."""
     found: list[Manifest | None] = []
     try:
         with gzip.open(BytesIO(data)) as lines:

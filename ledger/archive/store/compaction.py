@@ -1,7 +1,8 @@
-"""Joins the small objects of a day: manifests, records and leaves of one partition become three objects in all.
+"""Joins the small objects of a day: the manifests, records and leaves of one partition become three objects in all.
 
-Nothing is dropped before a note in the chain names what has taken its place, and that was read back. Killed anywhere, the
-archive is whole, and the next run goes on; two at once make the same objects and one note. Source: docs/decisions/0031.
+An object is deleted only after its replacement was read back and a note in the chain names the replacement. After a
+crash at any point the archive is complete, and the next run continues. Two runs at the same time make the same objects
+and one note. Source: docs/decisions/0031.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from ledger.errors import LedgerError
 from ledger.util import failpoints
 
 DAY_S = 86_400.0
-OVER_AFTER_S = 3600.0  # how long after midnight (UTC) a day is over for us: by then the archiver has its last records
-JOINED_BYTES_MAX = 256 << 20  # of the objects that are joined: a day that has more makes several
+OVER_AFTER_S = 3600.0  # a day is joined so long after midnight (UTC): by then the archiver has sealed its last records
+JOINED_BYTES_MAX = 256 << 20  # of the objects joined into one; a day with more makes several
 _TRIES = 100
 _YEAR_9999_MS = 253_402_300_799_000
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """manifests, records: how many were joined into the objects of that day. removed: objects that were dropped; of a day
-    that an earlier run had joined and not cleared away, manifests is 0."""
+    """The result for one joined run of a day. manifests, records: how many were joined; 0 if an earlier run had joined
+    them and this one only deleted the old objects. removed: how many old objects were deleted."""
 
     topic: str
     partition: int
@@ -41,13 +42,14 @@ class Compacted:
     removed: int
 
 
-def compact(archive: Archive, now_s: float, told: Callable[[str], object] = len) -> list[Compacted]:
+def compact(archive: Archive, now_s: float, report: Callable[[str], object] = len) -> list[Compacted]:
     """Joins all days that are over, in every partition.
 
-    Raises: LedgerError: something is not as it was sealed; it is left as it is, and so is what comes after it there."""
+    Raises: LedgerError if an object is not as it was sealed. That day and the later days of the partition stay as they
+    are."""
     found = []
-    for topic, partition in archive.places():
-        told(f"{topic}[{partition}]")
+    for topic, partition in archive.partitions():
+        report(f"{topic}[{partition}]")
         found += _Partition(archive, topic, partition).compact(now_s)
     return found
 
@@ -85,7 +87,8 @@ class _Partition:
             yield part
 
     def _join(self, run: Sequence[Manifest]) -> Joined | None:
-        """None: it is not worth it, or another has done it meanwhile."""
+        """Joins a run. None = it holds fewer than two segments, or another process has joined or rewritten it
+        meanwhile."""
         if sum(not manifest.is_note for manifest in run) < 2:
             return None
         chain = self._chain()
@@ -100,22 +103,24 @@ class _Partition:
         failpoints.hit("compact.stored")
         for _ in range(_TRIES):
             head = self._archive.head(*self._place)
-            if self._moved(run, chain, self._chain()):  # what was stored is not what would be read now
+            if self._moved(run, chain, self._chain()):  # the joined objects were made from objects since replaced
                 return None
             try:
                 self._archive.note(head, notes.JOINED, asdict(made))
-            except Overtaken:  # an archiver goes on beside us: say it behind what it has sealed
+            except Overtaken:  # an archiver has sealed a manifest meanwhile: append the note after it
                 continue
             failpoints.hit("compact.noted")
             return made
-        raise LedgerError(f"{self._place[0]}[{self._place[1]}] is sealed so fast that nobody else gets a turn.")
+        raise LedgerError(f"Other writers kept sealing {self._place[0]}[{self._place[1]}], so the note was not written.")
 
     def _moved(self, run: Sequence[Manifest], before: Chain, now: Chain) -> bool:
-        """Whether another has joined these manifests meanwhile, or rewritten what they seal."""
+        """Whether another process has joined these manifests, or rewritten their records, between two reads of the
+        chain."""
         return any(not m.is_note and now.object_of(m) != before.object_of(m) for m in run)
 
     def _store(self, run: Sequence[Manifest], chain: Chain) -> Joined:
-        """Raises: LedgerError if anything is not as it was sealed, or does not come back as it was stored."""
+        """Stores the joined objects of a run. Raises: LedgerError if an object is not as it was sealed, or the store
+        does not return a new one as it was written."""
         store, (topic, partition) = self._archive.store, self._place
         tables, leaves = [], []
         for manifest in run:
@@ -131,7 +136,7 @@ class _Partition:
             except ValueError:
                 own = []
             if merkle.root([leaf.hash for leaf in own]).hex() != manifest.root:
-                raise LedgerError(f"{named.name} holds other records than were sealed.", hint=chains.VERIFY)
+                raise LedgerError(f"{named.name} does not hold the records that were sealed.", hint=chains.VERIFY)
             tables.append(data)
             leaves.append(pack(own))
         day, last = _day(run), run[-1]
@@ -141,13 +146,14 @@ class _Partition:
         for suffix, data in wanted.items():
             made[suffix] = store_object(store, stem, suffix, data)
             if store.read(made[suffix][0]) != data:
-                raise LedgerError(f"{made[suffix][0]} does not come back as it was stored.")
+                raise LedgerError(f"The store does not return {made[suffix][0]} as it was written.")
         return Joined(
             run[0].sequence, last.sequence, day, last.sha256, *made[chains.LINES], *made[".parquet"], *made[".leaves"]
         )
 
     def _clear(self, chain: Chain) -> list[tuple[Joined, int]]:
-        """Drops what was joined: the objects first, then the manifests that name them. How many, of each run."""
+        """Deletes the objects that joined runs replaced: first the objects, then the manifests that name them. Returns
+        how many, for each run."""
         store, (topic, partition) = self._archive.store, self._place
         kinds = (
             *(f"{kind}/{topic}/{partition}/" for kind in ("records", "leaves", "rewritten")),
@@ -172,20 +178,20 @@ class _Partition:
         return found
 
     def _must_be_sound(self, one: Joined, chain: Chain, run: Sequence[Manifest]) -> None:
-        """Raises: LedgerError: what took the place of what is to be dropped does not hold what that holds. A note that says
-        so may be anybody's."""
+        """Raises: LedgerError if the joined objects do not hold all that the old objects hold. The note alone is no
+        proof: anyone who can write to the store can write one."""
         lines = chains.unpacked(chains.read_as(self._archive.store, Named(one.manifests, one.manifests_sha256)))
         wrong = next(iter(broken_in(self._archive.store, chain, one, run)), None)
         if lines != run or wrong is not None:
-            what = "it does not list what it was made of" if wrong is None else f"offset {wrong.offset}: {wrong.reason}"
+            what = "it does not list the joined manifests" if wrong is None else f"offset {wrong.offset}: {wrong.reason}"
             raise LedgerError(f"{one.manifests}: {what}.",
-                              hint=f"What it was made of is still there. {chains.VERIFY}")  # fmt: skip
+                              hint=f"The objects that were joined are still there. {chains.VERIFY}")  # fmt: skip
 
 
 def _runs(chain: Chain, over_ms: float) -> Iterator[list[Manifest]]:
-    """Manifests of one day each, one behind the other, not yet joined, of days that were over at that time.
+    """Yields runs of consecutive manifests to join, each of one day that was over at that time.
 
-    Raises: LedgerError at one that is missing: nothing from there on can be told from what was altered."""
+    Raises: LedgerError if a manifest is missing, because the manifests behind it can't be verified."""
     run: list[Manifest] = []
     for sequence, manifest in enumerate(chain.manifests):
         if manifest is None:
@@ -200,14 +206,15 @@ def _runs(chain: Chain, over_ms: float) -> Iterator[list[Manifest]]:
 
 
 def _if_over(run: list[Manifest], over_ms: float) -> Iterator[list[Manifest]]:
-    """Without the notes at its end: there may be more of them tomorrow, and who repeats this must make the same objects."""
+    """Yields the run, if its day is over, without the notes at its end. More notes may follow them later, and a
+    repeated join must make the same objects."""
     last = max((i for i, manifest in enumerate(run) if not manifest.is_note), default=-1)
     if last >= 0 and _day(run) < _date(over_ms):
         yield run[: last + 1]
 
 
 def _day(run: Sequence[Manifest]) -> str:
-    """Of the newest record; "" if there are notes only."""
+    """The day of the newest record (UTC); "" if the run holds only notes."""
     times = [manifest.greatest_timestamp_ms for manifest in run if not manifest.is_note]
     return _date(max(times)) if times else ""
 

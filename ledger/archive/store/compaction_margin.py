@@ -1,7 +1,7 @@
-"""How long until compaction may take what the archive has not got: reckoned again and again, with an alarm.
+"""Headroom: how long until log compaction may remove unarchived records, computed periodically, with an alarm.
 
-Beside the archiver, on a thread of its own: the time is shortest when the archiver hangs in a call, or its store or Kafka
-does not answer. What was known last is then reckoned on, for it can only have become worse.
+It runs on its own thread beside the archiver, because headroom shrinks when the archiver hangs in a call, or when its
+store or Kafka does not answer. The last known values are then extrapolated: they can only have become worse.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from ledger.ports import Clock
 from ledger.util.loggers import Logger
 
 AGAIN_S = 300.0
-LOOKS = 5  # that fail in a row until it is no more known that nothing waits
+LOOKS = 5  # failed looks in a row until FINE becomes UNKNOWN
 FINE, SCARCE, OVER, UNKNOWN = "headroom_regained", "headroom_scarce", "headroom_over", "headroom_unknown"
 log = Logger("ledger.archive")
 
 
 @dataclass(frozen=True, slots=True)
 class Reckoned:
-    """at_s: when (monotonic seconds) it was seen. state: FINE, SCARCE, OVER or UNKNOWN: what the log says of a change."""
+    """The headroom of all partitions. at_s: when the values were read (monotonic seconds). state: FINE, SCARCE, OVER or
+    UNKNOWN, which are the names of the log events at a change."""
 
     found: tuple[ArchiveProgress, ...] = ()
     at_s: float = 0.0
@@ -34,7 +35,8 @@ class Reckoned:
 
 
 class Headroom:
-    """Within `with`, looks every `every_s`. ask: how far the archive is. least: as `archive.headroom_min`."""
+    """A context manager that looks every `every_s` seconds. ask: returns the archive's progress. least: as
+    `archive.headroom_min`."""
 
     def __init__(self, ask: Callable[[], Sequence[ArchiveProgress]], least: float, every_s: float, clock: Clock) -> None:
         self._ask, self._least, self._every_s, self._clock = ask, least, every_s, clock
@@ -48,12 +50,13 @@ class Headroom:
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        """A look that hangs is left behind: the thread ends with the process."""
+        """Stops the thread. If a look hangs, it does not wait for it; the thread then ends with the process."""
         self._over.set()
         self._thread.join(2.0)
 
     def look(self) -> Reckoned:
-        """Asks, and tells in the log what has changed, again every AGAIN_S while all is not well."""
+        """Reads the progress and returns the headroom. Logs each change of state, and repeats it every AGAIN_S while
+        the state is not FINE."""
         why = ""
         try:
             self._seen = Reckoned(tuple(self._ask()), self._clock.monotonic())
@@ -64,7 +67,7 @@ class Headroom:
         return now
 
     def now(self) -> Reckoned:
-        """What is known, reckoned on to this moment. Asks nobody; from any thread."""
+        """The headroom now, extrapolated from the last look. It makes no call; any thread may use it."""
         seen = self._seen
         passed_s = self._clock.monotonic() - seen.at_s
         found = tuple(_aged(one, passed_s) for one in seen.found)
@@ -99,8 +102,8 @@ class Headroom:
         while not self._over.is_set():
             try:
                 self.look()
-            except Exception:  # whatever it is: the next look may go well, and an alarm that died is never heard
-                logging.getLogger("ledger.archive").exception("the headroom could not be reckoned")
+            except Exception:  # any error: the next look may succeed, and a dead thread could raise no alarm
+                logging.getLogger("ledger.archive").exception("the headroom could not be computed")
             self._over.wait(self._every_s)
 
 

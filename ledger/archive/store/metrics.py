@@ -1,4 +1,4 @@
-"""What an archiver says of itself in metrics."""
+"""The metrics of an archiver."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def measured(
     newest_s: Mapping[TopicPartition, float], failing: Mapping[str, int],
     anchored: Mapping[TopicPartition, tuple[int, float]],
 ) -> Mapping[Metric, Samples]:  # fmt: skip
-    """now_s: seconds since the epoch. passed_s: since the headroom was last asked for. records, newest_s, failing: as
-    `Archiver`; anchored: as `Anchoring.anchored`."""
+    """The samples of each metric. now_s: seconds since the epoch. passed_s: seconds since the last look at the
+    headroom. records, newest_s, failing: as `Archiver`. anchored: as `Anchoring.anchored`."""
     found = {_labels((one.topic, one.partition)): one for one in now.found}
     return {
         metrics.HEADROOM: {at: one.lag_s if one.headroom_s is None else one.headroom_s for at, one in found.items()},
@@ -24,13 +24,13 @@ def measured(
         metrics.LAST_LOOK: {(): now_s - passed_s} if found else {},
         metrics.SEALED_OFFSET: {at: float(one.sealed) for at, one in found.items()},
         metrics.END_OFFSET: {at: float(one.end) for at, one in found.items()},
-        metrics.SEALED_RECORDS: {_labels(place): float(count) for place, count in records.items()},
-        metrics.NEWEST_SEALED: {_labels(place): time_s for place, time_s in newest_s.items()},
-        metrics.ANCHOR_SEQUENCE: {_labels(place): float(sequence) for place, (sequence, _) in anchored.items()},
-        metrics.ANCHOR_TIME: {_labels(place): time_s for place, (_, time_s) in anchored.items()},
+        metrics.SEALED_RECORDS: {_labels(tp): float(count) for tp, count in records.items()},
+        metrics.NEWEST_SEALED: {_labels(tp): time_s for tp, time_s in newest_s.items()},
+        metrics.ANCHOR_SEQUENCE: {_labels(tp): float(sequence) for tp, (sequence, _) in anchored.items()},
+        metrics.ANCHOR_TIME: {_labels(tp): time_s for tp, (_, time_s) in anchored.items()},
         metrics.CHORE_FAILURES: {(name,): float(times) for name, times in failing.items()},
     }
 
 
-def _labels(place: TopicPartition) -> tuple[str, str]:
-    return place[0], str(place[1])
+def _labels(tp: TopicPartition) -> tuple[str, str]:
+    return tp[0], str(tp[1])

@@ -1,8 +1,8 @@
 """The seal of a bundle: a note at the end of each of its chains that names every object outside the chains by its hash.
 
-`bundle.json`, timelines, logs and proofs lie beside the chains. The seal ties them to the chains, and the chains to each
-other: it names the head that each had before it. The same seal ends every chain. It is no signature: a person who writes
-the whole file anew can seal it anew, so the receiver compares the SHA-256 of the file. Source: docs/decisions/0032.
+These objects are `bundle.json`, timelines, logs and proofs. The seal ties them to the chains, and the chains to each other:
+it names the head that each chain had before the seal. The same seal ends every chain. It is no signature: anyone who
+rewrites the whole file can seal it again, so the receiver compares the SHA-256 of the file. Source: docs/decisions/0032.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _VERIFY = "Run: jobledger audit verify --bundle FILE"
 
 
 class SealCheck(NamedTuple):
-    """sealed: whether any chain has a seal. objects: how many it names. broken: what is not as sealed, by chain."""
+    """sealed: whether any chain has a seal. objects: how many objects the seal names. broken: chain -> its differences
+    from the seal."""
 
     sealed: bool
     objects: int
@@ -33,10 +34,10 @@ class SealCheck(NamedTuple):
 
 
 def seal(archive: Archive, otherwise: TopicPartition, topic_id: str) -> None:
-    """Ends every chain of a bundle with its seal. otherwise: gets the seal where no chain has any record.
+    """Ends every chain of a bundle with the seal. otherwise: the partition that gets the seal if there is no chain.
 
     Raises: as `Archive.note`."""
-    heads = [archive.head(*place) for place in archive.places() or [otherwise]]
+    heads = [archive.head(*tp) for tp in archive.partitions() or [otherwise]]
     body = {
         "heads": {_name(head[:2]): head.sha256 for head in heads},
         "objects": {name: sha256(archive.store.read(name) or b"").hexdigest() for name in _beside(archive.store)},
@@ -48,25 +49,25 @@ def seal(archive: Archive, otherwise: TopicPartition, topic_id: str) -> None:
 def must_be_as_sealed(archive: Archive, name: str) -> None:
     """Compares one object with the seal at the end of each chain. A bundle without a seal passes.
 
-    Raises: LedgerError: the object is not what was sealed, or the end of a chain can't be read."""
-    for place in archive.places():
-        body = _seal_of(archive.store, _last(archive, place))
+    Raises: LedgerError if the object differs from the seal, or the end of a chain can't be read."""
+    for tp in archive.partitions():
+        body = _seal_of(archive.store, _last(archive, tp))
         if body is not None and _objects(body).get(name) != _digest(archive.store, name):
             raise LedgerError(f"{name} of this bundle is not what was sealed when the bundle was made.", hint=_VERIFY)
 
 
 def check(store: ObjectStore) -> SealCheck:
-    """Compares all that the seal names with what is there. Total, but for the errors of the store."""
-    places = Archive(store).places()
-    found = {place: chains.load(store, *place).manifests for place in places}
-    sealed_by = {place: body for place, manifests in found.items() if (body := _any_seal(store, manifests)) is not None}
+    """Compares the bundle with its seal. Raises: as the store; differences are returned."""
+    tps = Archive(store).partitions()
+    found = {tp: chains.load(store, *tp).manifests for tp in tps}
+    sealed_by = {tp: body for tp, manifests in found.items() if (body := _any_seal(store, manifests)) is not None}
     if not sealed_by:
         return SealCheck(False, 0, {})
     first, body = min(sealed_by.items())
     heads, broken = _texts(body, "heads"), dict[TopicPartition, list[Broken]]()
-    missing = [place for name in heads if (place := _place(name)) is not None and place not in found]
-    for place in sorted({*places, *missing}):
-        broken[place] = list(_broken(store, place, found.get(place), body, heads))
+    missing = [tp for name in heads if (tp := _place(name)) is not None and tp not in found]
+    for tp in sorted({*tps, *missing}):
+        broken[tp] = list(_broken(store, tp, found.get(tp), body, heads))
     last = next((one for one in reversed(found[first]) if one is not None), None)
     at = (last.sequence, last.next) if last is not None else (0, 0)
     objects = _objects(body)
@@ -78,7 +79,7 @@ def check(store: ObjectStore) -> SealCheck:
 
 def _altered(store: ObjectStore, name: str, digest: str | None) -> str:
     if digest is None:
-        return "is not named by the seal: it was put in"
+        return "is not named by the seal: it was added later"
     try:
         found = _digest(store, name)
     except LedgerError as error:
@@ -87,30 +88,30 @@ def _altered(store: ObjectStore, name: str, digest: str | None) -> str:
 
 
 def _broken(
-    store: ObjectStore, place: TopicPartition, manifests: Sequence[Manifest | None] | None, body: Mapping[str, Any],
+    store: ObjectStore, tp: TopicPartition, manifests: Sequence[Manifest | None] | None, body: Mapping[str, Any],
     heads: Mapping[str, str],
 ) -> Iterator[Broken]:  # fmt: skip
     if not manifests:
-        yield Broken(0, 0, "the seal of the bundle names this chain, and nothing of it is in the bundle")
+        yield Broken(0, 0, "the seal of the bundle names this chain, but the bundle holds no manifest of it")
         return
     last, end = manifests[-1], next((one.next for one in reversed(manifests) if one is not None), 0)
     at, own = len(manifests) - 1, _seal_of(store, last, strict=False)
-    if _name(place) not in heads:
-        yield Broken(0, 0, "the seal of the bundle does not name this chain: it was put in")
+    if _name(tp) not in heads:
+        yield Broken(0, 0, "the seal of the bundle does not name this chain: it was added later")
     if own is None:
-        yield Broken(at, end, "the chain does not end with the seal of the bundle, as others in it do")
+        yield Broken(at, end, "the chain does not end with the seal of the bundle, unlike other chains in it")
     elif own != body:
-        yield Broken(at, end, "the chain ends with another seal than others in the bundle")
-    elif last is not None and last.previous != heads.get(_name(place), last.previous):
-        yield Broken(at, end, "the chain is not the one that the seal of the bundle names")
+        yield Broken(at, end, "the chain ends with a different seal than other chains in the bundle")
+    elif last is not None and last.previous != heads.get(_name(tp), last.previous):
+        yield Broken(at, end, "the head of the chain is not the one that the seal of the bundle names")
 
 
-def _last(archive: Archive, place: TopicPartition) -> Manifest | None:
-    """Raises: LedgerError."""
-    numbers = chains.numbers(archive.store, *place)
+def _last(archive: Archive, tp: TopicPartition) -> Manifest | None:
+    """The last manifest of a chain; None = the chain is empty. Raises: LedgerError if the manifest can't be read."""
+    numbers = chains.numbers(archive.store, *tp)
     if not numbers:
         return None
-    name = manifest_name(*place, numbers[-1])
+    name = manifest_name(*tp, numbers[-1])
     try:
         return decode(archive.store.read(name) or b"")
     except ValueError as error:
@@ -118,13 +119,13 @@ def _last(archive: Archive, place: TopicPartition) -> Manifest | None:
 
 
 def _any_seal(store: ObjectStore, manifests: Sequence[Manifest | None]) -> dict[str, Any] | None:
-    """Also one that is not the last of its chain any more."""
+    """The body of the last seal in a chain, even if other manifests follow it; None = there is no seal."""
     bodies = (_seal_of(store, one, strict=False) for one in reversed(manifests))
     return next((body for body in bodies if body is not None), None)
 
 
 def _seal_of(store: ObjectStore, manifest: Manifest | None, strict: bool = True) -> dict[str, Any] | None:
-    """None: it is no seal. Raises: LedgerError (strict only): it is a note that can't be read."""
+    """The body of a seal; None = the manifest is no seal. Raises: LedgerError (strict only) if a note can't be read."""
     if manifest is None or not manifest.is_note:
         return None
     try:
@@ -141,7 +142,7 @@ def _objects(body: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _texts(body: Mapping[str, Any], field: str) -> dict[str, str]:
-    """The seal may be anybody's."""
+    """A field of the seal as name -> text. The seal may be forged: anything but a mapping gives {}."""
     found = body.get(field)
     return {name: str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
 
@@ -155,8 +156,8 @@ def _beside(store: ObjectStore) -> list[str]:
     return [name for name in store.names("") if not name.startswith(_OF_CHAINS)]
 
 
-def _name(place: TopicPartition | Sequence[Any]) -> str:
-    return f"{place[0]}/{place[1]}"
+def _name(tp: TopicPartition | Sequence[Any]) -> str:
+    return f"{tp[0]}/{tp[1]}"
 
 
 def _place(name: str) -> TopicPartition | None:

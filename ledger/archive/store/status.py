@@ -1,4 +1,4 @@
-"""How far the archive is, and how long until compaction might take what it has not got."""
+"""The archive's progress, and how long until log compaction may remove unarchived records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from ledger.ports import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ArchiveProgress:
-    """Of one partition. sealed: the first offset that is not in the archive; end: of the log, beyond its last record.
-    oldest_s: the age of the oldest record that is not in it, None: there is none. headroom_s: how much longer the cleaner
-    lets that record alone, by the topic's min.compaction.lag (lag_s); None: nothing is waiting. anchored: the number of the
-    manifest that the topic of anchors names last, and how long that has stood there; None: none, or it was not asked."""
+    """The archive's progress in one partition.
+
+    sealed: the first offset that is not archived. end: the offset behind the last record of the log. oldest_s: the age
+    of the oldest unarchived record; None = there is none. headroom_s: how long until log compaction may remove that
+    record, by the topic's min.compaction.lag (lag_s); None = there is none. anchored, anchored_age_s: the number of the
+    last manifest that the anchors topic names, and the age of that anchor; None = there is none, or the topic was not
+    read."""
 
     topic: str
     partition: int
@@ -43,20 +46,22 @@ def progress(
     oldest: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]], lag_s: Mapping[str, float],
     now_s: float,
 ) -> list[ArchiveProgress]:  # fmt: skip
-    """heads: of these partitions. oldest: partition and offset -> append time (seconds since the epoch) of the
-    first record from there on, of those partitions that have one. lag_s: topic -> min.compaction.lag."""
-    waiting = oldest({place: head.next for place, head in heads.items() if shapes[place].end > head.next})
-    return [_progress(place, heads[place].sequence + 1, heads[place].next, shape, waiting, lag_s, now_s)
-            for place, shape in shapes.items()]  # fmt: skip
+    """The progress of each partition. heads: the heads of the chains of these partitions. oldest: takes partition ->
+    offset; returns partition -> append time of the first record from that offset on (seconds since the epoch), if there
+    is one. lag_s: topic -> min.compaction.lag."""
+    waiting = oldest({tp: head.next for tp, head in heads.items() if shapes[tp].end > head.next})
+    return [_progress(tp, heads[tp].sequence + 1, heads[tp].next, shape, waiting, lag_s, now_s)
+            for tp, shape in shapes.items()]  # fmt: skip
 
 
 def with_anchors(found: Iterable[ArchiveProgress], kept: Iterable[AnchorRecord], now_s: float) -> list[ArchiveProgress]:
-    """kept: of the topic of anchors. now_s: by the clock of who asks; the anchors' times are the broker's."""
+    """The progress with its anchors. kept: the records of the anchors topic. now_s: by the caller's clock; the times of
+    the anchors are the broker's."""
     newest: dict[TopicPartition, AnchorRecord] = {}
     for one in kept:
-        place = one.anchor.head.topic, one.anchor.head.partition
-        if place not in newest or one.anchor.head.sequence >= newest[place].anchor.head.sequence:
-            newest[place] = one
+        tp = one.anchor.head.topic, one.anchor.head.partition
+        if tp not in newest or one.anchor.head.sequence >= newest[tp].anchor.head.sequence:
+            newest[tp] = one
     return [_anchored(one, newest.get((one.topic, one.partition)), now_s) for one in found]
 
 
@@ -67,9 +72,9 @@ def _anchored(one: ArchiveProgress, kept: AnchorRecord | None, now_s: float) -> 
 
 
 def _progress(
-    place: TopicPartition, manifests: int, sealed: int, shape: PartitionShape, waiting: Mapping[TopicPartition, float],
+    tp: TopicPartition, manifests: int, sealed: int, shape: PartitionShape, waiting: Mapping[TopicPartition, float],
     lag_s: Mapping[str, float], now_s: float,
 ) -> ArchiveProgress:  # fmt: skip
-    age_s = max(0.0, now_s - waiting[place]) if place in waiting else None
-    headroom_s = None if age_s is None else lag_s[place[0]] - age_s
-    return ArchiveProgress(*place, manifests, sealed, shape.end, age_s, headroom_s, lag_s[place[0]])
+    age_s = max(0.0, now_s - waiting[tp]) if tp in waiting else None
+    headroom_s = None if age_s is None else lag_s[tp[0]] - age_s
+    return ArchiveProgress(*tp, manifests, sealed, shape.end, age_s, headroom_s, lag_s[tp[0]])

@@ -1,10 +1,11 @@
-"""Proves that an archive holds what was sealed, up to the last anchor; or names the first record that it can't prove.
+"""Proves that an archive holds the sealed records, up to the last anchor, or finds the first record that it can't
+prove.
 
-A record may be missing, or its value, where a note of the chain says that it expired or was redacted, and nowhere else:
-then its leaf, which stays, takes its place.
+A record or a value may be missing only if a note of the chain says that it expired or was redacted. Its leaf stays, and
+replaces the record in the proof.
 
-A chain alone proves that it is consistent: who can write to the store could make a whole new one. An anchor, a head that
-was kept elsewhere, proves all that lies below it.
+A chain alone proves only that it is consistent: anyone who can write to the store could write a whole new chain. An
+anchor, a head that was kept elsewhere, proves everything below it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from ledger.errors import LedgerError
 from ledger.ports import Record
 
 _CLOCKS_DIFFER_S = 60.0
-_SLACK = 1000  # records more than were sealed that are still read, to name those that were put in
+_SLACK = 1000  # so many records more than were sealed are still read, to name inserted ones
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalSummary:
-    """What a note says of one object. records: how many are gone, or their values. Other fields as those of `gone.Gone`;
-    by, at: who did it, and when (RFC 3339)."""
+    """The removals of one operation in one namespace, as notes declare them. records: how many records, or values, were
+    removed. by, at: who removed them, and when (RFC 3339). Other fields as those of `removals.Gone`."""
 
     why: str
     records: int
@@ -46,9 +47,9 @@ class RemovalSummary:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note that `audit verify` names: one above the last anchor, which nobody proves yet, or one of no known kind.
-    sequence: of its manifest. kind: "" if the note says nothing that can be read. by, at: as its manifest says, the time as
-    RFC 3339. anchored: whether an anchor stands for it."""
+    """A note that `audit verify` names, because no anchor proves it yet or its kind is unknown. sequence: the number of
+    its manifest. kind: "" if the note can't be read. by, at: from its manifest; the time is RFC 3339. anchored: whether
+    an anchor proves it."""
 
     sequence: int
     kind: str
@@ -59,16 +60,20 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
-    """What was found of one partition. sealed: the first offset beyond the last manifest. anchored: the first offset
-    beyond the last anchor, 0 without one. proved: every record below this offset is as it was sealed, by the
-    word of an anchor. proved_manifest: number of the last manifest for which an anchor stands, -1 without one;
-    last_manifest: of the last one. broken: lowest offset first. bad_from, bad_to: between these offsets, both
-    included, lies the first record that may not be as it was sealed; where a manifest does not hold, it may lie
-    far below the place where that shows. None: there is no such record. notes: those to be named. under_way:
-    objects that no manifest names yet, too young to be strays. strays: objects that no manifest names, or that
-    rewritten ones took the place of: left by a crash, or put there by somebody; nobody reads them. expired,
-    redacted: how many records are gone, or their values, by the word of notes; gone: those words. unanchored:
-    the lowest offset that is gone by a note above the last anchor, which nobody proves yet; None: there is none."""
+    """The result for one partition.
+
+    sealed: the first offset behind the last manifest. anchored: the first offset behind the last anchor, 0 without one.
+    proved: an anchor proves that every record below this offset is as it was sealed. proved_manifest: the number of the
+    last manifest that an anchor proves, -1 without one. last_manifest: the number of the last manifest. broken: lowest
+    offset first.
+
+    bad_from, bad_to: the first record that may not be as it was sealed lies between these offsets, both included; None
+    = there is no such record. If a manifest is broken, the first bad record may lie far below it.
+
+    notes: the notes to name in a report. under_way: objects that no manifest names, but too young to be strays. strays:
+    objects that no manifest names, or that rewritten objects replaced. They are left by a crash or were put there by
+    somebody; no reader uses them. expired, redacted: how many records, or values, notes declare as removed. gone: these
+    declarations. unanchored: the lowest offset removed by a note that no anchor proves yet; None = there is none."""
 
     topic: str
     partition: int
@@ -78,7 +83,7 @@ class PartitionVerdict:
     anchored: int
     proved: int
     broken: tuple[Broken, ...]
-    strays: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
     expired: int = 0
     redacted: int = 0
     gone: tuple[RemovalSummary, ...] = ()
@@ -92,22 +97,23 @@ class PartitionVerdict:
 
 
 def verify(archive: Archive, anchors: Iterable[Head] = (), young_s: float = 0.0) -> list[PartitionVerdict]:
-    """Of every partition that has a chain or an anchor. Reads the whole archive. young_s: an object that no manifest names
-    and that was put there less than so many seconds ago is no stray: an archiver may be about to name it.
+    """The results for all partitions that have a chain or an anchor. Reads the whole archive. young_s: an object that
+    no manifest names is no stray if it is younger than so many seconds, because an archiver may be about to name it.
 
     Raises: as the store."""
     kept = list(anchors)
-    places = sorted({*archive.places(), *((anchor.topic, anchor.partition) for anchor in kept)})
+    tps = sorted({*archive.partitions(), *((anchor.topic, anchor.partition) for anchor in kept)})
     return [
-        verify_partition(archive.store, *place, [one for one in kept if (one.topic, one.partition) == place], young_s)
-        for place in places
+        verify_partition(archive.store, *tp, [one for one in kept if (one.topic, one.partition) == tp], young_s)
+        for tp in tps
     ]
 
 
 def verify_partition(
     store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], young_s: float = 0.0
 ) -> PartitionVerdict:
-    """What is joined or rewritten while we read moves: then it is read again. young_s: as of `verify`."""
+    """The result for one partition. If objects were joined or rewritten meanwhile, the partition is read again.
+    young_s: as for `verify`."""
     chain = _load(store, topic, partition, anchors)
     while True:
         verdict = _verdict(store, topic, partition, anchors, chain)
@@ -117,19 +123,21 @@ def verify_partition(
         if (again.joined, again.rewritten) == (chain.joined, chain.rewritten):
             break
         chain = again
-    young = {name for name in verdict.strays if young_s and _is_young(store, name, young_s)}
-    strays = tuple(name for name in verdict.strays if name not in young)
-    return replace(verdict, strays=strays, under_way=tuple(sorted(young)))
+    young = {name for name in verdict.orphans if young_s and _is_young(store, name, young_s)}
+    orphans = tuple(name for name in verdict.orphans if name not in young)
+    return replace(verdict, orphans=orphans, under_way=tuple(sorted(young)))
 
 
 def _is_young(store: ObjectStore, name: str, young_s: float) -> bool:
-    """Also one that has gone since. An age far below zero is a time that somebody has set."""
+    """Whether an object is younger than young_s, or gone by now. An age far below zero does not count as young:
+    somebody has set the object's time."""
     found = store.stat(name)
     return found is None or (found.age_s is not None and -_CLOCKS_DIFFER_S <= found.age_s < young_s)
 
 
 def _load(store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head]) -> Chain:
-    """With one manifest that is missing where an anchor says that there were more: its number may be anybody's."""
+    """The chain. If an anchor names a manifest behind its end, one missing manifest (None) is appended; only one,
+    because the anchor's number may be forged."""
     chain = chains.load(store, topic, partition)
     there = len(chain.manifests)
     cut_off = any(anchor.sequence >= there for anchor in anchors)
@@ -146,9 +154,9 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
     for joined in chain.joined:
         run = [manifest for manifest in sealed if joined.covers(manifest.sequence)]
         altered += broken_in(store, chain, joined, run)
-    # What hangs on a manifest that does not hold is proved by nobody, unless an anchor lies below it.
+    # Only anchors below the first broken manifest prove anything.
     holding = min((one.sequence for one in links), default=there)
-    # How far an anchor reaches is the word of its manifest, whose hash it names.
+    # Take the offset from the manifest whose hash the anchor names; the anchor's own offset proves nothing.
     proving = [one for anchor in anchors if 0 <= anchor.sequence < holding and (one := manifests[anchor.sequence])]
     reach, proved_by = max((one.next for one in proving), default=0), max((one.sequence for one in proving), default=-1)
     unanchored = _unanchored(chain, proved_by)
@@ -159,7 +167,7 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
     named -= chain.replaced.keys()
     kinds = ("records", "leaves", "notes", "joined", "rewritten", "manifests")
     lying = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")]
-    told = _told(chain)
+    summaries = _removal_summaries(chain)
     bad_from, bad_to = _first_bad(links, altered, manifests, reach)
     return PartitionVerdict(
         topic, partition, len(sealed), sum(manifest.count for manifest in sealed),
@@ -167,18 +175,20 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
         min([reach, *(one.offset for one in altered), *([] if unanchored is None else [unanchored])]),
         tuple(sorted({*links, *altered}, key=lambda one: (one.offset, one.sequence))),
         tuple(name for name in lying if name not in named),
-        sum(one.records for one in told if one.why == EXPIRED), sum(one.records for one in told if one.why == REDACTED),
-        told, unanchored, proved_by, there - 1, bad_from, bad_to, tuple(_notes(store, sealed, proved_by, bool(anchors))),
+        sum(one.records for one in summaries if one.why == EXPIRED),
+        sum(one.records for one in summaries if one.why == REDACTED), summaries, unanchored, proved_by, there - 1,
+        bad_from, bad_to, tuple(_notes(store, sealed, proved_by, bool(anchors))),
     )  # fmt: skip
 
 
 def _first_bad(
     links: Sequence[Broken], altered: Sequence[Broken], manifests: Sequence[Manifest | None], reach: int
 ) -> tuple[int, int] | tuple[None, None]:
-    """Between which offsets the first bad record lies. reach: where the last anchor that holds ends.
+    """The offsets between which the first bad record lies, both included. reach: the offset up to which the last valid
+    anchor proves records.
 
-    A record that is not as its manifest says shows exactly. A manifest that does not hold shows only that somebody wrote
-    it: from the last anchor that holds on, all manifests below it may be written to fit."""
+    A record that differs from its manifest gives the exact offset. A broken manifest shows only that somebody wrote it:
+    all manifests between the last valid anchor and the broken one may have been rewritten to match."""
     exact = min((one.offset for one in altered), default=None)
     if links and (exact is None or exact >= reach):
         first = manifests[links[0].sequence] if links[0].sequence < len(manifests) else None
@@ -192,7 +202,8 @@ _KNOWN = {*_NAMED_ABOVE, notes.JOINED, notes.REWRITTEN, notes.SEALED}
 
 
 def _notes(store: ObjectStore, manifests: Sequence[Manifest], proved_by: int, anchored: bool) -> Iterator[Note]:
-    """What expired and was redacted is told by `RemovalSummary`; what was joined changes no record."""
+    """Yields the notes to name in a report. `RemovalSummary` reports expired and redacted records; joins change no
+    record."""
     for manifest in manifests:
         if not manifest.is_note:
             continue
@@ -205,24 +216,25 @@ def _notes(store: ObjectStore, manifests: Sequence[Manifest], proved_by: int, an
             yield Note(manifest.sequence, kind, manifest.written_by, manifest.written_at, not above and anchored)
 
 
-def _told(chain: Chain) -> tuple[RemovalSummary, ...]:
-    """What the notes say, those of one act and namespace together."""
+def _removal_summaries(chain: Chain) -> tuple[RemovalSummary, ...]:
+    """The removals that notes declare, summed up by operation and namespace."""
     found: dict[RemovalSummary, int] = {}
     for note in chain.rewritten:
         for one in note.gone:
-            told = RemovalSummary(one.why, 0, one.namespace, one.until_ms, one.reason, note.by, note.at)
-            found[told] = found.get(told, 0) + one.records
-    return tuple(replace(told, records=count) for told, count in found.items())
+            summaries = RemovalSummary(one.why, 0, one.namespace, one.until_ms, one.reason, note.by, note.at)
+            found[summaries] = found.get(summaries, 0) + one.records
+    return tuple(replace(summaries, records=count) for summaries, count in found.items())
 
 
 def _unanchored(chain: Chain, anchored: int) -> int | None:
-    """Whoever can write to the store can write a note; only what an anchor stands for is proved."""
+    """The lowest offset removed by a note that no anchor proves; None = there is none. Anyone who can write to the
+    store can write a note, so only anchored notes are proved."""
     later = [note for note in chain.rewritten if note.sequence > anchored]
     return min((first for note in later for one in note.gone for first, _ in one.offsets), default=None)
 
 
 def _segment(store: ObjectStore, chain: Chain, manifest: Manifest) -> Iterator[Broken]:
-    """What of the objects of one manifest is not as sealed."""
+    """Yields the first difference of each object of one manifest from what was sealed."""
     if manifest.is_note:
         yield from _note(store, manifest)
         return
@@ -241,17 +253,17 @@ def _segment(store: ObjectStore, chain: Chain, manifest: Manifest) -> Iterator[B
     if wrong is not None:
         yield wrong
     elif altered:
-        yield Broken(manifest.sequence, manifest.first, f"{name} was altered, beside its records")
+        yield Broken(manifest.sequence, manifest.first, f"{name} was altered, but not its records")
     elif (times := _wrong_times(manifest, records)) is not None:
         yield times
     if sealed is None:
         yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} is missing or was altered")
     elif wrong is None and _root(sealed) != manifest.root:
-        yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} does not list what was sealed")
+        yield Broken(manifest.sequence, manifest.first, f"{manifest.leaves} does not list the sealed records")
 
 
 def _read(store: ObjectStore, name: str) -> tuple[bytes | None, str]:
-    """An object, and why it can't be had."""
+    """The bytes of an object, or None and the reason."""
     try:
         data = chains.read(store, name)
     except Unfit as error:
@@ -266,7 +278,7 @@ def _note(store: ObjectStore, manifest: Manifest) -> Iterator[Broken]:
 
 
 def broken_in(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Manifest]) -> Iterator[Broken]:
-    """What of the objects of a joined run is not as its manifests seal it. run: those manifests that can be read."""
+    """Yields the differences of a joined run's objects from what its manifests seal. run: the readable manifests."""
     segments = [manifest for manifest in run if not manifest.is_note]
     for manifest in run:
         if manifest.is_note:
@@ -288,21 +300,22 @@ def broken_in(store: ObjectStore, chain: Chain, joined: Joined, run: Sequence[Ma
             own = None if sealed is None else [leaf for leaf in sealed if manifest.first <= leaf.offset < manifest.next]
             wrong = _first_wrong(chain, manifest, records, own, name)
             if wrong is None and own is not None and _root(own) != manifest.root:
-                wrong = Broken(manifest.sequence, manifest.first, f"{joined.leaves} does not list what was sealed")
+                wrong = Broken(manifest.sequence, manifest.first, f"{joined.leaves} does not list the sealed records")
             wrong = wrong or _wrong_times(manifest, records)
             found += [] if wrong is None else [wrong]
     except ValueError as error:
         why = why or f"can't be read: {error}"
         found = [Broken(first.sequence, first.first, f"{name} {why}")]
     if altered and not found:
-        found = [Broken(first.sequence, first.first, f"{name} was altered, beside its records")]
+        found = [Broken(first.sequence, first.first, f"{name} was altered, but not its records")]
     yield from found
 
 
 def _first_wrong(
     chain: Chain, manifest: Manifest, records: Sequence[Record], sealed: Sequence[Leaf] | None, name: str
 ) -> Broken | None:
-    """The record at which what is there departs from what was sealed and from what notes say is gone; None: nowhere."""
+    """The first record that differs from what was sealed, apart from removals that notes declare; None = there is
+    none."""
     found = with_stubs(leaves_of(records), sealed, chain.absences)
     unsaid = _unsaid(chain, manifest, records)
     if _root(found) != manifest.root or not _in_order(found, manifest):
@@ -312,33 +325,33 @@ def _first_wrong(
 
 
 def _unsaid(chain: Chain, manifest: Manifest, records: Sequence[Record]) -> Broken | None:
-    """The first record whose value is missing though no note says so, or that is there though a note says it is not."""
+    """The first record whose value is missing without a note, or that is there although a note says it was removed."""
     said = chain.absences
     for record in records:
         offset, redacted = record.offset(), isinstance(record, RedactedRecord)
         if redacted and not said.redacted(offset):
             return Broken(manifest.sequence, offset, "the value is missing, and no note says that it was redacted")
         if said and (said.expired(offset) or (said.redacted(offset) and not redacted)):
-            return Broken(manifest.sequence, offset, "what a note says is gone is there")
+            return Broken(manifest.sequence, offset, "the record or its value is there, but a note says it was removed")
     return None
 
 
 def _wrong_times(manifest: Manifest, records: Sequence[Record]) -> Broken | None:
-    """The manifest says the least and the greatest append time, which readers of the past go by. records: as sealed, but
-    for what has expired."""
+    """The first record whose append time contradicts the manifest's least and greatest one; None = there is none.
+    Readers of past moments rely on these times. records: the sealed records, except expired ones."""
     least, greatest = manifest.least_timestamp_ms, manifest.greatest_timestamp_ms
     times = [record.timestamp()[1] for record in records]
     beyond = next((one.offset() for one, at in zip(records, times, strict=True) if not least <= at <= greatest), None)
     if beyond is not None:
-        return Broken(manifest.sequence, beyond, "the record lies outside the times that its manifest says")
+        return Broken(manifest.sequence, beyond, "the append time is outside the times that the manifest names")
     if len(records) == manifest.count > 0 and (min(times), max(times)) != (least, greatest):
-        return Broken(manifest.sequence, manifest.first, "the times that the manifest says are not those of its records")
+        return Broken(manifest.sequence, manifest.first, "no record has one of the append times that the manifest names")
     return None
 
 
 def _departs(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] | None, name: str) -> Broken:
     if sealed is None:
-        reason = f"{name} does not hold the records that were sealed; which of them, nobody can tell any more"
+        reason = f"{name} does not hold the records that were sealed; without the leaves, the bad one can't be found"
         return Broken(manifest.sequence, manifest.first, reason)
     for there, wanted in zip_longest(found, sealed):
         if wanted is None:
@@ -346,20 +359,21 @@ def _departs(manifest: Manifest, found: Sequence[Leaf], sealed: Sequence[Leaf] |
         if there is None or there.offset > wanted.offset:
             return Broken(manifest.sequence, wanted.offset, "a record was removed")
         if there.offset < wanted.offset:
-            at = max(there.offset, manifest.first)  # what was moved here from elsewhere tells of another place
+            at = max(there.offset, manifest.first)  # a record that was moved here may have an offset of another segment
             return Broken(manifest.sequence, at, "a record was inserted, repeated or moved")
         if there.hash != wanted.hash:
             return Broken(manifest.sequence, wanted.offset, "the record was altered")
-    return Broken(manifest.sequence, manifest.first, "the records are as the leaves say, which the manifest denies")
+    return Broken(manifest.sequence, manifest.first, "the records match the leaves, but not the manifest")
 
 
 def _trusted(listed: bytes | None, digest: str, count: int) -> list[Leaf] | None:
-    """count: so many there must be."""
+    """The leaves of an object, if its hash matches; else None. count: how many leaves the manifests name; a list that
+    is far longer is not read."""
     if listed is not None and len(listed) > LEAF_BYTES * (max(count, 0) + _SLACK):
         return None
     try:
         return unpack(listed) if listed is not None and sha256(listed).hexdigest() == digest else None
-    except ValueError:  # as whoever sealed it may have wanted
+    except ValueError:  # sealed as it is, but no list of leaves; its writer may be hostile
         return None
 
 

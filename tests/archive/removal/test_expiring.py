@@ -1,4 +1,5 @@
-"""Retention: what is superseded for long enough goes, and no fold of the present, nor of a moment since, can tell."""
+"""Retention: records that were superseded long enough ago expire. No fold of the present or of a moment since then
+changes."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ same_entries = partial(snapshots.same_entries, decode=avro.decode)
 
 
 def must_fold_the_same(archive: Archive, life: Life, until_s: float = 0.0) -> None:
-    """Of the whole, and of every beginning of it from the latest cutoff on."""
+    """Checks the folds of the whole log, and of every beginning of it from the latest cutoff on."""
     events, recovery = (list(archive.records(topic, 0)) for topic in (EVENTS, RECOVERY))
     for cut_ms in [life.at_ms + 1, *range(int(until_s * 1000), life.at_ms, DAY_S * 1000)]:
 
@@ -69,7 +70,7 @@ def test_no_fold_of_the_present_nor_of_a_moment_since_can_tell(seed: int) -> Non
         went = run(archive, NOW_S - 2 * DAY_S * (not joined))
         assert went > 10
         must_fold_the_same(archive, life, NOW_S - 2 * DAY_S)
-        heads = [archive.head(*place) for place in archive.places()]
+        heads = [archive.head(*place) for place in archive.partitions()]
         assert [one.broken for one in verify(Archive(archive.store), heads)] == [(), ()]
     assert run(archive) == 0
 
@@ -116,14 +117,15 @@ def test_of_a_job_whose_spec_nobody_can_read_nothing_goes() -> None:
     facts = [(KEY, b"\xc3\x01 of a schema to come", 0.0), (*RUNNING, 0.1), (RUNNING[0], None, 0.2), (*RESULT, 0.3)]
     assert left(jobs_archive(*facts)) == [0, 1, 2, 3]
     facts = [(KEY, stand_in(b"x" * 32), 0.0), (*RUNNING, 0.1), (RUNNING[0], None, 0.2), (*RESULT, 0.3)]
-    assert left(jobs_archive(*facts)) == [0, 3]  # redacted, but the result tells whose it is
+    assert left(jobs_archive(*facts)) == [0, 3]  # redacted, but the result names the namespace
 
 
 def test_of_two_namespaces_the_longer_one_counts() -> None:
     other = replace(SPEC, namespace="test", name="job-0")
     facts = [(KEY, VALUE, 0.0), (key_of("job-0", Spec(avro.spec_digest(other))), avro.encode(other), 0.0),
              (*RUNNING, 6.0), (RUNNING[0], None, 6.5)]  # fmt: skip
-    assert left(jobs_archive(*facts)) == [0, 1, 2, 3]  # four days ago: test keeps two, prod five
+    # four days ago: namespace test keeps records for two days, prod for five
+    assert left(jobs_archive(*facts)) == [0, 1, 2, 3]
 
 
 def test_of_two_namespaces_one_that_keeps_for_ever_counts() -> None:
@@ -138,7 +140,8 @@ def test_of_two_namespaces_one_that_keeps_for_ever_counts() -> None:
 def test_what_tells_whose_a_job_is_goes_last() -> None:
     over = [(KEY, VALUE, 0.0), (*RUNNING, 0.1), (KEY, None, 1.0), (RUNNING[0], None, 4.9)]
     archive = jobs_archive(*over)
-    assert left(archive, now_s=BEGIN_S + 9 * DAY_S) == [0, 1, 2, 3]  # the other tombstone is younger: it would never go
+    # the other tombstone is younger: without the spec, it would never expire
+    assert left(archive, now_s=BEGIN_S + 9 * DAY_S) == [0, 1, 2, 3]
     assert left(archive, now_s=BEGIN_S + 10 * DAY_S) == []
     assert left(jobs_archive(*over[:3], (*RESULT, 1.1)), now_s=BEGIN_S + 9 * DAY_S) == [1, 3]
 
@@ -148,8 +151,10 @@ def test_a_job_that_is_held_is_left_alone() -> None:
     until_ms = (BEGIN_S + DAY_S) * 1000
     archive = jobs_archive(*facts)
     held = left(archive, held=lambda job, at_ms: job == "job-0" and at_ms <= until_ms)
-    assert held == [0, 1, 2]  # the tombstone too, though it is younger: or the fact would come back
-    assert left(archive, held=lambda job, _: job == "another") == [0, 2]  # the last of a job stays as long as it has any
+    # the tombstone stays too, though it is younger: otherwise the fact would take effect again
+    assert held == [0, 1, 2]
+    # the last record of a job stays as long as the job has a register
+    assert left(archive, held=lambda job, _: job == "another") == [0, 2]
 
 
 def test_a_job_is_held_by_one_of_its_records_that_would_go() -> None:

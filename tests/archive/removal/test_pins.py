@@ -1,4 +1,4 @@
-"""Pins: notes in the chain that hold jobs, whoever seals beside them, wherever they are interrupted."""
+"""Pins: notes in the chain that protect jobs, also while an archiver seals and after an interruption."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_pin_that_is_lifted_holds_nothing_and_its_history_stays() -> None:
     assert holds.held_by(store, "job-1") == "" and holds.held_by(store, "job-2") == "pin-2"
     heads = [archive.head(TOPIC, p) for p in (0, 1)]
     assert lifted(archive) is None
-    assert [archive.head(TOPIC, p) for p in (0, 1)] == heads, "the same again says nothing new"
+    assert [archive.head(TOPIC, p) for p in (0, 1)] == heads, "a repeated unpin writes nothing"
     assert [one.broken for one in verify(archive, heads)] == [(), ()]
     with pytest.raises(NotFound):
         lifted(archive, "pin-9")
@@ -110,7 +110,7 @@ def test_what_is_half_lifted_is_held_until_that_is_done_again() -> None:
 
 
 class Rushed(MemoryObjects):
-    """An archiver seals a segment each time that somebody is about to seal a note, some times."""
+    """A store in which, several times, an archiver seals a segment just before a note is sealed."""
 
     times = 0
 
@@ -139,7 +139,7 @@ def test_an_archiver_goes_on_behind_a_pin_and_days_are_joined_over_it() -> None:
     archive, _, heads = an_archive()
     made(archive)
     more = records(20, partition=1, begin=heads[1].next)
-    # It was stored before the pin came: the archiver does not know of it.
+    # The segment was stored before the pin, so the archiver does not know the pin.
     head = archive.seal(heads[1], TOPIC_ID, store_segment(archive.store, heads[1].next, more, read_out))
     assert head.sequence == heads[1].sequence + 2
     assert compact(archive, 1_800_000_000.0)
@@ -160,7 +160,7 @@ def test_in_an_archive_with_nothing_at_all_nobody_can_pin() -> None:
     store = MemoryObjects()
     with pytest.raises(LedgerError, match="yet, so nothing can be pinned"):
         made(Archive(store))
-    assert store.stored == {}, "what is marked holds, and stands nowhere that anybody could lift it"
+    assert store.stored == {}, "a mark alone would protect the job, and no pin would be listed that could be removed"
 
 
 def test_where_a_manifest_is_missing_nobody_knows_what_is_pinned() -> None:

@@ -1,4 +1,4 @@
-"""A value is taken out for a reason, and nothing that reads the ledger takes that for a tombstone, or for nothing."""
+"""Redaction: a value is removed for a recorded reason. No reader takes the record for a tombstone, or for absent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ledger.archive.proof.proving import prove
 from ledger.archive.query.querying import opened
 from ledger.archive.removal import pins
 from ledger.archive.removal.expiring import expire
-from ledger.archive.removal.redacting import RecordPosition, Redacting, parse_place
+from ledger.archive.removal.redacting import RecordPosition, Redacting, parse_position
 from ledger.archive.restore.layout import TopicPair
 from ledger.archive.restore.restoring import Restoring
 from ledger.archive.snapshots import snapshots
@@ -83,7 +83,7 @@ def life() -> Life:
 
 
 def superseded(life: Life) -> list[MemoryRecord]:
-    """Of ledger.events, of jobs, with a value that a later record has taken the place of."""
+    """Records of jobs in ledger.events that have a value and are superseded by a later record."""
     kept = {one.offset() for one in snapshots.thin_events(life.events)}
     return [one for one in life.events
             if one.offset() not in kept and one.value() is not None and (one.key() or b"").startswith(b"job-")]  # fmt: skip
@@ -94,7 +94,7 @@ def place_of(record: Record) -> RecordPosition:
 
 
 def test_an_empty_id_names_nothing_though_records_bear_none() -> None:
-    """As a variable of the shell that is not set would be: it would take out what every such record holds."""
+    """An unset shell variable gives an empty id. It would redact every record without an event id."""
     archive = Life(3).archive()
     assert "" in {id_of(record) for record in archive.records(EVENTS, 0) if record.value() is not None}
     with pytest.raises(UsageError, match="event id is empty"):
@@ -183,16 +183,16 @@ def test_what_expired_is_told_as_that(life: Life) -> None:
 
 def test_a_place_is_named_by_the_short_name_of_its_topic_or_by_the_long_one() -> None:
     topics = {"events": "x.ledger.events"}
-    assert parse_place("events[3]@12", topics) == RecordPosition("x.ledger.events", 3, 12)
-    assert parse_place("y.ledger.events[0]@1", topics) == RecordPosition("y.ledger.events", 0, 1)
-    assert [parse_place(text, topics) for text in ("event-1", "events[x]@1", "events[1]@-1", "a[1]@")] == [None] * 4
+    assert parse_position("events[3]@12", topics) == RecordPosition("x.ledger.events", 3, 12)
+    assert parse_position("y.ledger.events[0]@1", topics) == RecordPosition("y.ledger.events", 0, 1)
+    assert [parse_position(text, topics) for text in ("event-1", "events[x]@1", "events[1]@-1", "a[1]@")] == [None] * 4
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def forced(life: Life) -> tuple[Archive, MemoryRecord]:
-    """An archive in which the register of a running attempt, which counts, is redacted."""
+    """An archive in which the effective `running` register of an attempt is redacted."""
     archive = life.archive()
     kept = snapshots.thin_events(life.events)
     record = next(one for one in kept if b"/running/" in (one.key() or b""))
@@ -256,7 +256,7 @@ def test_a_redacted_spec_can_expire_by_what_the_entries_say(life: Life) -> None:
     victims = drawn.sample(superseded(life), 10)
     redact(archive, *map(place_of, victims))
     run(archive)
-    assert [one.broken for one in verify(archive, [archive.head(*place) for place in archive.places()])] == [(), ()]
+    assert [one.broken for one in verify(archive, [archive.head(*place) for place in archive.partitions()])] == [(), ()]
     assert expire(archive, [], BY, AT) == 0
 
 
@@ -316,15 +316,15 @@ def test_killed_at_each_failpoint_it_goes_on_when_it_is_run_again(folder: Path, 
     killed = {**os.environ, "LEDGER_FAILPOINT": f"{name}:kill"}
     assert subprocess.run(command, check=False, capture_output=True, env=killed, timeout=120).returncode == -signal.SIGKILL
     store = FolderObjects(folder / "archive")
-    heads = [Archive(store).head(*place) for place in Archive(store).places()]
+    heads = [Archive(store).head(*place) for place in Archive(store).partitions()]
     assert [one.broken for one in verify(Archive(store), heads)] == [(), ()]
     ask(folder, "archive", "redact", *named, "--reason", "x")
     verdict = verify(Archive(store), [Archive(store).head(EVENTS, 0)])[0]
-    assert (verdict.broken, verdict.strays, verdict.redacted) == ((), (), len(named))
+    assert (verdict.broken, verdict.orphans, verdict.redacted) == ((), (), len(named))
 
 
 def test_restored_it_is_still_what_nobody_can_read_and_what_expired_is_filled(life: Life) -> None:
-    """No older record of its key comes to effect in its place."""
+    """No older record of the key takes effect in its place."""
     archive, record = forced(life)
     expired = run(archive)
     clock, names = ManualClock(), TopicPair(EVENTS, RECOVERY)

@@ -1,4 +1,4 @@
-"""Durations by namespace, as people write them."""
+"""Durations by namespace, in the notations that people use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records and values are taken out of an archive, and what proves the rest of it stays."""
+"""Records and values are removed from an archive, and the rest can still be proved."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_joined_and_rewritten_in_any_order(when: str) -> None:
     require_lease(archive, anchors)
     must_be_gone(store)
     assert not store.names("records/")
-    assert bool(store.names("rewritten/")) == (when != "before")  # of what was joined nothing else is left
+    assert bool(store.names("rewritten/")) == (when != "before")  # of joined records only the rewritten object is left
     assert compact(archive, LATER_S) == []
 
 
@@ -196,7 +196,7 @@ def test_what_stands_in_for_a_value_is_of_no_schema_and_no_tombstone() -> None:
 
 
 def test_every_column_that_was_read_out_of_the_value_is_emptied() -> None:
-    """A new column must be named as one that was not, or it goes too."""
+    """A new column must be added here if it does not come from the value; otherwise it is emptied as well."""
     record = next(one for one in spread(0) if one.offset() in SECRET)
     full = Decoded(**{name: 1 if name in ("sequence", "epoch") else 1.0 if name == "event_time_s" else "x"
                       for name in Decoded.__slots__})  # type: ignore[arg-type]  # fmt: skip
@@ -213,7 +213,7 @@ def test_every_column_that_was_read_out_of_the_value_is_emptied() -> None:
 
 def test_files_without_the_column_are_read_and_rewritten() -> None:
     archive, store, anchors = an_archive()
-    for name in [name for name in store.stored if name.endswith(".parquet")]:  # as an older version has written them
+    for name in [name for name in store.stored if name.endswith(".parquet")]:  # as an older version wrote them
         table = pq.read_table(pa.BufferReader(store.stored[name])).drop_columns(["value_sha256"])
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
@@ -236,7 +236,7 @@ def test_files_without_the_column_are_read_and_rewritten() -> None:
 
 
 def test_a_redacted_record_that_is_stored_anew_stays_redacted() -> None:
-    """As in a snapshot."""
+    """For instance in a snapshot."""
     archive, _, _ = an_archive()
     take_out(archive)
     found = list(archive.records(TOPIC, 0))
@@ -254,7 +254,7 @@ def test_the_records_of_some_keys_are_those_that_are_left() -> None:
 
 def test_snapshots_that_hold_what_is_gone_are_deleted_and_others_stay() -> None:
     archive, store, _ = an_archive()
-    for place in archive.places():
+    for place in archive.partitions():
         snapshots.make(archive, *place, snapshots.thin_events, read_out, snapshots.same_registers)
     assert len(store.names("snapshots/")) == 2
     kept = {record.offset() for record in snapshots.thin_events(spread(0))}
@@ -304,7 +304,7 @@ def test_notes_are_read_as_they_were_written_and_whatever_else_they_hold_is_no_n
             list(rewritten_of(broken, 7))
     taken = replace(gone, jobs=(ExpiredJob("job-0", 1, 3, 9), ExpiredJob("job-1", 7, 3, 8)))
     noted = json.loads(json.dumps(body_of([replace(said, gone=(taken,))], BY, AT)))
-    assert noted["objects"] == body["objects"]  # what older programs read is what it was
+    assert noted["objects"] == body["objects"]  # older programs read the same part as before
     assert list(rewritten_of(noted, 7)) == [replace(said, gone=(taken,))]
     for jobs in (3, [], {"prod": 3}, {"prod": {"x": 3}}, {"prod": {"x": [1, 2]}}, {"prod": {"x": [1, 2, "3"]}},
                  {"prod": {"x": [1, 2, 2**63]}}, {"prod": {"x": [1, 2, True]}}):  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is altered or damaged where records were taken out is found, and is not rewritten."""
+"""Altered or damaged data in a rewritten archive is found, and is not rewritten again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def test_what_a_note_says_is_gone_must_not_be_there() -> None:
         said = Rewritten(manifest.records, manifest.records, manifest.records_sha256, (gone,), BY, AT, -1)
         fresh.note(fresh.head(TOPIC, 0), REWRITTEN, body_of([said], BY, AT))
         broken = verify(fresh)[0].broken
-        assert [(one.offset, one.reason) for one in broken] == [(inside[0], "what a note says is gone is there")]
+        assert [(one.offset, one.reason) for one in broken] == [
+            (inside[0], "the record or its value is there, but a note says it was removed")
+        ]
     assert data
 
 
@@ -99,7 +101,7 @@ def test_what_is_not_as_it_was_sealed_is_not_rewritten() -> None:
 
 
 def test_an_object_of_other_records_than_were_sealed_is_not_rewritten() -> None:
-    """Whoever wrote the last manifest named it."""
+    """The forger also wrote the last manifest, which names the object."""
     archive, store, _ = an_archive()
     manifest = list(archive.manifests(TOPIC, 0))[-1]
     other = store.stored[next(archive.manifests(TOPIC, 1)).records]
@@ -125,7 +127,7 @@ def test_what_does_not_come_back_as_it_was_stored_takes_the_place_of_nothing() -
 
 
 def test_a_rewriting_that_takes_out_more_is_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in it, what was not to go is compared before anybody reads the new object."""
+    """Records that must stay are compared before any reader uses the new object, whatever went wrong in the rewrite."""
     archive, _, _ = an_archive()
     plain = parquet.rewrite
     monkeypatch.setattr(parquet, "rewrite", lambda data, expired, redacted: plain(data, {*expired, 0, 1, 2, 3}, redacted))
@@ -150,7 +152,7 @@ def test_what_was_damaged_between_rewriting_and_clearing_keeps_what_it_was_made_
 
 
 def test_what_a_note_of_anybody_names_takes_the_place_of_nothing() -> None:
-    """Who may only create lets nobody else delete."""
+    """A writer with the right to create objects must not be able to make others delete objects."""
     archive, store, _ = an_archive()
     one = next(archive.manifests(TOPIC, 0))
     store.create(f"rewritten/{TOPIC}/0/x.parquet", b"garbage")

@@ -1,4 +1,4 @@
-"""Who takes records out of an archive is killed anywhere, or has others beside it."""
+"""A rewrite of the archive that is killed at any point, or that runs in parallel with other writers."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_killed_anywhere_nothing_else_is_lost_and_the_next_one_goes_on() -> None
         must_be_gone(store)
         if done:
             break
-    assert at > 0, "it was never killed"
-    assert done, "it was killed everywhere and never came to its end"
+    assert at > 0, "the rewrite was never killed"
+    assert done, "the rewrite was killed at every point and never completed"
 
 
 @pytest.mark.parametrize("name", ["rewrite.stored", "rewrite.noted", "rewrite.deleted"])
@@ -59,14 +59,15 @@ def test_each_failpoint_is_come_to_and_gone_on_from(name: str) -> None:
     finally:
         failpoints.arm("")
     verdict = verdict_of(archive, [])
-    assert verdict.broken == () and verdict.strays  # the new ones, or the old ones: nobody reads them
+    assert verdict.broken == () and verdict.orphans  # the new objects or the old ones: no reader uses them
     take_out(archive)
     require_lease(archive, anchors)
     must_be_gone(store)
 
 
 def test_what_another_has_left_when_it_was_killed_is_deleted_if_it_holds_what_is_gone() -> None:
-    """Its object was stored without what expired, and no note came; what it still holds is redacted then."""
+    """A killed rewrite stored an object without the expired records, and wrote no note. The records in it are redacted
+    later."""
     archive, store, anchors = an_archive()
     failpoints.arm("rewrite.stored:raise")
     try:
@@ -74,7 +75,8 @@ def test_what_another_has_left_when_it_was_killed_is_deleted_if_it_holds_what_is
             take_out(archive, WANTED[:1])
     finally:
         failpoints.arm("")
-    left = store_segment(store, 5, [one for one in spread(0) if one.offset() >= 5][:30], read_out)  # an archiver, likewise
+    # a killed archiver left such an object too
+    left = store_segment(store, 5, [one for one in spread(0) if one.offset() >= 5][:30], read_out)
     take_out(archive)
     assert left.records not in store.stored
     store.delete(left.leaves)
@@ -88,7 +90,7 @@ def test_what_another_takes_out_between_looking_and_saying_is_not_brought_back(m
 
     def chain(topic: str, partition: int) -> Chain:
         found = load(topic, partition)
-        if next(turns, False):  # and is killed before he deletes the old objects
+        if next(turns, False):  # and it is killed before it deletes the old objects
             failpoints.arm("rewrite.noted:raise")
             with pytest.raises(failpoints.Failed):
                 take_out(Archive(store, "another", lambda: AT), WANTED[1:])
@@ -103,7 +105,7 @@ def test_what_another_takes_out_between_looking_and_saying_is_not_brought_back(m
 
 @pytest.mark.parametrize("where", ["compact.stored", "rewrite.stored"])
 def test_who_joins_and_who_rewrites_see_each_other(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One has stored what he is about to name, and then the other comes."""
+    """The first one has stored an object and not named it yet; then the other one runs."""
     archive, store, anchors = an_archive()
     turns = iter([True])
 

@@ -1,4 +1,5 @@
-"""What was archived comes back, record by record, and the ledger goes on from there; what was broken off is never whole."""
+"""Restore: archived records come back one by one, and the ledger continues. An interrupted restore never counts as
+complete."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ NAMES = TopicPair(EVENTS, RECOVERY)
 
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory) -> Remembered:
-    """A ledger with a history: jobs in every state, cleaned and sealed in between, garbage, and strays."""
+    """A ledger with a history: jobs in every state, with compaction and sealing in between, garbage, and misplaced
+    records."""
     drawn, jobs = random.Random(7), list[str]()
     with structlog.testing.capture_logs():
         world = Remembered(tmp_path_factory.mktemp("life"))
@@ -55,7 +57,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Remembered:
         world.raw(b"garbage", b"\xff", 0)
         world.raw(b"~claim/reconciler/5", b"\xff", 0)
         world.raw(b"~claim/reconciler/5", b"\xff", 1)
-        elsewhere = 1 - partition_of(jobs[1], 2)  # of no effect where it lies: it must not have one after all
+        elsewhere = 1 - partition_of(jobs[1], 2)  # misplaced, so it has no effect; the restore must not give it one
         world.raw(f"{jobs[1]}/ended/9/finished/x".encode(), avro.encode(AttemptEnded()), elsewhere)
         for _ in range(4):
             world.step()
@@ -91,7 +93,7 @@ def raw(record: MemoryRecord) -> tuple:
 
 
 def of_jobs(records: list[MemoryRecord]) -> dict[bytes, list[tuple]]:
-    """Job id -> its records as they lie, wherever that is."""
+    """Job id -> its records in their order, from all partitions."""
     found: dict[bytes, list[tuple]] = {}
     for record in records:
         if not (record.key() or b"~").startswith(b"~"):
@@ -160,7 +162,7 @@ def test_a_projector_leads_on_what_was_restored_and_publishes_the_same(life: Rem
         was = before.entries[job]
         assert (entry.state, entry.attempt, entry.restore_points) == (was.state, was.attempt, was.restore_points)
         assert entry.partition == partition_of(job, partitions)
-    if partitions != 2:  # nothing of the old epochs has any effect
+    if partitions != 2:  # no record of the old epochs has an effect
         assert {entry.epoch for entry in after.entries.values()} == {projector.epoch}
     found = replay(source(empty), timeout_s=0.0)
     assert (found.differences, found.behind) == ((), ())
@@ -174,7 +176,7 @@ def source(empty: Emptied):
 
 
 def test_where_the_events_are_archived_less_far_their_offsets_are_not_given_again(tmp_path: Path) -> None:
-    """An entry that speaks of lost records must not cover the facts that come after the disaster."""
+    """An entry may cover offsets of lost events. New events after the disaster must not get these offsets."""
     world = Remembered(tmp_path)
     job = world.started("first")
     world.seal()
@@ -182,7 +184,7 @@ def test_where_the_events_are_archived_less_far_their_offsets_are_not_given_agai
         world.record(job, Attempt(n, 1), AttemptStarted("0" * 64))
         world.step()
     late = {place: shape for place, shape in world.shapes().items() if place[0] == RECOVERY}
-    world.archiver._shapes = lambda: late  # the events that came last are lost
+    world.archiver._shapes = lambda: late  # the newest events are lost
     world.archiver.begin()
     while world.archiver.step():
         pass
@@ -200,7 +202,7 @@ def test_where_the_events_are_archived_less_far_their_offsets_are_not_given_agai
 
 
 class Dying(MemoryTarget):
-    """Its process is killed before it writes one more than `left` records."""
+    """A target whose process is killed after it wrote `left` records."""
 
     left = 0
 
@@ -252,7 +254,7 @@ def test_what_another_has_begun_is_not_gone_on_with(life: Remembered) -> None:
 
 
 class Meddled(MemoryTarget):
-    """Somebody changes what was written before it is read back."""
+    """A target in which somebody changes a written record before it is read back."""
 
     def flush(self) -> None:
         slot = self._log.partitions_of(EVENTS)[0]._slots[3]
@@ -262,13 +264,13 @@ class Meddled(MemoryTarget):
 
 def test_what_does_not_hold_what_was_written_is_never_finished(life: Remembered) -> None:
     empty = Emptied(life, 2)
-    with pytest.raises(LedgerError, match="does not hold what was restored"):
+    with pytest.raises(LedgerError, match="does not hold the records that were restored"):
         empty.restore(Meddled(empty.log, NAMES, 2, empty.restoring))
     assert empty.restoring == set(NAMES)
 
 
 class BusyLog(MemoryLog):
-    """Somebody writes one record of their own to a partition right after it was read back."""
+    """A log in which somebody else writes one record to a partition right after it was read back."""
 
     def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> MemoryReader:
         made = super().reader(topics, partition, begin)
@@ -284,10 +286,10 @@ class BusyLog(MemoryLog):
 
 
 def test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished(life: Remembered) -> None:
-    """All that was restored is there, and something behind it that no archive holds."""
+    """All restored records are there, and behind them a record that the archive does not hold."""
     empty = Emptied(life, 2)
     empty.log = BusyLog({REJECTS: 1}, empty.clock)
-    with pytest.raises(LedgerError, match=rf"Somebody else writes to {EVENTS}\[1\]"):
+    with pytest.raises(LedgerError, match=rf"Another program writes to {EVENTS}\[1\]"):
         empty.restore()
     assert empty.restoring == set(NAMES)
 
@@ -295,7 +297,7 @@ def test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished
 def test_what_folds_otherwise_than_its_archive_is_told_and_never_finished(
     life: Remembered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record that was laid out wrongly is read back as it was written: the jobs alone tell."""
+    """A record with wrong content is read back as written, so only a comparison of the jobs finds the error."""
 
     def crooked(*given: Any) -> Iterator[Placed]:
         for placed in lay_out(*given):
@@ -313,7 +315,7 @@ def test_what_folds_otherwise_than_its_archive_is_told_and_never_finished(
 
 
 def test_partitions_that_were_never_written_to_are_counted_all_the_same(life: Remembered, tmp_path: Path) -> None:
-    """The archive shows one partition, the settings say that there were two; and that is what fits."""
+    """The archive holds records of one partition, the settings say two; and two fits the records."""
     world = Remembered(tmp_path)
     for n in range(5):
         world.started(f"job-{n}")
@@ -321,12 +323,12 @@ def test_partitions_that_were_never_written_to_are_counted_all_the_same(life: Re
     archive, empty = world.archive, Emptied(world, 2)
     for name in [name for name in archive.store.names("") if "/1/" in name]:
         archive.store.delete(name)
-    assert len(archive.places()) == 2
+    assert len(archive.partitions()) == 2
     told = empty.restore(archive=archive)
     assert told.exact
     assert {one.partition for one in told.partitions if one.end} == {0}
     more = Emptied(life, 3)
-    assert not more.restore().exact  # here what the archive shows fits better
+    assert not more.restore().exact  # here the number of partitions in the archive fits better
 
 
 def test_who_says_a_wrong_number_of_partitions_is_told(life: Remembered) -> None:
@@ -343,7 +345,7 @@ def test_an_archive_of_other_topics_is_told(life: Remembered) -> None:
     restoring = Restoring(life.archive, target, empty.log, avro, empty.clock)
     with pytest.raises(UsageError, match=r"holds no topic x\.ledger\.events; it holds ledger\.events, ledger\.recovery"):
         restoring.run(TopicPair("x.ledger.events", "x.ledger.recovery"), NAMES, 2)
-    with pytest.raises(UsageError, match="more than 1"):
+    with pytest.raises(UsageError, match="given as 1"):
         restoring.run(NAMES, NAMES, 2, before=1)
     assert empty.restoring == set()
 
@@ -356,8 +358,8 @@ def copied(life: Remembered) -> Archive:
 
 def test_adopted_the_archive_goes_on_and_anchors_from_before_hold(life: Remembered) -> None:
     empty, archive = Emptied(life, 2), copied(life)
-    anchors = [archive.head(*place) for place in archive.places()]
-    before = {place: list(archive.records(*place)) for place in archive.places()}
+    anchors = [archive.head(*place) for place in archive.partitions()]
+    before = {place: list(archive.records(*place)) for place in archive.partitions()}
     target = MemoryTarget(empty.log, NAMES, 2, empty.restoring)
     told = empty.restore(target, archive, adopt=True)
     stream = ReaderSegments(empty.log, archive, read_out)
@@ -382,9 +384,9 @@ def test_adopted_the_archive_goes_on_and_anchors_from_before_hold(life: Remember
     verdicts = verify(archive, anchors)
     assert [one.broken for one in verdicts] == [()] * 4
     assert all(one.proved == anchor.next for one, anchor in zip(verdicts, anchors, strict=True))
-    later = [archive.head(*place) for place in archive.places()]
+    later = [archive.head(*place) for place in archive.partitions()]
     assert all(one.proved == one.sealed for one in verify(archive, later))
-    with pytest.raises(LedgerError, match="made anew"):  # who still archives the old cluster is told
+    with pytest.raises(LedgerError, match="created again"):  # an archiver of the old cluster gets an error
         Archiver(archive, stream, life.shapes, empty.clock).begin()
 
 
@@ -397,9 +399,9 @@ def test_adopting_twice_says_it_once(life: Remembered) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         empty.restore(Dies(empty.log, NAMES, 2, empty.restoring), archive, adopt=True)
-    heads = [archive.head(*place) for place in archive.places()]
+    heads = [archive.head(*place) for place in archive.partitions()]
     empty.restore(archive=archive, adopt=True)
-    assert [archive.head(*place) for place in archive.places()] == heads
+    assert [archive.head(*place) for place in archive.partitions()] == heads
 
 
 def test_other_partitions_are_not_adopted(life: Remembered) -> None:

@@ -1,4 +1,4 @@
-"""Jobs of which something expired are left out of the moments at which that counted, and whoever asks is told."""
+"""Jobs with expired records are left out at the moments for which those records counted, and the answers say so."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def left_out_of(found: Source) -> ExpiryGaps:
 
 
 def noted_without_jobs(archive: Archive) -> Archive:
-    """The same, by notes from before they named jobs."""
+    """The archive, as with older notes that do not name the jobs."""
     found = archive.expired
 
     def without(topic: str, partition: int) -> list[Gone]:
@@ -72,7 +72,7 @@ def noted_without_jobs(archive: Archive) -> Archive:
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_a_moment_before_leaves_out_the_jobs_of_that_namespace_and_tells_all_others_as_ever(seed: int) -> None:
-    """Where nobody noted which jobs they were."""
+    """For notes that do not name the jobs."""
     life = Life(seed)
     whole, archive = life.archive(), life.archive()
     run(archive)
@@ -92,11 +92,11 @@ def test_a_moment_before_leaves_out_the_jobs_of_that_namespace_and_tells_all_oth
 
 
 def taken_of(archive: Archive) -> set[str]:
-    return {job.job_id for place in archive.places() for gone in archive.expired(*place) for job in gone.jobs or ()}
+    return {job.job_id for place in archive.partitions() for gone in archive.expired(*place) for job in gone.jobs or ()}
 
 
 def facts_of(source: Source, hidden: Container[str] = ()) -> tuple[object, object]:
-    """What was published, and the registers, of all jobs but these."""
+    """The published entries and the registers of all jobs except the hidden ones."""
     entries = {job: entry for job, entry in entries_of(source).items() if job not in hidden}
     jobs = all_registers(source).jobs[0].items()
     return entries, {job: dict(held) for job, held in jobs if job.decode() not in hidden}
@@ -104,7 +104,7 @@ def facts_of(source: Source, hidden: Container[str] = ()) -> tuple[object, objec
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_left_out_are_the_jobs_of_which_something_went_that_counted_then_and_nobody_else(seed: int) -> None:
-    """At every moment, by time and by offsets, after several runs."""
+    """For many moments, given by time and by offsets, after several runs of `expire`."""
     life = Life(seed)
     whole, archive = life.archive(), life.archive()
     for days in (7.0, 8.5, 10.0):
@@ -134,17 +134,17 @@ def test_a_job_that_is_held_is_not_left_out_and_one_that_went_whole_is_as_long_a
     archive = jobs_archive(*facts)
     assert left(archive, held=lambda job, _: job == "job-3") == [1, 3, 6, 7]
     source = then(archive, "events[0]@2")
-    assert left_out_of(source).jobs == {"job-0": ("prod", "")}  # nobody knows its name any more
-    (told,) = left_out_of(source).told()
+    assert left_out_of(source).jobs == {"job-0": ("prod", "")}  # its name is not known any more
+    (told,) = left_out_of(source).descriptions()
     assert told.startswith("1 job of prod is left out (job-0): what it held before 2023-")
     assert all_registers(source).jobs[0].keys() == {b"job-3"}
     with pytest.raises(LedgerError, match="how job-0 stood"):
         resolve(source, "job-0")
-    assert left_out_of(then(archive, "events[0]@6")) == ExpiryGaps()  # it was over by then
+    assert left_out_of(then(archive, "events[0]@6")) == ExpiryGaps()  # the job was over by then
 
 
 def test_that_something_went_is_known_of_a_moment_whose_own_records_went() -> None:
-    """No record is left that tells how far the partition went then."""
+    """No record is left that shows how far the partition reached then."""
     archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 1.0), (*RUNNING, 2.0), (RUNNING[0], None, 2.5), (*RUNNING, 3.0))
     assert left(archive) == [0, 4]
     assert left_out_of(then(archive, moment(0.5))) == ExpiryGaps()
@@ -155,7 +155,7 @@ def test_that_something_went_is_known_of_a_moment_whose_own_records_went() -> No
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_where_what_lay_there_last_expired_the_other_partitions_have_to_be_named(noted: bool) -> None:
-    """Nobody knows any more when that was, so by it nothing else can be cut."""
+    """The append time of that offset is not known any more, so the other partitions can't be cut by it."""
     archive = jobs_archive((KEY, VALUE, 0.0), (*RUNNING, 1.0), (*RUNNING, 3.0), (*RUNNING, 9.0))
     kept = [(*spec_of("job-2"), 0.5), (key_of("job-2", Running(1)), RUNNING[1], 2.0)]
     records = [
@@ -180,12 +180,14 @@ def test_where_what_lay_there_last_expired_the_other_partitions_have_to_be_named
 def test_who_is_left_out_is_told_by_number_and_by_name_if_they_are_few() -> None:
     few = {"a": ("prod", "other"), "b": ("prod", "third"), "c": ("test", "mine")}
     found = ExpiryGaps({"prod": 86_400.0, "test": 0.0, "dev": 0.0}, few)
-    assert list(found.told()) == [
+    assert list(found.descriptions()) == [
         "2 jobs of prod are left out (other, third): what they held before 1970-01-02T00:00:00Z has expired",
         "1 job of test is left out (mine): what it held before 1970-01-01T00:00:00Z has expired",
     ]
     many = ExpiryGaps({"prod": 0.0}, {str(n): ("prod", str(n)) for n in range(6)}) | ExpiryGaps({"prod": 60.0})
-    assert list(many.told()) == ["6 jobs of prod are left out: what they held before 1970-01-01T00:01:00Z has expired"]
+    assert list(many.descriptions()) == [
+        "6 jobs of prod are left out: what they held before 1970-01-01T00:01:00Z has expired"
+    ]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -208,7 +210,7 @@ def test_queries_leave_them_out_of_what_was_published_then(seed: int, noted: boo
         found = list(queries.ask("SELECT DISTINCT namespace FROM expired ORDER BY 1").rows)
         sure_from = {row["sure_from"] for row in queries.ask("SELECT sure_from FROM sealed").rows}
     assert [row["namespace"] for row in found] == ["prod", "test"]
-    assert sure_from == {moment(8.0).replace("+00:00", ".000000Z")}  # of all jobs
+    assert sure_from == {moment(8.0).replace("+00:00", ".000000Z")}  # for all jobs
 
 
 def test_whom_a_query_leaves_out_is_told() -> None:
@@ -259,7 +261,7 @@ def test_a_bundle_answers_as_the_ledger_would_have(seed: int, noted: bool) -> No
         assert (left_out_of(found), facts_of(found)) == (left_out_of(wanted), facts_of(wanted))
         found, _ = of_some.as_of(parse(moment(days), NOW_S))
         hidden = left_out_of(found).jobs
-        # Between their records it can't tell how far a partition had come, so it may leave out one that it could tell of.
+        # Between its records a bundle can't tell how far a partition reached, so it may leave out a job unnecessarily.
         assert left_out_of(wanted).jobs.items() - others_of(wanted, others) <= hidden.items()
         assert not others & hidden.keys() and {namespace for namespace, _ in hidden.values()} <= {"prod", "test"}
         assert facts_of(found) == facts_of(wanted, others | hidden.keys())
@@ -315,7 +317,7 @@ def test_between_two_moments_who_is_left_out_of_either_is_left_out_of_both() -> 
 
 
 def test_of_the_topic_too_nothing_is_told_of_who_is_left_out() -> None:
-    """What the archive has not yet, or of a topic that it has not."""
+    """Records that the archive does not have yet, and topics that are not archived."""
     log = MemoryLog({EVENTS: 1}, ManualClock())
     log.append([Event(EVENTS, 0, f"job-{n % 2}/admitted".encode(), b"x") for n in range(6)])
     hidden = ExpiryGaps({"prod": 1.0}, {"job-0": ("prod", "job-0")})

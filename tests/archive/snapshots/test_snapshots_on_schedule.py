@@ -1,4 +1,4 @@
-"""Snapshots that the archiver makes: each from the one before it, now and then compared with the whole; not too many."""
+"""Snapshots made by the archiver: each from the one before, sometimes compared with the whole log, and not too many."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make(archive: Archive, whole: bool = False, **others: Any) -> Snapshot | Non
 
 
 class Growing:
-    """An archive that goes on: STEP records more at each call, drawn all from one history."""
+    """A growing archive: each call seals STEP more records of one history."""
 
     def __init__(self, archive: Archive, number: int = 2000) -> None:
         self.archive, self._left = archive, records(number)
@@ -64,7 +64,7 @@ def growing(archive: Archive) -> Growing:
 
 @pytest.fixture
 def read(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The offsets of all records that are read from segments, not from snapshots."""
+    """The offsets of all records that are read from segments instead of snapshots."""
     seen: list[int] = []
     whole: Callable[..., Any] = archive.segment
 
@@ -87,8 +87,8 @@ def test_one_is_made_of_the_one_before_it_and_what_was_sealed_since(growing: Gro
         read.clear()
         made = make(archive)
         assert made is not None and made.steps == n
-        assert read and min(read) >= before, "nothing below the last one is read again"
-        assert len(read) == 2 * STEP  # once to make it, once to compare
+        assert read and min(read) >= before, "no record below the last snapshot is read again"
+        assert len(read) == 2 * STEP  # once to make the snapshot, once to compare
         whole = list(archive.records(TOPIC, 0))
         assert [r.offset() for r in made.records()] == [r.offset() for r in snapshots.thin_events(whole)]
 
@@ -113,7 +113,8 @@ def test_now_and_then_one_is_compared_with_the_whole(
 def test_one_that_does_not_follow_from_the_archive_is_found_out_and_dropped(
     growing: Growing, monkeypatch: pytest.MonkeyPatch, logged: list[Any]
 ) -> None:
-    """A disk, or anybody who may write there: what follows from a bad one is bad as well, until the whole is folded."""
+    """A disk or an intruder may change a snapshot. All later snapshots are then wrong too, until one is made of the
+    whole log."""
     monkeypatch.setattr(snapshots, "WHOLE_EVERY", 4)
     archive = growing.archive
     sound = make(archive)
@@ -138,7 +139,7 @@ def test_one_that_does_not_follow_from_the_archive_is_found_out_and_dropped(
 
 
 def spoil(archive: Archive, one: Snapshot | None) -> Snapshot:
-    """Puts another in the place of one, under its name."""
+    """Replaces a snapshot by a wrong one of the same name."""
     assert one is not None
     kept = list(one.records())
     archive.store.delete(one.name)
@@ -170,7 +171,7 @@ def test_nor_does_one_stay_that_was_compared_with_the_whole_when_it_was_made(
 def test_one_that_was_altered_after_the_next_was_made_of_it_goes_alone(
     growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What took its place later hides that from every fold which goes on from it."""
+    """Later records hide the error from every fold that continues from it."""
     monkeypatch.setattr(snapshots, "WHOLE_EVERY", 4)
     archive, made = growing.archive, [make(growing.archive)]
     for n in range(1, 5):
@@ -181,7 +182,7 @@ def test_one_that_was_altered_after_the_next_was_made_of_it_goes_alone(
         made.append(make(archive))
     names = {one.name for one in listed(archive, TOPIC, 0)}
     assert {one.name for one in made if one is not None} - names == {made[1].name}
-    assert len(names) == 5, "another chain's is left"
+    assert len(names) == 5, "a snapshot of another chain is not touched"
 
 
 def test_by_hand_one_that_is_there_is_compared_and_made_anew_if_it_is_wrong(growing: Growing) -> None:
@@ -240,7 +241,7 @@ def test_offsets_beyond_its_name_are_no_snapshot(growing: Growing) -> None:
     archive.store.create(found.name, parquet.encode(beyond, read_out))
     again = latest(archive, TOPIC, 0, found.next)
     assert again is not None
-    with pytest.raises(LedgerError, match="its offsets are not those that its name tells"):
+    with pytest.raises(LedgerError, match="its offsets do not match its name"):
         list(again.records())
 
 
@@ -268,7 +269,7 @@ def test_how_many_stay_follows_the_months_and_not_their_number() -> None:
         {(at.year, at.month) for one, time_s in some for at in [datetime.fromtimestamp(time_s, UTC)]}
         for some in (made, [(one, time_s) for one, time_s in made if one in kept])
     ]
-    assert months[0] == months[1], "of each month one stays, of each year"
+    assert months[0] == months[1], "one snapshot stays for each month"
     again = to_keep([(one, at) for one, at in made if one in kept], now.timestamp())
     assert again == kept
 
@@ -303,7 +304,7 @@ def test_the_archiver_makes_them_if_it_is_told_to(tmp_path: Path, growing: Growi
     chore.do()
     growing.grow()
     chore.do()
-    assert [one.steps for one in listed(archive, TOPIC, 0)] in ([0, 1], [1])  # thinned out, if they are of long ago
+    assert [one.steps for one in listed(archive, TOPIC, 0)] in ([0, 1], [1])  # or thinned out, if the records are old
     assert not [
         one for one in archive_upkeep.chores(load_config(tmp_path), archive, SystemClock()) if one.name == "snapshot"
     ]

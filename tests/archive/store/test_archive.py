@@ -1,4 +1,4 @@
-"""Sealing and reading back: what was stored is what is read, once, whoever was killed when."""
+"""Sealing and reading: each stored record is read exactly once, at whatever point a writer was killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_was_sealed_is_read_in_order() -> None:
     for partition, head in enumerate(heads):
         assert list(archive.records(TOPIC, partition)) == records(100, partition, partition)
         assert archive.head(TOPIC, partition) == head
-    assert archive.places() == [(TOPIC, 0), (TOPIC, 1)]
+    assert archive.partitions() == [(TOPIC, 0), (TOPIC, 1)]
 
 
 def test_a_part_of_it_is_read_from_those_objects_alone_that_hold_it() -> None:
@@ -67,7 +67,7 @@ def test_a_copy_of_a_manifest_under_another_name_is_no_head(beside: str) -> None
 def test_one_manifest_in_the_place_of_another_is_no_head() -> None:
     archive, store, _ = an_archive(partitions=1)
     store.stored[manifest_name(TOPIC, 0, 10)] = store.stored[manifest_name(TOPIC, 0, 4)]
-    with pytest.raises(LedgerError, match="holds the manifest number 4 of"):
+    with pytest.raises(LedgerError, match="holds manifest 4 of"):
         archive.head(TOPIC, 0)
 
 
@@ -84,7 +84,7 @@ def test_of_two_archivers_one_seals_and_the_other_begins_again() -> None:
 def test_a_note_of_somebody_else_is_not_ours() -> None:
     archive, head = Archive(MemoryObjects(), "one"), Head(TOPIC, 0)._replace(topic_id=TOPIC_ID)
     first = archive.note(head, "joined", {"n": 1})
-    assert Archive(archive.store, "two").note(head, "joined", {"n": 1}) == first, "said again it is the same"
+    assert Archive(archive.store, "two").note(head, "joined", {"n": 1}) == first, "the same note again changes nothing"
     with pytest.raises(Overtaken, match="sealed by one"):
         Archive(archive.store, "two").note(head, "joined", {"n": 2})
 
@@ -105,21 +105,22 @@ def test_an_object_that_a_disk_has_damaged_is_left_and_passed_by() -> None:
     lambda data, found: parquet.encode(found[:-1], read_out),
 ], ids=["a column", "values redacted", "a record removed"])  # fmt: skip
 def test_what_somebody_has_put_where_an_object_belongs_is_not_sealed(forged: Callable[..., bytes]) -> None:
-    """Its leaves may be those of the records, and what is read beside them not."""
+    """The leaves may match the records, while other columns of the object do not."""
     archive, found = Archive(MemoryObjects()), records(5)
     honest = parquet.encode(found, read_out)
     name = f"records/{TOPIC}/0/{0:019}-{found[-1].offset() + 1:019}.parquet"
     archive.store.create(name, forged(honest, found))
     archive.seal(Head(TOPIC, 0), TOPIC_ID, store_segment(archive.store, 0, found, read_out))
     assert [archive.file(one) for one in archive.files(TOPIC, 0)] == [honest]
-    assert verify(archive, [archive.head(TOPIC, 0)])[0].strays == (name,)
+    assert verify(archive, [archive.head(TOPIC, 0)])[0].orphans == (name,)
 
 
 def test_a_file_with_the_same_rows_is_taken_as_it_is() -> None:
-    """Another version of the library that writes it packs otherwise."""
+    """Another version of the Parquet library writes other bytes."""
     archive, found = Archive(MemoryObjects()), records(5)
     segment = store_segment(archive.store, 0, found, read_out)
-    other = with_cell(archive.store.stored[segment.records], "actor", 0, None)  # as it was, written anew
+    # the same value, in a file that is written again
+    other = with_cell(archive.store.stored[segment.records], "actor", 0, None)
     assert other != archive.store.stored[segment.records]
     archive.store.stored[segment.records] = other
     again = store_segment(archive.store, 0, found, read_out)
@@ -142,7 +143,7 @@ def test_a_file_without_what_every_record_has_is_refused(column: str, empty: obj
 def test_a_topic_made_anew_is_not_sealed_upon_the_old_one() -> None:
     archive, _, heads = an_archive()
     segment = store_segment(archive.store, heads[0].next, records(3, begin=heads[0].next), read_out)
-    with pytest.raises(LedgerError, match="made anew"):
+    with pytest.raises(LedgerError, match="created again"):
         archive.seal(heads[0], "topic-2", segment)
 
 

@@ -1,4 +1,4 @@
-"""The archiver: whatever dies when, the archive is the full copy, each record once."""
+"""The archiver: whatever fails at whatever point, the archive becomes the full copy, each record once."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ SEEDS = seeds(25)
 
 
 class Killed(BaseException):
-    """Of the whole process, between two of its steps."""
+    """The whole process is killed between two of its steps."""
 
 
 class MortalObjects(MemoryObjects):
-    """Dies or does not answer at random, before or after what it was asked to do."""
+    """A store that kills its caller or does not answer at random, before or after it carried out the call."""
 
     def __init__(self, drawn: random.Random) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def whole(copies: list[list[MemoryRecord]]) -> list[list[tuple]]:
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_whatever_dies_when_the_archive_is_the_full_copy_once(seed: int) -> None:
-    """Two archivers at once, each killed again and again; neither knows of the other."""
+    """Two archivers run at once without knowledge of each other, and each is killed again and again."""
     drawn = random.Random(seed)
     world = World(drawn)
     running = {who: world.archiver(who) for who in ("one", "two")}
@@ -148,7 +148,7 @@ def test_what_never_goes_right_ends_it() -> None:
 
 
 class Behind(Archive):
-    """Takes the beginning of a chain for its head, as if a store had told it wrong."""
+    """An archive that returns the beginning of a chain as its head, as a faulty store would."""
 
     def head(self, topic: str, partition: int) -> Head:
         return Head(topic, partition)
@@ -166,7 +166,7 @@ def test_who_is_overtaken_where_nobody_goes_on_waits_and_ends() -> None:
 
 
 class Outrun(ReaderSegments):
-    """Somebody else is always quicker: of all that this one stores, the first record is sealed already."""
+    """A stream with a rival that is always faster: the first record of each stored segment is already sealed."""
 
     times = 0
     written: list[list[MemoryRecord]]
@@ -223,7 +223,7 @@ def test_a_chore_that_keeps_failing_is_an_error_and_the_archive_goes_on() -> Non
     assert sum(archiver.records.values()) == sum(map(len, world.written))
 
 
-@pytest.mark.parametrize(("change", "says"), [({"topic_id": "other"}, "made anew"), ({"end": 3}, "cut off")])
+@pytest.mark.parametrize(("change", "says"), [({"topic_id": "other"}, "created again"), ({"end": 3}, "truncated")])
 def test_another_topic_is_never_archived_upon_the_old_one(change: dict, says: str) -> None:
     world = World(random.Random(1))
     world.store.mortal = False
@@ -236,7 +236,7 @@ def test_another_topic_is_never_archived_upon_the_old_one(change: dict, says: st
 
 
 class Watched(ReaderSegments):
-    """Keeps what it was opened with."""
+    """Remembers the arguments of `open`."""
 
     begin: Mapping[TopicPartition, Beginning] = {}
 
@@ -256,7 +256,7 @@ def test_where_the_first_records_are_gone_reading_begins_later_than_sealing() ->
 
 
 class Skipping(ReaderSegments):
-    """Loses what it has stored first."""
+    """Loses the segments that it stored first."""
 
     lost = False
 

@@ -1,4 +1,4 @@
-"""Days that are over are joined, and nothing that was known of the archive before is known of it any less."""
+"""Days that are over are joined. All records, proofs and anchors hold as before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 
 
 def require_lease(archive: Archive, anchors: list[Head]) -> None:
-    """All is there, proved by every anchor that was taken before."""
+    """Checks that all records are there and that every earlier anchor proves them."""
     fresh = Archive(archive.store)
     for partition in (0, 1):
         assert list(fresh.records(TOPIC, partition)) == spread(partition)
@@ -63,7 +63,7 @@ def test_a_day_is_one_object_and_all_that_was_known_of_it_holds() -> None:
     assert not store.names("records/") and not store.names("leaves/")
     require_lease(archive, anchors)
     for verdict in verify(archive, anchors):
-        assert verdict.strays == ()
+        assert verdict.orphans == ()
     assert compact(archive, LATER_S) == []
 
 
@@ -76,7 +76,7 @@ def test_a_part_of_it_is_read_as_before() -> None:
 
 def test_the_files_that_a_query_reads_are_fewer_and_hold_the_same() -> None:
     archive, store, _ = an_archive()
-    place = archive.places()[0]
+    place = archive.partitions()[0]
 
     def offsets(files: list[RecordFile]) -> list[int]:
         return [record.offset() for file in files for record in parquet.read(archive.file(file), *place)]
@@ -152,13 +152,13 @@ def test_killed_anywhere_nothing_is_lost_and_the_next_one_goes_on() -> None:
         compact(archive, LATER_S)
         require_lease(archive, anchors)
         assert not store.names("records/") and not store.names("leaves/")
-        assert [verdict.strays for verdict in verify(archive, anchors)] == [(), ()], at
-    assert at > 0, "it was never killed"
-    assert wanted, "it was killed everywhere and never came to its end"
+        assert [verdict.orphans for verdict in verify(archive, anchors)] == [(), ()], at
+    assert at > 0, "the join was never killed"
+    assert wanted, "the join was killed at every point and never completed"
 
 
 class BetweenReads(Between):
-    """Now and then before it reads, too."""
+    """Runs the other writer before some reads too."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class BetweenReads(Between):
 
 @pytest.mark.parametrize("seed", one_fast(range(6)))
 def test_two_at_once_and_an_archiver_beside_them(seed: int) -> None:
-    """The other one joins all there is in the middle of this one; an archiver seals, a reader reads."""
+    """In the middle of the join, another process joins everything, an archiver seals and a reader reads."""
     _, whole, anchors = an_archive()
     store = BetweenReads(seed)
     store.stored = dict(whole.stored)
@@ -230,14 +230,14 @@ def test_what_is_not_as_it_was_sealed_is_not_joined() -> None:
 
 
 def test_what_a_manifest_seals_and_its_object_does_not_hold_is_not_joined() -> None:
-    """Whoever wrote the manifest named an object of other records."""
+    """The forger of the manifest named an object with other records."""
     archive, store, _ = an_archive()
     manifest = list(archive.manifests(TOPIC, 0))[-1]
     other = store.stored[next(archive.manifests(TOPIC, 1)).records]
     store.stored[manifest.records] = other
     name = f"manifests/{TOPIC}/0/{manifest.sequence:012}.json"
     store.stored[name] = replace(manifest, records_sha256=sha256(other).hexdigest()).encode()
-    with pytest.raises(LedgerError, match="holds other records than were sealed"):
+    with pytest.raises(LedgerError, match="does not hold the records that were sealed"):
         compact(archive, LATER_S)
     assert manifest.records in store.stored
 
@@ -245,7 +245,8 @@ def test_what_a_manifest_seals_and_its_object_does_not_hold_is_not_joined() -> N
 def test_what_was_damaged_between_joining_and_clearing_keeps_what_it_was_made_of() -> None:
     _, whole, _ = an_archive()
     store = Dying()
-    store.stored, store.left = dict(whole.stored), 3 * DAYS + 2 * DAYS  # every object and note of a partition, no delete
+    # enough for every object and note of a partition, and no delete
+    store.stored, store.left = dict(whole.stored), 3 * DAYS + 2 * DAYS
     with pytest.raises(KeyboardInterrupt):
         compact(Archive(store), LATER_S)
     store.left = 10**9
@@ -275,7 +276,7 @@ def test_whatever_is_altered_in_what_was_joined_is_found(seed: int) -> None:
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_a_listing_that_no_note_of_the_chain_names_takes_the_place_of_nothing(joined: bool) -> None:
-    """Its records may be the very ones; but what people query, the columns beside them, would be anybody's."""
+    """Its records may even be the right ones, but anybody could have chosen the columns that queries read."""
     archive, store, heads = an_archive()
     if joined:
         compact(archive, LATER_S)
@@ -302,11 +303,11 @@ def test_a_listing_that_no_note_of_the_chain_names_takes_the_place_of_nothing(jo
     fresh = Archive(store)
     assert fresh.chain(TOPIC, 0) == before and fresh.files(TOPIC, 0) == files
     verdict = verify(fresh, heads)[0]
-    assert verdict.broken == () and len(verdict.strays) == 5
+    assert verdict.broken == () and len(verdict.orphans) == 5
 
 
 def test_of_a_chain_that_lost_its_last_note_only_what_that_named_is_missing() -> None:
-    """Though the note of each day lies in what was joined of the next."""
+    """This holds although the note of each day is part of the next day's joined manifests."""
     archive, head = Archive(MemoryObjects(), "test", lambda: "2026-01-01T00:00:00Z"), Head(TOPIC, 0)
     for day in range(DAYS):
         found = spread(0)[day * PER_DAY : (day + 1) * PER_DAY]
@@ -365,7 +366,7 @@ def test_the_verb_joins_what_lies_in_a_folder(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_archiver_that_is_told_to_does_it_beside_its_work() -> None:
-    """It goes on sealing behind the notes; and where joining fails it archives all the same."""
+    """It continues to seal after the notes, and it archives even if joining fails."""
     archive, store, anchors = an_archive()
     clock, log = ManualClock(), MemoryLog({TOPIC: 2}, ManualClock())
     log.append([Event(TOPIC, p, b"~noop", None) for p in (0, 1) for _ in range(anchors[-1].next + 300)])
@@ -402,7 +403,7 @@ def test_queries_see_what_was_joined_once() -> None:
 
 
 class Forgetful(MemoryObjects):
-    """Says that it has stored what was joined, and has lost its end."""
+    """A store that confirms a joined object, but has lost its last byte."""
 
     def create(self, name: str, data: bytes) -> bool:
         return super().create(name, data[:-1] if name.startswith("joined/") and name.endswith(".parquet") else data)
@@ -413,6 +414,6 @@ def test_a_store_that_does_not_keep_what_it_takes_is_not_believed() -> None:
     store = Forgetful()
     store.stored.update(archive.store.stored)
     heads = [archive.head(TOPIC, partition) for partition in (0, 1)]
-    with pytest.raises(LedgerError, match="does not come back"):
+    with pytest.raises(LedgerError, match="does not return"):
         compact(Archive(store), LATER_S)
-    assert [Archive(store).head(TOPIC, partition) for partition in (0, 1)] == heads, "no note says that it was joined"
+    assert [Archive(store).head(TOPIC, partition) for partition in (0, 1)] == heads, "no note names the joined objects"

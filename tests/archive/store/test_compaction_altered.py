@@ -1,4 +1,4 @@
-"""What takes the place of joined objects is looked into before these are dropped."""
+"""Replacements of joined objects are checked before the originals are deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.support.archives.given import TOPIC
 
 @pytest.mark.parametrize("spoil", ["manifests", "records", "leaves"])
 def test_what_a_note_of_anybody_names_takes_the_place_of_nothing(spoil: str) -> None:
-    """Who may only create lets nobody else delete: what a note names must hold what it says it was made of."""
+    """A writer with the right to create objects must not be able to make others delete objects. So the objects that a
+    note names must hold the manifests that it replaces."""
     archive, store, _ = an_archive()
     fitting = Archive(MemoryObjects())
     fitting.store.stored = dict(store.stored)

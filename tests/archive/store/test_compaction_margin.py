@@ -1,4 +1,4 @@
-"""The headroom: an alarm that is heard when nobody answers, and metrics over HTTP."""
+"""The headroom: an alarm while nobody answers, and metrics over HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def waiting(headroom_s: float | None, partition: int = 2) -> ArchiveProgress:
 
 
 class Watched:
-    """A headroom that is asked by hand."""
+    """A headroom that the test queries by hand."""
 
     def __init__(self) -> None:
         self.clock, self.answer = ManualClock(), [waiting(None)]

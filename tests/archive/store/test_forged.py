@@ -1,4 +1,4 @@
-"""What a forger writes to fit, and where `verify` then says that the first bad record lies."""
+"""Consistent forgeries, and where `verify` reports the first bad record."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.support.archives.given import TOPIC, TOPIC_ID, an_archive, read_out, 
 
 
 def forged_from(first: int) -> tuple[Archive, list[Head], int]:
-    """An archive of ten manifests from which one record is gone: the manifests from that number on are written anew, and
-    fit. With the heads as they were, and the offset of the record."""
+    """An archive of ten manifests without one record: from manifest `first` on, the chain is rewritten consistently.
+    Also the heads of the true chain, and the offset of the record."""
     honest, _, _ = an_archive(partitions=1)
     manifests = list(honest.manifests(TOPIC, 0))
     runs = [list(honest.records(TOPIC, 0, one.first, one.next)) for one in manifests]
@@ -50,7 +50,7 @@ def verdict_of(archive: Archive, anchors: Sequence[Head] = ()) -> PartitionVerdi
 def test_with_the_newest_anchor_alone_the_break_may_lie_anywhere() -> None:
     forged, heads, gone = forged_from(3)
     found = verdict_of(forged, heads[-1:])
-    assert found.broken[0].offset > gone, "where it shows"
+    assert found.broken[0].offset > gone, "the place where the break shows"
     assert (found.bad_from, found.proved, found.proved_manifest, found.last_manifest) == (0, 0, -1, 9)
     assert found.bad_to is not None and gone <= found.bad_to == heads[-1].next - 1
 
@@ -103,7 +103,7 @@ def test_of_a_bundle_the_carried_chain_is_told_likewise() -> None:
 
 
 def lying(archive: Archive, number: int, **times: int) -> Archive:
-    """The chain anew, but for what one manifest says of the times of its records."""
+    """The chain rewritten so that one manifest differs in some fields, such as the times of its records."""
     forged, previous = MemoryObjects(), ""
     forged.stored.update({name: data for name, data in archive.store.stored.items() if "manifests/" not in name})  # type: ignore[attr-defined]
     for one in archive.manifests(TOPIC, 0):
@@ -127,7 +127,7 @@ def test_a_manifest_that_lies_about_times_is_found_without_an_anchor(times: dict
 
 
 def test_also_where_a_record_has_expired_none_lies_outside_the_times() -> None:
-    """Then the outermost times may be those of what has gone."""
+    """The least or greatest time may be that of an expired record."""
     archive, _, _ = an_archive(partitions=1)
     manifest = next(archive.manifests(TOPIC, 0))
     left = list(archive.records(TOPIC, 0, manifest.first, manifest.next))[1:]
@@ -138,7 +138,7 @@ def test_also_where_a_record_has_expired_none_lies_outside_the_times() -> None:
 
 
 def test_a_manifest_that_counts_otherwise_is_found_without_an_anchor() -> None:
-    """The records are as sealed, and what is said to be missing fits the offsets."""
+    """The records are unchanged, and the count of missing ones fits the offsets."""
     (one,) = verdict_of(lying(an_archive(partitions=1)[0], 4, count=-1, missing=1)).broken
     assert one.sequence == 4
 
@@ -146,7 +146,7 @@ def test_a_manifest_that_counts_otherwise_is_found_without_an_anchor() -> None:
 def test_a_record_that_was_sealed_twice_is_found() -> None:
     archive, found = Archive(MemoryObjects(), "mallory"), records(20)
     archive.seal(Head(TOPIC, 0), TOPIC_ID, store_segment(archive.store, 0, [*found[:5], *found[4:]], read_out))
-    assert next(archive.manifests(TOPIC, 0)).missing >= 0, "there are holes enough"
+    assert next(archive.manifests(TOPIC, 0)).missing >= 0, "there are enough holes"
     (one,) = verdict_of(archive).broken
     assert one.sequence == 0
 
@@ -167,7 +167,7 @@ def test_notes_above_the_last_anchor_are_named() -> None:
     found = verdict_of(archive, heads)
     assert [(one.sequence, one.kind, one.anchored) for one in found.notes] == [(10, "unpinned", False)]
     assert (found.broken, found.proved, found.proved_manifest, found.last_manifest) == ((), heads[0].next, 9, 10)
-    assert verdict_of(archive, [head]).notes == (), "an anchor stands for it"
+    assert verdict_of(archive, [head]).notes == (), "an anchor covers the note"
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"[]", b"{}", b'{"kind": "pined"}'])
@@ -195,7 +195,7 @@ def test_what_an_honest_archive_has_is_not_named() -> None:
 
 
 def bomb(rows: int) -> bytes:
-    """Some kilobytes that hold so many rows, all the same."""
+    """A few kilobytes that hold many identical rows."""
     columns = [pa.array([1] * rows, pa.int64()).cast(parquet.SCHEMA.field("timestamp").type, safe=False)]
     empty = {"key": pa.binary(), "value": pa.binary(), "headers": parquet.SCHEMA.field("headers").type}
     table = pa.table({
@@ -216,7 +216,7 @@ def test_a_file_with_more_rows_than_were_sealed_is_named_and_not_read() -> None:
 
 
 def test_nor_where_the_chain_was_made_to_fit() -> None:
-    """Its digest is the one that the manifest names: readers refuse it as well."""
+    """The manifest names the digest of this object: readers refuse it as well."""
     archive, store, heads = an_archive(partitions=1)
     data, last = bomb(5000), list(archive.manifests(TOPIC, 0))[-1]
     odd = replace(last, records_sha256=sha256(data).hexdigest())
@@ -275,11 +275,11 @@ def test_what_is_younger_than_a_batch_is_no_stray(tmp_path: Path) -> None:
         folder.create(name, data)
     left = store_segment(folder, heads[0].next, records(5, begin=heads[0].next), read_out)
     (verdict,) = verify(Archive(folder), heads, 600.0)
-    assert (verdict.strays, verdict.under_way) == ((), (left.leaves, left.records))
+    assert (verdict.orphans, verdict.under_way) == ((), (left.leaves, left.records))
     (verdict,) = verify(Archive(folder), heads)
-    assert (verdict.strays, verdict.under_way) == ((left.records, left.leaves), ())
-    for at in (-700.0, 700.0):  # older, or of a time that somebody has set
+    assert (verdict.orphans, verdict.under_way) == ((left.records, left.leaves), ())
+    for at in (-700.0, 700.0):  # older, or with a time that somebody has set
         moment = time.time() + at
         os.utime(tmp_path / "archive" / left.records, (moment, moment))
         (verdict,) = verify(Archive(folder), heads, 600.0)
-        assert (verdict.strays, verdict.under_way) == ((left.records,), (left.leaves,))
+        assert (verdict.orphans, verdict.under_way) == ((left.records,), (left.leaves,))

@@ -1,4 +1,4 @@
-"""An archive of a hundred thousand records, in which one thing is altered at a time.
+"""An archive of a hundred thousand records in which one thing at a time is altered.
 
 MUTATIONS=1000 .venv/bin/python -m pytest tests/archive/store/test_hundred_thousand.py -s --timeout 3600
 """
@@ -41,7 +41,7 @@ def test_it_is_proved_whole_and_only_where_nothing_was_altered() -> None:
         mutation = MUTATIONS[number % len(MUTATIONS)]
         what = f"{mutation.__name__}, SEED={SEED}, number {number}"
         struck = mutation(random.Random(f"{SEED}/{number}"), archive, store.stored)
-        if struck is not None:  # else two of a kind were drawn that are one
+        if struck is not None:  # None: the mutation would have changed nothing
             partition, offset = struck
             verdict = verify_partition(store, TOPIC, partition, [heads[partition]])
             assert verdict.broken, f"{what}: not found"

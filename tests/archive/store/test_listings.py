@@ -1,4 +1,4 @@
-"""Listings of joined manifests: anybody who may write to the store may put one there."""
+"""Listings of joined manifests: anybody who can write to the store may add one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_that_is_packed_small_is_not_unpacked_into_all_memory(kind: str) -> 
 
 
 def test_of_manifests_as_small_as_they_can_be_all_are_read() -> None:
-    """As packed as a run of them ever is: but for the hashes, one is like the other."""
+    """As well compressible as a run of manifests can be: they differ only in the hashes."""
     archive, _, heads = an_archive(number=1, each=1, partitions=1)
     head = heads[0]
     for n in range(500):
@@ -50,7 +50,7 @@ def test_of_manifests_as_small_as_they_can_be_all_are_read() -> None:
 def test_a_note_names_a_listing_that_holds_what_it_says(
     listed: Callable[[list[Manifest]], list[Manifest]], digest: str, counts: bool
 ) -> None:
-    """Manifests are counted from the first that the note names: one too few would shift all that follow."""
+    """Manifests are counted from the first one that the note names: one too few would shift all that follow."""
     archive, store, heads = an_archive(partitions=1)
     run = list(archive.manifests(TOPIC, 0))
     data, name = lines_of(listed(run)), f"joined/{TOPIC}/0/2026-01-01/x.jsonl.gz"

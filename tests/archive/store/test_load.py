@@ -1,9 +1,9 @@
-"""Under load, archiver, broker and disks are taken away at random: at the end every acknowledged event is in the archive,
-once.
+"""Under load, archiver, broker and disks fail at random. At the end the archive holds every acknowledged event once.
 
     EVENTS=200000 .venv/bin/python -m pytest tests/archive/store/test_load.py -s --timeout 3600
 
-SEED=… repeats a run's harms: kinds, order, and after how many events. What it meets then is up to the machine.
+SEED=… repeats the kinds and the order of the faults, and after how many events each one comes. Their effect depends on
+the machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EVENTS = int(os.environ.get("EVENTS", "5000"))
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900 + EVENTS / 50)]
 
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-#: So that there is something to harm for some time: four minutes of a long run.
+#: Slow enough that there is load during the faults: a long run takes four minutes.
 EVENTS_PER_S = max(400.0, EVENTS / 240)
 HARMS = max(4, EVENTS // 20_000)
 DISK_MB = 384
@@ -45,7 +45,7 @@ FIRST = 50
 
 
 class Stage:
-    """A broker and an archiver, each on a disk of its own where that is permitted, and a load."""
+    """A broker and an archiver, each on a small disk if the machine permits mounts, and a load."""
 
     def __init__(self, folder: Path, disks: ExitStack) -> None:
         self.folder, self.log = folder, folder / "archiver.log"
@@ -90,7 +90,7 @@ class Stage:
             )  # fmt: skip
 
     def count_all(self, acknowledged: Path) -> subprocess.CompletedProcess[str]:
-        """The command that docs/CONSUMERS.md shows, with files and a broker that are there."""
+        """Runs the command that docs/CONSUMERS.md shows, with real files and a real broker."""
         ((_, _, module, *shown),) = SHOWN["completeness"]
         assert shown == ["ACKNOWLEDGED", "ARCHIVE", "localhost:9092"]
         return self.run(module, str(acknowledged), str(self.archive), self.broker.bootstrap)
@@ -104,12 +104,12 @@ class Stage:
     # -- what is kept running
 
     def keep_archiver(self) -> None:
-        """As a supervisor would: it ends by itself if nothing goes right for long."""
+        """Restarts the archiver as a supervisor would: it ends by itself after long trouble."""
         if self.archiver is None or self.archiver.poll() is not None:
             self.archiver = self.start("ledger", "serve", "archiver")
 
     def kill_archiver(self) -> None:
-        """kill -9, with the JVM that it started."""
+        """kill -9 of the archiver and of its JVM."""
         if self.archiver is not None:
             os.killpg(self.archiver.pid, signal.SIGKILL)
             self.archiver.wait(30)
@@ -144,19 +144,19 @@ class Stage:
         make_room(self.archive)
 
     def harm_broker_disk(self, drawn: random.Random) -> None:
-        """The broker gives up once it can't write; acknowledged is what lies there all the same."""
+        """The broker stops once it can't write. The events that it acknowledged are kept all the same."""
         fill(self.broker.broker.data)
         process = self.broker.process
         assert process is not None
         deadline = time.monotonic() + 30
-        while process.poll() is None and time.monotonic() < deadline:  # without a write it need not notice
+        while process.poll() is None and time.monotonic() < deadline:  # without a write the broker need not notice
             self.wait(0.2)
         self.broker.kill()
         make_room(self.broker.broker.data)
         self.broker.start()
 
     def wait(self, for_s: float) -> None:
-        """How long a harm lasts is part of it; nothing relies on it."""
+        """Waits for the duration of a fault. No check depends on it."""
         time.sleep(for_s)
 
 
@@ -186,7 +186,7 @@ def test_every_acknowledged_event_is_archived_once_whatever_is_taken_away(stage:
     stage.broker.start()
     create_topics(stage.config().client(), stage.config().topic_settings())
     stage.keep_archiver()
-    # A little first: so that all that follows meets an archiver at work, however long it took to start.
+    # A few events first, so that the faults meet a working archiver, however long its start took.
     chains = stage.archive / "manifests"
     load = stage.start("tests.support.archives.load", str(FIRST), str(stage.acknowledged))
     assert load.wait(PATIENCE_S) == 0, stage.story()

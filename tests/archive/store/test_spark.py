@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_spark_and_duckdb_see_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
-    """And what the runbook shows can be run."""
+    """The example in the runbook runs too."""
     from ledger.spark import events, recovery
 
     config = load_config(folder, archive={"adapter": "file"})

@@ -1,4 +1,4 @@
-"""Nothing that an anchor stands for can be altered unseen."""
+"""Data that an anchor covers can't be altered unnoticed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.archives.given import TOPIC, an_archive, read_out, records, s
 from tests.support.archives.mutations import MUTATIONS, Mutation, cut_off_the_end
 from tests.support.repetitions import seeds
 
-ROUNDS = seeds(10)  # of each mutation
+ROUNDS = seeds(10)  # rounds of each mutation
 
 
 def test_what_nobody_touched_is_proved_up_to_the_anchor() -> None:
     archive, _, heads = an_archive()
     for verdict, head in zip(verify(archive, heads), heads, strict=True):
-        assert (verdict.broken, verdict.strays, verdict.records, verdict.manifests) == ((), (), 100, 10)
+        assert (verdict.broken, verdict.orphans, verdict.records, verdict.manifests) == ((), (), 100, 10)
         assert verdict.proved == verdict.anchored == verdict.sealed == head.next
 
 
@@ -65,7 +65,7 @@ def test_leaves_that_are_cut_are_refused() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_every_mutation_is_found_and_named(mutation: Mutation) -> None:
-    """REPETITIONS=100 makes it 1400 of them. The message names the seed of the round that fails."""
+    """REPETITIONS=100 makes 1400 rounds. The message names the seed of the round that fails."""
     archive, store, heads = an_archive()
     whole = dict(store.stored)
     for seed in ROUNDS:
@@ -94,7 +94,7 @@ def test_a_forged_chain_is_consistent_and_only_the_anchor_tells() -> None:
 
 
 def test_below_a_manifest_that_was_altered_an_older_anchor_proves_on() -> None:
-    """Whoever altered it may have made all below it anew, and nobody could tell: but for the older anchor."""
+    """The forger may have rewritten the whole chain below. Only the older anchor proves that it is unchanged."""
     archive, store, _ = an_archive(partitions=1)
     heads = [head_of(manifest) for manifest in archive.manifests(TOPIC, 0)]
     name = f"manifests/{TOPIC}/0/{7:012}.json"
@@ -123,7 +123,7 @@ def test_what_a_killed_archiver_has_left_is_a_stray_and_no_harm() -> None:
     left = store_segment(archive.store, heads[0].next, records(5, begin=heads[0].next), read_out)
     verdict = verify(archive, heads)[0]
     assert verdict.broken == ()
-    assert verdict.strays == (left.records, left.leaves)
+    assert verdict.orphans == (left.records, left.leaves)
 
 
 def test_an_anchor_of_another_chain_is_told() -> None:
@@ -135,7 +135,7 @@ def test_an_anchor_of_another_chain_is_told() -> None:
 
 
 def test_a_note_that_is_no_link_of_the_chain_takes_nothing_out() -> None:
-    """Not even one that lies where manifests of joined days lie, and claims to be older than every anchor."""
+    """Not even if it is stored among the manifests of joined days, and claims to be older than every anchor."""
     archive, store, heads = an_archive()
     first = next(iter(archive.manifests(TOPIC, 0)))
     victim = archive.segment(first)[4].offset()
@@ -153,7 +153,7 @@ def test_a_note_that_is_no_link_of_the_chain_takes_nothing_out() -> None:
 
     verdict = verify(Archive(store), heads)[0]
     assert (verdict.broken, verdict.expired, verdict.gone) == ((), 0, ())
-    assert set(verdict.strays) == {name, listing}
+    assert set(verdict.orphans) == {name, listing}
     assert list(Archive(store).records(TOPIC, 0)) == records(100, 0, 0)
 
     del store.stored[first.records]
@@ -182,4 +182,4 @@ def test_an_object_of_a_number_far_beyond_is_told_and_costs_no_memory() -> None:
     store.create(name, b"anything")
     verdict = verify(Archive(store), heads)[0]
     assert [(one.sequence, one.offset) for one in verdict.broken] == [(10, heads[0].next)]
-    assert verdict.strays == (name,) and verdict.proved == heads[0].next
+    assert verdict.orphans == (name,) and verdict.proved == heads[0].next

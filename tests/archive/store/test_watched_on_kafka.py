@@ -1,4 +1,4 @@
-"""An archiver as it runs beside its chores and what watches it: on a real broker, but for Spark."""
+"""An archiver with its chores and its monitoring, on a real broker, without Spark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_it_archives_is_anchored_and_measured(bootstrap: str, prefix: str, 
     place = f'{{partition="0",topic="{config.topics.events}"}}'
 
     def come_to_rest() -> dict[str, float] | None:
-        """The metrics once they all know of the last record; before that, one may be ahead of another."""
+        """The metrics once all of them include the last record; None before that, as one may be ahead of another."""
         told, last = scraped(port), archive.head(config.topics.events, 0)
         rest = {"sealed_offset": RECORDS, "sealed_records_total": RECORDS, "anchor_sequence": last.sequence}
         well = told.get('ledger_archive_chore_failures{chore="anchor"}') == 0

@@ -14,7 +14,7 @@ SNAPSHOTS, ANCHORING = "ledger/archive/snapshots/snapshots.py", "ledger/archive/
 MUTANTS = (
     Mutant(
         "a-gap-is-sealed", ARCHIVER,
-        "            if segment.first != self.heads[place].next:", "            if segment.first < self.heads[place].next:",
+        "            if segment.first != self.heads[tp].next:", "            if segment.first < self.heads[tp].next:",
         ("tests/archive/store/test_archiving.py::test_what_comes_behind_a_gap_is_not_sealed",), "records that were passed over are missing, and the chain says nothing of it",
     ),
     Mutant(
@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-was-read-from-the-beginning-is-stored-again", ARCHIVER,
-        "            if record.offset() >= self._next.get(place, 0):", "            if True:",
+        "            if record.offset() >= self._next.get(tp, 0):", "            if True:",
         ("tests/archive/store/test_archiving.py::test_whatever_dies_when_the_archive_is_the_full_copy_once",), "each start of an archiver stores the whole log",
     ),
     Mutant(
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-moved-while-it-was-joined-is-joined", JOINING,
-        "            if self._moved(run, chain, self._chain()):  # what was stored is not what would be read now\n                return None\n", "",
+        "            if self._moved(run, chain, self._chain()):  # the joined objects were made from objects since replaced\n                return None\n", "",
         ("tests/archive/removal/test_rewriting_beside_others.py::test_who_joins_and_who_rewrites_see_each_other",), "records that expired meanwhile come back",
     ),
     Mutant(
@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         "an-altered-object-with-the-same-records-passes", VERIFYING,
-        '    elif altered:\n        yield Broken(manifest.sequence, manifest.first, f"{name} was altered, beside its records")\n', "",
+        '    elif altered:\n        yield Broken(manifest.sequence, manifest.first, f"{name} was altered, but not its records")\n', "",
         ("tests/archive/store/test_verifying.py::test_every_mutation_is_found_and_named",), "columns for people say something else than the records",
     ),
     Mutant(
@@ -187,7 +187,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-is-rewritten-is-not-compared", REWRITING,
-        "    _must_hold(one, sealed, place, new, chain, gone)\n    return Rewritten", "    return Rewritten",
+        "    _must_hold(one, sealed, tp, new, chain, gone)\n    return Rewritten", "    return Rewritten",
         ("tests/archive/removal/test_rewriting_altered.py::test_a_rewriting_that_takes_out_more_is_not_noted",), "a wrong rewriting takes out what was to stay",
     ),
     Mutant(
@@ -232,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-lies-there-already-is-taken-for-ours", RESTORING,
-        "    if place in there and there[place] != one.digest():", "    if False:",
+        "    if tp in there and there[tp] != one.digest():", "    if False:",
         ("tests/archive/restore/test_restoring.py::test_what_another_has_begun_is_not_gone_on_with",), "a restore goes on behind records of another ledger",
     ),
     Mutant(
