@@ -1,7 +1,8 @@
-"""Records that nobody should write, and somebody will: what each is, and what the ledger must make of it.
+"""Faulty records: a description of each, and the reaction that the ledger must have.
 
-Most are aimed at a job of their own; some at a good one, which they must not harm. `tests/roles/test_bad_input.py` lets a
-projector in memory read each by itself and all at once, `tests/adapters/test_bad_input_on_kafka.py` all on a broker.
+Most records have a job of their own. Some have the key of a good job, which they must not harm. A projector in memory
+reads each record alone and all at once (`tests/roles/test_bad_input.py`), and all of them on a broker
+(`tests/adapters/test_bad_input_on_kafka.py`).
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ YEAR_S = 365 * 86_400.0
 
 
 class Fate(Enum):
-    REJECTED = "it stands among the rejects"
-    HARMLESS = "it is folded, or passed over"
+    REJECTED = "it is rejected"
+    HARMLESS = "it is folded, or ignored"
 
 
 @dataclass(frozen=True)
 class Bad:
-    """key, value: as a producer would send them. job: its own, "" = none; a valid spec of it is sent before. state: what
-    becomes of its own job, "" = it has no entry. elsewhere: it goes to the wrong partition. alone: it comes first."""
+    """A faulty record. key, value: as a producer would send them. job: the record's own job, "" = none; a valid spec of
+    the job is sent first. state: the state of that job afterwards, "" = no entry. elsewhere: the record goes to the wrong
+    partition. alone: no spec is sent before it."""
 
     what: str
     key: bytes | None
@@ -93,7 +95,7 @@ def everything() -> list[Bad]:
 
 
 def good_records() -> Iterator[tuple[str, Register, Fact]]:
-    """Of jobs that run, each with a checkpoint."""
+    """The records of good jobs that run, each with a checkpoint."""
     for job_id in GOOD:
         yield job_id, Spec(DIGEST), SPEC
         yield job_id, Attempt(1, 1), AttemptStarted(DIGEST)
@@ -102,7 +104,7 @@ def good_records() -> Iterator[tuple[str, Register, Fact]]:
 
 
 def number(n: int) -> bytes:
-    """A long as Avro writes it."""
+    """A long as Avro encodes it."""
     n, out = (n << 1) ^ (n >> 63), bytearray()
     while n > 0x7F:
         out.append(n & 0x7F | 0x80)
@@ -145,7 +147,7 @@ ENTRY_MAX = 1_000_000
 
 
 def _values() -> Iterator[Bad]:
-    """Over registers that decide: what can't be read counts as absent, and the job is as if it had never come."""
+    """Unreadable values of important registers. They count as absent, so the job is in the same state as without them."""
     started = avro.encode(AttemptStarted(DIGEST))
     asked = avro.encode(SavepointAsked("why", "who"))
     header = started[: avro.HEADER_BYTES]
@@ -232,7 +234,7 @@ def _numbers() -> Iterator[Bad]:
 
 
 def _orders() -> Iterator[Bad]:
-    """Facts of which nobody has heard the beginning."""
+    """Facts that refer to attempts, specs or jobs that were never recorded."""
 
     def fact(what: str, job: str, register: Register, value: Fact, state: str, spec: bool = True) -> Bad:
         key = f"{job}/{register_name(register)}".encode()
@@ -259,7 +261,7 @@ NOW_S = 1_763_700_000.0
 
 
 def _clocks() -> Iterator[Bad]:
-    """Headers are a producer's word: none is believed, and none may raise."""
+    """Wrong headers. A producer writes them, so the ledger must neither trust them nor raise."""
     times = {
         "a year ago": rfc3339(NOW_S - YEAR_S), "in a year": rfc3339(NOW_S + YEAR_S),
         "the first day": "0001-01-01T00:00:00Z",

@@ -1,4 +1,4 @@
-"""Sends to Kafka what no polite client can: librdkafka by its C functions, which take any bytes as the name of a header."""
+"""Sends records with arbitrary bytes as header names. It calls the C functions of librdkafka, which allow them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import confluent_kafka
 
-# rd_kafka_vtype_t and RD_KAFKA_MSG_F_COPY, of rdkafka.h: part of its ABI.
+# rd_kafka_vtype_t and RD_KAFKA_MSG_F_COPY, from rdkafka.h: part of its ABI.
 _TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _HEADERS, _END, _COPY = 1, 3, 4, 5, 7, 10, 0, 2
 FLUSH_MS = 30_000
 
@@ -17,7 +17,7 @@ def send_with_headers(
     bootstrap: str, topic: str, partition: int, key: bytes, value: bytes, headers: list[tuple[bytes, bytes]],
     times: int = 1,
 ) -> None:  # fmt: skip
-    """Records, acknowledged when this returns. Raises: OSError if one was not taken."""
+    """Sends records and returns when all are acknowledged. Raises: OSError if one was not."""
     library = next((Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*.so*"))
     rd = ctypes.CDLL(str(library))
     for name, result, arguments in [
@@ -49,6 +49,6 @@ def send_with_headers(
             if error:
                 raise OSError(f"not sent: {error}")
         if rd.rd_kafka_flush(client, FLUSH_MS):
-            raise OSError("not all of it was acknowledged")
+            raise OSError("not all records were acknowledged")
     finally:
         rd.rd_kafka_destroy(client)

@@ -1,11 +1,12 @@
-"""The elections in which the suite of leadership runs: in memory, by a file lock, by ZooKeeper, by Kafka.
+"""The elections for the contract suite of leadership: in memory, by a file lock, by ZooKeeper, by Kafka.
 
     python -m tests.support.candidates KIND WHERE WHO
 
-is a candidate in a process of its own: it wants to lead until it is told to end. On stdout it says, each as one line
-`<monotonic time> <word>`, that it is there (`ready`), then when it had begun (`leads`) or still led before it ceased to
-(`stands`), looking every few milliseconds; and `woke leads` or `woke stands`, as the first thing it sees after it got no
-turn for WOKE_S, with the time of its last look before. So it says of no moment that it led which it has not seen.
+is a candidate in its own process. It wants to lead until it is ended. It checks its leadership every few milliseconds and
+prints lines `<monotonic time> <word>`: `ready` at its start, `leads` with the time of the first check that saw it lead,
+`stands` with the time of the last check that saw it lead. If the process was not scheduled for WOKE_S, it first prints
+`woke leads` or `woke stands` with the time of its last check before. So it never claims leadership for a moment at which
+it did not check.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from ledger.adapters.local.leadership import FileLockLeadership
 from ledger.adapters.memory.leadership import MemoryElection, MemoryLeadership
 from ledger.ports import Leadership
 
-SESSION_S = 4.0  # T of the real ones, where a lease is to end
-LASTING_S = 10.0  # and where it must last: as long as ZooKeeper grants. What is left of it is for a busy machine
+SESSION_S = 4.0  # session timeout T of the real elections, in tests where a lease must end
+LASTING_S = 10.0  # T in tests where the lease must last: ZooKeeper's maximum, so that a busy machine does not end it
 LOOK_S = 0.005
 WOKE_S = 1.0
 
 
 def made(kind: str, where: dict[str, Any], who: str) -> Leadership:
-    """A candidate by plain values, so that another process can make it."""
+    """Makes a candidate from plain values, so that another process can do the same."""
     if kind == "file":
         return FileLockLeadership(Path(where["path"]), who=who)
     if kind == "kafka":
@@ -51,18 +52,19 @@ def made(kind: str, where: dict[str, Any], who: str) -> Leadership:
 
 
 def leading(candidates: Iterable[Leadership]) -> int:
-    """How many lead now. Looked at twice: the first may have ceased to before the last is looked at."""
+    """How many candidates lead now. Each is checked twice: the first may lose its lead before the last is checked."""
     return sum(one.valid() for one in [one for one in candidates if one.valid()])
 
 
 def overlaps(spans: list[tuple[float, float]]) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """Those that begin before another has ended."""
+    """The pairs of consecutive spans, by begin, that overlap."""
     ordered = sorted(spans)
     return [(a, b) for a, b in pairwise(ordered) if b[0] < a[1]]
 
 
 class Server:
-    """What a real election needs to be up. Also the one that is not there: nothing can happen to a file."""
+    """The server of an election. This base class stands for elections without a server (memory, file): nothing can be
+    stopped."""
 
     def stop(self) -> None:
         """SIGSTOP."""
@@ -98,8 +100,9 @@ class ZooKeeperServer(Server):
 
 @dataclass
 class Election:
-    """One election. Durations in seconds. moment_s: by when another leads once the leader has released; after_death_s: once
-    it was killed. session_s: T of the lease, 0 = the lead does not end by time alone, but with the process."""
+    """One election. moment_s: maximum time until another candidate leads after the leader released. after_death_s: the
+    same after the leader was killed. session_s: the lease's session timeout T; 0 = leadership has no timeout and ends
+    with the process."""
 
     kind: str
     where: dict[str, Any] = field(default_factory=dict)
@@ -123,9 +126,9 @@ class Election:
         return new
 
     def leader(self, who: str = "anna@host") -> Leadership:
-        """A candidate that leads."""
+        """Makes a candidate and waits until it leads."""
         new = self.candidate(who)
-        # Not above: a candidate in a process of its own needs no client of Kafka.
+        # Imported here, because a candidate in its own process needs no Kafka client.
         from tests.support.waiting import seconds_until
 
         seconds_until(new.acquire, self.moment_s + 20, f"{who} leading")
@@ -138,7 +141,7 @@ class Election:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """The server is silent, and the kernel still takes connections for it."""
+        """Pauses the server (SIGSTOP). The kernel still accepts connections for it."""
         self.server.stop()
         try:
             yield
@@ -147,7 +150,7 @@ class Election:
 
     @contextmanager
     def process(self, who: str) -> Iterator[Process]:
-        """A candidate in a process of its own."""
+        """A candidate in its own process."""
         running = Process(self.kind, self.where, who)
         try:
             yield running

@@ -1,4 +1,4 @@
-"""The audit consumer as a process, and a history for it to judge."""
+"""The audit consumer as a process, and a history for it to audit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.waiting import in_time
 
 _PAGE = (page.ROOT / "docs" / "CONSUMERS.md").read_text()
 ANSWER_S = 60.0  # of a broker; what it raises then is no trouble that is waited out
-#: What the page shows: name of the block -> its lines that start something, as words.
+#: Commands on the page: name of the block -> the words of its lines that start a program.
 SHOWN = {
     block.info.removeprefix("sh "): [line.split() for line in block.lines if line.startswith("python ")]
     for block in blocks(_PAGE)
@@ -33,7 +33,7 @@ MAKE_TOPICS, RUN = SHOWN["audit"]
 
 
 class Audit:
-    """One consumer at a time: `start`, `kill` and `start` again is a crash."""
+    """Runs one audit consumer at a time. `start`, `kill` and `start` again is a crash."""
 
     def __init__(self, bootstrap: str, prefix: str, folder: Path, **settings: str) -> None:
         self.prefix, self._bootstrap, self._log = prefix, bootstrap, folder / "audit.log"
@@ -44,7 +44,7 @@ class Audit:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, command: list[str] = RUN, **settings: str) -> subprocess.CompletedProcess[str]:
-        """As the page shows it, to its end."""
+        """Runs a command of the page to its end."""
         return subprocess.run(
             [sys.executable, *command[1:]], cwd=page.ROOT, env=self._environment(settings), capture_output=True,
             text=True, timeout=120, check=False,
@@ -65,12 +65,12 @@ class Audit:
             self._process = None
 
     def wait(self, timeout_s: float = 120.0) -> int:
-        """Until it has ended by itself; the exit code."""
+        """Waits until the consumer has ended by itself, and returns its exit code."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """SIGTERM; the exit code."""
+        """Ends the consumer with SIGTERM, and returns its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout_s)
@@ -80,7 +80,7 @@ class Audit:
         return {**others, **self.settings, **settings}
 
     def ready(self) -> tuple[int, dict[str, Any]]:
-        """The page's status and what it says; (0, {}) while there is none."""
+        """(HTTP status, body) of the readiness page; (0, {}) while there is no page."""
         url = f"http://127.0.0.1:{self.settings['AUDIT_WEB_PORT']}/ready"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
@@ -97,12 +97,12 @@ class Audit:
         return f"exit code {ended}; page {self.ready()}\n{told}"
 
     def topic(self, name: str) -> list[Message]:
-        """All that is in one of its topics now."""
+        """All records that are in one of its topics now."""
         return read_all(self._bootstrap, f"{self.prefix}ledger.audit.{name}")
 
 
 def read_all(bootstrap: str, topic: str) -> list[Message]:
-    """Every committed record up to the end that there is now, partition by partition."""
+    """Every committed record up to the current end, partition by partition."""
     client = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
     consumer = Consumer({**client, "isolation.level": "read_committed"})
     try:

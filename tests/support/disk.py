@@ -1,14 +1,14 @@
-"""What a power cut would leave of a folder: a shim under `os` that records what was synced, and in which order.
+"""The possible contents of a folder after a power cut. A shim of `os` records what was synced, and in which order.
 
     disk = Disk(folder, monkeypatch)
-    disk.watch(path)            what a cut may leave of it is noted at each step from now on
+    disk.watch(path)            from now on, notes at each step what a cut may leave of the file
     …                           the code under test
-    disk.seen                   {None, b"old", …}: all that a cut at any step may have left
-    disk.after(path)            all that a cut may leave now
+    disk.seen                   {None, b"old", …}: all contents that a cut at any step may have left
+    disk.after(path)            all contents that a cut may leave now
 
-A file's bytes are on the disk once the file was fsynced, as they were then; until then a cut may leave anything: TORN. A
-name is in its folder, or no more in it, for certain once the folder was fsynced; until then a cut may leave the old names
-or the new ones. Source: POSIX fsync; ext4 and XFS order no more than that.
+After an fsync of a file, the disk has the file's bytes of that moment. Before it, a cut may leave anything: TORN. After an
+fsync of a folder, the names in the folder are certain. Before it, a cut may leave the old names or the new ones. Source:
+POSIX fsync; ext4 and XFS guarantee no other order.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Disk:
         self._step()
 
     def after(self, path: Path) -> set[bytes | None]:
-        """All that a cut may leave of the file now; None = that there is none."""
+        """All contents of the file that a cut may leave now; None = no file."""
         found = {None if inode is None else self._data.get(inode, TORN) for inode in self._inodes(path)}
         there = _inode(path)
         if there in self._data and path.read_bytes() != self._data[there]:
-            found.add(TORN)  # it was written in its place, and not synced since
+            found.add(TORN)  # overwritten in place, and not synced since
         return found
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Disk:
             self._data[found.st_ino] = Path(path).read_bytes()
 
     def _inodes(self, path: Path) -> set[int | None]:
-        """What may stand under a name after a cut."""
+        """The inodes that a name may have after a cut; None = the name does not exist."""
         path = path.absolute()
         if path == self._root:
             return {_inode(path)}

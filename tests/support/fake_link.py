@@ -17,7 +17,7 @@ PATH = "/leaders/projector"
 
 @dataclass
 class Servers:
-    """Nodes by name, each with its data and the session that owns it."""
+    """The state of the ensemble. nodes: name -> (data, session that owns the node). late: see below."""
 
     clock: ManualClock
     nodes: dict[str, tuple[bytes, int]] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Servers:
     sessions: int = 0
     up: bool = True
     late: list[Callable[[], object]] = field(default_factory=list)
-    """Requests on their way: carried out when the test says so."""
+    """Requests in flight. The test carries them out."""
 
     def end_session(self, session: int) -> None:
         self.nodes = {name: node for name, node in self.nodes.items() if node[1] != session}
@@ -37,9 +37,9 @@ class Servers:
 
 @dataclass
 class FakeLink:
-    """A `Link` on them. fail: a request, by its name, loses its connection, once: "before" or "after" it is carried out, or
-    it is carried out "late". refuse: a request, for ever. takes_s: from the sending of a request, by its name, to its
-    answer."""
+    """A `Link` to `Servers`. fail: request name -> when its connection is lost, once: "before" or "after" the request is
+    carried out, or "late" (it is carried out later). refuse: names of requests that always fail. takes_s: request name ->
+    seconds until its answer."""
 
     servers: Servers
     session_s: float = T

@@ -1,4 +1,4 @@
-"""An embedded ledger in a folder of the test run, driven by the installed command and watched through the library."""
+"""An embedded ledger in a folder of the test run. Tests drive it by the installed command and watch it by the library."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ while not os.path.exists(sys.argv[1]):
 
 
 class Folder:
-    """path: of the ledger. enough: the file whose appearance ends all tickers."""
+    """An embedded ledger. path: its folder. enough: a file; once it exists, all ticker jobs end."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.enough = path, path.parent / "enough"
@@ -78,7 +78,7 @@ class Folder:
         return shown
 
     def retired(self, job_id: str) -> bool:
-        """Whether it has left the recovery set, FINISHED. Asked of the topic first: a command costs more."""
+        """Whether the job is FINISHED and retired. The topic is checked first, because a command costs more."""
         if self.entry(job_id) is not None:
             return False
         done = self.run("show", job_id, "-o", "json", expect=None)
@@ -100,7 +100,7 @@ class Folder:
         return {(a.job_id, a.n): a for a in Ledger.open(self.config).runners["subprocess"].observe()}
 
     def alive(self) -> dict[str, tuple[int, str]]:
-        """Job id -> (attempt, pid of its process) of what runs. Raises if a job has two."""
+        """Job id -> (attempt, pid of its process) of running attempts. Raises if a job has two."""
         out: dict[str, tuple[int, str]] = {}
         for attempt in self.attempts().values():
             if attempt.alive:
@@ -109,11 +109,11 @@ class Folder:
         return out
 
     def running(self) -> dict[str, tuple[int, str]]:
-        """As `alive`, of the jobs whose process is known."""
+        """As `alive`, without attempts whose process is not known yet."""
         return {job_id: found for job_id, found in self.alive().items() if found[1]}
 
     def records(self, topic: str) -> list[Record]:
-        """Everything that a reader of the topic is given now."""
+        """All records that a reader of the topic gets now."""
         reader = Ledger.open(self.config).event_log.reader([topic])
         marks, out = reader.high_watermarks(), list[Record]()
         while any(reader.position().get(place, 0) < mark for place, mark in marks.items()):
@@ -125,18 +125,18 @@ class Folder:
         return until(seen, what, timeout_s, every_s=0.2, story=self.story)
 
     def story(self) -> str:
-        """The last lines of all logs, for a failure's report."""
+        """The last lines of all logs, for the report of a failed test."""
         logs = sorted((self.path / "log").glob("*.log"))
         return "\n".join(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-8:]) for log in logs)
 
     # -- violence
 
     def pid(self, process: str) -> int:
-        """Of a process of `up`: broker, agent, projector-1, reconciler-1, up."""
+        """The pid of a process of `up`: broker, agent, projector-1, reconciler-1, up."""
         return int(json.loads((self.path / "run" / f"{process}.pid").read_text())["pid"])
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that was started on this folder, jobs and supervisors included, by command line or environment."""
+        """All processes of this folder, jobs and supervisors included. They are found by command line or environment."""
         out = []
         for process in psutil.process_iter():
             try:
@@ -148,7 +148,7 @@ class Folder:
         return out
 
     def kill_everything(self) -> None:
-        """As a power cut would, but for the page cache."""
+        """Kills all processes, as a power cut would. The page cache survives."""
         while found := self.processes():
             for process in found:
                 try:

@@ -1,4 +1,4 @@
-"""A host for tests: an agent on a folder, jobs that do as they are told, and nobody left alive at the end."""
+"""A host for tests: an agent on a folder, and jobs that obey commands. No process survives the test."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class SystemClock:
 
 
 class LogFile:
-    """An EventSender that appends to a file, or to nothing while it is down. `lose`: stored, but not acknowledged.
+    """An EventSender that appends to a file. up: False = it stores nothing. lose: it stores, but does not acknowledge.
 
-    A line counts once it is whole: who reads may come in the middle of a writing, and who writes may be killed there."""
+    Incomplete last lines are ignored: a reader may read during a write, and a writer may be killed during a write."""
 
     partitions = PARTITIONS
 
@@ -89,7 +89,7 @@ def facts_in(events: Sequence[RunnerEvent]) -> list[tuple[Register, Fact]]:
 
 
 class Host:
-    """An agent, in this process (`start_agent`) or in one of its own (`spawn_agent`), and its jobs."""
+    """An agent in this process (`start_agent`) or in its own process (`spawn_agent`), and the agent's jobs."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -125,7 +125,8 @@ class Host:
         self.start_agent()
 
     def spawn_agent(self, crash_at: str = "") -> int:
-        """In a process of its own, which kills itself with SIGKILL at the named point. Its pid."""
+        """Starts an agent in its own process and returns the pid. crash_at: the failpoint where it kills itself with
+        SIGKILL."""
         command = [sys.executable, "-m", "tests.adapters.runners.agent_main", str(self.root), crash_at]
         self.process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
         if not crash_at:
@@ -141,7 +142,7 @@ class Host:
     # -- jobs --------------------------------------------------------------------------------------------------------
 
     def graph(self, job_id: str, command: Sequence[str] = (), **limits: Any) -> GraphRef:
-        """By default a job that obeys `tell`."""
+        """The graph of a job. Without a command, it is a job that obeys `tell`."""
         control = self.control(job_id)
         control.mkdir(parents=True, exist_ok=True)
         words = list(command) or [sys.executable, "-ISE", "job.py", str(control)]
@@ -161,17 +162,17 @@ class Host:
         path.rename(path.with_suffix(".do"))
 
     def said(self, job_id: str, name: str) -> str:
-        """What the job reported under this name; waits for it."""
+        """Waits for the job's report of this name, and returns it."""
         path = self.control(job_id) / f"{name}.said"
         return until(lambda: path.read_text() if path.exists() else None, f"{job_id} says {name}")
 
     def hush(self, job_id: str) -> None:
-        """Forgets what the job said and was told, before another attempt of it."""
+        """Deletes the job's reports and commands, before another attempt of it."""
         for path in self.control(job_id).iterdir():
             path.unlink()
 
     def start(self, job_id: str, n: int = 1, base: RestorePoint | None = None, **graph: Any) -> int:
-        """Starts an obedient job and waits until it obeys: its pid."""
+        """Starts a job that obeys `tell`, waits until it is ready, and returns its pid."""
         reference = self.graph(job_id, **graph)
         self.hush(job_id)
         assert self.runner.start(job_id, n, reference, base, {}).value == "started"
@@ -191,11 +192,11 @@ class Host:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def logged(self, job_id: str) -> list[tuple[Register, Fact]]:
-        """What the log holds of the job, in order."""
+        """The registers and facts of the job in the log, in order."""
         return facts_in([event for event in self.log.read() if event.key.startswith(f"{job_id}/".encode())])
 
     def end(self, job_id: str, n: int = 1) -> tuple[Register, Any]:
-        """The end of the attempt, once it is in the log."""
+        """Waits for the end of the attempt in the log, and returns it."""
 
         def found() -> list[tuple[Register, Any]]:
             return [(r, fact) for r, fact in self.logged(job_id) if isinstance(r, Ended) and r.n == n]
@@ -207,13 +208,13 @@ class Host:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nobody is left: agents first, then supervisors and jobs, each by its pid."""
+        """Ends all processes by pid: first agents, then supervisors and jobs."""
         self.stop_agent()
         if self.process is not None:
             self.kill_agent()
         for path in self.folder.glob("jobs/*/attempts/*"):
             if (path / "started").exists() and (path / "logs").exists():
-                until((path / "supervisor.json").exists, "whoever is on its way has claimed the attempt")
+                until((path / "supervisor.json").exists, "a supervisor that is starting has claimed the attempt")
             for name in ("supervisor.json", "child.json"):
                 if procs.alive(who := _process_in(path / name)):
                     procs.kill(who["pid"])  # a job may be dying with its supervisor at this moment
@@ -225,7 +226,7 @@ class Host:
 
 
 def _process_in(path: Path) -> dict[str, Any]:
-    """{} if there is none, or a test has damaged the file."""
+    """The contents of the process file; {} if there is none, or a test has damaged it."""
     with suppress(FileNotFoundError, ValueError):
         who: dict[str, Any] = json.loads(path.read_text())
         return who
@@ -233,8 +234,8 @@ def _process_in(path: Path) -> dict[str, Any]:
 
 
 def kill_if(pid: int, root: Path) -> None:
-    """Kills a process that a test left behind, if it is one: by its own pid, which it reported itself, and which may be
-    somebody else's by now."""
+    """Kills a process that a test left behind. The process reported its pid itself; the pid may belong to another process
+    by now, so this is checked first."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
         if os.fsencode(root) in words or words == b"sleep\x001000\0":

@@ -1,8 +1,8 @@
-"""A job that does what its test tells it: `<control>/<anything sorted>.do` holds a verb and an argument.
+"""A job that its test controls: each file `<control>/<sortable name>.do` holds a verb and an argument.
 
-checkpoint ID or ID@LABEL, savepoint ID, exit CODE, print N (lines), fork (a child that stays), escape (a child in a
-session of its own), vanish (the same with an empty environment). SIGUSR1: a savepoint above the newest. SIGTERM: as told
-by `on TERM`.
+Verbs: checkpoint ID or ID@LABEL, savepoint ID, exit CODE, print N (lines), fork (a child that stays), escape (a child in
+its own session), vanish (the same with an empty environment). On SIGUSR1 the job makes a savepoint with an id above the
+newest. On SIGTERM it does what `on TERM` defined.
 """
 
 import os
@@ -29,7 +29,7 @@ def checkpoint(kind: str, number: int, label: str = "") -> None:
 
 
 def stay(leave: str) -> None:
-    """A child that sleeps for ever; its pid is reported before it is let go."""
+    """Makes a child that sleeps for ever. Its pid is reported before the job continues."""
     if (pid := os.fork()) == 0:
         if leave != "fork":
             os.setsid()

@@ -1,4 +1,4 @@
-"""The command on a ledger in memory, whose projector works whenever the command waits."""
+"""The command line on a ledger in memory, whose projector works whenever a command waits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from structlog.testing import capture_logs
-from typer.testing import CliRunner
-from typer.testing import Result as Told
+from typer.testing import CliRunner, Result
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.sender import MemorySender
@@ -34,7 +33,7 @@ D = "d" * 64
 
 
 class ShellAdapters(SettingsAdapters):
-    """The adapters of the settings, but for log, clock and blobs, and what a test replaces."""
+    """The adapters that the settings name, except for log, clock, blobs and the adapters that a test replaces."""
 
     def __init__(self, config: Config, shell: Shell) -> None:
         super().__init__(config)
@@ -47,18 +46,18 @@ class ShellAdapters(SettingsAdapters):
 class Shell(Operated):
     def __init__(self, folder: Any) -> None:
         super().__init__(folder)
-        #: In place of the adapters that the settings name; a test sets what it needs, or makes one fail.
+        #: Name of an adapter -> its replacement. A test sets replacements, for instance one that fails.
         self.replaced: dict[str, Callable[..., Any]] = {}
         self._environment = {
             "LEDGER_DIR": str(folder), "LEDGER_KAFKA__BOOTSTRAP_SERVERS": "memory:1", "COLUMNS": "300",
         }  # fmt: skip
 
     def opened(self, config: Config) -> Ledger:
-        """The ledger that a verb works on: this one, by the verb's settings."""
+        """The ledger for a verb: this one, with the verb's settings."""
         return Ledger(config, ShellAdapters(config, self))
 
-    def run(self, *arguments: str, **environment: str) -> Told:
-        """What is answered must lie on stdout, what went wrong on stderr."""
+    def run(self, *arguments: str, **environment: str) -> Result:
+        """Runs a command. Results must be on stdout, and errors on stderr."""
         with capture_logs():  # what the projector says is not the command's answer
             told = CliRunner().invoke(
                 app, list(arguments), env=self._environment | environment, prog_name="jobledger", obj=self.opened
@@ -82,13 +81,13 @@ class Shell(Operated):
 
 
 def table(text: str) -> list[dict[str, str]]:
-    """A table as printed where there is no terminal."""
+    """Parses a table as printed without a terminal."""
     head, *lines = [line.split() for line in text.splitlines()]
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
 def seal(shell: Shell) -> None:
-    """Archives all that there is."""
+    """Archives all records."""
     archive = shell.opened(load_config(shell.folder)).archive
     stream = ReaderSegments(shell.log, archive, lambda record: decoded(record, avro, cloudevents))
 
@@ -103,7 +102,7 @@ def seal(shell: Shell) -> None:
 
 
 def running(shell: Shell, *options: str) -> str:
-    """Submits a job that runs and has a checkpoint and two savepoints; its id."""
+    """Submits a job, which then runs and has a checkpoint and two savepoints. Returns its id."""
     job_id = shell.submit("etl", *options)
     shell.record(job_id, Attempt(1, 1), AttemptStarted("d" * 64))
     shell.record(job_id, Running(1), AttemptRunning("17"))
@@ -114,7 +113,7 @@ def running(shell: Shell, *options: str) -> str:
 
 
 def busy(shell: Any, name: str = "etl") -> str:
-    """A job with a bit of everything."""
+    """Makes a job with many kinds of registers."""
     job_id: str = shell.submit(name, "--restart", "fixed-delay:3:10s", "--from", "/outside/chk")
     base = RestorePoint(0, 0, "/outside/chk")
     shell.record(job_id, Attempt(1, 1), AttemptStarted(D, base, (RefusedRestorePoint(base, "gone"),), 0, (1.5,)))

@@ -1,7 +1,7 @@
 """The contract type `imports` of import-linter: what the modules of a package may import, by prefix.
 
-The types that import-linter has can only forbid modules that exist and packages that one can list; a layer that may
-import "itself, these, and the standard library" needs the opposite. Used by pyproject.toml.
+The contract types of import-linter can only forbid existing modules and listed packages. A layer that may import "itself,
+these, and the standard library" needs the opposite. pyproject.toml uses this type.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class ImportsContract(Contract):
-    """`only`: all that may be imported besides the standard library, None: anything. `never`: what may not, even so."""
+    """`only`: the prefixes that may be imported besides the standard library; None: anything. `never`: prefixes that may
+    not be imported in any case."""
 
     type_name = "imports"
 

@@ -1,4 +1,4 @@
-"""Producers' events, one after the other, for as long as a test does its harm."""
+"""A continuous load of producers' events while a test injects faults."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ledger.core.model.facts import (
 )
 from ledger.core.model.registers import Ended, Register, Running, Spec, key_of
 from ledger.producer.recorder import Recorder
-from tests.simulation.copies import Told
+from tests.simulation.copies import Delivery
 
 SPEC = JobSubmitted("etl", "default", "outside", GraphRef("", "", 0), RestartPolicy(RestartKind.FIXED_DELAY, 3, 1.0))
 
 
 class Load:
-    """Within `with`, a thread writes them. told: what it was told of each. pause_s: between two jobs."""
+    """Within `with`, a thread writes events. told: the answers to the thread. pause_s: time between two jobs."""
 
     def __init__(self, config: Config, pause_s: float = 0.02) -> None:
         self._config, self._pause_s, self._over = config, pause_s, threading.Event()
-        self.told: list[Told] = []
+        self.told: list[Delivery] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Load:
@@ -58,4 +58,4 @@ class Load:
         partition, offset, _ = recorder.record(job_id, register, fact)
         key = key_of(job_id, register).encode()
         topic = self._config.topics.events
-        self.told.append(Told("ok", "load", topic, partition, key, avro.encode(fact), offset=offset))
+        self.told.append(Delivery("ok", "load", topic, partition, key, avro.encode(fact), offset=offset))

@@ -1,7 +1,8 @@
-"""A copy of topics as they lie in Kafka, aborted records included. Compaction destroys evidence: copy before it comes by.
+"""A copy of topics in Kafka, aborted records included. Copy them before log compaction removes evidence.
 
-librdkafka does not say which records of a read-uncommitted fetch were committed, so each partition is read twice: all
-records, and the committed ones. What lies between the two below where the committed reading stands was aborted.
+librdkafka does not report which records of a read-uncommitted fetch were committed. So each partition is read twice: all
+records, and the committed ones. Below the position of the committed reader, a record that only the other reader got was
+aborted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Place = tuple[str, int]
 
 
 class Mirror:
-    """Copies from offset 0 on. `take` reads on, `to_end` up to the high watermark; within `with` a thread reads on.
+    """Copies topics from offset 0 on. `take` reads on, `to_end` reads up to the high watermark. In `with`, a thread reads.
 
     client: librdkafka settings, with bootstrap.servers.
     """
@@ -56,7 +57,7 @@ class Mirror:
             self._committed.take(0)
 
     def to_end(self, timeout_s: float = 30.0) -> Self:
-        """Reads both up to the ends as they are now. Raises: AssertionError if an open transaction keeps it from that."""
+        """Lets both readers read up to the current ends. Raises: AssertionError if an open transaction prevents it."""
         asked = self._admin.list_offsets(
             {
                 TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -79,7 +80,7 @@ class Mirror:
         return self._committed.of(topic)
 
     def aborted(self, topic: str) -> list[Copied]:
-        """What no reader of committed records will ever see, as far as both have read."""
+        """The aborted records, up to the position that both readers have reached."""
         stands = dict(self._committed.position)  # first: what is read meanwhile is seen, and counts for nothing else
         seen = {(record.partition, record.offset) for record in self.committed(topic)}
         return [
@@ -89,7 +90,8 @@ class Mirror:
         ]
 
     def _described(self, topics: Sequence[str]) -> Mapping[str, TopicMetadata] | None:
-        """None as long as the broker has not heard of them all: its controller makes them, and tells it afterwards."""
+        """The topics' metadata; None until the broker knows all topics. The controller creates a topic first and informs
+        the broker afterwards."""
         found = self._admin.list_topics(timeout=30).topics
         return found if all(topic in found and found[topic].partitions for topic in topics) else None
 
@@ -99,7 +101,7 @@ class Mirror:
 
 
 class _Reading:
-    """position: the offset below which everything was read, markers of transactions included."""
+    """One reader of a partition. position: the offset below which everything was read, transaction markers included."""
 
     def __init__(self, client: Mapping[str, str], places: Sequence[Place], isolation: str) -> None:
         self.isolation = isolation

@@ -1,10 +1,10 @@
-"""The ledger with one of its guards taken out, by name: what tests must be able to see. Only tests can switch this on.
+"""The ledger with one of its guards removed, by name. Tests must detect each removal. Only tests can switch this on.
 
     with mutated("no-fence"): …                         in this process
     python -m tests.support.mutants no-fence -- serve projector the command line, for tests on real servers
 
-Each is a patch of production code for as long as the block lasts; `tests/simulation/test_caught.py` shows for each that
-the checkers see it. Weaker variants of the fold have a place of their own (`tests/laws/mutants.py`).
+Each mutant patches production code while the block lasts. `tests/simulation/test_caught.py` shows that the checkers detect
+each. Weaker variants of the fold are in `tests/laws/mutants.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ledger.roles.reconciler.reconciler import Reconciler
 
 
 class Patches:
-    """What was set, to be set back."""
+    """The patched attributes, with their old values for `undo`."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -53,7 +53,7 @@ class Patches:
         setattr(owner, name, value)
 
     def parts(self, change: Callable[[Any], Any]) -> None:
-        """Both roles get other parts."""
+        """Gives both roles changed parts."""
         for role in (Projector, Reconciler):
             plain = role.__init__
 
@@ -90,14 +90,14 @@ def mutated(name: str) -> Iterator[None]:
 
 @mutant
 def epoch_filter_off(p: Patches) -> None:
-    """Readers take every record, of whatever epoch."""
+    """Readers accept the records of every epoch."""
     p.set(Published, "_why_dropped", lambda self, partition, epoch: "")
 
 
 @mutant
 def filter_after_last_per_key(p: Patches) -> None:
-    """The last record of each key first, as a batch naturally has it, and only then the filter: what was dropped hides
-    the good one under it."""
+    """Readers first take the last record of each key, as a batch job naturally does, and filter epochs only then. So a
+    dropped record hides the good one before it."""
     plain = Published.apply
 
     def apply(self: Published, record: Any) -> Any:
@@ -114,7 +114,7 @@ def filter_after_last_per_key(p: Patches) -> None:
 
 @mutant
 def one_claim_key(p: Patches) -> None:
-    """All claims of a role lie under one key, and only their header says the epoch."""
+    """All claims of a role have the same key, and only their header holds the epoch."""
 
     def one_key(plain: Any) -> Any:
         def commit(self: Any, events: Any, offsets: Any = None) -> Any:
@@ -147,7 +147,7 @@ def _one_key(event: Event) -> Event:
 
 
 def _own_keys(records: Any) -> list[MemoryRecord]:
-    """Above the adapters nobody notices."""
+    """The records with the claims' usual keys, so that only the log shows the difference."""
     found = []
     for r in records:
         key, headers = r.key(), tuple(r.headers() or ())
@@ -159,7 +159,7 @@ def _own_keys(records: Any) -> list[MemoryRecord]:
 
 @mutant
 def read_committed_end(p: Patches) -> None:
-    """The end of the log is taken to be the last stable offset."""
+    """Readers take the last stable offset for the end of the log."""
     p.set(MemoryReader, "high_watermarks", lambda self: {there.place: there.stable_end() for there in self._partitions})
     p.set(cluster, "IsolationLevel", SimpleNamespace(READ_UNCOMMITTED=IsolationLevel.READ_COMMITTED))
 
@@ -169,7 +169,7 @@ def read_committed_end(p: Patches) -> None:
 
 @mutant
 def late_init_not_rechecked(p: Patches) -> None:
-    """Who has won the lock does not look at the lease again while it takes over, however long that takes."""
+    """A candidate that has won the lock does not check the lease again during its take-over, however long that takes."""
     p.parts(lambda parts: replace(parts, leadership=_NotLooking(parts.leadership)))
     for role in (Projector, Reconciler):
         plain = role._take_over
@@ -197,7 +197,7 @@ class _NotLooking:
 
 @mutant
 def no_fence(p: Patches) -> None:
-    """Every writer has a transactional id of its own: none fences another, or ends what another left open."""
+    """Every writer has its own transactional id. So no writer fences another one or aborts its open transaction."""
     p.parts(lambda parts: replace(parts, log=_Unfenced(parts.log, parts.new_id)))
 
 
@@ -214,8 +214,8 @@ class _Unfenced:
 
 @mutant
 def producer_kept(p: Patches) -> None:
-    """After an indefinite error the same producer goes on, without another init. What it sent before may still be on its
-    way: the end of a transaction that it gave up, and asked for twice."""
+    """After an error with unknown outcome, the same producer continues without another init. Its earlier request to end
+    the transaction may still be in flight."""
     p.parts(lambda parts: replace(parts, log=_Keeping(parts.log)))
 
     def unanswered(self: MemoryWriter, name: str, lost: NoAnswer) -> NoReturn:
@@ -253,7 +253,7 @@ class _Keeping:
 
 
 class _Kept:
-    """A writer that only a real fence ends."""
+    """A writer that stays usable until it is really fenced."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer, self._initialised, self.gone = writer, False, False
@@ -277,7 +277,7 @@ class _Kept:
 
 @mutant
 def overwritten_not_republished(p: Patches) -> None:
-    """A leader lets stand what somebody wrote over its own records."""
+    """A leader does not restore its own records that others have overwritten."""
     plain = ProjectorTerm.tail
 
     def tail(self: ProjectorTerm, record: Any) -> list[Any]:
@@ -291,8 +291,8 @@ def overwritten_not_republished(p: Patches) -> None:
 
 @mutant
 def repeated_claims_not_repaired(p: Patches) -> None:
-    """A leader looks only at what readers drop now, and not at what they will drop once the cleaner has left of a claim its
-    last copy alone."""
+    """A leader repairs records that readers drop now. It ignores records that they will drop once log compaction has
+    removed all but the last copy of a claim."""
 
     def not_lasting(self: Published, partition: int) -> list[bytes]:
         return [key for key in self.raw.get(partition, {}) if not self.last_is_effective(partition, key)]
@@ -302,13 +302,13 @@ def repeated_claims_not_repaired(p: Patches) -> None:
 
 @mutant
 def removed_claims_not_claimed_again(p: Patches) -> None:
-    """A leader lets its own claim be tombstoned."""
+    """A leader does not write its claim again after somebody tombstoned it."""
     p.set(OwnClaims, "note", lambda self, record: None)
 
 
 @mutant
 def fenced_in_the_middle_of_a_batch(p: Patches) -> None:
-    """A leader that sees a higher claim forgets what it polled together with it (once so)."""
+    """A leader that sees a higher claim loses the other records of the same poll (a past bug)."""
     plain = Projector._take
 
     def take(self: Projector, records: Any) -> None:
@@ -320,8 +320,8 @@ def fenced_in_the_middle_of_a_batch(p: Patches) -> None:
 
 @mutant
 def lease_from_suspension(p: Patches) -> None:
-    """By ZooKeeper: the lease does not count from the sending of the last answered renewal, but runs for a session from the
-    moment when the lost connection is noticed (Curator before CURATOR-460, and Flink by it)."""
+    """With ZooKeeper, the lease does not start when the last answered renewal was sent. It runs for one session timeout
+    from the moment when the candidate notices the lost connection (Curator before CURATOR-460, and so Flink)."""
     from ledger.adapters.candidate_thread import CandidateThread
     from ledger.adapters.zookeeper import recipe
     from ledger.adapters.zookeeper.node_strategy import NodeStrategy
@@ -354,7 +354,7 @@ def lease_from_suspension(p: Patches) -> None:
 
 @mutant
 def no_settling(p: Patches) -> None:
-    """The reconciler goes on without a word of the runner about the attempt before: neither fenced nor asked."""
+    """The reconciler starts the next attempt without draining the previous one: it neither fences nor observes it."""
 
     def fence(self: JobFlow, n: int) -> Any:
         yield from ()
@@ -366,7 +366,7 @@ def no_settling(p: Patches) -> None:
 
 @mutant
 def retired_in_two_transactions(p: Patches) -> None:
-    """First all registers of a job that is over are removed, and then its result is written."""
+    """The registers of a terminal job are removed in one transaction, and its result is written in a second one."""
     plain = JobFlow.write
 
     def write(self: JobFlow, *facts: Any) -> Any:
@@ -380,14 +380,15 @@ def retired_in_two_transactions(p: Patches) -> None:
 
 @mutant
 def start_holds_nothing(p: Patches) -> None:
-    """A start that is under way has no slots yet: only what the runner says to be alive has."""
+    """A start in progress holds no slots. Only attempts that the runner reports hold slots."""
     plain = holding
     p.set(reconcile, "holding", lambda entry, alive, before, starting: plain(entry, alive, before))
 
 
 @mutant
 def savepoints_are_pruned(p: Patches) -> None:
-    """Savepoints are what checkpoints are: what no start may begin from goes, whoever asked for it."""
+    """Savepoints are pruned like checkpoints: those that no start may use are deleted, even if an operator requested
+    them."""
 
     def disposals(job: Any, keep: int) -> Any:
         kept = restore_points.kept(job, keep)
@@ -399,19 +400,19 @@ def savepoints_are_pruned(p: Patches) -> None:
 
 @mutant
 def given_up_is_never_deleted(p: Patches) -> None:
-    """The reconciler passes savepoints by that somebody gave up."""
+    """The reconciler does not delete disposed savepoints."""
     p.set(reconcile, "_disposing", lambda views, observed, found: [])
 
 
 @mutant
 def whoever_answers_is_believed(p: Patches) -> None:
-    """The answer of an agent counts for the attempts of all agents."""
+    """The answer of one agent counts for the attempts of all agents."""
     p.set(reconcile, "held_elsewhere", lambda entry, reached, attempts: "")
 
 
 @mutant
 def calls_reach_whoever_answers(p: Patches) -> None:
-    """What is asked of one agent is done by another one that has taken its place."""
+    """A call to one agent is carried out by another agent that has replaced it."""
     p.set(MemoryRunner, "only", lambda self, instance: self)
 
 
@@ -420,7 +421,7 @@ def calls_reach_whoever_answers(p: Patches) -> None:
 
 @mutant
 def gc_reads_before_it_lists(p: Patches) -> None:
-    """The log is read first and once: what is recorded between reading and listing is not seen."""
+    """The collector reads the log only once, before listing. It misses facts that are recorded between the two steps."""
 
     def look(source: Any, runners: Any, blobs: Any, grace_s: float) -> Any:
         read = collecting._Read(source)
@@ -441,7 +442,7 @@ def gc_reads_before_it_lists(p: Patches) -> None:
 
 @mutant
 def gc_without_grace(p: Patches) -> None:
-    """However young it is, what nobody refers to is garbage."""
+    """Unreferenced data of any age counts as garbage."""
     plain = garbage.judge
 
     def judge(lying: Any, claims: Any, read_to: Any, grace_s: float, log_age_s: float, held: Any) -> Any:
@@ -453,7 +454,7 @@ def gc_without_grace(p: Patches) -> None:
 
 @mutant
 def gc_takes_what_was_put_again(p: Patches) -> None:
-    """A blob is deleted whatever became of it since it was listed."""
+    """A listed blob is deleted even if it was stored again since."""
 
     def delete(self: MemoryBlobs, blob: Any) -> bool:
         self.stored.pop(blob.uri, None)
@@ -464,7 +465,8 @@ def gc_takes_what_was_put_again(p: Patches) -> None:
 
 @mutant
 def gc_finds_nothing(p: Patches) -> None:
-    """It spares whatever has no register at all: what a submitter leaves that dies after its put."""
+    """The collector keeps the data of jobs without any register. A submitter that dies after storing the graph leaves such
+    data."""
     plain = garbage._why_garbage
     p.set(garbage, "_why_garbage", lambda one, claim, *rest: plain(one, claim, *rest) if claim.known else "")
 

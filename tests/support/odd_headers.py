@@ -1,4 +1,4 @@
-"""Records whose headers the client library can't hand out."""
+"""Records whose headers the client library can't return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ODD = (("odd", b"x"),)  # the mark of such a record
 
 
 class OddHeaders:
-    """A log whose client can't read headers, of records with that mark: what confluent-kafka does if a name is no UTF-8."""
+    """A log whose client fails on the headers of marked records, as confluent-kafka does if a header name is not UTF-8."""
 
     def __init__(self, log: Any) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""All restore points that a job could be offered, however many an entry lists."""
+"""All restore points that a job could be offered, also those beyond an entry's limit."""
 
 from __future__ import annotations
 

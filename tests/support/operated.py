@@ -1,4 +1,4 @@
-"""A ledger on the log in memory with a projector that works whenever somebody waits, and a client beside it."""
+"""A ledger on the log in memory: a client, and a projector that works whenever somebody waits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NO_GRAPH = GraphRef("", "", 0)
 
 
 def spec(name: str = "etl", **fields: Any) -> JobSubmitted:
-    """What a submitter has in hand before the graph is stored."""
+    """A spec before its graph is stored."""
     given = {"namespace": "prod", "runner": "memory", "graph": NO_GRAPH, **fields}
     return JobSubmitted(name, **{"restart_policy": RestartPolicy(RestartKind.NONE), **given})
 
 
 class Operated(World):
-    """A World whose projector makes a step each time that somebody waits, as long as `working`."""
+    """A World whose projector makes a step whenever somebody waits, while `working` is true."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -66,11 +66,11 @@ class Operated(World):
         return path
 
     def started(self, name: str = "etl", job_id: str | None = None, **fields: Any) -> str:
-        """A job that was submitted and admitted."""
+        """Submits a job, waits for its admission, and returns its id."""
         return self.client().submit(spec(name, **fields), self.graph(), job_id=job_id)
 
     def now(self, job_id: str) -> RecoveryEntry:
-        """The published entry, once the projector has nothing more to do."""
+        """Lets the projector finish its work, and returns the published entry."""
         for _ in range(6):
             self.step()
         entry = self.entry(job_id)

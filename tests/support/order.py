@@ -1,10 +1,10 @@
-"""In which order `make test` runs the files, and which of them one worker runs, one after the other.
+"""The order in which `make test` runs the files, and the groups of files that one worker runs.
 
-A worker that is given a long file last leaves the others idle. Files that share a server which is not everybody's run on
-the same worker, or each worker would start that server.
+Long files come first: a worker that gets a long file last leaves the others idle. Files that share a special server run
+on the same worker, because otherwise each worker would start that server.
 
-tests/seconds.txt holds what a file took; only the order of the numbers counts. After a `make test`,
-`python -m tests.support.order` writes it anew.
+tests/seconds.txt holds the seconds that each file took; only the order of the numbers matters. After a `make test`,
+`python -m tests.support.order` updates it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLE = ROOT / "tests" / "seconds.txt"
 REPORT = ROOT / "build" / "tests.xml"
 LEAST_S = 5  # what takes less is not in the table
 
-#: File -> what it shares with others.
+#: File -> the server that it shares with others.
 SHARED = {
     **dict.fromkeys(
         [f"tests/acceptance/test_{name}.py" for name in ("archive", "garbage", "loop", "replace")], "a running ledger"
@@ -37,26 +37,28 @@ SHARED = {
 
 
 def unit(file: str) -> str:
-    """What one worker runs as a whole: the file, or what it shares. file: its path from the root of the repository."""
+    """The name of the group that one worker runs: the shared server, or the file itself. file: its path in the
+    repository."""
     return SHARED.get(file, file)
 
 
 @cache
 def known() -> Mapping[str, int]:
-    """File -> seconds, as in the table."""
+    """File -> seconds, read from the table."""
     rows = (line.split() for line in TABLE.read_text().splitlines())
     return {file: int(seconds) for seconds, file in rows}
 
 
 def rank(file: str) -> tuple[int, str]:
-    """To sort by: the longest units first, files of one unit beside each other, all others as they are."""
+    """A sort key: the longest groups first, the files of one group together, all others in their order."""
     mates = [one for one in SHARED if unit(one) == unit(file)] or [file]
     seconds = sum(known().get(one, 0) for one in mates)
     return -seconds, unit(file) if seconds else ""
 
 
 def scheduler(config: Any, log: Any) -> Any:
-    """`--dist loadfile`, but files that share a server go to the same worker; None: as xdist does by itself."""
+    """A scheduler as for `--dist loadfile`, except that files that share a server go to the same worker. None: use the
+    default of xdist."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     class Sharing(LoadFileScheduling):  # type: ignore[misc]
@@ -67,7 +69,7 @@ def scheduler(config: Any, log: Any) -> Any:
 
 
 def measured(report: str, root: Path) -> dict[str, float]:
-    """File -> seconds, by a report that pytest wrote as JUnit's XML: set-up and clearing away included."""
+    """File -> seconds, from pytest's report in JUnit XML, with set-up and teardown."""
     took: dict[str, float] = {}
     for case in ElementTree.fromstring(report).iter("testcase"):
         words = (case.get("classname") or "").split(".")
@@ -78,7 +80,7 @@ def measured(report: str, root: Path) -> dict[str, float]:
 
 
 def table(took: Mapping[str, float]) -> str:
-    """The longest first, in whole seconds."""
+    """The text of the table: the longest files first, in whole seconds."""
     rows = sorted((-round(seconds), file) for file, seconds in took.items() if seconds >= LEAST_S)
     return "".join(f"{-seconds:5} {file}\n" for seconds, file in rows)
 

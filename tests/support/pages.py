@@ -1,4 +1,4 @@
-"""The pages of this repository, taken apart: links, anchors, commands, paths."""
+"""Parses the pages of this repository: links, anchors, commands, paths."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 _FENCE = re.compile(r"^```(.*)$")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
-#: What ends a command in a shell.
+#: Tokens that end a command in a shell.
 _END = {"|", "||", "&&", ";", ">", ">>", "<", "2>&1"}
 
 
 class Block(NamedTuple):
-    """A fenced block. info: what stands behind the fence, e.g. `sh first-steps`."""
+    """A fenced block. info: the text after the opening fence, e.g. `sh first-steps`."""
 
     info: str
     lines: tuple[str, ...]
@@ -68,13 +68,13 @@ def prose(text: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """Of the headings, as GitHub makes them."""
+    """The anchors of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Relative links of a page that lead nowhere; also those that lead out of the repository."""
+    """Relative links of a page to missing targets or to places outside the repository."""
     broken = []
     for link in _LINK.findall(prose(text)):
         if re.match(r"[a-z]+:", link):
@@ -95,7 +95,7 @@ _PATH = re.compile(r"(?:ledger|tests|docs|schemas|consumers|benchmarks)/[\w./<>*
 
 
 def paths(text: str) -> list[str]:
-    """Paths of this repository that stand in code spans; those with a placeholder are cut before it."""
+    """Paths of this repository in code spans. A path with a placeholder is cut before it."""
     spans = [span.partition("::")[0] for span in _CODE.findall(prose(text))]
     return [span.partition("<")[0] for span in spans if _PATH.fullmatch(span)]
 
@@ -105,7 +105,7 @@ def missing_paths(text: str) -> list[str]:
 
 
 def missing_tests(text: str) -> list[str]:
-    """Tests that a page names as `path::name` and that are not there."""
+    """Tests that a page names as `path::name` and that do not exist."""
     missing = []
     for span in _CODE.findall(prose(text)):
         path, separator, name = span.partition("::")
@@ -120,14 +120,14 @@ def missing_tests(text: str) -> list[str]:
 
 
 class Command(NamedTuple):
-    """whole: it stands in a block, so nothing is left out of it."""
+    """A command on a page. whole: it is in a block, so it must be complete."""
 
     text: str
     whole: bool
 
 
 def commands(text: str) -> Iterator[Command]:
-    """Every command `jobledger …` that a page shows: lines of shell blocks, lines behind a `$` of others, code spans."""
+    """Every command `jobledger …` on a page: lines of shell blocks, lines after a `$` in other blocks, and code spans."""
     for block in blocks(text):
         prompt = r"(?:\$ )?" if block.info.startswith("sh") else r"\$ "
         for line in "\n".join(block.lines).replace("\\\n", " ").splitlines():
@@ -139,7 +139,7 @@ def commands(text: str) -> Iterator[Command]:
 
 
 def problems_of(command: Command) -> list[str]:
-    """Why this can't be typed; [] if it can."""
+    """The reasons why the command line would refuse this command; [] if there are none."""
     words = []
     for word in shlex.split(command.text, comments=True)[1:]:
         if word in _END:

@@ -15,7 +15,7 @@ SPEC = JobSubmitted("etl", "prod", "subprocess", NO_GRAPH, RestartPolicy(Restart
 
 
 class Projecting:
-    """A projector in a thread, that can be taken away and brought back."""
+    """A projector in a thread, which a test can stop and start again."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker, for tests: it can keep one request back and hand it in late."""
+"""A TCP proxy in front of a broker, for tests. It can hold one request back and deliver it late."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ END_TXN = 26  # Kafka's api_key
 class Proxy:
     """Listens on 127.0.0.1:`port` and passes everything on to `target`.
 
-    `keep_back(api_key)`: the next request of that kind stays here; its client sees the connection break and asks again
-    on another one. `kept` is set then; `hand_in` sends the request to the broker after all.
+    `keep_back(api_key)`: the proxy holds the next request of that kind. The connection breaks for the client, which
+    retries on another one. Then `kept` is set, and `hand_in` sends the held request to the broker.
     """
 
     def __init__(self, target: tuple[str, int], port: int = 0) -> None:
@@ -94,7 +94,7 @@ class Proxy:
 
 
 def _frame(client: socket.socket) -> bytes:
-    """One request with its length before it; b"" at the end of the stream."""
+    """The next request, with its length prefix; b"" at the end of the stream."""
     head = _exactly(client, 4)
     return head + _exactly(client, struct.unpack(">i", head)[0]) if head else b""
 

@@ -1,6 +1,6 @@
-"""Given these registers … : a job from the names of its registers, with plain values where a test does not care.
+"""Builds a job from the names of its registers, with plain values where a test does not care.
 
-Values are facts as they stand (no codec): a fact is readable where it is of the kind that its register holds.
+Values are fact objects (no codec). A fact is readable if it is of the kind that its register holds.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def spec(**fields: Any) -> JobSubmitted:
 
 
 def point(place: str, kind: CheckpointKind = CheckpointKind.CHECKPOINT) -> RestorePoint:
-    """ "2/7" -> the restore point that checkpoint/2/7 is, if it has the plain value."""
+    """ "2/7" -> the restore point of checkpoint/2/7 with the plain value."""
     attempt, id_ = map(int, place.split("/"))
     return RestorePoint(attempt, id_, f"chk-{place}", kind=kind)
 
@@ -95,7 +95,7 @@ def intent(kind: str, attempt: int = 0, **fields: Any) -> IntentDeclared:
 
 
 def plain(register: Register) -> Fact:
-    """A value for a register, where the test does not care which."""
+    """A default value for a register."""
     match register:
         case Spec():
             return spec()
@@ -119,7 +119,7 @@ def plain(register: Register) -> Fact:
 
 
 def registers(*names: str, facts: dict[str, Any] | None = None, admitted: bool = True) -> dict[bytes, Any]:
-    """Register name -> value. Every job here has a spec and is admitted, unless the test says otherwise."""
+    """Register name -> value. Every job has a spec and is admitted, unless the test asks otherwise."""
     known: dict[str, Any] = {f"spec/{DIGEST}": spec(), "admitted": JobAdmitted(DIGEST)} if admitted else {}
     for name in names:
         register = parse_register(name)
@@ -136,7 +136,7 @@ def given(*names: str, facts: dict[str, Any] | None = None, admitted: bool = Tru
 def entry(
     *names: str, facts: dict[str, Any] | None = None, admitted: bool = True, keep: int = RESTORE_POINTS
 ) -> RecoveryEntry:
-    """The entry of a job that must have one."""
+    """The entry of a job. Fails if the job has none."""
     found = fold_job(given(*names, facts=facts, admitted=admitted), keep)
     assert found is not None
     return found
@@ -149,7 +149,7 @@ K = TypeVar("K")
 
 
 class Topic:
-    """Records of one or more partitions, and a codec that remembers what it encoded."""
+    """Records of one or more partitions, and a codec that keeps the objects that it encoded."""
 
     def __init__(self) -> None:
         self.records: list[MemoryRecord] = []

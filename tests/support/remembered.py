@@ -1,4 +1,4 @@
-"""A history of a ledger, drawn from a seed, of which every moment is remembered."""
+"""A history of a ledger, drawn from a seed, with a full copy of its log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Copy = dict[tuple[str, int, int], Record]
 
 
 class Remembered(Operated):
-    """Keeps a copy of every record, and an archive beside it."""
+    """A ledger with a copy of every record, and with an archive."""
 
     def __init__(self, folder: Path) -> None:
         self.copy: Copy = {}
@@ -59,14 +59,14 @@ class Remembered(Operated):
             pass
 
     def clean(self) -> None:
-        """As late as the topics promise, and all that may go by then."""
+        """Compacts both topics: removes everything older than their minimum compaction lag that may be removed."""
         self.remember()
         for topic in (EVENTS, RECOVERY):
             self.log.compact(topic, min_lag_s=LAG_S[topic])
 
     def archived(self) -> dict[TopicPartition, historical_log.SealedRecords]:
         found = {}
-        for place in self.archive.places():
+        for place in self.archive.partitions():
             manifests = list(self.archive.manifests(*place))
             sure = sure_from_s(manifests, LAG_S[place[0]], self.archive.leaves)
             spans = [historical_log.Span(one.next, one.greatest_timestamp_ms / 1000) for one in manifests]
@@ -75,8 +75,8 @@ class Remembered(Operated):
         return found
 
     def snapshot(self) -> None:
-        """Of every partition, of what is sealed by now."""
-        for topic, partition in self.archive.places():
+        """Makes a snapshot of every partition from the sealed records."""
+        for topic, partition in self.archive.partitions():
             recovery = topic == RECOVERY
             thin = partial(snapshots.thin_recovery, decode=avro.decode) if recovery else snapshots.thin_events
             same = partial(snapshots.same_entries, decode=avro.decode) if recovery else snapshots.same_registers
@@ -90,7 +90,8 @@ class Remembered(Operated):
         return {place: replace(one, snapshot=partial(snapshot, place)) for place, one in self.archived().items()}
 
     def unpacked(self, place: TopicPartition, sealed: int, first: int, end: int) -> Iterator[Record]:
-        """What the archive has, unpacked once: asked for a hundred times, small files would take their time."""
+        """The archived records from first to end. They are unpacked once, because hundreds of reads of small files would
+        take long."""
         if (place, sealed) not in self._unpacked:
             self._unpacked[place, sealed] = list(self.archive.records(*place, end=sealed))
         return (record for record in self._unpacked[place, sealed] if first <= record.offset() < end)
@@ -120,7 +121,8 @@ def live(world: Remembered, drawn: random.Random, jobs: list[str]) -> None:
 
 
 def a_life(folder: Path, seed: int, turns: int = 120) -> tuple[Remembered, list[float]]:
-    """Events over half an hour (of 120 turns), cleaned and sealed in between; and the moments between them."""
+    """A ledger after half an hour (120 turns) of events, with log compaction and sealing in between, and the moments
+    between the events."""
     drawn, world = random.Random(seed), Remembered(folder)
     jobs: list[str] = []
     moments = []
@@ -141,7 +143,7 @@ def a_life(folder: Path, seed: int, turns: int = 120) -> tuple[Remembered, list[
 
 
 def refolded(world: Remembered, time_s: float) -> dict[str, Any]:
-    """By hand: the last record of each key in the full copy up to that time."""
+    """The expected entries: a fold of the last record of each key in the full copy up to that time."""
     jobs: dict[str, dict[bytes, tuple[bytes, int]]] = {}
     for (topic, _, offset), record in sorted(world.copy.items()):
         key = record.key() or b""

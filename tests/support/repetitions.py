@@ -1,4 +1,4 @@
-"""How many cases a test draws, and from which seeds: few in `make test`, many in the acceptance program.
+"""The number of cases that a test draws, and their seeds: few in `make test`, many in the acceptance program.
 
 REPETITIONS is the number of cases, SEED the first seed. The acceptance program sets both (`tests/acceptance/program.py`).
 """
@@ -16,18 +16,18 @@ FIRST = int(os.environ.get("SEED", "0"))
 
 
 def count(few: int) -> int:
-    """few: the number of cases if nobody asks for more."""
+    """The number of cases. few: the default."""
     return int(os.environ.get("REPETITIONS", few))
 
 
 def seeds(few: int) -> range:
-    """As many seeds as `count`, beginning with SEED."""
+    """`count(few)` seeds, beginning with SEED."""
     return range(FIRST, FIRST + count(few))
 
 
 def one_fast(cases: Iterable[Any]) -> list[Any]:
-    """The cases of a search, for `parametrize`: `make check` takes the first, all others are marked `slow`.
+    """The cases of a search, for `parametrize`. `make check` runs the first; all others are marked `slow`.
 
-    A case: one value, or a tuple of values for several parameters."""
+    A case is one value, or a tuple of values for several parameters."""
     first, *others = cases
     return [first, *(pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow) for one in others)]

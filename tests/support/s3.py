@@ -1,6 +1,6 @@
-"""S3 for tests: moto in this process, versitygw as a real server over a folder.
+"""S3 for tests: moto in this process, or versitygw as a real server on a folder.
 
-versitygw is built once by Go, of the module and version below, and kept in the user's cache beside the broker's jars.
+Go builds versitygw once, from the module and version below, into the user's cache beside the broker's jars.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READY_S = 60.0
 PART_BYTES = 5 << 20  # a real server takes no smaller part, but the last
 MOTO_PART_BYTES = 64 << 10  # moto is told to take these
 USER, PASSWORD = "test-user", "test-password"
-#: For a process that is to talk with a server of these tests, and with nobody else.
+#: Environment of a process that may only reach a server of these tests.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": USER, "AWS_SECRET_ACCESS_KEY": PASSWORD, "AWS_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -51,7 +51,8 @@ def use_credentials(patch: pytest.MonkeyPatch) -> None:
 
 
 def settings(endpoint_url: str, bucket: str = "graphs-of-tests", part_bytes: int = PART_BYTES) -> S3Settings:
-    """path_style, because there is no name for a bucket on 127.0.0.1; small parts, so that tests need small files."""
+    """Settings for a test server. They use path_style, because 127.0.0.1 has no host names for buckets, and small parts,
+    so that tests need only small files."""
     return S3Settings(bucket, "", endpoint_url, "us-east-1", path_style=True, part_bytes=part_bytes)
 
 
@@ -65,7 +66,7 @@ def make_bucket(given: S3Settings) -> S3Settings:
 
 
 def of_its_own(given: S3Settings) -> S3Settings:
-    """The same bucket under a prefix that nobody else has."""
+    """The same bucket with a unique prefix."""
     return replace(given, prefix=f"ledger/{uuid.uuid4().hex[:10]}/")
 
 
@@ -74,7 +75,7 @@ def of_its_own(given: S3Settings) -> S3Settings:
 
 @contextmanager
 def moto() -> Iterator[str]:
-    """The endpoint of a server in this process."""
+    """Runs a moto server in this process. Yields its endpoint."""
     import logging
 
     from moto.s3 import models
@@ -97,12 +98,12 @@ def moto() -> Iterator[str]:
 
 @cache
 def versitygw() -> str:
-    """The program, built at the first call on this machine (a minute or two); skips where there is no Go."""
+    """The path of the program. The first call on a machine builds it, in a minute or two. Skips the test without Go."""
     program = _program()
     if program.exists():
         return str(program)
     if (go := shutil.which("go")) is None:
-        pytest.skip("no Go here to build versitygw with")
+        pytest.skip("Go is needed to build versitygw")
     program.parent.mkdir(parents=True, exist_ok=True)
     with program.with_name("lock").open("w") as lock, tempfile.TemporaryDirectory(dir=program.parent) as built:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one worker of a test run builds, the others wait for it
@@ -125,15 +126,15 @@ def _program() -> Path:
     return cache_folder() / "versitygw" / VERSITYGW.rpartition("@")[2] / "versitygw"
 
 
-#: The name of a fixture, for suites of which a bucket is one case.
+#: The parameter for suites that run on several stores, one of them a bucket: the name of a fixture.
 BUCKET = pytest.param(
     "versitygw" if _can_build() else "moto", marks=[pytest.mark.slow, pytest.mark.timeout(BUILD_S + 120)], id="bucket"
 )
 
 
 class RealS3:
-    """A real server. Its buckets are folders in `folder`/buckets; what it was asked is in `folder`/log. `kill` and `start`
-    in turn is a crash; the address stays the same."""
+    """A real server. Its buckets are folders in `folder`/buckets; its requests are logged in `folder`/log. `kill` and
+    `start` in turn is a crash; the address stays the same."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.buckets = folder, folder / "buckets"
@@ -172,7 +173,7 @@ class RealS3:
 
 @contextmanager
 def real_s3(folder: Path) -> Iterator[RealS3]:
-    """Skips where there is no Go to build it with."""
+    """Runs a real server. Skips the test if Go is missing."""
     server = RealS3(folder)
     server.start()
     try:

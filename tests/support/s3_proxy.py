@@ -1,4 +1,4 @@
-"""A proxy before an S3 server, for tests: it fails as S3 fails."""
+"""A proxy in front of an S3 server, for tests. It injects faults as S3 has them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger.adapters.s3.settings import S3Settings
 
 @dataclass(frozen=True)
 class Request:
-    """What a fault is chosen by. query: as it stands in the url, e.g. `uploads=` or `partNumber=1&uploadId=…`."""
+    """A request, for the choice of a fault. query: as in the URL, e.g. `uploads=` or `partNumber=1&uploadId=…`."""
 
     method: str
     path: str
@@ -24,10 +24,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """status: answered instead of the server's answer; 0 = none. code: S3's name of the error. after: whether the server
-    gets the request all the same, as when an answer is lost. silent: no answer at all, the connection stays open.
-    cut_to: that many bytes of the body's answer, then the connection breaks. flip: a bit of the answer's (request's:
-    flip_sent) body is changed. body: answered with status, whatever the server says."""
+    """A fault. status: the status that replaces the server's answer; 0 = none. code: S3's name of the error. after: the
+    server still gets the request, as when an answer is lost. silent: no answer, and the connection stays open. cut_to:
+    number of bytes of the answer's body before the connection breaks. flip: flips a bit in the body of the answer
+    (flip_sent: of the request). body: the body that is answered with status."""
 
     status: int = 0
     code: str = ""
@@ -40,9 +40,9 @@ class Fault:
 
 
 class FaultyProxy:
-    """Passes requests on to S3 at `target`; `plan` says for each which fault it meets, None = none.
+    """Passes requests on to S3 at `target`. `plan` returns the fault for each request, None = no fault.
 
-    The host is passed on as it was signed, so the target must judge signatures by the Host header, as S3 does."""
+    The Host header is passed on as it was signed, so the target must check signatures by that header, as S3 does."""
 
     def __init__(self, target: str) -> None:
         self._target = urlsplit(target)
@@ -62,7 +62,7 @@ class FaultyProxy:
                     self.close_connection = True
 
             def log_message(self, *args: object) -> None:
-                """Nothing: what was asked for is in `seen`."""
+                """Logs nothing: the requests are in `seen`."""
 
             def _do(self) -> None:
                 proxy._handle(self)
@@ -140,7 +140,7 @@ class FaultyProxy:
 
 
 def through(proxy: FaultyProxy, given: S3Settings) -> S3Settings:
-    """The same store, reached through the proxy. Patient with a busy machine: a test of silence says how long it waits."""
+    """The same store, reached through the proxy. Its timeouts are long, for busy machines; tests of silence set others."""
     return replace(given, endpoint_url=proxy.url, connect_timeout_s=10.0, read_timeout_s=20.0)
 
 

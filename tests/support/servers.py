@@ -1,4 +1,4 @@
-"""Real servers for tests: started on demand in a folder of the test run, ended by their process and nothing else."""
+"""Real servers for tests: they start on demand in a folder of the test run, and are ended only by their process id."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.waiting import NotInTime, until
 
 READY_S = 100.0
 
-# Together with COMPACT_NOW on a topic: a record that is superseded is gone within a few seconds. The cleaner never
-# touches the active segment, and a segment is closed only by an append: write, wait, write; twice for a tombstone.
+# With COMPACT_NOW on a topic, a superseded record is removed within a few seconds. Log compaction never touches the active
+# segment, and only an append closes a segment: write, wait, write; twice for a tombstone.
 CLEAN_ALWAYS: Mapping[str, str] = {
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.01",
@@ -42,13 +42,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """A test run that is killed takes its servers along."""
+    """Lets the kernel kill the server when the test run dies (PR_SET_PDEATHSIG)."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager
 def deadline(alive: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
-    """What is unreachable in here, though its process runs, was not ready in time. Raises: NotInTime."""
+    """Turns Unreachable inside the block into NotInTime, if the server's process still runs: it was not ready in time."""
     try:
         yield alive
     except Unreachable as error:
@@ -58,8 +58,8 @@ def deadline(alive: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
 
 
 def ports_of(worker: str, count: int) -> str:
-    """Which ports a worker (gw0, gw1 …) of a run draws from, as ledger.embedded.ports reads it. count: of
-    the workers."""
+    """The range of ports for a worker (gw0, gw1 …) of a run, in the format of ledger.embedded.ports. count: the number of
+    workers."""
     share, number = len(PORTS) // count, int(worker.removeprefix("gw"))
     return f"{PORTS.start + number * share}-{PORTS.start + (number + 1) * share - 1}"
 
@@ -76,7 +76,7 @@ class RunningBroker:
         return self.broker.bootstrap
 
     def start(self, timeout_s: float = READY_S) -> None:
-        """Start it and wait until it is ready. What it prints (it should not) goes to `printed`."""
+        """Starts the broker and waits until it is ready. Its output (there should be none) goes to `printed`."""
         self.broker.prepare()
         with self.printed.open("ab") as printed:
             process = subprocess.Popen(
@@ -91,7 +91,7 @@ class RunningBroker:
             self.broker.ready(timeout_s, alive=alive)
 
     def stop(self) -> None:
-        """End it in good order; by force if it takes more than 20 s."""
+        """Shuts the broker down, and kills it if that takes more than 20 s."""
         if self.process is None:
             return
         self.process.terminate()
@@ -114,11 +114,11 @@ class RunningBroker:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-    """Create a topic with one replica, and wait until it can be used; returns its name."""
+    """Creates a topic with one replica, waits until it can be used, and returns its name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     admin.create_topics([topic], operation_timeout=10)[name].result(60)
-    # A broker hears of it some moments after the controller has made it, and leads its partitions some more later.
+    # The broker learns of the topic some time after the controller created it, and leads its partitions even later.
     places = [(name, partition) for partition in range(partitions)]
     cluster = Cluster({"bootstrap.servers": bootstrap})
     until(lambda: cluster.ends(places), f"{name} is known and led")

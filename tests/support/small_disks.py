@@ -1,4 +1,4 @@
-"""Disks of a few megabytes that a test can fill: a tmpfs each, where the test may mount one."""
+"""Disks of a few megabytes that a test can fill. Each is a tmpfs, if the test may mount one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BALLAST = ".ballast"
 
 @contextmanager
 def small_disk(folder: Path, size_mb: int) -> Iterator[Path]:
-    """The folder as a disk of its own. Skips the test where nobody lets us mount one."""
+    """Mounts a small disk on the folder. Skips the test if mounting is not permitted."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False) if os.geteuid() == 0 else None
@@ -28,7 +28,7 @@ def small_disk(folder: Path, size_mb: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """To the last page."""
+    """Fills the disk to its last page."""
     handle = os.open(disk / BALLAST, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         for size in (1 << 20, 1 << 16, 1 << 12, 1):

@@ -1,4 +1,4 @@
-"""Long files come first, and files that share a server come together, on one worker."""
+"""Long files run first, and files that share a server run together on one worker."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_table_is_made_of_a_report(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_worker_runs_what_is_shared_and_the_longest_come_first(tmp_path: Path) -> None:
-    """By the hooks of tests/conftest.py. Else each of the two workers would be given one of the two files."""
+    """The hooks of tests/conftest.py do it. Without them, each of the two workers would get one of the two files."""
     together = [file for file, shared in order.SHARED.items() if shared == "a running ledger"][:2]
     for file in together:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which tests are tried once more, by the options that `make test` gives and the hooks of tests/conftest.py."""
+"""The tests that are tried once more, by the options of `make test` and the hooks of tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_late(n):
 
 
 def ran(folder: Path, *options: str) -> tuple[int, str]:
-    """Exit code and output of the tests in a folder."""
+    """(exit code, output) of the tests in a folder."""
     command = [
         sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", os.devnull, "--rootdir", str(folder), "-p",
         "no:cacheprovider", "-rfER", *shlex.split(PATIENT), *options, str(folder),
@@ -98,7 +98,7 @@ def test_only_what_was_late_is_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_of_a_run_three_may_be_late_and_the_fourth_has_failed(tmp_path: Path) -> None:
-    """Together, on two workers."""
+    """The limit holds for all workers together, here two."""
     (tmp_path / "test_late.py").write_text(LATE_ONCE)
     code, told = ran(tmp_path, "-n", "2")
     assert (code, told.count("RERUN")) == (1, 3), told

@@ -1,4 +1,4 @@
-"""The seed of a run: new with each commit, and given again it is the same."""
+"""The seed of a run changes with each commit, and a given seed is used as it is."""
 
 from __future__ import annotations
 

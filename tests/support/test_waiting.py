@@ -1,4 +1,4 @@
-"""`tests.support.waiting.until`: the first true answer, whatever comes and goes meanwhile; and its deadline."""
+"""`tests.support.waiting.until` returns the first true answer, whatever fails temporarily, and has a deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import until
 
 
 def one_after_another(*answers: object) -> Callable[[], object]:
-    """What is called gives (or raises) the next of them."""
+    """A function that returns (or raises) the next of the answers at each call."""
     left: Iterator[object] = iter(answers)
 
     def answer() -> object:

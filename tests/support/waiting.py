@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, the one way in which tests wait; and which failure is tried again."""
+"""Waiting for a condition with a deadline: tests wait only in this way. And the failures that are tried again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 class NotInTime(AssertionError):
-    """A deadline of a test passed, which may be the machine's doing. Such a test is tried once more, and no other."""
+    """A deadline of a test passed, perhaps because the machine is busy. Only such a test is tried once more."""
 
 
 def in_time(holds: object, what: str) -> None:
-    """Raises: NotInTime if it does not hold; `what` says what did not come, and by when."""
+    """Raises: NotInTime if `holds` is false. what: the event that did not come, and its deadline."""
     if not holds:
         raise NotInTime(what)
 
 
 def late(error: BaseException) -> bool:
-    """Whether a test that ends with this is tried once more. Neither its text nor its cause is looked at."""
+    """Whether a test that ends with this error is tried once more. Only the error's type counts, not its text or cause."""
     return isinstance(error, NotInTime)
 
 
@@ -35,10 +35,10 @@ def until(
     holds: Callable[[], T | None], what: str = "", timeout_s: float = 60.0, every_s: float = 0.02,
     story: Callable[[], str] = str,
 ) -> T:  # fmt: skip
-    """The first true answer; `story` is told when none came in time.
+    """Waits for the first true answer and returns it. story: its text is added to the error if none came in time.
 
-    Trouble with a server that is away is no answer, and neither is a file or a process that is gone (or not yet there)
-    when it is looked at: what tests wait for is done by others meanwhile.
+    Errors of an unreachable server, and of a file or process that does not exist (yet or any more), count as a false
+    answer, because other processes are at work meanwhile.
 
     Raises: NotInTime.
     """
@@ -55,14 +55,15 @@ def until(
 
 
 def seconds_until(holds: Callable[[], object], within_s: float, what: str = "") -> float:
-    """Waits as `until` does, and returns how many seconds that took. Raises: NotInTime."""
+    """Waits as `until` does, and returns the seconds that it took. Raises: NotInTime."""
     began = time.monotonic()
     until(holds, what, within_s, every_s=0.002)
     return time.monotonic() - began
 
 
 def run(command: Sequence[str | Path], timeout_s: float, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command once it has ended, whatever its exit code, with what it said. Raises: NotInTime; then it is killed."""
+    """Runs a command to its end and returns it with its output, for any exit code. Raises: NotInTime if it takes too long;
+    the command is then killed."""
     try:
         return subprocess.run(command, timeout=timeout_s, capture_output=True, text=True, check=False, **options)
     except subprocess.TimeoutExpired as error:

@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble on the loopback interface, for tests that kill, stop and wipe its members."""
+"""A ZooKeeper ensemble on the loopback interface, for tests that kill, pause and wipe its members."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.support.waiting import until
 
 @dataclass
 class Zookeepers:
-    """Members by the port that clients dial. `kill` and `start` in turn is a crash; what was acknowledged stays."""
+    """The members, by their client ports. `kill` and `start` in turn is a crash; acknowledged data survives it."""
 
     members: dict[int, EnsembleMember]
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     java: Sequence[str] = ()
-    """Options of every member's Java."""
+    """Java options of every member."""
 
     @classmethod
     @contextmanager
     def open(
         cls, folder: Path, count: int = 3, extra: Mapping[str, str] | None = None, java: Sequence[str] = ()
     ) -> Iterator[Zookeepers]:
-        """Running, all of them serving."""
+        """Starts an ensemble and waits until all members serve."""
         made = cls({member.server.client_port: member for member in members_at(folder, count, extra=extra)}, java=java)
         try:
             made.start()
@@ -47,7 +47,7 @@ class Zookeepers:
         return connect_string(list(self.members.values()))
 
     def launch(self, *ports: int) -> None:
-        """Those named, or all that do not run, without waiting."""
+        """Starts the named members, or all that do not run, without waiting."""
         for port in ports or self.members:
             if port not in self.processes:
                 member = self.members[port]
@@ -59,7 +59,7 @@ class Zookeepers:
                     )  # fmt: skip
 
     def start(self, *ports: int) -> None:
-        """As `launch`, until they serve."""
+        """As `launch`, and waits until the members serve."""
         self.launch(*ports)
         for port in ports or self.members:
             process = self.processes[port]
@@ -67,7 +67,7 @@ class Zookeepers:
                 self.members[port].ready(READY_S, alive=alive)
 
     def kill(self, *ports: int) -> None:
-        """With SIGKILL, together; all if none is named."""
+        """Kills the named members (all, if none is named) together, with SIGKILL."""
         ending = [self.processes.pop(port) for port in ports or list(self.processes)]
         for process in ending:
             process.kill()
@@ -75,14 +75,14 @@ class Zookeepers:
             process.wait()
 
     def wipe(self) -> None:
-        """All members lose their data, as if it had never been. None may run."""
+        """Deletes the data of all members. No member may run."""
         assert not self.processes
         for member in self.members.values():
             shutil.rmtree(member.data)
 
     @contextmanager
     def stopped(self, *ports: int) -> Iterator[None]:
-        """They are silent, and the kernel still takes connections for them."""
+        """Pauses the members (SIGSTOP). The kernel still accepts connections for them."""
         for port in ports:
             self.processes[port].send_signal(signal.SIGSTOP)
         try:
@@ -95,12 +95,12 @@ class Zookeepers:
 
 
 def _halted(pid: int) -> bool:
-    """With all its threads: each one goes on until it has heard of it."""
+    """Whether all threads of the process are stopped. Each thread runs on until it gets the signal."""
     return all(") T " in path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat"))
 
 
 def candidate(hosts: str, prefix: str, session_s: float, who: str) -> ZooKeeperLeadership:
-    """prefix: elections of another prefix have nothing to do with this one. Close it."""
+    """A candidate, which the caller must close. prefix: elections with different prefixes are independent."""
     settings = ZooKeeperSettings(hosts=hosts, session_timeout_s=session_s)
     return ZooKeeperLeadership(settings, settings.candidates(prefix, "projector"), who=who)
 

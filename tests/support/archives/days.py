@@ -1,4 +1,4 @@
-"""Four days of records in two partitions, sealed ten at a time."""
+"""An archive of four days: records in two partitions, sealed ten at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATER_S = BEGIN_MS / 1000 + 10 * DAY_MS / 1000
 
 
 def spread(partition: int) -> list[MemoryRecord]:
-    """Some days of records, forty a day."""
+    """The records of a partition: some days, forty records a day."""
     found = records(DAYS * PER_DAY, partition, partition)
     step = DAY_MS // PER_DAY
     return [replace(one, _timestamp_ms=BEGIN_MS + i * step) for i, one in enumerate(found)]
@@ -33,7 +33,7 @@ def an_archive() -> tuple[Archive, MemoryObjects, list[Head]]:
 
 
 def sealed_days(store: ObjectStore) -> tuple[Archive, list[Head]]:
-    """Two partitions, sealed ten records at a time; and every head that there ever was, as an anchor."""
+    """An archive of two partitions, sealed ten records at a time, and all its heads in order, for use as anchors."""
     archive, anchors = Archive(store, "test", lambda: "2026-01-01T00:00:00Z"), []
     for partition in (0, 1):
         head, found = Head(TOPIC, partition), spread(partition)

@@ -1,4 +1,4 @@
-"""Archives to look at: records drawn from a seed, sealed in a store in memory."""
+"""Archives for tests: records drawn from a seed, sealed in a store in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def id_of(record: Record) -> str:
 
 
 def records(number: int, seed: int = 1, partition: int = 0, begin: int = 0) -> list[MemoryRecord]:
-    """Facts, tombstones and garbage, with holes between the offsets as compaction leaves them."""
+    """Facts, tombstones and garbage, with gaps between the offsets as log compaction leaves them."""
     drawn, offset, found = random.Random(seed), begin, []
     spec, admitted, digest = avro.encode(SPEC), avro.encode(JobAdmitted("0" * 64)), avro.spec_digest(SPEC)
     for count in range(number):
@@ -54,7 +54,7 @@ def records(number: int, seed: int = 1, partition: int = 0, begin: int = 0) -> l
 
 
 def sealed(archive: Archive, found: Sequence[MemoryRecord], *, each: int = 10) -> list[Head]:
-    """Seals records of one partition, `each` to a segment; the heads, in sequence."""
+    """Seals records of one partition, `each` to a segment. Returns the heads in sequence."""
     head = archive.head(TOPIC, found[0].partition())
     heads = []
     for i in range(0, len(found), each):
@@ -71,7 +71,7 @@ def an_archive(number: int = 100, each: int = 10, partitions: int = 2) -> tuple[
 
 
 class Interrupted(MemoryObjects):
-    """Something happens before each change."""
+    """A store that calls `before_change` before each change."""
 
     def before_change(self) -> None:
         raise NotImplementedError
@@ -86,7 +86,7 @@ class Interrupted(MemoryObjects):
 
 
 class Between(Interrupted):
-    """Before each change another one has a turn."""
+    """A store where another actor (`other`) runs before each change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Between(Interrupted):
 
 
 class Dying(Interrupted):
-    """Killed before its n-th change."""
+    """A store whose user is killed (KeyboardInterrupt) after `left` more changes."""
 
     left = 10**9
 

@@ -1,4 +1,4 @@
-"""Ten days of what jobs, leaders, zombies and vandals write, archived and looked at."""
+"""An archive of ten days with records of jobs, leaders, zombies and vandals, and views of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spec_of(job: str) -> tuple[str, bytes]:
 
 
 class Life:
-    """Ten days of two topics of one partition: what jobs, leaders, zombies and vandals write."""
+    """Ten days of two topics with one partition each: records of jobs, leaders, zombies and vandals."""
 
     def __init__(self, seed: int, number: int = 400) -> None:
         drawn = random.Random(seed)
@@ -105,7 +105,7 @@ def run(archive: Archive, now_s: float = NOW_S, **given: Any) -> int:
 
 
 def jobs_archive(*facts: tuple[str, bytes | None, float]) -> Archive:
-    """key, value, days since the beginning: of ledger.events, in order."""
+    """An archive of ledger.events. facts: (key, value, days since the beginning), in order."""
     archive = Archive(MemoryObjects(), "test", lambda: AT)
     records = [
         MemoryRecord(EVENTS, 0, offset, key.encode(), value, (), int((BEGIN_S + days * DAY_S) * 1000))
@@ -132,7 +132,7 @@ def archived_of(archive: Archive) -> dict[TopicPartition, historical_log.SealedR
         place: historical_log.SealedRecords(
             archive.head(*place).next, 0.0, partial(archive.records, *place), expired=expired_of(archive.expired(*place))
         )
-        for place in archive.places()
+        for place in archive.partitions()
     }  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Writes events with the recorder, and each one's id to a file once it is acknowledged. A process of its own:
+"""A program that writes events with the recorder, and the id of each acknowledged event to a file:
 
     python -m tests.support.archives.load EVENTS ACKNOWLEDGED [EVENTS_PER_S]
 
-Where Kafka is, the settings say (LEDGER_…). It waits for a broker that is away, and sends the same bytes again.
+The settings (LEDGER_…) hold the address of Kafka. If the broker is down, the program waits and sends the same bytes again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JOBS = 50
 
 
 def main(events: int, path: Path, events_per_s: float = 0.0) -> None:
-    """events_per_s: at most so many, 0: as fast as it goes."""
+    """events_per_s: the maximum rate, 0: no limit."""
     numbers, lock, begun = itertools.count(), threading.Lock(), time.monotonic()
     trouble: list[BaseException] = []
     with Recorder("load", when_away="block") as recorder, path.open("a", encoding="ascii") as acknowledged:

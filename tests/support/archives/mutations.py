@@ -1,7 +1,7 @@
-"""What an attacker, a disk or a careless hand may do to an archive: each takes the store's objects and changes one thing.
+"""Damage by an attacker, a disk or an operator's error: each mutation changes one thing in an archive's objects.
 
-A mutation returns the partition it struck and the offset of the first record that is not proved any more; None: it found
-nothing to do.
+A mutation returns the partition and the offset of the first record that is not proved any more. None: there was nothing
+to change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Mutation = Callable[[random.Random, Archive, Objects], Struck]
 
 
 def flipped(drawn: random.Random, data: bytes) -> bytes:
-    """With one bit of it turned."""
+    """The data with one bit flipped."""
     found = bytearray(data)
     found[drawn.randrange(len(found))] ^= 1 << drawn.randrange(8)
     return bytes(found)
@@ -35,7 +35,7 @@ NAMELESS = {"name": None, "value": b"x"}  # a header
 
 
 def with_cell(data: bytes, column: str, row: int, value: object) -> bytes:
-    """A Parquet file with one cell of it changed."""
+    """The Parquet file with one cell changed."""
     table = pq.read_table(pa.BufferReader(data))
     cells, kind = table.column(column).to_pylist(), table.schema.field(column).type
     cells[row] = value
@@ -46,7 +46,7 @@ def with_cell(data: bytes, column: str, row: int, value: object) -> bytes:
 
 
 def spoiled(drawn: random.Random, objects: Objects, name: str) -> Iterator[tuple[str, Objects]]:
-    """What was done to one object, and all objects then: a bit of it is turned, and it is gone."""
+    """Damages one object in two ways: flips a bit of it, and deletes it. Yields (description, all objects) for each."""
     yield f"flip {name}", {**objects, name: flipped(drawn, objects[name])}
     yield f"drop {name}", {other: data for other, data in objects.items() if other != name}
 
@@ -128,14 +128,14 @@ def swap_two_records(drawn: random.Random, archive: Archive, objects: Objects) -
 
 
 def alter_a_column(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
-    """What is read out of a record, beside its own bytes."""
+    """Changes a column with parsed data of a record, not the record's own bytes."""
     manifest = _one(drawn, archive)
     objects[manifest.records] = with_cell(objects[manifest.records], "actor", drawn.randrange(manifest.count), "somebody")
     return manifest.partition, manifest.first
 
 
 def empty_a_cell(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
-    """No archiver writes such a file: nothing that is read of it may be taken for granted."""
+    """Removes a required value. No archiver writes such a file, so readers must check what they read."""
     manifest = _one(drawn, archive)
     column, empty = drawn.choice([("offset", None), ("timestamp", None), ("headers", [None]), ("headers", [NAMELESS])])
     objects[manifest.records] = with_cell(objects[manifest.records], column, drawn.randrange(manifest.count), empty)
@@ -143,7 +143,7 @@ def empty_a_cell(drawn: random.Random, archive: Archive, objects: Objects) -> St
 
 
 def alter_a_manifest(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
-    """Well done: canonical, and with a root that fits objects which were rewritten likewise."""
+    """Changes a manifest but keeps it canonical; its Merkle root still fits the objects."""
     manifest = _one(drawn, archive)
     name = f"manifests/{TOPIC}/{manifest.partition}/{manifest.sequence:012}.json"
     objects[name] = objects[name].replace(b'"written_by":"test"', b'"written_by":"Test"')
@@ -157,7 +157,7 @@ def drop_a_manifest(drawn: random.Random, archive: Archive, objects: Objects) ->
 
 
 def cut_off_the_end(drawn: random.Random, archive: Archive, objects: Objects) -> Struck:
-    """As if it had never been: only an anchor tells."""
+    """Removes the newest manifests and their objects without a trace. Only an anchor proves that they existed."""
     manifest = _one(drawn, archive)
     for later in list(archive.manifests(TOPIC, manifest.partition))[manifest.sequence :]:
         for name in (later.records, later.leaves, f"manifests/{TOPIC}/{later.partition}/{later.sequence:012}.json"):
@@ -173,7 +173,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def _one(drawn: random.Random, archive: Archive) -> Manifest:
-    place = drawn.choice(archive.places())
+    place = drawn.choice(archive.partitions())
     return drawn.choice(list(archive.manifests(*place)))
 
 
@@ -185,8 +185,8 @@ def _object(drawn: random.Random, manifest: Manifest) -> tuple[int, str]:
 def _rewrite(
     drawn: random.Random, archive: Archive, objects: Objects, change: Callable[[list[MemoryRecord], int], int]
 ) -> Struck:
-    """Changes the records of one object, and writes the file anew as an archiver would; half of the time also the list of
-    leaves beside it, so that both agree."""
+    """Changes the records of one object and writes the file as an archiver would. Half of the time the list of leaves is
+    rewritten too, so that both agree."""
     manifest = _one(drawn, archive)
     records = parquet.read(objects[manifest.records], TOPIC, manifest.partition)
     offset = change(records, drawn.randrange(len(records)))

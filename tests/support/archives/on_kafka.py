@@ -21,7 +21,7 @@ from tests.support.waiting import in_time
 
 PARTITIONS = 2
 PATIENCE_S = 100.0
-Told = subprocess.CompletedProcess[str]
+CompletedCommand = subprocess.CompletedProcess[str]
 SPEC = JobSubmitted("etl", "prod", "subprocess", NO_GRAPH, RestartPolicy(RestartKind.NONE))
 
 
@@ -44,7 +44,7 @@ def projecting(config: Config) -> Iterator[None]:
 
 
 def seal(config: Config) -> None:
-    """All that there is now, however long a poll may find nothing."""
+    """Seals all records that are in the topics now. Empty polls do not end it."""
     archive = Ledger.open(config).archive
     stream = ReaderSegments(Ledger.open(config).event_log, archive, archives.archiving(config)[1])
     archiver = Archiver(

@@ -1,4 +1,4 @@
-"""An archive to query: its records as rows that a test knows."""
+"""An archive for queries, and its records as the rows that a test expects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def epoch_header(epoch: int) -> tuple[tuple[str, bytes], ...]:
 
 
 def recovery_records(partition: int, drawn: random.Random, number: int = 150) -> list[MemoryRecord]:
-    """What leaders, zombies and vandals write, at times that step back now and then."""
+    """Records of leaders, zombies and vandals. Their times now and then go backwards."""
     offset, at_ms, epoch, found = 0, BEGIN_MS, 0, []
     for _ in range(number):
         offset += drawn.choice([1, 1, 1, 2, 4])
@@ -76,7 +76,7 @@ def recovery_records(partition: int, drawn: random.Random, number: int = 150) ->
 
 
 def event_records(drawn: random.Random, number: int = 200) -> list[MemoryRecord]:
-    """Attempts, checkpoints and ends in any order, some of them sent again, pruned or spoiled."""
+    """Attempts, checkpoints and ends in random order, some of them resent, pruned or corrupted."""
     offset, found = 0, list[MemoryRecord]()
     for _ in range(number):
         offset += drawn.choice([1, 1, 3])

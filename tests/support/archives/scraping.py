@@ -1,4 +1,4 @@
-"""What an archiver's metrics say."""
+"""Reads the metrics of an archiver."""
 
 from __future__ import annotations
 

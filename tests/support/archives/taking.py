@@ -1,4 +1,4 @@
-"""What is taken out of an archive of four days, and what must be left of it."""
+"""Removals from an archive of four days, and checks of the remaining archive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def take_out(archive: Archive, wanted: list[Wanted] = WANTED) -> int:
 
 
 def as_left(record: MemoryRecord) -> MemoryRecord:
-    """A record as it must be read once SECRET is redacted."""
+    """The record as a reader must see it after SECRET was redacted."""
     if record.offset() not in SECRET:
         return record
     hashed, at = hash_of(record.value()), record.timestamp()[1]
@@ -40,12 +40,12 @@ def as_left(record: MemoryRecord) -> MemoryRecord:
 
 LEFT = [as_left(record) for record in spread(0) if record.offset() not in GONE]
 VALUES = [record.value() for record in spread(0) if record.offset() in GONE | SECRET and record.value() is not None]
-#: Values that only what is to go has: none of their bytes may be found anywhere afterwards.
+#: Values that only records to be removed have. Afterwards the store may hold none of their bytes.
 ONLY = [value for value in VALUES if sum(value == one.value() for p in (0, 1) for one in spread(p)) == VALUES.count(value)]
 
 
 def must_be_gone(store: MemoryObjects) -> None:
-    """Nothing in the store holds a value that was taken out, and all else is proved by every anchor of the chain."""
+    """Checks that no object in the store holds a removed value."""
     assert ONLY and SECRET and GONE
     for name, data in store.stored.items():
         if name.endswith(".parquet"):
@@ -61,10 +61,11 @@ def verdict_of(archive: Archive, anchors: list[Head]) -> PartitionVerdict:
 
 
 def require_lease(archive: Archive, anchors: list[Head], strays: bool = False) -> None:
-    """strays: who was overtaken may have left some, none of which holds what is gone."""
+    """Checks the remaining archive: every anchor proves it, and the removed values are gone. strays: orphan objects are
+    allowed, as a superseded writer may leave them; they hold no removed value."""
     heads = [*anchors, archive.head(TOPIC, 0)]
     verdict = verdict_of(archive, [one for one in heads if one.partition == 0])
-    assert verdict.broken == () and (strays or verdict.strays == ())
+    assert verdict.broken == () and (strays or verdict.orphans == ())
     assert (verdict.expired, verdict.redacted) == (len(GONE), len(SECRET))
     assert verdict.records == DAYS * PER_DAY
     assert verdict.proved == verdict.sealed

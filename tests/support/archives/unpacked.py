@@ -1,5 +1,5 @@
-"""Each file of an archive is unpacked once, however often tests read it: what is in it depends on its bytes and its bounds
-alone. Tests that ask one archive thousands of questions else do little but unpack."""
+"""A cache that unpacks each file of an archive once. The content depends only on the file's bytes and bounds. Without the
+cache, tests that query one archive thousands of times would spend their time unpacking."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def _once(self: parquet.Opened, data: bytes, rows_max: int | None = None) -> Non
 
 
 def unpack_once() -> None:
-    """For the rest of the process."""
+    """Installs the cache for the rest of the process."""
     parquet.Opened.__init__ = _once  # type: ignore[method-assign]

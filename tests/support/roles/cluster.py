@@ -1,7 +1,7 @@
-"""A ledger on memory adapters that runs jobs: roles, a runner with its agent's mail, and blobs.
+"""A ledger on memory adapters that runs jobs: roles, a runner and its agent's outgoing facts, and blobs.
 
-`go` is the simple way: projector, reconciler, agent, each to its end, round by round. What lies between the three is for
-`hold`, `until`, `perform` and `step`: there the test says who goes next; in `draw` a seed does.
+`go` is the simple way: in each round, projector, reconciler and agent complete a step. For other interleavings, a test
+chooses the next one with `hold`, `until`, `perform` and `step`, or `draw` chooses by a seed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ VERBS = (
 
 
 class Cluster(World):
-    """A projector, a reconciler, a runner with its agent's mail, and blobs."""
+    """A projector, a reconciler, a runner with its agent's outgoing facts, and blobs."""
 
     def __init__(self, tmp_path: Path, **settings: Any) -> None:
-        """settings: of the reconcilers."""
+        """settings: settings of the reconcilers."""
         super().__init__()
         self.reconciler_settings = settings
         self.tmp_path = tmp_path
@@ -40,7 +40,7 @@ class Cluster(World):
         self.r = self.new_reconciler()
 
     def new_reconciler(self, **more: Any) -> Any:
-        """One that gets the lease as soon as it asks. The tasks of its predecessor go on without that one."""
+        """A new reconciler, which gets the lease as soon as it asks. Its predecessor's tasks still run."""
         self.elections["reconciler"].holder = None
         reconciler = self.reconciler({"memory": self.runner}, self.blobs, **self.reconciler_settings, **more)
         self.executors[-1].held = self._held
@@ -52,7 +52,7 @@ class Cluster(World):
         return self.submit(job_id, replace(spec, graph=self.blobs.put(job_id, source)))
 
     def deliver(self) -> None:
-        """The agent sends what is due, unless it is mute."""
+        """The agent sends its pending facts, unless it is mute."""
         if self.mute:
             return
         for event in self.runner.pending():
@@ -73,30 +73,30 @@ class Cluster(World):
     # -- step by step
 
     def step(self, who: str, times: int = 1) -> None:
-        """who: projector, reconciler or agent; it goes alone."""
+        """Runs steps of one part. who: projector, reconciler or agent."""
         for _ in range(times):
             {"projector": self.p.step, "reconciler": self.r.step, "agent": self.deliver}[who]()
             self.clock.advance(0.1)
 
     def hold(self, *verbs: str) -> None:
-        """From now on tasks of these verbs wait until they are performed, whichever reconciler hands them out."""
+        """From now on, tasks of these verbs wait for `perform`, whichever reconciler submits them."""
         self._held = frozenset(verbs)
         for executor in self.executors:
             executor.held = self._held
 
     def let_go(self) -> None:
-        """Performs what waits, and holds nothing any more."""
+        """Performs all waiting tasks, and holds no more tasks."""
         self.hold()
         for task in self.waiting():
             self.perform(task)
 
     def waiting(self, *verbs: str) -> list[Task[Any]]:
-        """Tasks that are handed out and not performed yet, the oldest first; of these verbs, or all."""
+        """Submitted tasks that are not performed yet, the oldest first. verbs: only tasks of these verbs; none = all."""
         every = [task for executor in self.executors for task in executor.waiting]
         return [task for task in every if not verbs or task.verb in verbs]
 
     def until(self, verb: str, *who: str) -> Task[Any]:
-        """Lets each of `who` (the reconciler, if nobody is named) go by turns until a task of this verb waits."""
+        """Runs each of `who` (default: the reconciler) in turn until a task of this verb waits, and returns the task."""
         for _ in range(60):
             if found := self.waiting(verb):
                 return found[0]
@@ -105,12 +105,12 @@ class Cluster(World):
         raise AssertionError(f"nobody asks for {verb}; {self.waiting()} wait")
 
     def perform(self, task: Task[Any]) -> None:
-        """Its outcome comes to the reconciler that handed it out, with that one's next step."""
+        """Performs a task. The reconciler that submitted it gets the outcome in its next step."""
         (executor,) = (one for one in self.executors if any(task is other for other in one.waiting))
         executor.perform(task)
 
     def draw(self, random: Random, steps: int) -> None:
-        """As many steps, each of somebody who is drawn: projector, reconciler, agent, or a task that waits."""
+        """Runs random steps: each is one of the projector, reconciler or agent, or performs a waiting task."""
         self.hold(*VERBS)
         for _ in range(steps):
             who = random.choice(("projector", "reconciler", "agent", "task", "task"))
@@ -119,7 +119,7 @@ class Cluster(World):
             elif tasks := self.waiting():
                 self.perform(random.choice(tasks))
 
-    # -- what became of it
+    # -- outcomes
 
     def state(self, job_id: str) -> str:
         entry = self.entry(job_id)
@@ -133,7 +133,7 @@ class Cluster(World):
         return {k.decode().removeprefix(prefix) for k in self.values() if k.decode().startswith(prefix)}
 
     def starts(self, job_id: str = "job") -> list[tuple[int, str | None]]:
-        """(attempt, restore point) of what did run."""
+        """(attempt, restore point) of the attempts that ran."""
         return [(n, str(base) if base else None) for j, n, base in self.runner.starts if j == job_id]
 
     def alive(self) -> set[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""A whole ledger on memory adapters: one log, one clock, as many instances of the roles as a test wants."""
+"""A whole ledger on memory adapters: one log, one clock, and any number of instances of the roles."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SPEC = JobSubmitted("name", "default", "memory", GRAPH, RestartPolicy(RestartKin
 
 
 class Election:
-    """Who holds the lease is what the test says."""
+    """An election whose leader the test chooses."""
 
     def __init__(self) -> None:
         self.holder: object | None = None
 
 
 class Lease:
-    """A Leadership whose lease the test grants and revokes. force: leads whatever the election says."""
+    """A Leadership whose lease the test grants and revokes. force: it leads regardless of the election."""
 
     def __init__(self, election: Election, force: bool = False) -> None:
         self.election, self.force = election, force
@@ -62,7 +62,7 @@ class Lease:
 
 
 class PlainRejects:
-    """Rejects as short texts."""
+    """A codec that encodes rejects as short texts."""
 
     def record(self, record: Record, reason: str) -> Event:
         return self.held(record.partition(), record.key() or b"", record.value() or b"", record.offset(), reason)
@@ -72,7 +72,7 @@ class PlainRejects:
 
 
 class Executor(QueuedExecutor):
-    """Performs tasks at once, as they are handed out; those of a verb that is held wait until the test performs them."""
+    """Performs tasks as soon as they are submitted. Tasks of held verbs wait until the test performs them."""
 
     def __init__(self, runners: dict[str, Any], blobs: Any) -> None:
         super().__init__(runners, blobs)
@@ -104,14 +104,14 @@ class World:
         )  # fmt: skip
 
     def projector(self, name: str = "p1", force: bool = False, wrap: Callable[[Any], Any] = lambda log: log) -> Projector:
-        """wrap: the log as it sees it."""
+        """A new projector. wrap: makes the log that the projector sees."""
         return Projector(self.parts("projector", name, force, wrap), PlainRejects(), self.settings)
 
     def reconciler(
         self, runners: dict[str, Any], blobs: Any, name: str = "r1", wrap: Callable[[Any], Any] = lambda log: log,
         **settings: Any,
     ) -> Reconciler:  # fmt: skip
-        """wrap: the log as its roles see it."""
+        """A new reconciler. wrap: makes the log that the reconciler sees."""
         executor = Executor(runners, blobs)
         self.executors.append(executor)
         return Reconciler(
@@ -147,7 +147,7 @@ class World:
         return {j: replace(e, as_of=0, epoch=0) for j, e in self.published().entries.items()}
 
     def values(self, topic: str = EVENTS) -> dict[bytes, bytes]:
-        """Last value per key."""
+        """Key -> last value."""
         out: dict[bytes, bytes] = {}
         for partition in range(self.log.partitions(topic)):
             for record in self.log.records(topic, partition):
@@ -167,8 +167,8 @@ def run(*roles: Any, steps: int = 12) -> None:
 
 
 class Killed(BaseException):
-    """As a process that ends: nothing of the role catches it."""
+    """Ends a role as the end of its process does. The role does not catch it."""
 
 
-#: The failpoints that it comes to.
+#: The failpoints of a reconciler.
 RECONCILER = ("start.recorded", "start.answered", "clean.unasked", "clean.answered", "retire.unwritten", "retire.written")
