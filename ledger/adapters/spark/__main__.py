@@ -1,4 +1,4 @@
-"""`python -m ledger.adapters.spark`: record what a Spark driver loads at its start, so that later ones start quicker."""
+"""`python -m ledger.adapters.spark`: makes the class archive of a Spark driver, so that later drivers start faster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ledger.adapters.spark.session import spark_archive, start_session
 _PATIENCE_S = 120.0
 
 
-def exercise(options: Sequence[str]) -> None:
-    """A driver from its start to its end: some rows, one task in Python, and a stream that calls Python back."""
+def warm_up(options: Sequence[str]) -> None:
+    """Starts a driver, uses it (some rows, one task in Python, a stream that calls Python back), and ends it."""
     with tempfile.TemporaryDirectory(prefix="jobledger-exercise-") as folder:
         spark = start_session(Path(folder), slots=2, java_options=options)
         gateway = SparkContext._gateway
@@ -47,8 +47,8 @@ def _use(spark: SparkSession, folder: str) -> None:
 
 
 def main() -> int:
-    """0, or the exit code of what failed. Idempotent: the second time it starts no JVM."""
-    return bring(lambda progress: make_archive(spark_archive(), progress, exercise))
+    """0, or the exit code of the failure. Idempotent: if the archive exists, no JVM is started."""
+    return bring(lambda progress: make_archive(spark_archive(), progress, warm_up))
 
 
 if __name__ == "__main__":

@@ -16,20 +16,20 @@ from ledger.adapters.sandbox import in_children
 from ledger.ports import BlobStore, Runner, Task, TaskOutcome, TaskStatus
 from ledger.tasks import perform
 
-CHILDREN_MAX = 16  # at once in one group
-LANE_CHILDREN_MAX = 4  # each of them loads the plug-in for itself
+CHILDREN_MAX = 16  # child processes of one group
+LANE_CHILDREN_MAX = 4  # fewer, because each child loads the plug-in itself
 FIRST_PAUSE_S, PAUSE_MAX_S = 0.5, 30.0
 World = tuple[Mapping[str, Runner], BlobStore]
 
 
 class SparkExecutor:
-    """An Executor. What is submitted together becomes a Spark job of its own, so a task that hangs delays those of its
-    group at most, and for time_limit_s at most.
+    """An Executor. Tasks that are submitted together form groups, and each group is a Spark job. So a task that hangs
+    delays only its own group, by at most time_limit_s.
 
     world: makes the runners and the blob store on the executor; it is sent there by name, with its arguments.
-    preload: called there before children are forked, so that each need not import for itself what the world needs.
-    slots: groups at once. alone: runners whose tasks have a lane each beside these, so that they can't take them; the
-    session needs a slot more for each. A lane in which a whole group crashed pauses, soon again at first.
+    preload: called there before children are forked, so that each child need not import the same modules itself.
+    slots: groups that run at once. alone: runners with a lane of their own, so that their tasks can't use up the slots;
+    the session needs one more slot for each lane. After a group that crashed as a whole, its lane pauses, with backoff.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SparkExecutor:
             lane.close()
 
     def _perform(self, tasks: list[Task[Any]]) -> bool:
-        """Whether any of them went well, or at least did not crash."""
+        """Performs a group of tasks. Returns whether any of them did not crash."""
         try:
             work = partial(_group, world=self._world, preload=self._preload, time_limit_s=self._time_limit_s)
             outcomes = self._spark.sparkContext.parallelize([tasks], 1).mapPartitions(work).collect()[0]
@@ -73,7 +73,7 @@ class SparkExecutor:
 
 
 class _Lane:
-    """One group at a time."""
+    """Performs the groups of one runner, one at a time."""
 
     def __init__(self, runner: str) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tasks-{runner}")
@@ -100,14 +100,14 @@ def _groups(tasks: list[Task[Any]], most: int) -> Iterator[list[Task[Any]]]:
 def _group(
     groups: Iterable[list[Task[Any]]], *, world: Callable[[], World], preload: Callable[[], object], time_limit_s: float
 ) -> Iterator[list[TaskOutcome[Any]]]:
-    """Runs on an executor."""
+    """The outcomes of each group of tasks. Runs on an executor."""
     preload()
     for tasks in groups:
         yield in_children([partial(_perform_one, task, world) for task in tasks], time_limit_s)
 
 
 def _perform_one(task: Task[Any], world: Callable[[], World]) -> TaskOutcome[Any]:
-    """Runs in the child."""
+    """The outcome of one task. Runs in a child process of the executor."""
     runners, blobs = world()
     try:
         return perform(task, runners, blobs)

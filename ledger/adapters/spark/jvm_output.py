@@ -1,6 +1,7 @@
-"""What the JVM of a Spark driver prints, line by line in the log of this process.
+"""Copies the output of a Spark driver's JVM to the log of this process, line by line.
 
-Log4j could write JSON itself, but not what the JVM prints before log4j is set up, nor what Python workers print through it.
+Log4j could write JSON itself. But that would miss lines that the JVM prints before log4j is configured, and lines that
+Python workers print through the JVM.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 log = logging.getLogger("spark")
-LINE_BYTES_MAX = 16_384  # a longer one is told in pieces
+LINE_BYTES_MAX = 16_384  # a longer line is logged in pieces
 _LEVELS = {
     "TRACE": logging.DEBUG, "DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }  # fmt: skip
 #: The pattern of Spark's own log4j settings: 25/01/31 12:00:00 WARN TaskSetManager: Lost task 0.0 …
 _RECORD = re.compile(rf"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ({'|'.join(_LEVELS)}) (\S+): (.*)")
-#: What belongs to the record before it: a stack trace, and the exception that heads it.
+#: Lines that belong to the record before them: a stack trace, and the exception that heads it.
 _GOES_ON = re.compile(r"\s|Caused by: |[\w.$]+(Exception|Error|Throwable)\b")
 
 
 def launch(settings: Mapping[str, str]) -> None:
-    """Starts the driver's JVM with these settings of Spark, unless this process has one. Sessions use it from then on.
+    """Starts the driver's JVM with these Spark settings, unless this process has one already. Later sessions use it.
 
-    Raises: PySparkRuntimeError: it ended at once; its last words are in the log."""
+    Raises: PySparkRuntimeError if the JVM ended at once; its last lines are in the log."""
     if SparkContext._gateway is not None:
         return
     read, write = os.pipe()
@@ -39,13 +40,13 @@ def launch(settings: Mapping[str, str]) -> None:
     try:
         gateway = launch_gateway(SparkConf().setAll(list(settings.items())), {"stdout": write, "stderr": write})  # type: ignore[no-untyped-call]
     finally:
-        os.close(write)  # the JVM has its own: it alone keeps the pipe open
+        os.close(write)  # the JVM has its own copy; only the JVM must keep the pipe open
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def follow(printed: BinaryIO) -> None:
-    """Logs each line until the end. A stack trace has the level of its record; other lines without one
-    are warnings."""
+    """Logs each line until the stream ends. A stack trace gets the level of its record; other lines without a level are
+    warnings."""
     level = logging.WARNING
     with printed:
         for raw in iter(partial(printed.readline, LINE_BYTES_MAX), b""):

@@ -1,8 +1,8 @@
-"""A folder for all that one Spark driver writes beside its checkpoints: jars, blocks, artifacts, native libraries.
+"""The scratch folder of a Spark driver: jars, blocks, artifacts, native libraries; everything except its checkpoints.
 
-Spark removes these when it stops. A driver that is killed leaves some 10 MB, so the next one to start removes the folders
-of those that are gone. A lock on a file tells who is there: the kernel releases it with the process, also across containers
-that share the folder, where process numbers mean nothing.
+Spark removes these files when it stops. A killed driver leaves some 10 MB, so the next driver to start removes the
+folders of dead drivers. A driver holds a lock on a file while it lives. The kernel releases the lock with the process.
+That also works across containers that share the folder, where pids mean nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ LOCK = "lock"
 
 
 def claim_scratch(folder: Path) -> Path:
-    """A new folder below, which is this process's own until it ends. Folders of processes that are gone are removed.
+    """A new subfolder that belongs to this process until it ends. Removes the subfolders of dead processes.
 
     Raises: OSError if the folder can't be written."""
     folder.mkdir(parents=True, exist_ok=True)
     gate = _open(folder / LOCK)
     try:
-        fcntl.flock(gate, fcntl.LOCK_EX)  # else another one could sweep ours before it is locked
+        fcntl.flock(gate, fcntl.LOCK_EX)  # else another driver could remove ours before it is locked
         for path in folder.iterdir():
             if path.is_dir() and not _held(path):
                 shutil.rmtree(path, ignore_errors=True)
         own = Path(tempfile.mkdtemp(prefix="driver-", dir=folder))
-        fcntl.flock(_open(own / LOCK), fcntl.LOCK_EX)  # never closed: it is held as long as the process lives
+        fcntl.flock(_open(own / LOCK), fcntl.LOCK_EX)  # never closed, so the lock is held as long as the process lives
     finally:
         os.close(gate)
     return own

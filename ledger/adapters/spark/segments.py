@@ -1,7 +1,7 @@
 """The ledger's topics as a Spark Structured Streaming query whose tasks store segments of the archive.
 
-The query's checkpoint belongs to one opening of the stream and is thrown away with it: where reading goes on, the chains of
-the archive say. So a damaged checkpoint costs nothing here either.
+The query's checkpoint is discarded each time the stream is opened: the chains of the archive name the offsets to
+continue from. So a damaged checkpoint costs nothing here either.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from ledger.archive.store.archiving import Beginning, Stored, store_all
 from ledger.errors import TemporaryError
 from ledger.ports import MemoryRecord, Record, TopicPartition
 
-#: Made where a task runs: the store, and what says what a record means.
+#: Called on the executor of a task. Returns the store, and the function that decodes a record.
 World = Callable[[], tuple[ObjectStore, Callable[[Record], Decoded]]]
 
 
 class SparkSegments:
-    """Implements `archive.archiving.SegmentStream`.
+    """Implements `archive.store.archiving.SegmentStream`.
 
-    kafka: options of the Java client, without the prefix `kafka.`. folder: for checkpoints. world: makes what a task needs;
-    it travels to the executors. trigger_interval_s: the least time between two batches, hence between two manifests.
+    kafka: options of the Java client, without the prefix `kafka.`. folder: for checkpoints. world: makes the store and
+    the decoder of a task; it is sent to the executors. trigger_interval_s: the least time between two batches, hence
+    between two manifests.
     """
 
     def __init__(
@@ -49,12 +50,12 @@ class SparkSegments:
     def open(self, begin: Mapping[TopicPartition, Beginning]) -> None:
         self.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        places: dict[str, dict[str, int]] = {}
+        tps: dict[str, dict[str, int]] = {}
         for (topic, partition), beginning in begin.items():
-            places.setdefault(topic, {})[str(partition)] = beginning.read
+            tps.setdefault(topic, {})[str(partition)] = beginning.read
         options = {
-            "assign": json.dumps({topic: [int(p) for p in partitions] for topic, partitions in places.items()}),
-            "startingOffsets": json.dumps(places),
+            "assign": json.dumps({topic: [int(p) for p in partitions] for topic, partitions in tps.items()}),
+            "startingOffsets": json.dumps(tps),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "maxOffsetsPerTrigger": str(self._records_max),
@@ -64,10 +65,11 @@ class SparkSegments:
         }
         frame = self._spark.readStream.format("kafka").options(**options).load()
         stored: queue.Queue[list[Stored]] = queue.Queue()  # names and digests only: it may grow
-        ends = {place: beginning.sealed for place, beginning in begin.items()}
+        ends = {tp: beginning.sealed for tp, beginning in begin.items()}
 
         def take(batch: DataFrame, _: int) -> None:
-            # As a number: a Python datetime would be of this machine's time zone, and lose what a float loses.
+            # As a number: a Python datetime would use this machine's time zone, and its conversion to float loses
+            # precision.
             times = "unix_millis(timestamp) as timestamp_ms"
             rows = batch.selectExpr("topic", "partition", "offset", times, "key", "value", "headers").rdd
             found = rows.mapPartitions(partial(_store, self._world, dict(ends))).collect()
@@ -105,11 +107,12 @@ class SparkSegments:
 
 
 def _store(world: World, ends: Mapping[TopicPartition, int], rows: Iterable[Any]) -> Iterator[Stored]:
-    """One task: the connector gives it a range of one partition, in offset order."""
+    """One task: stores its records as segments and returns these. The connector passes it a range of one partition, in
+    offset order."""
     store, decoded = world()
     archive = Archive(store)
-    for place, run in groupby(map(_record, rows), lambda record: (record.topic(), record.partition())):
-        yield from store_all(archive, ends[place], run, decoded)
+    for tp, run in groupby(map(_record, rows), lambda record: (record.topic(), record.partition())):
+        yield from store_all(archive, ends[tp], run, decoded)
 
 
 def _record(row: Any) -> MemoryRecord:

@@ -21,21 +21,23 @@ def start_session(
     folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler",
     daemon: str = "pyspark.daemon", java_options: Sequence[str] | None = None, settings: Mapping[str, str] | None = None,
 ) -> SparkSession:  # fmt: skip
-    """folder: where Spark may write; its JVM resolves relative paths there. slots: tasks (of a reconciler: groups of
-    actions) that may be under way at once. daemon: the module from whose process Python workers are forked.
-    java_options: of the driver's JVM; None: to map the class archive, if it was made. settings: of Spark, by their names;
-    they count over what this function sets.
+    """The Spark session of this process. Its first call starts the JVM.
+
+    folder: Spark writes only there; its JVM resolves relative paths there. slots: tasks (for a reconciler: groups of
+    actions) that may run at once. daemon: the module of the process that forks Python workers. java_options: for the
+    driver's JVM; None = map the class archive if it exists. settings: Spark settings by name; they override those of
+    this function.
 
     Raises: ConfigError if there is no Java that Spark runs on.
     """
     os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else another Python starts
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else Spark may use another
     scratch = claim_scratch(folder / "local").resolve()
     temporary = scratch / "tmp"
     temporary.mkdir()
     options = [*(sharing(spark_archive()) if java_options is None else java_options), f"-Djava.io.tmpdir={temporary}"]
-    # Spark makes `artifacts` wherever its JVM stands (SparkFileUtils.createTempDir takes the name for a root), and no query
-    # starts where that can't be written: a service may stand in /.
+    # Spark creates `artifacts` in its JVM's working directory (SparkFileUtils.createTempDir takes the name for a root).
+    # No query starts if that can't be written, and a service may run in /.
     options.append(f"-Duser.dir={scratch}")
     own = {
         "spark.master": f"local[{slots}]",
@@ -56,7 +58,7 @@ def start_session(
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.streaming.minBatchesToRetain": "5",
         "spark.sql.streaming.stopTimeout": "5s",
-        "spark.sql.streaming.pollingDelay": "100ms",  # 10 ms by default: a fifth of a core for nothing at an idle topic
+        "spark.sql.streaming.pollingDelay": "100ms",  # the default of 10 ms costs a fifth of a core at an idle topic
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.python.worker.reuse": "true",
@@ -73,5 +75,5 @@ def start_session(
 
 
 def spark_archive() -> Path:
-    """Where the class archive of a Spark driver lies, made or not. Raises: ConfigError without Java."""
+    """The path of a Spark driver's class archive, whether or not it exists. Raises: ConfigError without Java."""
     return class_archive("spark", spark_jars())

@@ -3,8 +3,8 @@
 The query's checkpoint belongs to the epoch of the reconciler: a new leader reads the whole topic again. So a damaged
 checkpoint costs nothing, and a tombstone missed during a long pause can't keep a job alive.
 
-The topic keeps every record of the compaction lag, which may be gigabytes. Batches are therefore bounded, and Spark's tasks
-drop what no reader needs: the driver gets the claims, and one record for each key and batch (decision 46).
+The topic keeps every record for the compaction lag, which may be gigabytes. Batches are therefore bounded, and Spark's
+tasks drop superseded records: the driver gets the claims, and one record for each key and batch (decision 46).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ledger.core.model.latest import highest_claimed, latest_effective
 from ledger.errors import TemporaryError
 from ledger.ports import MemoryRecord, Record
 
-BATCHES_KEPT = 3  # checkpoints of the latest epochs that stay, for people who look
+BATCHES_KEPT = 3  # latest epochs whose checkpoints are kept, for inspection
 BATCHES_AHEAD = 2  # batches that the driver holds until the reconciler takes them
 
 
 class SparkRecoveryStream:
     """A RecoveryStream over the connector.
 
-    kafka: options of the Java client, without the prefix `kafka.`. folder: where the checkpoints of the epochs lie.
-    trigger_interval_s: the least time between two batches. batch_offsets_max: offsets of all partitions that one batch
-    covers at most.
+    kafka: options of the Java client, without the prefix `kafka.`. folder: holds the checkpoints of the epochs.
+    trigger_interval_s: the least time between two batches. batch_offsets_max: the most offsets that one batch covers,
+    all partitions together.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class SparkRecoveryStream:
         self._batches: queue.Queue[list[Record]] = queue.Queue(maxsize=BATCHES_AHEAD)
 
     def open(self, epoch: int) -> None:
-        """Raises: TemporaryError: the query can't begin, as on a disk that is full."""
+        """Starts a query for this epoch. Raises: TemporaryError if it can't start, for instance because the disk is
+        full."""
         self.close()
         batches: queue.Queue[list[Record]] = queue.Queue(maxsize=BATCHES_AHEAD)
         claimed: dict[int, int] = {}
@@ -85,7 +86,7 @@ class SparkRecoveryStream:
         except (Py4JError, PySparkException) as error:
             raise TemporaryError(
                 f"the recovery stream can't begin in {checkpoint}: {str(error)[:500]}",
-                hint="Is there room on that disk, and may we write there? It is tried again by itself.",
+                hint="Check free space and permissions on that disk. The reconciler tries again by itself.",
             ) from error
 
     def take(self, timeout_s: float) -> Sequence[Record]:
@@ -105,11 +106,11 @@ class SparkRecoveryStream:
             query, self._query = self._query, None
             try:
                 query.stop()
-            except Exception as error:  # a query that does not stop in time is left to its end; its batches go nowhere
+            except Exception as error:  # a query that does not stop in time ends later; its batches are not used
                 raise TemporaryError(f"the recovery stream of this epoch did not stop: {error}") from error
 
     def _make_way(self, checkpoint: Path) -> None:
-        """Nothing that lies there is of worth: the epoch is new. Folders may be files, too."""
+        """Removes everything at the path of the checkpoint: the epoch is new. Removes files in place of folders too."""
         for path in (self._folder, checkpoint):
             if path.is_symlink() or path.is_file():
                 path.unlink(missing_ok=True)
@@ -123,14 +124,16 @@ class SparkRecoveryStream:
 
 
 def _latest(batch: DataFrame, topic: str, claimed: Mapping[int, int]) -> list[Record]:
-    """What the tasks leave of a batch, each partition in offset order. A partition of the batch is one of the topic."""
+    """The reduced records of a batch, in offset order within each partition. A partition of the batch is one of the
+    topic's."""
     reduce = partial(_reduce, topic=topic, claimed=dict(claimed))
     left: list[Record] = batch.rdd.mapPartitions(reduce).collect()
     return sorted(left, key=lambda record: (record.partition(), record.offset()))
 
 
 def _reduce(rows: Iterable[Row], topic: str, claimed: Mapping[int, int]) -> Iterator[Record]:
-    """In a task. Spark reads a topic partition front to back, so one pass with a record for each key is enough."""
+    """The last effective record of each key, and the claims. Runs in a task. Spark reads a topic partition in offset
+    order, so one pass is enough."""
     yield from latest_effective((_record(row, topic) for row in rows), claimed)
 
 

@@ -1,7 +1,7 @@
-"""kazoo's client, with what it leaves open closed: short patience when dialling, no request while nobody is there to take
-it, a session that is never silently exchanged for another.
+"""kazoo's client with stricter rules: short time limits for connecting, no queue of requests while disconnected, and
+never a new session in place of an expired one.
 
-It reaches into kazoo 2.11 (the connection handler and the queue are no public parts), which is why that is pinned.
+It uses private parts of kazoo 2.11 (the connection handler and the queue), so that version is pinned.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ _OVER = {
 }
 _CONNECTED = KeeperState.CONNECTED
 
-# kazoo warns at every dial, and prints credentials at level debug.
+# kazoo logs a warning at every connection attempt, and prints credentials at level debug.
 _log = logging.getLogger("ledger.zookeeper.kazoo")
 _log.setLevel(logging.ERROR)
 
 
 class Events(Protocol):
-    """What a client reports, on its own threads: whoever listens only takes notes."""
+    """Callbacks of a client, called on the client's threads. An implementation must not block: it only records the
+    event."""
 
     def connected(self, session_id: int, session_s: float, host: str, port: int) -> None: ...
     def disconnected(self) -> None: ...
     def ended(self, reason: str) -> None:
-        """This client will not come back, nor its session."""
+        """This client's session is over, and so is the client."""
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """dial_timeout_s: to connect, and again for TLS. kazoo's own dialling leaks what fails and trusts too many."""
+    """Opens connections. kazoo's own code leaks sockets of failed attempts, and trusts more authorities than `tls_ca`.
+    dial_timeout_s: time limit to connect, and again for the TLS handshake."""
 
     def __init__(self, dial_timeout_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
@@ -67,22 +69,25 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return made
 
     def drop(self) -> None:
-        """Breaks the connection, as if the server had. Beneath TLS: that would have to wait for the other side."""
+        """Breaks the connection, as if the server had. It shuts down the TCP socket, since a TLS shutdown would wait
+        for the server."""
         if self._open is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
     def select(self, readable: Any, writable: Any, failed: Any, timeout: float | None = None) -> Any:
-        """What TLS has decrypted already does not make its socket readable again: without this an answer waits there."""
+        """As `select`, but also returns TLS sockets with decrypted data that is not read yet. The operating system does
+        not report these as readable, so an answer would wait there."""
         pending = [one for one in readable if isinstance(one, ssl.SSLSocket) and one.pending()]
         ready, *others = super().select(readable, writable, failed, 0 if pending else timeout)
         return [*pending, *(one for one in ready if one not in pending)], *others
 
 
 class ZooKeeperClient(KazooClient):  # type: ignore[misc]
-    """One client has one session. When that is over, so is the client.
+    """A client with exactly one session: when the session is over, so is the client.
 
-    members: who to dial; the hosts of the settings are dialled too once a round over the members has found nobody."""
+    members: the servers to connect to. fallback: more servers, tried after one round over the members without success:
+    the hosts of the settings."""
 
     def __init__(
         self, settings: ZooKeeperSettings, members: Sequence[tuple[str, int]], fallback: Sequence[tuple[str, int]],
@@ -95,7 +100,7 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
         retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=0.7, max_jitter=0.4, sleep_func=handler.sleep_func)
         sasl = {"mechanism": "DIGEST-MD5", "username": settings.username, "password": settings.password}
         super().__init__(
-            hosts="127.0.0.1:1",  # never dialled: `_Connection` asks `members`
+            hosts="127.0.0.1:1",  # never used: `_Connection` connects to `members`
             timeout=settings.session_timeout_s,
             handler=handler,
             connection_retry=retry,
@@ -110,13 +115,14 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
         self.handler.drop()
 
     def _call(self, request: Any, async_object: Any) -> Any:
-        """kazoo keeps what is asked while nobody is connected and sends it later, when nobody means it any more."""
+        """Queues a request only while connected, else it fails with ConnectionLoss. kazoo would queue it and send it
+        after a reconnect, when it is outdated."""
         drops = self._drops
         if self._state != _CONNECTED:
             async_object.set_exception(ConnectionLoss())
             return False
         taken = super()._call(request, async_object)
-        if drops != self._drops:  # dropped just now: then this came too late to be cleared away with the others
+        if drops != self._drops:  # disconnected meanwhile: the request missed the clearing of the queue
             with suppress(ValueError):
                 self._queue.remove((request, async_object))
                 async_object.set_exception(ConnectionLoss())
@@ -132,21 +138,22 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """The thread that dials, reads and writes."""
+    """kazoo's thread that connects, reads and writes."""
 
     def __init__(self, client: ZooKeeperClient, *args: Any, **kwargs: Any) -> None:
         super().__init__(client, *args, **kwargs)
-        self._rounds = 0  # over all members, since the last connection
+        self._rounds = 0  # rounds over all members since the last connection
         self._last: Address | None = None
         self._established = False
-        self._session_s = client._session_timeout / 1000  # what was asked for, then what was granted
+        self._session_s = client._session_timeout / 1000  # the requested timeout, then the granted one
 
     def _connect_loop(self, retry: Any) -> Any:
         self._rounds += 1
         return super()._connect_loop(retry)
 
     def _expand_client_hosts(self) -> list[Address]:
-        """Whom to dial in this round, in random order, but the one that was just lost last."""
+        """The addresses to try in this round, in random order, except that the address of the lost connection is
+        last."""
         client: ZooKeeperClient = self.client
         members = [*client.members, *(client.fallback if self._rounds > 1 else ())]
         found = client.names.addresses(members, self._session_s / 20)
@@ -161,34 +168,36 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if self.client._state in _OVER:
             return STOP_CONNECTING
         if self._established and status is not STOP_CONNECTING:
-            raise ForceRetryError("The list of members is as old as the connection was: make it anew.")
+            raise ForceRetryError("The list of members may be outdated after a connection: read it again.")
         return status
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         client: ZooKeeperClient = self.client
-        read_timeout_ms, _ = super()._connect(host, hostip, port)  # two thirds of what the servers granted
+        read_timeout_ms, _ = super()._connect(host, hostip, port)  # kazoo returns two thirds of the session timeout granted
         session_ms = read_timeout_ms * 1.5
         self._session_s = session_ms / 1000
         self._rounds, self._last, self._established = 0, (host, hostip, port), True
         client.events.connected(client._session_id, self._session_s, host, port)
-        # No pings of kazoo's own: a session lives exactly as long as its owner asks for it, and so does a node.
+        # These values keep kazoo from pinging: only its owner's requests keep the session, and its nodes, alive.
         return 3 * session_ms, session_ms / 5
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """The first answer of a member that accepts connections and is otherwise silent."""
+        """As in kazoo, but with a shorter time limit for the first answer: a member may accept connections and not
+        answer."""
         return super()._invoke(min(timeout, self.client.handler.dial_timeout_s), request, xid)
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         try:
             super()._authenticate_with_sasl(host, min(timeout, self.client.handler.dial_timeout_s))
         except AuthFailedError as error:
-            if isinstance(error.__cause__, ConnectionDropped):  # so does a member that dies: no reason to end the session
+            if isinstance(error.__cause__, ConnectionDropped):  # a dying member causes this too: the session goes on
                 raise ConnectionDropped("connection lost while authenticating") from error
             raise
 
 
 def _tls(settings: ZooKeeperSettings) -> ssl.SSLContext | None:
-    """Raises: OSError (also as ssl.SSLError) if a file is not there or is not what it should be."""
+    """The TLS context of the settings; None without TLS. Raises: OSError (also as ssl.SSLError) if a file is missing or
+    invalid."""
     if not settings.tls:
         return None
     context = ssl.create_default_context(cafile=settings.tls_ca)

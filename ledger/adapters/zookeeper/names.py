@@ -1,4 +1,4 @@
-"""Names to addresses, anew at every round of dialling, and never longer than the round can afford."""
+"""Resolves host names at every round of connection attempts, within a time limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 Address = tuple[str, str, int]
-"""The name as given, the address to dial, the port."""
+"""The host name as given, the IP address to connect to, the port."""
 
 
 def _resolve(host: str) -> list[str]:
@@ -17,7 +17,7 @@ def _resolve(host: str) -> list[str]:
 
 
 class ResolvedNames:
-    """Remembers what each name last stood for: that is what counts while the name service is away or slow."""
+    """Resolves host names, and remembers the last result of each: it is used while DNS is down or slow."""
 
     def __init__(self, resolve: Callable[[str], list[str]] = _resolve) -> None:
         self._resolve = resolve
@@ -25,7 +25,8 @@ class ResolvedNames:
         self._running: dict[str, threading.Event] = {}
 
     def addresses(self, members: Iterable[tuple[str, int]], timeout_s: float) -> list[Address]:
-        """Every address of every member, in their order, each once. Waits timeout_s at most, for all names together."""
+        """All addresses of all members, in the members' order, without duplicates. Waits at most timeout_s for all
+        lookups together."""
         members = list(dict.fromkeys(members))
         asked = [self._ask(host) for host in {host for host, _ in members if not _is_address(host)}]
         deadline = time.monotonic() + timeout_s
@@ -37,7 +38,8 @@ class ResolvedNames:
         return [host] if _is_address(host) else list(self._known.get(host, ()))
 
     def _ask(self, host: str) -> threading.Event:
-        """A thread of its own for each: a lookup can take half a minute, and can't be interrupted."""
+        """An event that is set when the lookup of a host ends. Each lookup has a thread, since it can take half a
+        minute and can't be interrupted."""
         running = self._running.get(host)
         if running is not None and not running.is_set():
             return running
@@ -48,7 +50,7 @@ class ResolvedNames:
     def _look_up(self, host: str, answered: threading.Event) -> None:
         try:
             found = self._resolve(host)
-        except OSError:  # unknown, or nobody to ask: what it was before is still worth a try
+        except OSError:  # unknown name, or DNS is down: the last result is still worth a try
             found = []
         if found:
             self._known[host] = found
