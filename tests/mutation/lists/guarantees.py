@@ -6,7 +6,7 @@ from tests.mutation.mutant import Mutant
 
 #: Heading of a guarantee -> a mistake that breaks it.
 GUARANTEES = {
-    "An acknowledged fact is never lost": Mutant(
+    "An acknowledged fact is durable": Mutant(
         "unheard-counts-as-refused", "ledger/producer/recorder.py",
         "                elif maybe_stored or self._outbox is not None:",
         "                elif self._outbox is not None:",
