@@ -1,5 +1,5 @@
-"""Anchors: digests of the chains, kept where a writer of the archive cannot write.
+"""Anchors: digests of the chains, stored where a writer of the archive cannot write.
 
-`anchors` keeps them in a file, `anchor_topic` in the topic `ledger.anchors`; `anchoring` compares and writes them,
-`anchor_file` is the file as a target of `anchoring`.
+`anchors` stores them in a file, `anchor_topic` in the topic `ledger.anchors`. `anchoring` compares chains with their
+anchors and writes new ones. `anchor_file` lets `anchoring` write to a file.
 """

@@ -1,5 +1,5 @@
-"""Anchors in a file, for who anchors (`anchoring`): what it holds is read first, so that only what grew out of its last
-anchor is appended. A file is written by one at a time: who keeps anchors there by cron."""
+"""Anchors in a file, for `anchoring`. The file is read first, and only chains that extend their last anchor are
+appended. Only one process at a time may write a file, such as a cron job."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ledger.errors import UsageError
 
 
 class AnchorFile:
-    """What `anchor_topic.AnchorTopic` is to a topic."""
+    """A file of anchors, with the methods of `anchor_topic.AnchorTopic`."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._next = path, 0
 
     def read(self) -> list[Posted]:
-        """What an earlier call has not returned. Raises: UsageError if a line is no anchor."""
+        """The anchors that no earlier call has returned. Raises: UsageError if a line is not an anchor."""
         found = anchors.read(self._path) if self._path.exists() else []
         new, self._next = found[self._next :], len(found)
         chains = [chain_of(one.anchor.head) for one in new]
         return [Posted(c.encode(), c, one.where, one.time_s, one.anchor) for c, one in zip(chains, new, strict=True)]
 
     def write(self, anchor: Anchor) -> None:
-        """Durably. Raises: ConfigError if the file can't be written."""
+        """Appends an anchor durably. Raises: ConfigError if the file can't be written."""
         anchors.append(self._path, [anchor])
 
     def give_up(self, key: bytes, reason: str) -> None:
-        """A file is not given up: another is begun. Raises: UsageError."""
+        """Raises: UsageError. Anchors in a file can't be given up: begin another file."""
         raise UsageError(f"What {self._path} holds of {key.decode()} can't be given up ({reason}): begin another file.")
 
     def close(self) -> None:
-        """The next `read` begins at the beginning."""
+        """Makes the next `read` start at the beginning."""
         self._next = 0

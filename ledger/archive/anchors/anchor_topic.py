@@ -1,11 +1,12 @@
-"""Anchors in a compacted topic of their own, `ledger.anchors`, of one partition.
+"""Anchors in a compacted topic of their own, `ledger.anchors`, with one partition.
 
     key      the chain, `<topic>[<partition>]`
-    value    the anchor as `core.anchors` writes it; none (a tombstone) gives up what stood there before
-    headers  CloudEvents, content-type application/json, who wrote it; of a tombstone `ledger_reason` too
+    value    the anchor as `archive.format.anchor` encodes it; none (a tombstone) gives up earlier anchors of the key
+    headers  CloudEvents, content-type application/json, the writer; a tombstone also has `ledger_reason`
 
-What is no anchor is told and never passed over. An older anchor may be written over a newer one, by a slower archiver or
-by somebody who means it: the cleaner leaves both for a day, readers count both, and an archiver writes its own again.
+A record that is not an anchor is reported and never skipped. A slower archiver, or a person on purpose, may overwrite a
+newer anchor with an older one. Log compaction keeps both for a day, readers count both, and an archiver writes its own
+again.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _TEXT_MAX = 1000
 
 
 class Posted(NamedTuple):
-    """A record of the topic. key: as it is. chain, where: its key and its place, for people. time_s: append time, seconds
-    since the epoch. anchor None: it is a tombstone (given_up: who and why), or no anchor (problem: why)."""
+    """A record of the topic. key: the raw bytes. chain, where: its key and its position, for people. time_s: append
+    time, seconds since the epoch. anchor is None for a tombstone (given_up: who and why) and for a record that is no
+    anchor (problem: why)."""
 
     key: bytes
     chain: str
@@ -41,7 +43,7 @@ class Posted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnchorTopicState:
-    """What the topic says as a whole. unreadable, given_up: for people."""
+    """The state of the whole topic. unreadable, given_up: for people."""
 
     kept: tuple[AnchorRecord, ...]
     unreadable: tuple[str, ...]
@@ -49,7 +51,8 @@ class AnchorTopicState:
 
 
 class AnchorTopic:
-    """Reads and writes it. sender: made when it is first needed. writer: names this instance, in `ce_source`."""
+    """Reads and writes the topic of anchors. sender: made when it is first needed. writer: identifies this instance in
+    `ce_source`."""
 
     def __init__(
         self, topic: str, log: EventLog, sender: Callable[[], Sender], envelope: Envelope, clock: Clock, *,
@@ -62,9 +65,9 @@ class AnchorTopic:
         self._sender: Sender | None = None
 
     def read(self) -> list[Posted]:
-        """All that was acknowledged before this call, and that an earlier call has not returned.
+        """All records that were acknowledged before this call and that no earlier call has returned.
 
-        Raises: Unreachable; ConfigError if there is no such topic. The next call begins anew then."""
+        Raises: Unreachable; ConfigError if there is no such topic. The next call then starts at the beginning."""
         try:
             if self._reader is None:
                 self._reader = self._log.reader([self.topic])
@@ -74,11 +77,11 @@ class AnchorTopic:
             raise
 
     def write(self, anchor: Anchor) -> None:
-        """Returns once it is durable. Raises: as `recorder.Sender.send`."""
+        """Writes an anchor and returns once it is durable. Raises: as `Sender.send`."""
         self._send(chain_of(anchor.head).encode(), anchors.encode(anchor))
 
     def give_up(self, key: bytes, reason: str) -> None:
-        """What stands under a key counts no more. Raises: as `write`."""
+        """Gives up the anchors under a key: they no longer count. Raises: as `write`."""
         self._send(key, None, ((REASON, reason.encode()),))
 
     def close(self) -> None:
@@ -91,7 +94,7 @@ class AnchorTopic:
         ends = reader.high_watermarks()
         found: list[Posted] = []
         idle_since = self._clock.monotonic()
-        while any(reader.position().get(place, 0) < end for place, end in ends.items()):
+        while any(reader.position().get(tp, 0) < end for tp, end in ends.items()):
             before = reader.position()
             records = reader.poll(1000, POLL_S)
             found += [self._posted(record) for record in records]
@@ -111,8 +114,8 @@ class AnchorTopic:
             headers = headers_of(record)
             who = self._envelope.parse(headers).actor or "somebody"
             reason = (dict(headers).get(REASON) or b"no reason was given")[:_TEXT_MAX].decode("utf-8", "replace")
-            told = f"{where}: {who} gave up what was anchored of {chain}: {reason}"
-            return Posted(key, chain, where, time_s, given_up=told)
+            giver = f"{where}: {who} gave up what was anchored of {chain}: {reason}"
+            return Posted(key, chain, where, time_s, given_up=giver)
         try:
             anchor = anchors.decode(value)
         except ValueError as error:
@@ -140,7 +143,8 @@ class AnchorTopic:
 
 
 def standing(posted: Iterable[Posted]) -> AnchorTopicState:
-    """posted: all there is, in order. A tombstone takes away what came before it under its key, and is told."""
+    """The anchors that count. posted: all records, in order. A tombstone removes the earlier anchors of its key, and is
+    reported."""
     chains: dict[bytes, list[Posted]] = {}
     given_up = []
     for one in posted:

@@ -1,7 +1,7 @@
-"""Anchors what an archive holds, in the topic of anchors: a chore of the archiver, and `jobledger audit anchor`.
+"""Anchors the chains of an archive in the topic of anchors: a chore of the archiver, and `jobledger audit anchor`.
 
-Only what grew out of the last anchor is anchored. Else an archive that was cut off or made anew would be given anchors by
-an honest archiver, and the cleaner would take the only ones that tell. Source: docs/decisions/0037.
+A chain is anchored only if it extends its last anchor. Otherwise an honest archiver would anchor an archive that was
+cut off or made anew, and log compaction would remove the only anchors that show it. Source: docs/decisions/0037.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ledger.ports import TopicPartition
 from ledger.util.loggers import Logger
 
 log = Logger("ledger.archive")
-LISTED_EVERY = 60  # looks at a chain: by default one an hour
+LISTED_EVERY = 60  # a chain is listed at every 60th look: by default once an hour
 
 
-class AnchorPlace(Protocol):
-    """Where anchors are kept: `anchor_topic.AnchorTopic`, `anchor_file.AnchorFile`, whose words these are."""
+class AnchorStore(Protocol):
+    """The store of the anchors. The methods are those of `anchor_topic.AnchorTopic` and `anchor_file.AnchorFile`."""
 
     def read(self) -> list[Posted]: ...
     def write(self, anchor: Anchor) -> None: ...
@@ -35,15 +35,15 @@ class AnchorPlace(Protocol):
 
 
 class NotAnchored(LedgerError):
-    """The archive, or the topic of anchors, is not what it was: `jobledger audit verify` tells more. Do not go on before
-    you know who changed it."""
+    """The archive, or the topic of anchors, is not what it was: `jobledger audit verify` shows more. Do not continue
+    before you know who changed it."""
 
 
 @dataclass(slots=True)
 class _Chain:
-    """newest: the anchor of the greatest sequence, time_s: since when, by the topic; last: what the topic holds last, None
-    if that is no anchor, or does not count. fork: why two anchors can't both be true. looks: how often its manifests were
-    asked for."""
+    """The anchors of one chain. newest: the anchor of the greatest sequence. time_s: when the topic received it. last:
+    the anchor that the topic holds last; None if that record is no anchor, or does not count. fork: why two anchors
+    can't both be true. looks: how often its manifests were read."""
 
     newest: Anchor
     time_s: float
@@ -53,39 +53,41 @@ class _Chain:
 
 
 class Anchoring:
-    """One who anchors. topic: or a file. places: of the chains to be anchored, beside those that were. why_not: as of
-    `core.anchors.judge`; what does not count is told, and written over. Those of `signer` must count."""
+    """Anchors the chains of one archive. topic: the store of the anchors, a topic or a file. tps: partitions to anchor,
+    besides those that are anchored already. why_not: as in `archive.format.anchor.judge`. An anchor that does not count
+    is reported and overwritten. Anchors of `signer` must count."""
 
     def __init__(
-        self, archive: Archive, topic: AnchorPlace, places: Callable[[], Iterable[TopicPartition]],
+        self, archive: Archive, topic: AnchorStore, tps: Callable[[], Iterable[TopicPartition]],
         signer: Signer | None = None, why_not: Callable[[Anchor], str] | None = None,
     ) -> None:  # fmt: skip
-        self._archive, self._topic, self._places, self._signer = archive, topic, places, signer
+        self._archive, self._topic, self._places, self._signer = archive, topic, tps, signer
         self._why_not = why_not or (lambda _: "")
         self._chains: dict[TopicPartition, _Chain] = {}
         self._keys: set[bytes] = set()
 
     def anchored(self) -> dict[TopicPartition, tuple[int, float]]:
-        """Place -> number of the manifest that was anchored last, and when; as of the last `step`. From any thread."""
-        return {place: (one.newest.head.sequence, one.time_s) for place, one in self._chains.copy().items()}
+        """Maps each partition to the number of its last anchored manifest, and to the time of that anchor. The values
+        are those of the last `step`. Callable from any thread."""
+        return {tp: (one.newest.head.sequence, one.time_s) for tp, one in self._chains.copy().items()}
 
     def close(self) -> None:
         self._topic.close()
 
     def step(self) -> list[Anchor]:
-        """Anchors every chain whose head is not what the topic says last; what was written. The topic is read first:
-        chains only grow, so what stands there can't be ahead of them.
+        """Anchors every chain whose head differs from its last anchor in the topic, and returns the written anchors.
+        The topic is read first: chains only grow, so the anchors in it can't be ahead of them.
 
-        Raises: NotAnchored that names every chain that is not what was anchored; all others were anchored all the same.
-        Unreachable, ConfigError, and as `recorder.Sender.send`: what was written stands, call it again."""
+        Raises: NotAnchored, which names every chain that does not extend its anchor; all other chains were anchored.
+        Unreachable, ConfigError, and as `Sender.send`: written anchors stay, and the call can be repeated."""
         try:
             self._take(self._topic.read())
             written, refused = [], []
-            for place in sorted({*self._places(), *self._chains}):
-                head, why = self._look(place)
+            for tp in sorted({*self._places(), *self._chains}):
+                head, why = self._look(tp)
                 if why:
-                    refused.append(f"{place[0]}[{place[1]}]: {why}")
-                elif self._is_due(place, head):
+                    refused.append(f"{tp[0]}[{tp[1]}]: {why}")
+                elif self._is_due(tp, head):
                     written.append(made(head, self._signer))
                     self._topic.write(written[-1])
             self._take(self._topic.read())
@@ -100,45 +102,45 @@ class Anchoring:
         return written
 
     def begin_anew(self, reason: str) -> list[Anchor]:
-        """Gives up all that stands in the topic, and anchors the chains as they are. Raises: as `step`."""
+        """Gives up all anchors in the topic, and anchors the chains as they are. Raises: as `step`."""
         self._take(self._topic.read())
         for key in sorted(self._keys):
             self._topic.give_up(key, reason)
         return self.step()
 
     def _take(self, posted: Iterable[Posted]) -> None:
-        places = {f"{topic}[{partition}]": (topic, partition) for topic, partition in self._chains}
+        tps = {f"{topic}[{partition}]": (topic, partition) for topic, partition in self._chains}
         for one in posted:
-            known = self._chains.get(places.get(one.chain, ("", -1)))
+            known = self._chains.get(tps.get(one.chain, ("", -1)))
             if one.given_up:
                 self._keys.discard(one.key)
                 if known is not None:
-                    del self._chains[places[one.chain]]
+                    del self._chains[tps[one.chain]]
                 continue
             self._keys.add(one.key)
             if one.anchor is None:
                 log.error("no_anchor", why=one.problem)
                 if known is not None:
                     known.last = None
-            elif why := self._why_not(one.anchor):  # anybody may have written it, and no reader believes it
+            elif why := self._why_not(one.anchor):  # anybody may have written it, and no reader trusts it
                 log.error("anchor_does_not_count", why=f"{one.where}, of {one.chain}: {why}")
                 if known is not None:
                     known.last = None
             elif known is None:
-                place = places[one.chain] = one.anchor.head.topic, one.anchor.head.partition
-                self._chains[place] = _Chain(one.anchor, one.time_s, one.anchor)
+                tp = tps[one.chain] = one.anchor.head.topic, one.anchor.head.partition
+                self._chains[tp] = _Chain(one.anchor, one.time_s, one.anchor)
             else:
-                if one.anchor.head.sequence < known.newest.head.sequence:  # it is written over by the next step
+                if one.anchor.head.sequence < known.newest.head.sequence:  # the next step overwrites it
                     log.warning("anchor_goes_back", where=one.where, chain=one.chain, manifest=one.anchor.head.sequence,
                                 newest=known.newest.head.sequence)  # fmt: skip
                 _follow(known, one.anchor, one.time_s)
 
-    def _look(self, place: TopicPartition) -> tuple[Head, str]:
-        """The head of a chain, and why it is not to be anchored ("" if it may be)."""
-        known = self._chains.get(place)
+    def _look(self, tp: TopicPartition) -> tuple[Head, str]:
+        """The head of a chain, and why it must not be anchored; "" if it may be."""
+        known = self._chains.get(tp)
         try:
             if known is None:
-                return self._archive.head(*place), ""
+                return self._archive.head(*tp), ""
             if known.fork:
                 return known.newest.head, known.fork
             grown = self._grown(known)
@@ -146,13 +148,13 @@ class Anchoring:
             return (known.newest.head if why or grown[-1] is None else head_of(grown[-1])), why
         except (Unreachable, TemporaryError, ConfigError):
             raise
-        except LedgerError as error:  # of this chain alone
-            return Head(*place), str(error)
+        except LedgerError as error:  # an error of this chain alone
+            return Head(*tp), str(error)
 
     def _grown(self, known: _Chain) -> list[Manifest | None]:
-        """The manifests from the anchored one on. They are asked for by name, as to list all takes longer by the day; but
-        others may lie in between that were joined since, as after a long pause: the first time, and now and then, that is
-        looked for."""
+        """The manifests from the anchored one on. They are read by name, because listing all takes longer every day.
+        But some of them may have been joined since, for example after a long pause. So the chain is listed if the
+        anchored manifest is missing, at the first look, and at every LISTED_EVERY-th look after that."""
         anchor, found = known.newest.head, list[Manifest | None]()
         while None not in found:
             name = manifest_name(anchor.topic, anchor.partition, anchor.sequence + len(found))
@@ -170,9 +172,10 @@ class Anchoring:
         known.looks += 1
         return found
 
-    def _is_due(self, place: TopicPartition, head: Head) -> bool:
-        """Also what somebody has written over, and what is not signed with our key."""
-        known = self._chains.get(place)
+    def _is_due(self, tp: TopicPartition, head: Head) -> bool:
+        """Whether the chain must be anchored. This includes chains whose last anchor was overwritten or is not signed
+        with our key."""
+        known = self._chains.get(tp)
         if known is None:
             return head.sequence >= 0
         key = "" if self._signer is None else self._signer.key

@@ -1,6 +1,6 @@
-"""Anchors in a file: heads of chains that are kept where nobody who can write to the archive can.
+"""Anchors in a file: heads of chains, stored where nobody who can write to the archive can change them.
 
-One JSON object a line, so that a file grows by appending, and each line can be mailed, printed or signed by itself.
+Each line is one JSON object, so a file grows by appending, and each line can be mailed, printed or signed by itself.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ class Signer(Protocol):
 
     @property
     def key(self) -> str:
-        """The fingerprint of the public key that belongs to it, hex."""
+        """The fingerprint of the matching public key, hex."""
 
     def sign(self, data: bytes) -> bytes: ...
 
 
 def made(head: Head, signer: Signer | None = None) -> Anchor:
-    """The anchor of a head, signed if there is a key."""
+    """The anchor of a head, signed if there is a signer."""
     return Anchor(head) if signer is None else Anchor(head, signer.key, signer.sign(anchors.signed_bytes(head)).hex())
 
 
 def append(path: Path, kept: Iterable[Anchor]) -> None:
-    """Durably, on lines of their own, whatever the file ended with. Raises: ConfigError if the file can't be written."""
+    """Appends anchors durably, each on a line of its own, whatever the file ends with.
+
+    Raises: ConfigError if the file can't be written."""
     lines = b"".join(anchors.encode(anchor) + b"\n" for anchor in kept)
     try:
         new = not path.exists()
@@ -51,8 +53,8 @@ def append(path: Path, kept: Iterable[Anchor]) -> None:
 
 
 def read(path: Path) -> list[AnchorRecord]:
-    """Raises: UsageError if there is no such file, or a line of it is no anchor. None is left out: an anchor that was
-    damaged is one that proves nothing any more, and that must be known."""
+    """The anchors in a file. Raises: UsageError if there is no such file, or a line is not an anchor. No line is
+    skipped: a damaged anchor proves nothing any more, and that must be noticed."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""Anchors: heads of chains that are kept where who writes to an archive can't change them; signed, if there is a key.
+"""Anchors: heads of chains, stored where a writer of the archive can't change them. They are signed if there is a key.
 
-An anchor as text is one line of canonical JSON: the fields of its head, and of a signed one `key` (the fingerprint of the
-public key) and `signature` (hex), which is of the head alone. Source: docs/decisions/0037.
+An anchor as text is one line of canonical JSON with the fields of its head. A signed anchor also has `key` (the
+fingerprint of the public key) and `signature` (hex). The signature covers the head alone. Source: docs/decisions/0037.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ledger.archive.format.chain import Head, Manifest
 
-DOMAIN = b"jobledger anchor 1\n"  # a signature of these bytes and the head can be taken for nothing else
+DOMAIN = b"jobledger anchor 1\n"  # signed before the head, so that the signature is valid for nothing else
 BYTES_MAX = 4096
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -23,7 +23,7 @@ _NUMBER_MAX = 2**53
 
 
 class Anchor(NamedTuple):
-    """key, signature: hex, both "" if it is not signed."""
+    """A head with its signature. key, signature: hex; both are "" if it is not signed."""
 
     head: Head
     key: str = ""
@@ -31,8 +31,8 @@ class Anchor(NamedTuple):
 
 
 class AnchorRecord(NamedTuple):
-    """An anchor as it was found. where: for people, such as "ledger.anchors[0]@5". time_s: when it was kept, in seconds
-    since the epoch; 0 = unknown."""
+    """An anchor as it was found. where: its location for people, such as "ledger.anchors[0]@5". time_s: when it was
+    stored, in seconds since the epoch; 0 = unknown."""
 
     anchor: Anchor
     where: str
@@ -41,8 +41,8 @@ class AnchorRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JudgedAnchors:
-    """heads: of the anchors that count, each once. refused: those whose signature does not hold, and why. forks: what can't
-    be true at once: two hashes of one manifest."""
+    """The result of `judge`. heads: of the anchors that count, without duplicates. refused: the anchors whose signature
+    is invalid, and why. forks: contradictions, which are two hashes of one manifest."""
 
     heads: tuple[Head, ...]
     refused: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def chain_of(head: Head) -> str:
 
 
 def signed_bytes(head: Head) -> bytes:
-    """What a signature is of."""
+    """The bytes that a signature covers."""
     return DOMAIN + _canonical(head._asdict())
 
 
@@ -65,7 +65,7 @@ def encode(anchor: Anchor) -> bytes:
 
 
 def decode(data: bytes | str) -> Anchor:
-    """Raises: ValueError if that is no anchor."""
+    """The anchor in a text. Raises: ValueError if it is not an anchor."""
     if len(data) > BYTES_MAX:
         raise ValueError(f"longer than {BYTES_MAX} bytes")
     try:
@@ -92,7 +92,8 @@ def decode(data: bytes | str) -> Anchor:
 
 
 def judge(found: Iterable[AnchorRecord], why_not: Callable[[Anchor], str] | None = None) -> JudgedAnchors:
-    """Which anchors count. why_not: "" if the signature of an anchor holds, else why not; None: they count unsigned."""
+    """Decides which anchors count. why_not: returns "" if the signature of an anchor is valid, else the reason; None:
+    no signature is required."""
     heads: dict[Head, str] = {}
     refused: list[str] = []
     for kept in found:
@@ -114,27 +115,28 @@ def _forks(heads: dict[Head, str]) -> Iterable[str]:
 
 
 def going_back(found: Iterable[AnchorRecord], why_not: Callable[[Anchor], str] | None = None) -> list[str]:
-    """The anchors of a topic, in its order, that name a lower manifest of their chain than one before them. A slower
-    archiver writes such a one, or a person who wants the cleaner to remove the newer one. why_not: as of `judge`; an anchor
-    that does not count makes none of the others old."""
+    """Reports each anchor of a topic that names a lower manifest of its chain than an earlier anchor in the topic.
+
+    A slower archiver writes such an anchor, or a person who wants log compaction to remove the newer one. why_not: as
+    in `judge`. An anchor that does not count is ignored."""
     highest: dict[tuple[str, int], AnchorRecord] = {}
-    told = []
+    contradictions = []
     for kept in found:
         head = kept.anchor.head
         if why_not is not None and why_not(kept.anchor):
             continue
         before = highest.setdefault((head.topic, head.partition), kept)
         if head.sequence < before.anchor.head.sequence:
-            told.append(f"{kept.where} names manifest {head.sequence} of {chain_of(head)}, and {before.where} named "
-                        f"{before.anchor.head.sequence} before")  # fmt: skip
+            contradictions.append(f"{kept.where} names manifest {head.sequence} of {chain_of(head)}, and {before.where} "
+                                  f"named {before.anchor.head.sequence} before")  # fmt: skip
         elif head.sequence > before.anchor.head.sequence:
             highest[head.topic, head.partition] = kept
-    return told
+    return contradictions
 
 
 def why_not_above(anchor: Head, manifests: Sequence[Manifest | None]) -> str:
-    """Why a chain is not the one that was anchored, grown or not; "" if it is. manifests: from the anchored one to the
-    last; None where one can't be read."""
+    """Why a chain is neither the anchored one nor a longer version of it; "" if it is. manifests: from the anchored one
+    to the last; None for one that can't be read."""
     if not manifests:
         return f"number {anchor.sequence} was anchored, and the chain ends below it: it was cut off"
     wanted = anchor.sha256

@@ -1,8 +1,9 @@
-"""The chain of manifests: what an archive swears of each partition, and what breaks the oath.
+"""The chain of manifests: what an archive guarantees about each partition, and how a broken chain is found.
 
-A manifest seals a range of offsets of one partition: how many records lie in it and the root of the hash tree over them
-(`merkle`). It names the hash of the manifest before it, so that the hash of the last one, the head, stands for every record
-from the first on. Whoever has kept a head elsewhere (an anchor) can tell whether anything below it was altered.
+A manifest seals a range of offsets of one partition. It holds the number of records in the range and the root of the
+hash tree over them (`merkle`). It also names the hash of the manifest before it, so the hash of the last manifest, the
+head, covers every record from the first on. A head that is stored elsewhere (an anchor) shows whether anything below it
+was altered.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from typing import NamedTuple
 from ledger.archive.format import merkle
 
 FORMAT = 1
-NOTE = 2  # a manifest that seals no record: `records` names what it says (`ledger.archive.format.notes`), no `leaves`
-_ABSENT = bytes(32)  # in the place of the hash of a key or value that is null
-_NULL = b"\xff\xff\xff\xff"  # in the place of the length of a header's value that is null
+NOTE = 2  # a manifest that seals no record: `records` names the note (`ledger.archive.format.notes`), no `leaves`
+_ABSENT = bytes(32)  # replaces the hash of a key or value that is null
+_NULL = b"\xff\xff\xff\xff"  # replaces the length of a header value that is null
 _length = Struct(">I").pack
 
 
 def leaf_of(
     offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> bytes:
-    """The leaf of one record. Layout: as `leaf_of_hashed`."""
+    """The leaf of one record. Layout: as in `leaf_of_hashed`."""
     return leaf_of_hashed(offset, timestamp_ms, key, hash_of(value), headers)
 
 
 def leaf_of_hashed(
     offset: int, timestamp_ms: int, key: bytes | None, value_sha256: bytes, headers: Sequence[tuple[str, bytes | None]]
 ) -> bytes:
-    """The leaf of a record whose value is known by its hash alone. Key, value and headers go in as hashes of their own: so
-    a value can be redacted and its hash be left in its place, and every proof still holds.
+    """The leaf of a record whose value is known by its hash alone. Key, value and headers enter the leaf as separate
+    hashes. So a value can be redacted: its hash stays, and every proof remains valid.
 
     Layout: offset and timestamp (8 bytes each, big-endian, signed), SHA-256 of key, of value, of headers; a null key or
-    value is 32 zero bytes; headers are the concatenation of name and value, each after its length (4 bytes, big-endian),
-    where a null value has the length 2^32 - 1."""
+    value is 32 zero bytes; headers are the concatenation of name and value, each after its length (4 bytes,
+    big-endian), where a null value has the length 2^32 - 1."""
     fixed = offset.to_bytes(8, "big", signed=True) + timestamp_ms.to_bytes(8, "big", signed=True)
-    packed = bytearray()  # in one loop: of all that an archive reckons, most is reckoned here
+    packed = bytearray()  # in one loop: an archive spends most of its computing time here
     for name, data in headers:
         raw = name.encode()
         packed += _length(len(raw)) + raw
@@ -54,12 +55,12 @@ def hash_of(data: bytes | None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is sworn of the offsets from `first` up to, not including, `next`.
+    """The seal of the offsets from `first` up to, not including, `next`.
 
-    previous: SHA-256 (hex) of the manifest before it, "" for the first. root: of the tree over the leaves, hex. missing:
-    how many offsets of the range hold no record (removed by the cleaner, or control records). Timestamps: the least and the
-    greatest append time, milliseconds since the epoch. records, leaves: the objects that hold them, and their SHA-256.
-    format: FORMAT, or NOTE.
+    previous: SHA-256 (hex) of the manifest before it, "" for the first. root: of the tree over the leaves, hex.
+    missing: how many offsets of the range hold no record (removed by log compaction, or control records). Timestamps:
+    the least and the greatest append time, milliseconds since the epoch. records, leaves: the objects that hold them,
+    and their SHA-256. format: FORMAT, or NOTE.
     """
 
     topic: str
@@ -83,7 +84,7 @@ class Manifest:
     format: int = FORMAT
 
     def encode(self) -> bytes:
-        """Canonical: names in order, no spaces, ASCII. The hash is taken of these bytes."""
+        """Canonical JSON: names in order, no spaces, ASCII. The hash of the manifest is computed over these bytes."""
         plain = {name: getattr(self, name) for name in _KINDS}
         return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
@@ -100,7 +101,7 @@ _KINDS: dict[str, type] = {field.name: {"int": int, "str": str}[str(field.type)]
 
 
 def decode(data: bytes) -> Manifest:
-    """Raises: ValueError if these are not the very bytes that `encode` gives."""
+    """The manifest in these bytes. Raises: ValueError if they differ from the bytes that `encode` returns."""
     try:
         plain = json.loads(data)
         if not isinstance(plain, dict) or {name: type(value) for name, value in plain.items()} != _KINDS:
@@ -118,9 +119,10 @@ def decode(data: bytes) -> Manifest:
 
 
 class Head(NamedTuple):
-    """The end of a chain: what is to be kept elsewhere (as an anchor) to prove all that is below it.
+    """The end of a chain. If it is stored elsewhere (as an anchor), it proves everything below it.
 
-    sequence: of the last manifest, -1 = there is none. sha256: of that manifest. next: the first offset that is not sealed.
+    sequence: of the last manifest, -1 = there is none. sha256: of that manifest. next: the first offset that is not
+    sealed.
     """
 
     topic: str
@@ -136,7 +138,7 @@ def head_of(manifest: Manifest) -> Head:
 
 
 class Broken(NamedTuple):
-    """Where a chain, or what it seals, does not hold. offset: of the first record that is concerned."""
+    """A point where a chain, or the data that it seals, is broken. offset: of the first record that is affected."""
 
     sequence: int
     offset: int
@@ -146,17 +148,18 @@ class Broken(NamedTuple):
 def broken_links(
     topic: str, partition: int, manifests: Sequence[Manifest | None], anchors: Mapping[int, str]
 ) -> list[Broken]:
-    """Every manifest that is not what was sealed, lowest first. manifests: of one partition, in sequence from 0; None: it
-    is missing or can't be read. anchors: sequence -> the hash that was kept of that manifest.
+    """Every manifest that is not what was sealed, lowest first. manifests: of one partition, in sequence from 0; None:
+    it is missing or can't be read. anchors: sequence -> the anchored hash of that manifest.
 
-    Hashes prove downwards: an anchor says what its manifest is, that one what its predecessor is, and so on. So one that is
-    not what its successor names is to blame, and by its own word nobody is."""
+    Hashes prove downwards: an anchor proves its manifest, that manifest proves its predecessor, and so on. So a
+    manifest whose hash differs from the one that its successor or an anchor recorded is the broken one. A broken
+    manifest does not count as evidence about its predecessor."""
     broken: list[Broken] = []
-    begins, end = list[int](), 0  # of each where the last one below it that can be read ends
+    begins, end = list[int](), 0  # for each manifest: where the last readable one below it ends
     for one in manifests:
         begins.append(end)
         end = end if one is None else one.next
-    claim = ""  # what the successor says, if it is itself sound
+    claim = ""  # the hash that the successor recorded, unless it is broken itself
     for sequence in reversed(range(len(manifests))):
         manifest, below = manifests[sequence], manifests[sequence - 1] if sequence else None
         reason = _why_broken(Head(topic, partition, sequence), manifest, [claim, anchors.get(sequence, "")])
@@ -168,12 +171,12 @@ def broken_links(
     return broken[::-1]
 
 
-def _why_broken(place: Head, manifest: Manifest | None, claims: Sequence[str]) -> str:
+def _why_broken(tp: Head, manifest: Manifest | None, claims: Sequence[str]) -> str:
     if manifest is None:
         return "the manifest is missing or can't be read"
     if any(claim not in ("", manifest.sha256) for claim in claims):
         return "the manifest was altered: its hash is not the one that its successor, or an anchor, names"
-    if (manifest.topic, manifest.partition, manifest.sequence) != place[:3]:
+    if (manifest.topic, manifest.partition, manifest.sequence) != tp[:3]:
         return f"the manifest is of {manifest.topic}[{manifest.partition}], number {manifest.sequence}"
     if manifest.count < 0 or manifest.missing < 0 or manifest.count + manifest.missing != manifest.next - manifest.first:
         return "its numbers of records do not fit its offsets"
@@ -181,12 +184,12 @@ def _why_broken(place: Head, manifest: Manifest | None, claims: Sequence[str]) -
 
 
 def _why_unfit(manifest: Manifest, below: Manifest | None, sequence: int) -> str:
-    """Whether it goes on where the one below ends. If that can't be read, nobody can say."""
+    """Why a manifest does not continue where the one below ends; "" if it does, or if the one below can't be read."""
     if sequence == 0:
         return "" if (manifest.first, manifest.previous) == (0, "") else "it is the first, and does not begin at offset 0"
-    if below is None or below.sha256 != manifest.previous:  # that one is blamed itself
+    if below is None or below.sha256 != manifest.previous:  # the one below is reported itself
         return ""
-    anew = manifest.topic_id != below.topic_id and not manifest.is_note  # a restored topic is another, and a note says so
+    anew = manifest.topic_id != below.topic_id and not manifest.is_note  # a restored topic has a new id, and a note
     if manifest.first != below.next or anew:
         return f"it does not go on where number {below.sequence} ends"
     return ""

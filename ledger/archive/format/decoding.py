@@ -1,4 +1,4 @@
-"""What the columns of the archive say beside the raw bytes, for people who query it. The raw bytes are what is sworn."""
+"""The readable columns of an archive, for people who query it. The hashes cover only the raw bytes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _PROGRESS = PROGRESS_KEY.encode()
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """None: the record does not say. fact: the name of the fact or entry; body: it as JSON, with the field names of the
-    schemas. event_time_s: the producer's own clock, seconds since the epoch. unreadable: why there is no body although
-    there is a value."""
+    """The readable columns of one record. None: the record does not have this value.
+
+    fact: the name of the fact or entry. body: the fact as JSON, with the field names of the schemas. event_time_s: by
+    the producer's own clock, seconds since the epoch. unreadable: why there is no body although there is a value."""
 
     job_id: str | None = None
     register: str | None = None
@@ -36,7 +37,7 @@ class Decoded:
 
 
 def decoded(record: Record, codec: Codec, envelope: Envelope) -> Decoded:
-    """Total: whatever the bytes are, there is an answer."""
+    """The readable columns of a record. Total: it never fails, whatever the bytes are."""
     said = envelope.parse(headers_of(record))
     job_id, register, (fact, unreadable) = *_named(record.key()), _fact(record, codec)
     return Decoded(
@@ -55,7 +56,7 @@ def decoded(record: Record, codec: Codec, envelope: Envelope) -> Decoded:
 
 
 def _named(key: bytes | None) -> tuple[str | None, str | None]:
-    """Job id and register; of `ledger.recovery` a key is the job id alone."""
+    """The job id and the register. In `ledger.recovery`, a key is the job id alone."""
     if key is None or key.startswith(b"~"):
         return None, None
     if (named := parse_key(key)) is not None:

@@ -1,9 +1,10 @@
-"""Whether an archiver came to records in time: before anything that lay there may have been removed.
+"""Whether an archiver read records in time: before log compaction may have removed some of them.
 
-Of each key the cleaner leaves the last record that is older than the lag, so age tells; but for a tombstone, which goes in
-the end. A missed one that lay between two records is younger than the first of them; one that lay in front of the first
-that is left is younger than what was sealed before, and leaves a hole there. It was written in a transaction, so the hole
-is of two offsets at least: one alone is the end of a transaction.
+Compaction removes only records that are older than the lag. For each key, it keeps the last of these, so the age of the
+sealed records shows whether any may be missing. A tombstone is an exception, because it is removed in the end. If a
+removed tombstone was between two records, it is younger than the first of them. If it was in front of the first record
+that is left, it is younger than the records that were sealed before, and leaves a hole there. It was written in a
+transaction, so the hole has two offsets at least. A hole of one offset is the end of a transaction.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from datetime import datetime
 from ledger.archive.format.chain import Manifest
 from ledger.archive.format.segments import Leaf
 
-#: The leaves that a manifest seals, as `Archive.leaves`.
+#: Returns the leaves that a manifest seals, as `Archive.leaves` does.
 Leaves = Callable[[Manifest], Sequence[Leaf]]
 
 
 def sealed_s(manifest: Manifest) -> float:
-    """When it was sealed, by the archiver's clock; one that does not say was sealed too late."""
+    """When the manifest was sealed, by the archiver's clock; infinity if it does not say, so that it counts as late."""
     try:
         return datetime.fromisoformat(manifest.written_at).timestamp()
     except ValueError:
@@ -27,8 +28,8 @@ def sealed_s(manifest: Manifest) -> float:
 
 
 def came_late(manifest: Manifest, newest_s: float, away_max_s: float, leaves: Leaves) -> bool:
-    """newest_s: append time of the newest record that was sealed before, 0 = none was. away_max_s: for how long what is
-    appended is sure to stay."""
+    """Whether records may have been removed before the manifest sealed them. newest_s: append time of the newest record
+    that was sealed before, 0 = none. away_max_s: how long an appended record is sure to stay."""
     at_s = sealed_s(manifest)
     if at_s - manifest.least_timestamp_ms / 1000 > away_max_s:
         return True
@@ -38,9 +39,9 @@ def came_late(manifest: Manifest, newest_s: float, away_max_s: float, leaves: Le
 
 
 def sure_from_s(manifests: Iterable[Manifest], lag_s: float, leaves: Leaves) -> float:
-    """The oldest moment, in seconds since the epoch, of which an archive is sure to hold everything: compaction spares what
-    is younger than the lag, so what was sealed later than that may have had gaps already. lag_s: the topic's
-    min.compaction.lag. Raises: as `leaves`."""
+    """The oldest moment, in seconds since the epoch, from which on an archive is sure to hold everything. Compaction
+    keeps records that are younger than the lag. Records that were sealed later than that may have had gaps already.
+    lag_s: the topic's min.compaction.lag. Raises: as `leaves`."""
     sure, newest_s = 0.0, 0.0
     for one in manifests:
         if not one.is_note:

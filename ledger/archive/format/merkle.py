@@ -1,6 +1,6 @@
-"""The hash tree of a list of leaves: one hash that stands for all, and short proofs that a leaf is one of them.
+"""The hash tree of a list of leaves: one hash stands for all leaves, and short proofs show that a leaf is one of them.
 
-Leaves and inner nodes are hashed with different first bytes, so that no node can be shown as a leaf.
+Leaves and inner nodes are hashed with different first bytes, so that no node can be presented as a leaf.
 Source: RFC 9162 (Certificate Transparency 2.0), section 2.1. Hashes are SHA-256, 32 bytes.
 """
 
@@ -32,7 +32,7 @@ def root(leaves: Sequence[bytes]) -> bytes:
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The hashes that lead from the leaf at `index` to the root: of each level, from the lowest, its neighbour.
+    """The hashes that lead from the leaf at `index` to the root: the neighbour on each level, from the lowest.
 
     Raises: IndexError if there is no such leaf."""
     if not 0 <= index < len(leaves):
@@ -46,7 +46,8 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def root_from(proof: Sequence[bytes], leaf: bytes, index: int, size: int) -> bytes | None:
-    """The root that a proof leads to, for the leaf at `index` of `size`; None if it has too few or too many hashes."""
+    """The root that a proof leads to, for the leaf at `index` of `size`; None if the proof has too few or too many
+    hashes."""
     if not 0 <= index < size:
         return None
     hashed, left = leaf, list(proof)
@@ -61,8 +62,11 @@ def root_from(proof: Sequence[bytes], leaf: bytes, index: int, size: int) -> byt
 
 
 def others(leaves: Sequence[bytes], shown: Collection[int]) -> list[bytes]:
-    """What must be known besides the leaves that are shown (their indexes) to reckon the root: of each level, from the
-    lowest, in order, the nodes beside what can be reckoned. Nothing if all are shown: one proof for many leaves."""
+    """The nodes that are needed, besides the shown leaves (their indexes), to compute the root: one proof for many
+    leaves.
+
+    They are listed by level, from the lowest, and in order: the neighbours of nodes that can be computed. [] if all
+    leaves are shown."""
     level, known, found = list(leaves), set(shown), list[bytes]()
     while len(level) > 1:
         found += [level[i ^ 1] for i in sorted(known) if i ^ 1 < len(level) and i ^ 1 not in known]
@@ -71,8 +75,9 @@ def others(leaves: Sequence[bytes], shown: Collection[int]) -> list[bytes]:
 
 
 def rebuilt(shown: Mapping[int, bytes], others: Sequence[bytes], size: int) -> list[dict[int, bytes]] | None:
-    """The levels of a tree of `size` leaves as far as they are known, the root as the last one's node 0; None if there are
-    too few or too many others. shown: index -> leaf. Of each level with more than one node all neighbours are known."""
+    """The levels of a tree of `size` leaves, as far as they are known. The root is node 0 of the last level. None if
+    there are too few or too many others. shown: index -> leaf. On each level with more than one node, all neighbours
+    are known."""
     if not shown or min(shown) < 0 or max(shown) >= size:
         return None
     level, left, levels = dict(shown), list(reversed(others)), list[dict[int, bytes]]()
@@ -90,13 +95,13 @@ def rebuilt(shown: Mapping[int, bytes], others: Sequence[bytes], size: int) -> l
 
 
 def path_in(levels: Sequence[Mapping[int, bytes]], index: int) -> list[bytes]:
-    """As `proof`, of a tree that was rebuilt. Raises: KeyError if that leaf was not shown."""
+    """As `proof`, from a rebuilt tree. Raises: KeyError if that leaf was not shown."""
     if index not in levels[0]:
         raise KeyError(index)
     return [level[above ^ 1] for n, level in enumerate(levels[:-1]) if (above := index >> n) ^ 1 in level]
 
 
 def _above(level: Sequence[bytes]) -> list[bytes]:
-    """The next level: pairs are joined; the last one without a partner goes up as it is."""
+    """The next level: pairs are joined, and a last node without a partner moves up unchanged."""
     pairs = [node(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
     return [*pairs, level[-1]] if len(level) % 2 else pairs

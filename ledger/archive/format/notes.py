@@ -1,9 +1,10 @@
-"""Notes in a chain: manifests that seal no record, but say what was done to the archive, and so are as sure as any other.
+"""Notes in a chain: manifests that seal no records but record an operation on the archive. They are as well proved as
+any other manifest.
 
-The note itself is an object, `notes/<topic>/<partition>/<digest>.json`, that its manifest names by hash. Kinds: `restored`
-(the topic is another one from here on, made anew from this archive), `joined` (a run of manifests and what they seal lies
-in other objects now), `rewritten` (records expired, or values were redacted), `pinned` and `unpinned` (`pins`), `sealed`
-(the last one of each chain of a bundle: `sealing`). Source: docs/decisions/0030, 0031, 0032, 0035, 0036.
+A note is an object, `notes/<topic>/<partition>/<digest>.json`, and its manifest names its hash. Kinds: `restored` (from
+here on the topic is a new one, made from this archive), `joined` (a run of manifests and their data are now in other
+objects), `rewritten` (records expired, or values were redacted), `pinned` and `unpinned` (`pins`), `sealed` (the last
+note of each chain of a bundle: `sealing`). Source: docs/decisions/0030, 0031, 0032, 0035, 0036.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SEALED = "sealed"
 
 
 def store_note(store: ObjectStore, topic: str, partition: int, kind: str, body: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and digest. Repeated, it stores nothing twice."""
+    """Stores a note and returns its name and digest. A repeated call stores nothing twice."""
     data = json.dumps({**body, "kind": kind}, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
     digest = sha256(data).hexdigest()
     name = f"notes/{topic}/{partition}/{digest[:32]}.json"
@@ -34,7 +35,7 @@ def store_note(store: ObjectStore, topic: str, partition: int, kind: str, body: 
 
 
 def read_note(store: ObjectStore, manifest: Manifest) -> dict[str, Any]:
-    """What a note says. Raises: LedgerError if it is not what its manifest names."""
+    """The body of a note. Raises: LedgerError if the object is not the one that its manifest names."""
     try:
         data = store.read(manifest.records)
     except UsageError:

@@ -1,5 +1,5 @@
-"""The port to what an archive lies in: objects that are created once, read whole, never changed, and deleted
-only by who joins them.
+"""The port to the object store of an archive. Objects are created once, read whole and never changed. They are deleted
+only when they are joined, rewritten or thinned out.
 
 Adapters: `adapters/memory/objects`, `adapters/local/objects` (a folder), `adapters/s3/objects` (a bucket). One contract
 (tests/contract/test_objects.py).
@@ -15,47 +15,50 @@ from ledger.errors import LedgerError, UsageError
 _NAME = re.compile(r"(?!.*(?:^|/)\.)[A-Za-z0-9._-]{1,250}(?:/[A-Za-z0-9._-]{1,250}){0,9}\Z")
 
 
-#: Bytes that an object has at most, by how its name begins. What is larger was not made by this program, and is not read.
+#: Maximum size of an object, by the prefix of its name. A larger object was not made by this program, and is not read.
 BYTES_MAX = 1 << 30
 _BYTES_MAX_OF = {"manifests/": 1 << 20, "bundle.json": 32 << 20, "notes/": 256 << 20}
 
 
 class Unfit(LedgerError):
-    """There is an object of that name that can't be one of ours: damaged, larger than any that we make, or no file."""
+    """The object of that name can't be one of ours: it is damaged, larger than any that we make, or not a file."""
 
 
 class ObjectStat(NamedTuple):
-    """bytes: its size. age_s: seconds since it was put there, by the clock of the store; None: the store can't tell."""
+    """The size and age of an object. bytes: its size. age_s: seconds since it was stored, by the clock of the store;
+    None: the store can't tell."""
 
     bytes: int
     age_s: float | None
 
 
 class ObjectStore(Protocol):
-    """Names are paths of at most ten parts of [A-Za-z0-9._-], none of which begins with a dot.
+    """A store of objects by name. A name is a path of at most ten parts of [A-Za-z0-9._-]; no part begins with a dot.
 
-    Raises: UsageError if a name is none. Unreachable: the store did not answer. ConfigError: it does not let us."""
+    Raises: UsageError for an invalid name. Unreachable if the store does not answer. ConfigError if it denies access.
+    """
 
     def create(self, name: str, data: bytes) -> bool:
-        """Stores it durably and whole; False if there is an object of that name: then nothing was changed. Of several that
-        create one name at once, exactly one is told True. One whose answer was lost and who asks again is told False."""
+        """Stores an object durably and whole; False if there is an object of that name, which is then unchanged. If
+        several calls create one name at once, exactly one returns True. A call that is repeated because its answer was
+        lost returns False."""
 
     def read(self, name: str) -> bytes | None:
-        """None: there is none. Raises: Unfit."""
+        """The content of the object; None if there is none. Raises: Unfit."""
 
     def stat(self, name: str) -> ObjectStat | None:
-        """None: there is none."""
+        """The size and age of the object; None if there is none."""
 
     def delete(self, name: str) -> None:
-        """Durably. One that is not there is deleted already."""
+        """Deletes the object durably. A missing object is no error."""
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin with the prefix (empty, or parts with a `/` behind each), in order. All or an exception.
-        What somebody else has put there under what is no name is passed over."""
+        """All names that begin with the prefix (empty, or parts with a `/` behind each), in order; never only some of
+        them. Foreign objects whose names are invalid are left out."""
 
 
 def bytes_max(name: str) -> int:
-    """What an object of that name may have at most."""
+    """The maximum size of an object with that name, in bytes."""
     return next((most for begin, most in _BYTES_MAX_OF.items() if name.startswith(begin)), BYTES_MAX)
 
 

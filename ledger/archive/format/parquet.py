@@ -1,8 +1,9 @@
-"""Records as a Parquet file: the raw bytes of each, and what they say.
+"""Records as a Parquet file: the raw bytes of each record, and columns that are decoded from them.
 
-Columns: offset, timestamp (append time), key, value, headers: the record itself. value_sha256: of a redacted record the
-hash of its value, which is gone; null of any other, and not there in files of older versions. The others are those of
-`decoding.Decoded`. Rows are in offset order. Any reader of Parquet reads it, without this library.
+Columns: offset, timestamp (append time), key, value and headers are the record itself. value_sha256: for a redacted
+record, the hash of its removed value. It is null for other records, and missing in files of older versions. The other
+columns are those of `decoding.Decoded`. Rows are in offset order. Any Parquet reader can read the file without this
+library.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 _RAW = ["offset", "timestamp", "key", "value", "headers"]
 _HASH = "value_sha256"
-#: What is not read out of the value. All other columns of a redacted record are emptied, `unreadable` says why.
+#: Columns that do not come from the value. In a redacted record all others are emptied, and `unreadable` says why.
 _BESIDE_VALUE = frozenset({
     "offset", "timestamp", "key", "headers", "job_id", "register", "event_id", "event_time", "source", "actor", "sequence",
     "epoch",
 })  # fmt: skip
 REDACTED = "the value is redacted"
-UNPACKED_MAX = 8 << 30  # bytes of all columns, by the word of the file: those that are read are some half of it
+UNPACKED_MAX = 8 << 30  # bytes of all columns, as the file claims: those that are read are about half of it
 ROW_GROUP = 50_000  # rows of a joined file that are read at once
-_TIME_MAX_S = 9e9  # the year 2255: what a producer's clock claims beyond is no time that a column could hold
+_TIME_MAX_S = 9e9  # the year 2255: a column can't hold a later time, whatever a producer's clock claims
 
 
 def encode(records: Sequence[Record], decoded: Callable[[Record], Decoded]) -> bytes:
-    """The same records and the same libraries give the same bytes."""
+    """The records as a Parquet file. The same records and the same libraries give the same bytes."""
     rows = [_row(record, decoded(record)) for record in records]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd", write_page_checksum=True)
@@ -54,29 +55,29 @@ def encode(records: Sequence[Record], decoded: Callable[[Record], Decoded]) -> b
 
 
 def read(data: bytes, topic: str, partition: int) -> list[MemoryRecord]:
-    """The records as they were; the decoded columns are not looked at.
+    """The raw records of a file; the decoded columns are ignored.
 
-    Raises: ValueError if that is no such file."""
+    Raises: ValueError if it is not such a file."""
     return Opened(data).records(topic, partition)
 
 
 class Opened:
-    """The raw records of a file, for asking for some of them. rows_max: so many there may be; a file of some kilobytes can
-    hold a billion rows that are all the same.
+    """The raw records of a file, to read all or some of them. rows_max: how many rows there may be. A file of some
+    kilobytes can hold a billion identical rows.
 
-    Raises: ValueError if that is no such file, or it has more rows: then none of them is read."""
+    Raises: ValueError if it is not such a file, or has more rows; then none of them is read."""
 
     def __init__(self, data: bytes, rows_max: int | None = None) -> None:
         try:
             file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
             _check_size(file.metadata, rows_max)
-            self._take(file.read(columns=_raw(file), use_threads=False))  # for so few rows threads cost more than they do
+            self._take(file.read(columns=_raw(file), use_threads=False))  # threads would cost more than they save here
         except (pa.ArrowException, OSError, TypeError) as error:
             raise ValueError(f"not a Parquet file of the archive: {error}") from error
 
     @classmethod
     def of(cls, table: pa.Table) -> Opened:
-        """Raises: ValueError; ArrowException."""
+        """The raw records of a table. Raises: ValueError; ArrowException."""
         made = cls.__new__(cls)
         made._take(table)
         return made
@@ -88,12 +89,12 @@ class Opened:
         if table.column("offset").null_count or table.column("timestamp").null_count:
             raise ValueError("a record without an offset or a time")
         self._columns = [table.column(name) for name in names]
-        # Seen as what they are, numbers: `cast` would import pyarrow.compute, which takes as long as all the reading.
+        # A view as numbers: `cast` would import pyarrow.compute, which takes as long as the whole reading.
         self._columns[1] = pa.chunked_array([chunk.view(pa.int64()) for chunk in self._columns[1].chunks], pa.int64())
         self._offsets: list[int] = self._columns[0].to_pylist()
 
     def records(self, topic: str, partition: int, first: int | None = None, end: int | None = None) -> list[MemoryRecord]:
-        """Those at offsets from `first` up to, not including, `end`. Raises: ValueError."""
+        """The records at offsets from `first` up to, not including, `end`. Raises: ValueError."""
         begin = 0 if first is None else bisect_left(self._offsets, first)
         count = len(self._offsets) - begin if end is None else max(0, bisect_left(self._offsets, end) - begin)
         try:
@@ -104,10 +105,10 @@ class Opened:
 
 
 def _check_size(about: Any, rows_max: int | None) -> None:
-    """about: the metadata of a file, which come before its rows. Raises: ValueError."""
+    """Raises: ValueError if the file is too large. about: its metadata, which can be read without its rows."""
     if rows_max is not None and about.num_rows > rows_max:
         raise ValueError(f"it has {about.num_rows} rows, and {rows_max} at most were sealed: they are not read")
-    # pyarrow's metadata of a column, its statistics too, abort the process where one bit of them is wrong: not asked for.
+    # pyarrow's column metadata, statistics included, abort the process if one bit is wrong. So they are not used.
     unpacked = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
     if unpacked > UNPACKED_MAX:
         raise ValueError(f"it has {unpacked} bytes when unpacked, and {UNPACKED_MAX} are read at most")
@@ -116,11 +117,11 @@ def _check_size(about: Any, rows_max: int | None) -> None:
 def picked(
     data: bytes, topic: str, partition: int, first: int, end: int, keys: Sequence[bytes], rows_max: int | None = None
 ) -> list[MemoryRecord]:  # fmt: skip
-    """The records at offsets from `first` up to, not including, `end` whose key begins with one of `keys`. Where a row
-    group has none, only its offsets and keys are read. rows_max: as of `Opened`.
+    """The records at offsets from `first` up to, not including, `end` whose key begins with one of `keys`. If a row
+    group has none, only its offsets and keys are read. rows_max: as in `Opened`.
 
-    Raises: ValueError if that is no such file."""
-    import pyarrow.compute as pc  # builds 300 functions, and most reading needs none
+    Raises: ValueError if it is not such a file."""
+    import pyarrow.compute as pc  # a slow import of 300 functions that most reads don't need
 
     found: list[MemoryRecord] = []
     try:
@@ -140,12 +141,12 @@ def picked(
 
 
 def _raw(file: pq.ParquetFile) -> list[str]:
-    """Files of older versions know of no redaction."""
+    """The raw columns of a file. Files of older versions have no hashes of redacted values."""
     return [*_RAW, _HASH] if _HASH in file.schema_arrow.names else _RAW
 
 
 def join(files: Sequence[bytes]) -> bytes:
-    """The rows of several files in one, all columns as they are. The same files give the same bytes."""
+    """One file with the rows of several, all columns unchanged. The same files give the same bytes."""
     tables = [pq.read_table(pa.BufferReader(data)) for data in files]
     sink = pa.BufferOutputStream()
     whole = pa.concat_tables(tables, promote_options="default")
@@ -162,8 +163,9 @@ def same(one: bytes, other: bytes) -> bool:
 
 
 def rewrite(data: bytes, gone: Collection[int], redacted: Collection[int]) -> bytes:
-    """The same rows without those at the offsets that are gone, and without the values of those that are redacted: nothing
-    that was read out of them is left, but for their hash. The same file and offsets give the same bytes."""
+    """The file without the rows at the offsets `gone`, and without the values of the rows at the offsets `redacted`.
+    Columns that were decoded from such a value are emptied, and only its hash stays. The same file and offsets give the
+    same bytes."""
     import pyarrow.compute as pc
 
     table = pq.read_table(pa.BufferReader(data))

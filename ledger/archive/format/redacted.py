@@ -9,6 +9,7 @@ from ledger.ports import MemoryRecord
 
 @dataclass(frozen=True, slots=True)
 class RedactedRecord(MemoryRecord):
-    """Its value is what stands in for it (`core.redaction`), which nobody can read. value_sha256: of what was there."""
+    """A record with a replacement as its value (`core.model.redaction`), which no reader can decode. value_sha256: the
+    hash of the removed value."""
 
     value_sha256: bytes = b""

@@ -1,9 +1,8 @@
-"""What was taken out of an archive afterwards, as notes of its chain say it: records that expired, values that were
-redacted.
+"""Removals from an archive after sealing, as notes of its chain record them: records expired, or values were redacted.
 
-The list of leaves stays as it was sealed, so of each there is still its offset and hash (a stub), and every root, anchor
-and proof holds. Only by such a note may anything be missing: what is missing without one is broken.
-Source: docs/decisions/0035.
+The list of leaves stays as it was sealed. So the offset and hash of each removed record remain (a stub), and every
+root, anchor and proof stays valid. A record may be missing only if such a note says so; otherwise the archive is
+broken. Source: docs/decisions/0035.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """why: EXPIRED or REDACTED. offsets: ranges of sealed records, first and last of each; records: how many they are.
+    """Removed records of one object. why: EXPIRED or REDACTED. offsets: ranges of sealed records, first and last of
+    each. records: how many they are. reason: of a redaction.
 
-    Of what expired: its namespace; until_ms: what was superseded before that moment (milliseconds since the epoch) is gone;
-    below: the offset beyond the last record that is older; jobs: those of this namespace of which the same run took
-    something in this partition, from any object; None: a note from before that was told. Of what was redacted: the
-    reason."""
+    The other fields are those of an expiry. namespace: of the records. until_ms: records that were superseded before
+    that moment (milliseconds since the epoch) are gone. below: the offset behind the last older record. jobs: those of
+    this namespace that lost records in this partition in the same run, from any object; None: the note is older than
+    this field."""
 
     why: str
     offsets: Ranges
@@ -43,8 +43,9 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a note says of one object. records: as a manifest, or the note of a joined run, names it; object: what is read
-    in its place from now on; gone: what was taken out this time. by, at: who, when (RFC 3339). sequence: of the note."""
+    """The part of a note about one object. records: its name in a manifest, or in the note of a joined run. object: the
+    object to read in its place. gone: the records removed this time. by, at: who, when (RFC 3339). sequence: of the
+    note."""
 
     records: str
     object: str
@@ -56,14 +57,14 @@ class Rewritten:
 
 
 class Said(NamedTuple):
-    """The word of a note on one record."""
+    """A removal that affects one record, and the note that records it."""
 
     gone: Gone
     note: Rewritten
 
 
 class Absences:
-    """What notes say of single records."""
+    """Finds the removal of a single record in notes."""
 
     def __init__(self, rewritten: Iterable[Rewritten]) -> None:
         found: dict[str, list[tuple[int, int, Said]]] = {EXPIRED: [], REDACTED: []}
@@ -89,7 +90,8 @@ class Absences:
 
 
 def with_stubs(found: Sequence[Leaf], sealed: Sequence[Leaf] | None, absences: Absences) -> list[Leaf]:
-    """The leaves that were found, with those that were sealed of what notes say has expired. None: those can't be had."""
+    """The leaves that were found, plus the sealed leaves of records that have expired according to notes. sealed: None
+    if the sealed leaves are not available."""
     if not absences or sealed is None:
         return list(found)
     there = {leaf.offset for leaf in found}
@@ -98,7 +100,8 @@ def with_stubs(found: Sequence[Leaf], sealed: Sequence[Leaf] | None, absences: A
 
 
 def ranges(offsets: Collection[int], sealed: Iterable[int]) -> Ranges:
-    """Runs of them. sealed: the offsets of all records around, in order: a hole that no record is in does not end a run."""
+    """The offsets as runs of first and last. sealed: the offsets of all records around, in order. An offset without a
+    record does not end a run."""
     found: list[list[int]] = []
     run = False
     for offset in sealed:
@@ -113,8 +116,8 @@ def ranges(offsets: Collection[int], sealed: Iterable[int]) -> Ranges:
 
 
 def body_of(rewritten: Sequence[Rewritten], by: str, at: str) -> dict[str, Any]:
-    """The body of one note about some objects. The jobs stand beside them, once for all: programs that know nothing of that
-    read the rest as ever."""
+    """The body of one note about some objects. It lists the jobs once, beside the objects, so that programs that do not
+    know this list can still read the rest."""
     objects = [
         {"records": one.records, "object": one.object, "object_sha256": one.object_sha256,
          "gone": [_plain(gone) for gone in one.gone]}
@@ -134,8 +137,8 @@ def _plain(gone: Gone) -> dict[str, Any]:
 
 
 def redacted_before(segment: Segment, records: Sequence[Record], by: str, at: str) -> dict[str, Any] | None:
-    """The body of a note about a segment some of whose values were redacted before it was sealed, as in a bundle; None:
-    there are none."""
+    """The body of a note about a segment with values that were redacted before it was sealed, as in a bundle; None if
+    there are no such values."""
     offsets = {record.offset() for record in records if isinstance(record, RedactedRecord)}
     if not offsets:
         return None
@@ -145,12 +148,12 @@ def redacted_before(segment: Segment, records: Sequence[Record], by: str, at: st
 
 
 def rewritten_of(body: Mapping[str, Any], sequence: int) -> Iterator[Rewritten]:
-    """`body_of` backwards. Raises: KeyError, TypeError, ValueError if it is no such body."""
+    """The inverse of `body_of`. Raises: KeyError, TypeError, ValueError if it is not such a body."""
     by, at = str(body["by"]), str(body["at"])
-    told = body.get("jobs", {})
-    if not isinstance(told, dict):
+    by_namespace = body.get("jobs", {})
+    if not isinstance(by_namespace, dict):
         raise TypeError("jobs are told by namespace")
-    jobs = {str(name): taken_of(taken) for name, taken in told.items()}
+    jobs = {str(name): taken_of(taken) for name, taken in by_namespace.items()}
     for one in body["objects"]:
         names = one["records"], one["object"], one["object_sha256"]
         if any(type(name) is not str for name in names):
@@ -159,7 +162,7 @@ def rewritten_of(body: Mapping[str, Any], sequence: int) -> Iterator[Rewritten]:
 
 
 def expired_of(found: Iterable[Gone]) -> list[Expired]:
-    """What retention took, as readers of the past need to know it: one for each run and namespace, not for each object."""
+    """The removals by retention, as readers of the past need them: one per run and namespace, not one per object."""
     made: dict[tuple[str, int, int, tuple[ExpiredJob, ...] | None], int] = {}
     for gone in found:
         key = gone.namespace, gone.until_ms, gone.below, gone.jobs
@@ -171,7 +174,8 @@ def expired_of(found: Iterable[Gone]) -> list[Expired]:
 
 
 def taken_of(plain: Mapping[str, Sequence[int]]) -> tuple[ExpiredJob, ...]:
-    """Job id -> [first, since_ms, below]. Raises: TypeError, ValueError if it is nothing of that kind."""
+    """The expired jobs of a mapping: job id -> [first, since_ms, below]. Raises: TypeError, ValueError for any other
+    value."""
     if not isinstance(plain, Mapping):
         raise TypeError("jobs are told by id")
     made = tuple(ExpiredJob(job_id, *numbers) for job_id, numbers in plain.items())

@@ -1,7 +1,8 @@
-"""The objects of an archive: a segment is a run of one partition's records in a Parquet file, and their leaves beside it.
+"""The objects of an archive. A segment is a run of one partition's records in a Parquet file, and a list of their
+leaves.
 
-Names tell what lies in them: `records/<topic>/<partition>/<first>-<next>.parquet`, `leaves/…/<first>-<next>.leaves`,
-`manifests/<topic>/<partition>/<sequence>.json`. An object counts once a manifest names it; until then it is nobody's.
+Names show the content: `records/<topic>/<partition>/<first>-<next>.parquet`, `leaves/…/<first>-<next>.leaves`,
+`manifests/<topic>/<partition>/<sequence>.json`. An object counts once a manifest names it; until then it is an orphan.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of records that lies in the store, not yet sealed. Fields as those of `chain.Manifest`."""
+    """A stored run of records that is not sealed yet. Fields as in `chain.Manifest`."""
 
     first: int
     next: int
@@ -55,7 +56,7 @@ def manifest_name(topic: str, partition: int, sequence: int) -> str:
 
 
 def runs(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Cuts a partition's records into what one object should hold, at most."""
+    """Splits a partition's records into runs, each small enough for one object."""
     run: list[Record] = []
     size = 0
     for record in records:
@@ -71,8 +72,8 @@ def runs(records: Iterable[Record]) -> Iterator[list[Record]]:
 def store_segment(
     store: ObjectStore, first: int, records: Sequence[Record], decoded: Callable[[Record], Decoded]
 ) -> Segment:
-    """Stores records (some, of one partition, in offset order) as what lies from `first` on. Repeated, it stores nothing
-    twice: what is there and holds the same, in all columns, is taken as it is."""
+    """Stores records (at least one, of one partition, in offset order) as the segment that begins at offset `first`. A
+    repeated call stores nothing twice: an existing object with the same content, in all columns, is used."""
     topic, partition, next_ = records[0].topic(), records[0].partition(), records[-1].offset() + 1
     leaves = leaves_of(records)
     root = merkle.root([leaf.hash for leaf in leaves]).hex()
@@ -90,8 +91,8 @@ def store_segment(
 def store_object(
     store: ObjectStore, stem: str, suffix: str, data: bytes, same: Callable[[bytes, bytes], bool] = bytes.__eq__
 ) -> tuple[str, str]:
-    """Name and digest of an object that holds the data. One of that name that holds something else, by a disk or by
-    somebody, is left as it is: evidence. Then the name tells the digest besides."""
+    """Name and digest of an object that holds the data. An object of that name with other content, from a bad disk or
+    from somebody, is left as it is, as evidence. The name then includes the digest."""
     digest = sha256(data).hexdigest()
     for name in (stem + suffix, f"{stem}.{digest[:16]}{suffix}"):
         if store.create(name, data):
@@ -114,12 +115,12 @@ def _hash_of(record: Record) -> bytes:
 
 
 def pack(leaves: Iterable[Leaf]) -> bytes:
-    """40 bytes a leaf: offset (8 bytes, big-endian) and hash."""
+    """40 bytes per leaf: offset (8 bytes, big-endian) and hash."""
     return b"".join(leaf.offset.to_bytes(8, "big") + leaf.hash for leaf in leaves)
 
 
 def unpack(data: bytes) -> list[Leaf]:
-    """Raises: ValueError."""
+    """The leaves that `pack` encoded. Raises: ValueError."""
     if len(data) % LEAF_BYTES:
         raise ValueError("cut off within a leaf")
     rows = (data[i : i + LEAF_BYTES] for i in range(0, len(data), LEAF_BYTES))

@@ -1,9 +1,10 @@
-"""Proofs that travel with a bundle: that its records lie in the archive of the ledger that it was made of.
+"""Proofs that travel with a bundle: they show that its records are in the archive of the ledger that it was made from.
 
-A bundle has a chain of its own, which says that the file is whole and nothing of whose it is. So it carries, of each
-partition, `proofs/<topic>/<partition>.json.gz`: of each manifest of the ledger's own chain that seals some of its records
-the leaves of these and what else the hash tree takes, once for all of them; and the manifests from the first of those up to
-the head. An anchor of the ledger, kept anywhere, proves the records of the file by it. Source: docs/decisions/0032.
+A bundle has a chain of its own, which shows that the file is complete, but not which ledger it comes from. So the
+bundle also carries `proofs/<topic>/<partition>.json.gz` for each partition. This file covers each manifest of the
+ledger's own chain that seals some of the bundle's records. It holds the leaves of these records and the other nodes
+that the hash tree needs, once for all of them. It also holds the manifests from the first of those up to the head. With
+it, an anchor of the ledger, stored anywhere, proves the records of the bundle. Source: docs/decisions/0032.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ledger.errors import LedgerError, NotFound
 from ledger.ports import Record, TopicPartition
 
 FORMAT = 1
-BYTES_MAX = 1 << 30  # of one of them, unpacked
+BYTES_MAX = 1 << 30  # of one such file, unpacked
 
 
 def name_of(topic: str, partition: int) -> str:
@@ -37,7 +38,8 @@ def name_of(topic: str, partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is shown of the hash tree of one manifest. shown: index -> leaf. others: as `merkle.others`. size: of leaves."""
+    """The shown part of the hash tree of one manifest. shown: index -> leaf. others: as in `merkle.others`. size:
+    number of leaves."""
 
     sequence: int
     size: int
@@ -47,8 +49,9 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """manifests: of the ledger's chain, one behind the other, the last one its head when the bundle was made. unproved:
-    offsets of records that are not what was sealed there: their values had been redacted."""
+    """The proofs of one partition. manifests: of the ledger's chain, consecutive; the last one was its head when the
+    bundle was made. unproved: offsets of records that differ from what was sealed, because their values had been
+    redacted."""
 
     manifests: Sequence[Manifest]
     trees: Sequence[Tree]
@@ -60,7 +63,7 @@ class Carried:
         return self.manifests[-1].next
 
     def encode(self) -> bytes:
-        """The same is the same bytes."""
+        """The proofs as bytes. The same proofs give the same bytes."""
         body = {
             "format": FORMAT,
             "manifests": [one.encode().decode() for one in self.manifests],
@@ -75,7 +78,9 @@ class Carried:
 
 
 def parse(data: bytes) -> Carried:
-    """Raises: ValueError if it is not what `encode` gives; whether it proves anything says `check`."""
+    """The proofs in these bytes. `check` decides whether they prove anything.
+
+    Raises: ValueError if this is not what `encode` returns."""
     try:
         unpacker = zlib.decompressobj(31)
         text = unpacker.decompress(data, BYTES_MAX)
@@ -103,13 +108,14 @@ def parse(data: bytes) -> Carried:
 # -- making ------------------------------------------------------------------------------------------------------------
 
 
-def carry(archive: Archive, place: TopicPartition, leaves: Iterable[Leaf]) -> Carried | None:
-    """What proves these records (of one partition, in offset order) by the chain of an archive; None: none is archived.
+def carry(archive: Archive, tp: TopicPartition, leaves: Iterable[Leaf]) -> Carried | None:
+    """The proofs of these records (of one partition, in offset order) by the chain of an archive; None if none is
+    archived.
 
     Raises: LedgerError if the archive is not as it was sealed."""
-    if place not in archive.places():
+    if tp not in archive.partitions():
         return None
-    sealed_by, manifests = _Leaves(archive, place), list(archive.manifests(*place))
+    sealed_by, manifests = _Leaves(archive, tp), list(archive.manifests(*tp))
     trees, unproved = list[Tree](), list[int]()
     for manifest, wanted in _by_manifest(manifests, list(leaves)):
         every = sealed_by.of(manifest)
@@ -137,11 +143,12 @@ def _by_manifest(manifests: Sequence[Manifest], leaves: Sequence[Leaf]) -> Itera
 
 
 class _Leaves:
-    """All that manifests of a partition seal: from the objects that list them, so also of what was redacted since."""
+    """All leaves that the manifests of a partition seal. They are read from the objects that list them, so they include
+    those of records that were redacted since."""
 
-    def __init__(self, archive: Archive, place: TopicPartition) -> None:
-        self._archive, self._chain = archive, archive.chain(*place)
-        self._read = "", list[Leaf]()  # that of a whole day is asked for once for each of its manifests
+    def __init__(self, archive: Archive, tp: TopicPartition) -> None:
+        self._archive, self._chain = archive, archive.chain(*tp)
+        self._read = "", list[Leaf]()  # the last list: that of a whole day serves each of its manifests
 
     def of(self, manifest: Manifest) -> list[Leaf]:
         """Raises: LedgerError."""
@@ -164,10 +171,13 @@ class _Leaves:
 
 @dataclass(frozen=True, slots=True)
 class ProofCheck:
-    """anchored: the first offset beyond the last anchor that stands in this chain, 0 without one. proved: every record of
-    the bundle below this offset is as it was sealed in the ledger's archive, by the word of an anchor. unproved: how many
-    records had been redacted when the bundle was made. later: how many were not archived yet. bad: where the carried chain
-    itself does not hold, between which offsets the first record lies that may not be the ledger's; both included."""
+    """The result of `check`. sealed: the first offset that was not archived when the bundle was made. anchored: the
+    first offset beyond the last anchor of this chain, 0 = no anchor. proved: an anchor proves that every record of the
+    bundle below this offset is as it was sealed in the ledger's archive. unproved: how many records had been redacted
+    when the bundle was made. later: how many were not archived yet.
+
+    bad: set if the carried chain itself is broken. The first record that may not be the ledger's has an offset in this
+    range, both ends included."""
 
     sealed: int
     anchored: int
@@ -178,13 +188,14 @@ class ProofCheck:
     bad: tuple[int, int] | None = None
 
 
-def check(carried: Carried, place: TopicPartition, leaves: Sequence[Leaf], anchors: Iterable[Head]) -> ProofCheck:
-    """leaves: of the bundle's records of that partition. anchors: of the ledger, of any partition. Total."""
+def check(carried: Carried, tp: TopicPartition, leaves: Sequence[Leaf], anchors: Iterable[Head]) -> ProofCheck:
+    """Checks the proofs of one partition. leaves: of the bundle's records of that partition. anchors: of the ledger, of
+    any partition. Total: it never fails."""
     manifests = carried.manifests
-    broken, anchored = _chain(manifests, place, [one for one in anchors if (one.topic, one.partition) == place])
+    broken, anchored = _chain(manifests, tp, [one for one in anchors if (one.topic, one.partition) == tp])
     bad = _between(manifests, min(broken), anchored) if broken else None
     sworn: dict[int, tuple[int, Leaf]] = {}
-    opaque = set[int]()  # manifests of which nobody can tell any more what they seal
+    opaque = set[int]()  # manifests whose sealed records are unknown
     by_sequence = {manifest.sequence: manifest for manifest in manifests}
     for tree in carried.trees:
         manifest = by_sequence.get(tree.sequence)
@@ -217,17 +228,18 @@ def check(carried: Carried, place: TopicPartition, leaves: Sequence[Leaf], ancho
 
 
 def _between(manifests: Sequence[Manifest], first: Broken, anchored: int) -> tuple[int, int]:
-    """A person who writes one manifest can write those below it to fit, down to the last anchor that holds."""
+    """The range of offsets with the first doubtful record, both ends included. Somebody who forges one manifest can
+    also forge those below it to fit, down to the last valid anchor."""
     last = max((one.next - 1 for one in manifests if one.sequence == first.sequence), default=first.offset)
     return min(anchored, first.offset), max(first.offset, last)
 
 
-def _chain(manifests: Sequence[Manifest], place: TopicPartition, anchors: Sequence[Head]) -> tuple[list[Broken], int]:
-    """What of the carried chain does not hold, and how far an anchor reaches. Hashes prove downwards."""
+def _chain(manifests: Sequence[Manifest], tp: TopicPartition, anchors: Sequence[Head]) -> tuple[list[Broken], int]:
+    """The broken points of the carried chain, and the offset that an anchor proves. Hashes prove downwards."""
     broken: list[Broken] = []
     first, held = manifests[0].sequence, list[int]()
     for number, manifest in enumerate(manifests):
-        if (manifest.topic, manifest.partition, manifest.sequence) != (*place, first + number):
+        if (manifest.topic, manifest.partition, manifest.sequence) != (*tp, first + number):
             broken.append(Broken(first + number, manifest.first, "it is not the manifest that belongs here"))
     for above, below in zip(manifests[1:], manifests, strict=False):
         if above.previous != below.sha256:
@@ -240,7 +252,7 @@ def _chain(manifests: Sequence[Manifest], place: TopicPartition, anchors: Sequen
             held.append(number)
         else:
             broken.append(Broken(anchor.sequence, manifests[number].first, "its hash is not the one that an anchor names"))
-    # What hangs on a manifest that does not hold is proved by nobody, unless an anchor lies below it.
+    # An anchor at or above a broken manifest proves nothing; only an anchor below it does.
     holding = min((one.sequence for one in broken), default=first + len(manifests))
     return broken, max((manifests[number].next for number in held if first + number < holding), default=0)
 
@@ -248,42 +260,44 @@ def _chain(manifests: Sequence[Manifest], place: TopicPartition, anchors: Sequen
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read(store: ObjectStore, place: TopicPartition) -> Carried | None:
-    """What a bundle carries of a partition; None: nothing. Raises: LedgerError if that can't be read."""
-    data = store.read(name_of(*place))
+def read(store: ObjectStore, tp: TopicPartition) -> Carried | None:
+    """The proofs that a bundle carries for a partition; None if there are none. Raises: LedgerError if they can't be
+    read."""
+    data = store.read(name_of(*tp))
     try:
         return None if data is None else parse(data)
     except ValueError as error:
-        raise LedgerError(f"{name_of(*place)} can't be read: {error}") from error
+        raise LedgerError(f"{name_of(*tp)} can't be read: {error}") from error
 
 
-def places(store: ObjectStore) -> list[TopicPartition]:
-    """The partitions of which a bundle carries something."""
+def partitions(store: ObjectStore) -> list[TopicPartition]:
+    """The partitions for which a bundle carries proofs."""
     parts = (name.removesuffix(".json.gz").split("/") for name in store.names("proofs/"))
     return sorted((part[1], int(part[2])) for part in parts if len(part) == 3 and part[2].isdecimal())
 
 
 def carries_any(store: ObjectStore) -> bool:
-    """Whether a bundle has proofs at all: older ones have none, nor those of a ledger without an archive."""
+    """Whether a bundle has proofs at all. Older bundles have none, and neither have those of a ledger without an
+    archive."""
     return bool(store.names("proofs/"))
 
 
 def prove(bundle: Archive, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
-    """As `proving.prove`, by the chain of the ledger that the bundle was made of.
+    """As `proving.prove`, but by the ledger's chain that the bundle carries.
 
-    Raises: NotFound: no such record; UsageError: the id is empty; LedgerError: it was not archived then, or nothing proves
-    it any more."""
+    Raises: NotFound if there is no such record. UsageError if the id is empty. LedgerError if the record was not
+    archived then, or nothing proves it any more."""
     if isinstance(named, str):
         must_be_id(named)
-    of, told = ("" if isinstance(named, RecordPosition) else "of the event "), str(named)[:200]
-    for topic, partition in bundle.places():
+    of, label = ("" if isinstance(named, RecordPosition) else "of the event "), str(named)[:200]
+    for topic, partition in bundle.partitions():
         for record in bundle.records(topic, partition):
             if not is_named(record, named, id_of):
                 continue
             (leaf,) = leaves_of([record])
             carried = read(bundle.store, (topic, partition))
             if carried is None or leaf.offset >= carried.next:
-                raise LedgerError(f"The record {of}{told} was not archived yet when this bundle was made.",
+                raise LedgerError(f"The record {of}{label} was not archived yet when this bundle was made.",
                                   hint="Ask the ledger itself: jobledger audit prove")  # fmt: skip
             for tree in carried.trees:
                 index = next((i for i, one in tree.shown.items() if one == leaf), None)
@@ -296,6 +310,6 @@ def prove(bundle: Archive, named: str | RecordPosition, id_of: Callable[[Record]
                     "path": [hashed.hex() for hashed in merkle.path_in(levels, index)],
                     "manifests": [one.encode().decode() for one in manifests], "head": manifests[-1].sha256,
                 }  # fmt: skip
-            raise LedgerError(f"The record {of}{told} is not the one that the ledger's archive holds.",
+            raise LedgerError(f"The record {of}{label} is not the one that the ledger's archive holds.",
                               hint="Run: jobledger audit verify --bundle FILE --anchors FILE")  # fmt: skip
-    raise NotFound(f"No record {of}{told} is in the bundle.")
+    raise NotFound(f"No record {of}{label} is in the bundle.")

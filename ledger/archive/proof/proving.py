@@ -1,8 +1,8 @@
-"""A proof that one record lies in the archive, which anybody can check against an anchor without this library.
+"""A proof that one record is in the archive. Anybody can check it against an anchor without this library.
 
-It holds the record, the way from its leaf to the root that its manifest swears, and the manifests from that one up to the
-head of its chain, each of which names the hash of the one before. docs/check_proof.py checks it. Of a redacted record it
-holds the hash of the value in place of the value.
+It holds the record, the path from its leaf to the root in its manifest, and the manifests from that one up to the head
+of its chain. Each manifest names the hash of the one before. docs/check_proof.py checks the proof. For a redacted
+record, it holds the hash of the value in place of the value.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ledger.ports import Record
 
 
 def prove(archive: Archive, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
-    """The proof as plain values for JSON; bytes are in base64. named: the id of an event, or a place. An id that lies there
-    twice (a resend) is proved for its first record.
+    """The proof as plain values for JSON; bytes are in base64. named: the id of an event, or a position. If an id
+    occurs twice (a resend), its first record is proved.
 
-    Raises: NotFound, also if it has expired. UsageError: the id is empty. LedgerError: an object is not what its manifest
-    says."""
+    Raises: NotFound if there is no such record, or it has expired. UsageError if the id is empty. LedgerError if an
+    object is not what its manifest says."""
     if isinstance(named, str):
         must_be_id(named)
-    for topic, partition in archive.places():
+    for topic, partition in archive.partitions():
         manifests = list(archive.manifests(topic, partition))
         for number, manifest in enumerate(manifests):
             if isinstance(named, RecordPosition) and not manifest.first <= named.offset < manifest.next:
@@ -53,7 +53,7 @@ def prove(archive: Archive, named: str | RecordPosition, id_of: Callable[[Record
 
 
 def is_named(record: Record, named: str | RecordPosition, id_of: Callable[[Record], str]) -> bool:
-    """Whether this is the record at a place, or of an event."""
+    """Whether this is the record at the named position, or the record of the named event."""
     if isinstance(named, RecordPosition):
         return named == (record.topic(), record.partition(), record.offset())
     return named == id_of(record)
