@@ -1,4 +1,4 @@
-"""The questions to a ledger that runs: entries, jobs, claims, leaders, rejects.
+"""Queries of a running ledger: entries, jobs, claims, leaders, rejects.
 
 `reading` reads the published entries, `replaying` folds the log itself, `explaining` joins both for one job.
 `watching` waits for a job, `job_lookup` looks a job up by name, `leaders` and `presence` list leaders and live
