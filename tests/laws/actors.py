@@ -1,7 +1,8 @@
-"""Histories as healthy actors write them: starts from what the fold offers, verdicts, retries by an operator who sees
-what is there, checkpoints of the newest attempt and of one that was given up but lives on.
+"""Histories as healthy actors write them: starts from the restore points that the fold offers, verdicts, an operator's
+retries with existing checkpoints, checkpoints of the newest attempt and of an abandoned attempt that still runs.
 
-The actors decide by the log as it is, pruned and cleaned; what they chose is remembered beside it, and judges the fold.
+The actors decide by the pruned and compacted log. Their choices are stored separately, and the fold is checked against
+them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HISTORIES = st.tuples(WORLDS, st.lists(OPERATIONS, min_size=10, max_size=24))
 
 
 class Actors:
-    """One job's reconciler, runner and operator."""
+    """The reconciler, runner and operator of one job."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -98,7 +99,8 @@ class Actors:
             self.ended.add(self.top)
 
     def start(self) -> None:
-        """As the reconciler does: from what is offered first; with nothing offered though something is named, never."""
+        """Starts an attempt as the reconciler does: from the first offered restore point. If a restore point is named but
+        none is offered, nothing is started."""
         self.end("lost", "reconciler-1")
         entry = self.entry()
         self.top += 1
@@ -121,9 +123,9 @@ class Actors:
         self.log.send(Checkpoint(n, self.checkpoint_id), fact)
 
     def retry(self, choice: int, forced: bool) -> None:
-        """The operator names the newest attempt and a checkpoint that is there, now and then scratch.
+        """The operator retries the newest attempt from an existing checkpoint, or now and then from scratch.
 
-        forced: nobody waits for the runner's word on that attempt, so a verdict follows; it may live on and checkpoint."""
+        forced: the verdict does not wait for the runner, so the attempt may still run and write checkpoints."""
         if not self.top:
             return
         job = histories.view(self.log.registers())
@@ -139,7 +141,7 @@ class Actors:
             self.end("lost", "reconciler-1")
 
     def give_up(self, choice: int) -> None:
-        """A savepoint that is there."""
+        """Disposes of an existing savepoint."""
         job = histories.view(self.log.registers())
         there = sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints)
         facts = [(c, job.checkpoint(c.n, c.id)) for c in there]
@@ -154,8 +156,8 @@ class Actors:
         self.log.send(Intent(self.rev, f"u{self.rev}"), IntentDeclared(kind, self.top, from_, forced))
 
     def due(self) -> RestorePoint | None:
-        """What must be offered first: the place that a retry which counts has named, else what the newest recorded
-        attempt left: its own newest checkpoint, else what it began from; before any, what the spec names."""
+        """The restore point that must be offered first. It is the one named by an effective retry; else the newest
+        recorded attempt's newest checkpoint, or its base if it has none; without attempts, the one named by the spec."""
         if self.asked and self.asked[0] == self.top and self.top in self.ended:
             return self.asked[1] if isinstance(self.asked[1], RestorePoint) else None
         if not self.bases:

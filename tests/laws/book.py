@@ -1,4 +1,4 @@
-"""The laws by name, with the histories that are drawn for each, and the means to run one."""
+"""The laws by name, with the strategy that draws the histories of each, and a function that runs a law."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ledger.core.model.registers import Admitted, Attempt, Checkpoint, Spec
 from tests.laws import actors, directed, directed_failures, directed_restoring, directed_savepoints, drawn, histories, laws
 from tests.laws.drawn import WORLDS, place, value
-from tests.laws.histories import DIGEST, Held
+from tests.laws.histories import DIGEST, RawValue
 from tests.support import seeds
 
 
@@ -36,8 +36,8 @@ STRANGE_KEYS = st.one_of(
 )  # fmt: skip
 STRANGE_VALUES = st.one_of(
     st.binary(max_size=8),
-    drawn.REGISTERS.map(lambda register: Held(register, value(register, drawn.World()))),
-    st.sampled_from([None, b"", "text", 7, Held(Admitted(), value(Spec(DIGEST), drawn.World()))]),
+    drawn.REGISTERS.map(lambda register: RawValue(register, value(register, drawn.World()))),
+    st.sampled_from([None, b"", "text", 7, RawValue(Admitted(), value(Spec(DIGEST), drawn.World()))]),
 )
 GARBAGE = st.tuples(
     st.one_of(drawn.REGISTERS, st.sampled_from(drawn.RESULTS)),
@@ -88,14 +88,14 @@ CHECK = settings.get_profile("check")
 
 
 def examples() -> int:
-    """Histories for each law: a few hundred, in which every mutant dies; in a deep run as many as LEDGER_LAWS_EXAMPLES
-    says."""
+    """The number of histories for each law: a few hundred, enough to kill every mutant; in a deep run
+    LEDGER_LAWS_EXAMPLES."""
     return int(os.environ.get("LEDGER_LAWS_EXAMPLES", "600"))
 
 
 def hold(name: str, examples: int, seed_: int | None = None, shrink: bool = True) -> None:
-    """Runs a law on so many drawn histories (or a history written by hand). seed_: None = other histories with each commit.
-    Raises: AssertionError with the history that broke it."""
+    """Runs a law on `examples` drawn histories, or runs a history written by hand. seed_: None = other histories with each
+    commit. Raises: AssertionError with the history that broke the law."""
     if name in directed.HISTORIES:
         directed.HISTORIES[name]()
         return

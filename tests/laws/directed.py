@@ -1,5 +1,5 @@
-"""Histories written by hand, for rules that random ones reach seldom or cannot see. Each raises AssertionError if the
-fold does not say what it must.
+"""Histories written by hand, for rules that random histories rarely reach or cannot check. Each raises AssertionError if
+the fold returns a wrong entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def by_hand(check: Callable[[], None]) -> Callable[[], None]:
 
 
 class Hand:
-    """A job written down fact by fact."""
+    """A job whose log is written fact by fact."""
 
     def __init__(self, world: World | None = None) -> None:
         self.world, self.log = world or World(), Log()
@@ -47,7 +47,7 @@ class Hand:
         self.log.send(Intent(rev, f"u{rev}"), IntentDeclared(IntentKind(kind), attempt, from_))
 
     def unreadable(self, register: Register) -> None:
-        """A value that was written for another register."""
+        """Writes a value that belongs to another kind of register, so it is unreadable."""
         self.plain(register)
         last = self.log.records[-1]
         self.log.records[-1] = last._replace(value=last.value._replace(register=Spec(DIGEST)))
@@ -87,7 +87,7 @@ def an_older_retry_revives_nothing() -> None:
 
 @by_hand
 def a_legal_record_sent_again_after_a_takeover_and_compacted_still_counts() -> None:
-    """No epoch filter on the events: a record of epoch 1, one of epoch 2, the first once more, and the cleaner."""
+    """The events have no epoch filter: a record of epoch 1, one of epoch 2, the first one resent, then log compaction."""
     job = Hand()
     job.attempt(3, epoch=1)
     job.attempt(2, epoch=2)
@@ -165,7 +165,7 @@ def of_two_results_the_stronger_counts() -> None:
 
 @by_hand
 def finished_is_final_whatever_comes_later() -> None:
-    """An abandonment, other attempts, and a prune that leaves out old ones."""
+    """An abandonment, later attempts, and pruning of old attempts do not change it."""
     job = Hand()
     job.attempt(1)
     job.end(1, "finished")

@@ -1,4 +1,4 @@
-"""Histories written by hand of failures, how they are counted, and how long a restart waits."""
+"""Histories written by hand about failures: how they are counted, and how long a restart waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.laws.histories import DIGEST
 
 @by_hand
 def a_crash_during_a_stop_is_the_stop() -> None:
-    """The order's outcome stands above the exit code: it uses up nothing of the budget."""
+    """The outcome of the stop order takes precedence over the exit code. It does not count against the budget."""
     job = Hand()
     job.attempt(1, failures=1)
     job.end(1, "failed")
@@ -21,7 +21,7 @@ def a_crash_during_a_stop_is_the_stop() -> None:
 
 
 def _failed_at_a_rate(before_s: float, recorded_at: float, ran_for_s: float) -> JobState:
-    """The state of a job that may fail once in 135 s, and failed twice."""
+    """The state of a job that may fail once in 135 s and has failed twice."""
     job = Hand(World(RestartKind.FAILURE_RATE))
     job.log.send(Attempt(2, 1), AttemptStarted(DIGEST, failures=1, failure_times=(before_s,), recorded_at=recorded_at))
     job.log.send(Ended(2, "failed", "agent-1"), AttemptEnded(ran_for_s=ran_for_s))
@@ -35,7 +35,7 @@ def a_rate_counts_the_newest_failure() -> None:
 
 @by_hand
 def a_rate_counts_from_failure_to_failure() -> None:
-    """And not from one to the start that followed it."""
+    """The interval is between two failures, not between a failure and the start that followed it."""
     assert _failed_at_a_rate(100.0, recorded_at=200.0, ran_for_s=60.0) is JobState.RESTARTING
 
 
@@ -57,7 +57,7 @@ def a_retry_forgives_failures_and_their_times() -> None:
 
 @by_hand
 def how_long_an_attempt_ran_is_what_its_end_says() -> None:
-    """And not when the end was appended."""
+    """The append time of the end does not matter."""
     for time_s in (0.0, 1e6):
         job = Hand(World(RestartKind.EXPONENTIAL_DELAY))
         job.attempt(1, failures=1)
@@ -67,7 +67,7 @@ def how_long_an_attempt_ran_is_what_its_end_says() -> None:
 
 @by_hand
 def jitter_leads_no_job_beyond_the_longest_delay() -> None:
-    """Of six attempts some jitter is upwards."""
+    """Among six attempts, some jitter increases the delay."""
     for n in range(1, 7):
         job = Hand(World(RestartKind.EXPONENTIAL_DELAY))
         job.attempt(n, failures=1)

@@ -1,4 +1,4 @@
-"""Histories written by hand of where the next attempt begins, and of what stays in the log for it."""
+"""Histories written by hand about the restore point of the next attempt, and the records that stay in the log for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def a_savepoint_stays_until_it_is_disposed_of() -> None:
 
 @by_hand
 def a_base_that_is_gone_gives_way_to_what_is_left() -> None:
-    """Attempt 2 was planned from an entry of before the prune, and by force: attempt 1 lived on."""
+    """Attempt 2 was planned from an entry of before the prune. The start was forced, so attempt 1 still ran."""
     job = Hand()
     job.attempt(1)
     for id_ in range(1, 4):
@@ -34,12 +34,12 @@ def a_base_that_is_gone_gives_way_to_what_is_left() -> None:
     job.checkpoint("1/4")
     job.log.prune()
     job.log.clean(0)
-    assert job.offers() == ["1/4", "1/3"], "what is offered so is kept as well"
+    assert job.offers() == ["1/4", "1/3"], "points that are offered in this way are kept too"
 
 
 @by_hand
 def a_base_that_is_gone_is_no_start_from_scratch() -> None:
-    """Nothing is left of attempt 1."""
+    """All checkpoints of attempt 1 are gone."""
     job = Hand()
     job.attempt(1)
     job.attempt(2, "1/1")
@@ -61,7 +61,8 @@ def a_place_that_an_operator_named_is_not_replaced_by_another() -> None:
 
 @by_hand
 def scratch_stays_scratch_after_verdicts_and_a_prune() -> None:
-    """The newest record says `from scratch`; two verdicts without records push it out of the history."""
+    """The newest attempt record is a start from scratch. Two verdicts without attempt records displace it from the
+    history."""
     job = Hand()
     job.attempt(1)
     job.attempt(2)
@@ -99,7 +100,7 @@ def a_place_that_a_retry_names_stays_until_its_attempt_ends() -> None:
 
 @by_hand
 def what_the_newest_attempt_began_from_stays() -> None:
-    """Newer checkpoints of the attempt before, and attempts after it that leave none, change nothing."""
+    """Neither newer checkpoints of the previous attempt nor later attempts without checkpoints change it."""
     job = Hand()
     job.attempt(1)
     for id_ in range(1, 4):

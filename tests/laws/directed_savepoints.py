@@ -1,4 +1,4 @@
-"""Histories written by hand: savepoints, takeovers from another job, jobs that restore by themselves. See `directed`."""
+"""Histories written by hand: savepoints, replacements of a job, jobs that restore by themselves. See `directed`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Histories of one job, drawn: any facts that the protocol allows, in any order, sent again, pruned and cleaned at any
-moment. Of every register there is one value, by its one writer (`value`).
+"""Random histories of one job: any facts that the protocol allows, in any order, resent, pruned and compacted at any
+moment. Every register has one value, from its one writer (`value`).
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ OTHER = "job-b"
 
 
 class World(NamedTuple):
-    """What a history is drawn in: of the spec, and where each attempt was restored from."""
+    """The parameters of a history: parts of the spec, and the base of each attempt."""
 
     policy: RestartKind = RestartKind.FIXED_DELAY
     on_exhausted: OnExhausted = OnExhausted.QUARANTINE
     from_outside: bool = False
-    #: Of periodic savepoints; None = none are wanted.
+    #: The number of periodic savepoints to keep; None = no periodic savepoints.
     keep_max: int | None = None
     stalls: bool = False
-    #: How the job takes over from another; None = it does not.
+    #: How the job replaces another one; None = it replaces none.
     replacement: Replacement | None = None
     restore: RestoreBy = RestoreBy.LEDGER
 
@@ -81,7 +81,7 @@ class World(NamedTuple):
         )  # fmt: skip
 
     def base(self, n: int, epoch: int = 1) -> RestorePoint | None:
-        """In facts that come in any order: attempt n begins from one fixed checkpoint of the attempt before."""
+        """The base of attempt n: one fixed checkpoint of the previous attempt, because the facts come in any order."""
         if n == 1:
             inherited = RestorePoint(0, 0, f"of job-0, read by {epoch}", kind=CheckpointKind.SAVEPOINT)
             return OUTSIDE if self.from_outside else inherited if self.replacement else None
@@ -99,7 +99,7 @@ WORLDS = st.builds(
     st.just(RestoreBy.LEDGER),
 )
 EXTERNAL = WORLDS.map(lambda world: world._replace(restore=RestoreBy.EXTERNAL))
-#: Savepoint -> the ask that it answers.
+#: Savepoint -> the savepoint request that it answers.
 ANSWERS = {(1, 3): "periodic-0-0-0", (2, 2): "periodic-1-3-0", (3, 1): "u1", (5, 3): "periodic-2-2-1"}
 
 
@@ -112,7 +112,7 @@ def kind_of(n: int, id_: int) -> CheckpointKind:
 
 
 def value(register: Register, world: World) -> Fact:
-    """The one value that the one writer of this register has for it."""
+    """The one value that the register's writer gives it."""
     match register:
         case Spec(digest):
             return world.spec(digest)
@@ -166,8 +166,8 @@ def _ends(top: int, *outcomes: str) -> list[Register]:
 
 
 def weighted(*kinds: tuple[int, Sequence[Any]]) -> st.SearchStrategy[Any]:
-    """Draws an item: each kind by its weight, within a kind evenly. By two small numbers, because hypothesis draws from
-    a range of more than 127 by no means evenly, and from nested `one_of`s hardly."""
+    """Draws an item: kinds by weight, items of a kind evenly. It draws two small numbers, because hypothesis does not draw
+    evenly from a range of more than 127, nor from nested `one_of`s."""
     table = [items for weight, items in kinds for _ in range(weight)]
     assert len(table) <= 127
     numbers = st.tuples(st.integers(0, len(table) - 1), st.integers(0, 119))
@@ -175,7 +175,7 @@ def weighted(*kinds: tuple[int, Sequence[Any]]) -> st.SearchStrategy[Any]:
 
 
 def registers_up_to(top: int) -> list[tuple[int, Sequence[Register]]]:
-    """Registers of attempts up to top, with weights."""
+    """(weight, registers) for the registers of attempts up to top."""
     ns = range(1, top + 1)
     retries = [f"RETRY_{n}_{from_}" for n in ns for from_ in ("latest", "scratch", "2.2")]
     forced = [f"{kind}_{n}_latest_forced" for n in ns for kind in ("RETRY", "RUN")]
@@ -212,8 +212,8 @@ def _operations(top: int, *rare: tuple[int, Sequence[Register]]) -> st.SearchStr
 
 
 _TERMINAL = ("finished", "canceled", "abandoned")
-#: Kinds of histories: few attempts, so that facts meet; many; with cancels; with terminal ends, after which little more
-#: can happen; with results.
+#: Kinds of histories: few attempts, so that facts collide; many attempts; with cancels; with terminal ends, after which
+#: little more can happen; with results.
 KINDS = [
     _operations(1, (1, CANCELS)),
     _operations(2),
@@ -225,14 +225,14 @@ WITH_RESULTS = _operations(2, (1, CANCELS), (1, _ends(2, *_TERMINAL)), (8, RESUL
 
 
 def histories(with_result: bool = False) -> st.SearchStrategy[History]:
-    """Any facts in any order, sent again, pruned and compacted at any moment."""
+    """Histories of any facts in any order, resent, pruned and compacted at any moment."""
     kinds = KINDS + [WITH_RESULTS] * with_result
     worlds = st.one_of(WORLDS, WORLDS, WORLDS, EXTERNAL)
     return st.tuples(worlds, st.one_of([st.lists(kind, min_size=10, max_size=18) for kind in kinds]))
 
 
 def play(history: History) -> Iterator[tuple[Any, Log]]:
-    """Plays a history; yields the log after each operation. A job begins submitted and admitted."""
+    """Plays a history. Yields (operation, log) after each operation. The job is submitted and admitted at the start."""
     world, operations = history
     log = Log()
     for register in (Spec(DIGEST), Admitted()):
@@ -254,7 +254,7 @@ def play(history: History) -> Iterator[tuple[Any, Log]]:
 
 
 def played(history: History, clean: bool = True) -> Log:
-    """The log at the end of a history; without any cleaning if one wants to do that oneself."""
+    """The log at the end of a history. clean: False = without log compaction, which the caller does."""
     world, operations = history
     return [log for _, log in play((world, [o for o in operations if clean or o[0] != "clean"]))][-1]
 

@@ -1,9 +1,9 @@
-"""Histories of a log, as the protocol allows them: one key, one writer, one value; sent again at any moment; pruned at
-any moment by `prunable`; cleaned by any legal compaction, the least favourable one included.
+"""Histories of a log, as the protocol allows them: one key, one writer, one value; resent at any moment; pruned at any
+moment by `prunable`; compacted by any legal pass of log compaction, including the worst case.
 
-To reuse: `cleaned` (what Kafka's cleaner may leave of a log) and `Log` (a log in memory that remembers every fact ever
-sent). A value in the log is a `Held`: the fact with the register that it was written for and the time it was appended,
-which no fold may look at. Histories are drawn by `drawn` and `actors`.
+To reuse: `cleaned` (the records that log compaction may leave) and `Log` (a log in memory that also keeps every fact ever
+sent). A value in the log is a `RawValue`: the fact, the register that it was written for, and its append time, which no
+fold may use. `drawn` and `actors` draw the histories.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DIGEST, OTHER_DIGEST = "a" * 64, "b" * 64
 OUTSIDE = RestorePoint(0, 0, "elsewhere", kind=CheckpointKind.SAVEPOINT)
 
 
-class Held(NamedTuple):
-    """A value as a reader holds it. register: the one it was written for, which a reader has no need of."""
+class RawValue(NamedTuple):
+    """A value as a reader holds it. register: the register that it was written for; readers do not need it."""
 
     register: Register
     fact: Fact
@@ -33,7 +33,7 @@ class Held(NamedTuple):
 
 
 class Record(NamedTuple):
-    """value None = tombstone. epoch: that of the reconciler who wrote it, 0 = written by another."""
+    """A record of the log. value: None = tombstone. epoch: that of the reconciler that wrote it, 0 = another writer."""
 
     offset: int
     key: bytes
@@ -48,13 +48,13 @@ R = TypeVar("R", bound=Any)
 
 
 def cleaned(records: Sequence[R], upto: int, horizon: int = 0, spared: int = 0) -> list[R]:
-    """What one pass of Kafka's cleaner may leave of a partition. Records need `offset`, `key` and `value`.
+    """The records that one pass of Kafka's log cleaner may leave. Records need `offset`, `key` and `value`.
 
-    upto: the first offset that it may not touch (active segment, open transaction, compaction lag). horizon: tombstones
-    below it have outlived delete.retention.ms. spared: bits, cyclic by place: superseded records that this pass does
-    not reach (its offset map was full, the segment was not due). Order and offsets stay as they are.
-    Source: KIP-534; LogCleaner keeps the last record of each key, and a tombstone while older ones of its key may lie
-    in the log or readers within the retention may need it.
+    upto: the first offset that the pass may not touch (active segment, open transaction, compaction lag). horizon:
+    tombstones below it have outlived delete.retention.ms. spared: bits, used cyclically by position: superseded records
+    that this pass does not reach (its offset map was full, or the segment was not due). Order and offsets do not change.
+    Source: KIP-534; LogCleaner keeps the last record of each key. It keeps a tombstone while older records of its key may
+    be in the log, or readers within the retention may need it.
     """
     last = {r.key: r.offset for r in records if r.offset < upto}
     left: list[R] = []
@@ -69,7 +69,7 @@ def cleaned(records: Sequence[R], upto: int, horizon: int = 0, spared: int = 0) 
 
 
 def least_favourable(records: Sequence[R], upto: int) -> list[R]:
-    """Two full passes over everything below `upto`, with no tombstone left that may go."""
+    """The worst case: two full passes over all records below `upto` that remove every removable tombstone."""
     once = cleaned(records, upto, horizon=upto)
     return cleaned(once, upto, horizon=upto)
 
@@ -78,7 +78,7 @@ def least_favourable(records: Sequence[R], upto: int) -> list[R]:
 
 
 def registers_of(records: Iterable[Any], start: Mapping[str, Mapping[bytes, Any]] | None = None) -> dict[str, dict]:
-    """What a reader holds who has read these records, after what it held at the start: job id -> name -> value."""
+    """The registers that a reader holds after these records: job id -> name -> value. start: its registers before them."""
     jobs: dict[str, dict[bytes, Any]] = {job: dict(registers) for job, registers in (start or {}).items()}
     for record in records:
         parsed = parse_key(record.key)
@@ -94,8 +94,8 @@ def registers_of(records: Iterable[Any], start: Mapping[str, Mapping[bytes, Any]
 
 
 def read(register: Register, raw: Any) -> Fact | None:
-    """Readable is what was written for a register of this kind."""
-    return raw.fact if isinstance(raw, Held) and type(raw.register) is type(register) else None
+    """The fact, if the value was written for a register of this kind; else None (unreadable)."""
+    return raw.fact if isinstance(raw, RawValue) and type(raw.register) is type(register) else None
 
 
 def view(registers: Mapping[bytes, Any], job_id: str = JOB) -> Job:
@@ -111,8 +111,8 @@ def prunable(registers: Mapping[bytes, Any], job_id: str = JOB) -> list[Register
 
 
 def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
-    """Without what pruning and deleting may change: alternatives behind the first restore point with their labels, what
-    is left, what is to be deleted, and whether the runner gave a sign (a checkpoint alone may be one)."""
+    """The entry without the fields that pruning and deleting may change: restore points and their labels, remaining
+    registers, disposals, and whether the runner has reported (a checkpoint alone may be the report)."""
     return entry and replace(
         entry, restore_points=(), consistency=(), registers=(), disposals=(), known=False, stall_policy=None
     )
@@ -122,29 +122,29 @@ def bare(entry: RecoveryEntry | None) -> RecoveryEntry | None:
 
 
 def name_of(register: Register) -> bytes:
-    """The storage form of a register. A module attribute, so that a mutant can store two facts under one key."""
+    """The key of a register in the log. It is a module attribute, so that a mutant can store two facts under one key."""
     return register_name(register).encode()
 
 
 class Log:
-    """One partition. `records` is what lies in it now, `sent` every fact ever sent, in order of first sending."""
+    """One partition. `records` are in it now; `sent` holds every fact ever sent, in the order of first sending."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.sent: list[Record] = []
-        self.facts: dict[str, dict[bytes, Held]] = {}
+        self.facts: dict[str, dict[bytes, RawValue]] = {}
         self.end = 0
 
     def send(self, register: Register, fact: Fact, job_id: str = JOB, time_s: float | None = None) -> None:
         name = name_of(register)
-        held = Held(register, fact, float(self.end) if time_s is None else time_s)
+        held = RawValue(register, fact, float(self.end) if time_s is None else time_s)
         self.facts.setdefault(job_id, {})[name] = held
         epoch = register.epoch if isinstance(register, Attempt) else 0
         self._append(job_id.encode() + b"/" + name, held, epoch)
         self.sent.append(self.records[-1])
 
     def send_again(self, i: int) -> None:
-        """A producer did not hear the answer, and sends the same bytes again: mostly soon, now and then late."""
+        """A producer got no answer and sends the same bytes again: mostly soon, now and then late."""
         if self.sent:
             again = self.sent[-1 - (i // 2 % 6 if i % 2 else i) % len(self.sent)]
             self._append(again.key, again.value._replace(time_s=float(self.end)), again.epoch)
@@ -156,13 +156,13 @@ class Log:
         return gone
 
     def dispose(self, job_id: str = JOB) -> None:
-        """The reconciler deletes what the entry says, and then the registers of it."""
+        """The reconciler deletes the savepoints that the entry lists, and then tombstones their registers."""
         entry = fold(self.registers(job_id), job_id)
         for point in entry.disposals if entry else ():
             self._append(job_id.encode() + b"/" + name_of(Checkpoint(*point.order)), None, 0)
 
     def clean(self, choice: int) -> None:
-        """A pass of the cleaner, chosen by the bits of `choice`; one in four is the least favourable."""
+        """Runs log compaction, with parameters from the bits of `choice`. One pass in four is the worst case."""
         if choice % 4 == 0:
             self.records = least_favourable(self.records, self.end)
         else:
@@ -172,6 +172,6 @@ class Log:
     def registers(self, job_id: str = JOB) -> dict[bytes, Any]:
         return registers_of(self.records).get(job_id, {})
 
-    def _append(self, key: bytes, value: Held | None, epoch: int) -> None:
+    def _append(self, key: bytes, value: RawValue | None, epoch: int) -> None:
         self.records.append(Record(self.end, key, value, epoch))
         self.end += 1

@@ -1,4 +1,4 @@
-"""More weaker variants of the fold: what is forced, and intents of a kind that this version does not know."""
+"""More weaker variants of the fold: forced intents, and intents of a kind that this version does not know."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.laws.mutants import _winner, mutant
 
 
 def _forced(m: MonkeyPatch, force: Callable[[Job], bool]) -> None:
-    """The entry says that its intent is forced where `force` says so."""
+    """Patches the fold: the entry's intent has `force` if `force(job)` is true."""
     plain = core.fold_job
 
     def fold_job(job: Job, keep: int = RESTORE_POINTS) -> Any:
@@ -37,7 +37,7 @@ def force_is_lost_on_the_way(m: MonkeyPatch) -> None:
 
 @mutant("set", "oracle")
 def one_forced_intent_forces_every_later_one(m: MonkeyPatch) -> None:
-    """And forgets it with the first prune."""
+    """The first prune removes that effect."""
     _forced(m, lambda job: any(fact.force for i in job.intents if (fact := job.fact(i, IntentDeclared)) is not None))
 
 
@@ -67,7 +67,7 @@ def an_intent_of_unknown_kind_gives_way_to_one_of_its_revision(m: MonkeyPatch) -
 
 @mutant("oracle")
 def an_intent_of_unknown_kind_runs_the_job(m: MonkeyPatch) -> None:
-    """The entry names it still."""
+    """The entry still names the intent."""
     plain = Job.fact
 
     def fact(job: Job, register: Any, kind: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The laws of the fold, each as a function that takes one drawn history and raises AssertionError where it is broken.
+"""The laws of the fold. Each is a function of one drawn history and raises AssertionError if the law is broken.
 
-`book` says which histories each is run on; `test_laws` runs them on the fold as it is, `test_mutants` on weaker
-variants that they must tell from it.
+`book` defines the histories for each law. `test_laws` runs the laws on the real fold, `test_mutants` on weaker variants,
+which they must detect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ledger.core.model.recovery import TERMINAL, JobState
 from ledger.core.model.registers import Admitted, Checkpoint, Ended, Register, Spec
 from tests.laws import actors, histories, oracle
 from tests.laws.drawn import History, kind_of, place, play, played, shuffled, value
-from tests.laws.histories import DIGEST, JOB, KEEP, Held, Log, bare, least_favourable, registers_of
+from tests.laws.histories import DIGEST, JOB, KEEP, Log, RawValue, bare, least_favourable, registers_of
 from tests.support.offered import offered
 
 
@@ -26,8 +26,8 @@ def fold_all(jobs: dict[str, dict]) -> dict[str, Any]:
 
 
 def the_log_says_what_the_set_of_facts_says(history: History) -> None:
-    """Redelivery, order, pruning and compaction, at any moment and all at once. Beside a result everything else may be
-    gone, and then the job has no entry."""
+    """The log folds like the set of all facts, with redelivery, any order, pruning and log compaction at any moment. With a
+    result, all other registers may be gone, and then the job has no entry."""
     for operation, log in play(history):
         got, want = histories.fold(log.registers()), histories.fold(log.facts[JOB])
         if want is not None and want.retiring:
@@ -38,7 +38,7 @@ def the_log_says_what_the_set_of_facts_says(history: History) -> None:
 
 
 def order_does_not_matter(history: tuple[History, int]) -> None:
-    """Neither that in which facts arrive, nor that in which a reader's table holds the registers."""
+    """The fold depends neither on the order in which facts arrive, nor on the order of registers in a reader's table."""
     log = played(history[0])
     want = histories.fold(log.facts[JOB])
     assert fold_all(registers_of(shuffled(log.sent, history[1])))[JOB] == want
@@ -46,7 +46,8 @@ def order_does_not_matter(history: tuple[History, int]) -> None:
 
 
 def terminal_is_final(history: History) -> None:
-    """And a cancel is never undone. A terminal job may become another terminal one, retire, and then be gone."""
+    """A terminal job stays terminal, and a cancel is never undone. A terminal job may change to another terminal state,
+    retire, and then be gone."""
     before, gone = None, False
     for operation, log in play(history):
         entry = histories.fold(log.registers())
@@ -61,7 +62,7 @@ def terminal_is_final(history: History) -> None:
 
 
 def the_fold_says_what_the_plain_rules_say(history: History) -> None:
-    """The dumb oracle, on whatever lies in the log."""
+    """The fold agrees with the simple oracle on the registers in the log."""
     for operation, log in play(history):
         facts = {held.register: held.fact for held in log.registers().values()}
         want, entry = oracle.opinion(facts, KEEP, JOB), histories.fold(log.registers())
@@ -76,7 +77,7 @@ def the_fold_says_what_the_plain_rules_say(history: History) -> None:
 
 
 def compaction_changes_nothing(history: tuple[History, int]) -> None:
-    """At every prefix: the least favourable result, of the prefix and of that again, and then the rest of the log."""
+    """At every prefix: the worst-case compaction of the prefix, the same repeated, and then with the rest of the log."""
     log, cut = played(history[0], clean=False), history[1]
     cut %= len(log.records) + 1
     prefix, rest = log.records[:cut], log.records[cut:]
@@ -91,8 +92,8 @@ def compaction_changes_nothing(history: tuple[History, int]) -> None:
 
 
 def a_log_read_by_two_is_the_log_read_by_one(history: tuple[History, int]) -> None:
-    """One reader hands over at any point; the cleaner may have passed in between, but not over tombstones that the
-    second one has yet to read (a reader who is late by more than that begins anew)."""
+    """A second reader continues from a first reader's state at any offset. Log compaction may have run in between, but not
+    removed tombstones that the second reader still has to read (a reader that is too late starts anew)."""
     log, cut = played(history[0], clean=False), history[1]
     cut %= len(log.records) + 1
     first = registers_of(log.records[:cut])
@@ -103,7 +104,7 @@ def a_log_read_by_two_is_the_log_read_by_one(history: tuple[History, int]) -> No
 
 
 def no_clock_and_no_timestamp_is_read(history: tuple[History, list[int]]) -> None:
-    """The same records with other times of appending."""
+    """The same records with other append times give the same entry."""
     times = history[1]
     registers = played(history[0]).registers()
     retimed = {name: held._replace(time_s=float(times[i % len(times)])) for i, (name, held) in enumerate(registers.items())}
@@ -115,7 +116,7 @@ def no_clock_and_no_timestamp_is_read(history: tuple[History, list[int]]) -> Non
 
 
 def one_jobs_records_change_only_that_job(history: tuple[History, list[tuple[bytes, Any]]]) -> None:
-    """However bad they are, keys included; and the fold never raises."""
+    """Bad records, also with bad keys, change no other job, and the fold never raises."""
     log, strange = played(history[0]), history[1]
     alone = histories.fold(registers_of(log.records)[JOB])
     mixed: list[Any] = []
@@ -139,7 +140,7 @@ def what_cannot_be_read_counts_as_absent(history: tuple[History, list[tuple[Regi
         got = replace(got, registers=want.registers)
         assert got == want
     else:
-        assert want is None and (got is None or got.retiring), "beside a result it is one more thing to clear away"
+        assert want is None and (got is None or got.retiring), "with a result, it is one more register to remove"
     assert {histories.name_of(r) for r in histories.view(with_it).names} == set(with_it)
 
 
@@ -147,7 +148,8 @@ def what_cannot_be_read_counts_as_absent(history: tuple[History, list[tuple[Regi
 
 
 def first_offered_is_what_the_newest_recorded_attempt_left(history: tuple[Any, list[Any]]) -> None:
-    """Healthy actors, with prunes, cleaning and redelivery in between; a retry that counts has its own will."""
+    """This holds for healthy actors with pruning, compaction and redelivery in between. An effective retry names its own
+    restore point."""
     world, operations = history
     job = actors.Actors(world)
     for operation in operations:
@@ -155,7 +157,7 @@ def first_offered_is_what_the_newest_recorded_attempt_left(history: tuple[Any, l
         entry, due = job.entry(), job.due()
         got = entry.restore_points[0] if entry.restore_points else None
         if due is not None and due.order in job.given_up:
-            assert got is None or got.order not in job.given_up, f"offers {got}, which is given up, after {operation}"
+            assert got is None or got.order not in job.given_up, f"offers {got}, which is disposed of, after {operation}"
             due = got  # what is left of those that were kept
         trace = f"after {operation} in {operations}\nstate {entry.state}, top {entry.attempt}"
         assert got == due, f"offers {got}, due is {due}, {trace}"
@@ -169,9 +171,10 @@ Bases = dict[int, RestorePoint | None]
 
 
 def never_from_zero_silently(history: tuple[Any, Bases, list[Any]]) -> None:
-    """Checkpoints and attempts in any order, each attempt from any lower place, with prunes at any moment: where the facts
-    offer something, so does the pruned log. It is another first one only where theirs is no longer in the log, and while
-    any checkpoint is in the log, a start that has something to begin from is offered something."""
+    """Checkpoints and attempts come in any order, each attempt starts from any lower restore point, and prunes come at any
+    moment. If the set of facts offers a restore point, so does the pruned log. The first offer differs only if the
+    facts' first offer is no longer in the log. While any checkpoint is in the log, a job that must not start from
+    scratch is offered a restore point."""
     for entry, whole, registers, trace in offers(history):
         left = {r for held in registers.values() if isinstance(r := held.register, Checkpoint)}
         assert entry.restore_points or not whole.restore_points, trace
@@ -183,7 +186,7 @@ def never_from_zero_silently(history: tuple[Any, Bases, list[Any]]) -> None:
 
 
 def offers(history: tuple[Any, Bases, list[Any]]):
-    """The entry by the log and by the set of facts, and the registers in the log, after each operation."""
+    """Yields after each operation: the entry by the log, the entry by the set of facts, the log's registers, a trace."""
     world, bases, operations = history
     log = Log()
     for register in (Spec(DIGEST), Admitted()):
@@ -207,7 +210,7 @@ def offers(history: tuple[Any, Bases, list[Any]]):
 
 
 def what_is_prunable_never_matters_again(history: tuple[History, list[Register]]) -> None:
-    """Nothing that is prunable now becomes decisive by any later fact."""
+    """No later fact makes a register decisive that is prunable now."""
     (world, _), later = history
     now = played(history[0]).registers()
     gone = {histories.name_of(r) for r in histories.prunable(now)}
@@ -215,15 +218,15 @@ def what_is_prunable_never_matters_again(history: tuple[History, list[Register]]
     for register in later:
         name = histories.name_of(register)
         if name in gone:
-            continue  # sent again, it would be pruned again: another law
-        fact = Held(register, value(register, world))
+            continue  # if it is resent, it is pruned again: another law covers that
+        fact = RawValue(register, value(register, world))
         now, left = now | {name: fact}, left | {name: fact}
         assert bare(histories.fold(left)) == bare(histories.fold(now)), f"{gone} gone, then {register}"
 
 
 def a_pending_retry_finds_its_place(history: tuple[History, int]) -> None:
-    """A retry names a checkpoint that is there and not given up; whatever is pruned before the end of its attempt arrives,
-    the place is offered first once the retry counts."""
+    """A retry names an existing checkpoint that is not disposed of. Whatever is pruned before the end of its attempt
+    arrives, the checkpoint is offered first once the retry is effective."""
     (world, _), choice = history
     log = played(history[0])
     job = histories.view(log.registers())

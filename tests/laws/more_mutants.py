@@ -1,4 +1,4 @@
-"""Weaker variants of readers, of what is offered for a start, and of what is pruned. See `mutants`."""
+"""Weaker variants of readers, of the offered restore points, and of pruning. See `mutants`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.offered import offered
 
 @mutant("set", "a_legal_record_sent_again_after_a_takeover_and_compacted_still_counts")
 def the_events_fold_filters_by_epoch(m: MonkeyPatch) -> None:
-    """A reader drops what is of a lower epoch than one it saw before: a legal record that was sent again after a
-    takeover, and then compacted, is gone. (The claim of an epoch is taken to lie just before its first record.)"""
+    """A reader drops records with a lower epoch than one it saw before. So a legal record that was resent after a take-over
+    and then compacted is lost. (The claim of an epoch is assumed to come just before its first record.)"""
 
     def registers_of(records: Any, start: Any = None) -> Any:
         highest, passed = 0, []
@@ -41,7 +41,7 @@ def the_events_fold_filters_by_epoch(m: MonkeyPatch) -> None:
 
 @mutant("compaction")
 def the_cleaner_takes_tombstones_before_what_they_hide(m: MonkeyPatch) -> None:
-    """Not a variant of the fold: shows that the laws see an illegal compaction."""
+    """This is no variant of the fold: it shows that the laws detect an illegal compaction."""
 
     def illegal(records: Any, upto: int) -> Any:
         return [r for r in records if r.value is not None or r.offset >= upto]
@@ -53,7 +53,7 @@ def the_cleaner_takes_tombstones_before_what_they_hide(m: MonkeyPatch) -> None:
 
 @mutant("split")
 def a_late_reader_goes_on_where_it_was(m: MonkeyPatch) -> None:
-    """One that read up to a point, and then missed tombstones that were cleaned away after it."""
+    """A reader that stopped at an offset continues there, although compaction removed later tombstones meanwhile."""
     plain = histories.cleaned
     m.setattr(histories, "cleaned", lambda records, upto, horizon=0, spared=0: plain(records, upto, upto, spared))
 
@@ -69,7 +69,7 @@ def _by_lineage(job: Job) -> Iterator[Any]:
 
 @mutant("restore", "oracle", "scratch_stays_scratch_after_verdicts_and_a_prune")
 def the_offer_is_the_lineage_bounded_by_tops_record(m: MonkeyPatch) -> None:
-    """The bound hangs on top's record, and an attempt that has only a verdict has none."""
+    """The bound depends on the top attempt's record, and an attempt that only has a verdict has no record."""
     plain = restore_points._path_from
 
     def offer(job: Job, chosen: str) -> Iterator[Any]:
@@ -129,7 +129,7 @@ def a_retry_takes_what_is_left(m: MonkeyPatch) -> None:
 
 @mutant("zero", "a_base_that_is_gone_gives_way_to_what_is_left")
 def what_a_lost_base_gives_way_to_is_pruned(m: MonkeyPatch) -> None:
-    """Kept is what lies on the way from a base that is there, and nothing that is merely left."""
+    """Only checkpoints on the lineage of an existing base are kept, but not other remaining ones."""
 
     def kept(job: Job, keep: int) -> set[tuple[int, int]]:
         ways = [restore_points._path_from(job, "latest")]
@@ -154,7 +154,7 @@ def what_a_lost_base_gives_way_to_is_pruned(m: MonkeyPatch) -> None:
 
 
 def _also(m: MonkeyPatch, more: Callable[[Job, int, int], list[Register]]) -> None:
-    """`prunable` with more registers than are."""
+    """Patches `prunable` to return additional registers."""
     plain = core.prunable
 
     def prunable(job: Job, keep: int = RESTORE_POINTS, history: int = core.HISTORY) -> list[Register]:
@@ -172,7 +172,7 @@ def _beyond(job: Job, history: int) -> set[int]:
 
 @mutant("restore", "what_the_newest_attempt_began_from_stays")
 def pruning_takes_the_base(m: MonkeyPatch) -> None:
-    """Kept are the newest on the lineage alone."""
+    """Only the newest checkpoints on the lineage are kept."""
     m.setattr(
         restore_points, "kept",
         lambda job, keep: {p.order for p in restore_points.first(job, _by_lineage(job), keep)},
@@ -268,7 +268,7 @@ def a_retry_forgives_the_counter_and_not_the_times(m: MonkeyPatch) -> None:
 
 @mutant("oracle", "jitter_leads_no_job_beyond_the_longest_delay")
 def jitter_leads_beyond_the_longest_delay(m: MonkeyPatch) -> None:
-    """The cap comes before the jitter."""
+    """The delay is capped before the jitter is added."""
     plain = restart.after_failure
 
     def after_failure(policy: Any, *rest: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Weaker variants of the fold and of the storage, each with one rule left out or done as one would do it first.
+"""Weaker variants of the fold and of the storage. Each lacks one rule, or implements it in the naive way.
 
-They live here only: each is a patch of `ledger.core` (or of how a history is stored) for the length of one test. Its
-killers are laws, or histories written by hand (`directed`), that must tell it from the real one.
+Each is a patch of `ledger.core` (or of the storage of a history) during one test. Its killers are laws, or histories
+written by hand (`directed`), that must detect it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Patch = Callable[[MonkeyPatch], None]
 
 
 class Mutant(NamedTuple):
-    """killers: each of these laws or histories must kill it. examples: within so many histories, with a fixed seed.
-    error: what it then raises."""
+    """A weaker variant. killers: laws or histories; each must kill it. examples: the number of histories, with a fixed
+    seed, within which a law must kill it. error: the exception that the killer raises."""
 
     patch: Patch
     killers: tuple[str, ...]
@@ -48,14 +48,14 @@ def mutant(*killers: str, examples: int = 4000, error: type[Exception] = Asserti
 
 def _property(m: MonkeyPatch, name: str, work_out: Callable[[Job], Any]) -> None:
     assert name in Job.__dict__
-    m.setattr(Job, name, property(work_out), raising=False)  # what works a thing out once can't be read from the class
+    m.setattr(Job, name, property(work_out), raising=False)  # a cached attribute can't be read from the class
 
 
 # -- two facts under one key -------------------------------------------------------------------------------------------
 
 
 def _stored(m: MonkeyPatch, kind: type, key: Callable[[Any], str]) -> None:
-    """Stores registers of a kind under other keys. Readers then ask the value what it was written for."""
+    """Stores registers of a kind under other keys. Readers then get the register from the value."""
     plain = histories.name_of
 
     def name_of(register: Register) -> bytes:
@@ -160,7 +160,7 @@ def canceled_is_derived_from_the_intent(m: MonkeyPatch) -> None:
 
 @mutant("oracle", "suspending_does_not_cancel")
 def a_stop_is_a_cancel(m: MonkeyPatch) -> None:
-    """A stop for a suspension has no outcome of its own."""
+    """A stop for a suspension has the outcome of a cancel."""
 
     def terminal_end(job: Job) -> Any:
         ends = [e for ends in job.ends.values() for e in ends if e.outcome in (*TERMINAL_OUTCOMES, "stopped")]

@@ -1,8 +1,8 @@
-"""What the fold should say, said again as plainly as can be: no laziness, no classes, one rule after the other.
+"""A second, simple implementation of the fold: no laziness, no classes, one rule after the other.
 
-Written from the protocol's text, not from `ledger.core.fold.fold`; it shares no code with it and takes readable facts only.
-It is slow and knows nothing of unreadable values, odd numbers, or UNKNOWN symbols but an intent's: tests/core has those.
-What it says of an entry is all but what is copied from the spec or the winning intent.
+It is written from the protocol's text and shares no code with `ledger.core.fold.fold`. It is slow and takes readable facts
+only: tests/core covers unreadable values, odd numbers and UNKNOWN symbols (except an intent's). Its result has all fields
+of an entry except those copied from the spec or the winning intent.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STRENGTH = {
 KINDS = {"CANCEL": 5, "UNKNOWN": 4, "SUSPEND": 3, "RETRY": 2, "RUN": 1}
 
 
-Place = tuple[int, int]  # attempt, id
-Asked = tuple[Place, int]  # the savepoint that a periodic ask follows, and how many asks came before it
+PointKey = tuple[int, int]  # attempt, id
+Asked = tuple[PointKey, int]  # the savepoint that a periodic ask follows, and how many asks came before it
 
 
 class Opinion(NamedTuple):
-    """restore_points: places and locations. marker: of a job that restores by itself, the place that shows how far it is.
-    watched: whether a stall would be seen. covered: the highest attempt that counts as settled without the runner's word,
-    because an operator forced it; 0 = none."""
+    """The oracle's entry. restore_points: (point, location) each. marker: for a job that restores by itself, the checkpoint
+    that shows its progress. watched: whether a stall would be detected. covered: the highest attempt that counts as
+    settled without a report of the runner, because an operator forced it; 0 = none."""
 
     state: str
     attempt: int = 0
@@ -51,15 +51,15 @@ class Opinion(NamedTuple):
     failure_times: tuple[float, ...] = ()
     failed_at: float | None = None
     intent: tuple[int, str] | None = None
-    restore_points: tuple[tuple[Place, str], ...] = ()
-    base: Place | None = None
+    restore_points: tuple[tuple[PointKey, str], ...] = ()
+    base: PointKey | None = None
     known: bool = False
     retiring: bool = False
     delay_s: float = 0.0
     named: bool = False
     consistency: tuple[str, ...] = ()
-    marker: Place | None = None
-    disposals: tuple[Place, ...] = ()
+    marker: PointKey | None = None
+    disposals: tuple[PointKey, ...] = ()
     asks: tuple[str, ...] = ()
     periodic: bool = False
     next_ask: str = ""
@@ -71,7 +71,7 @@ class Opinion(NamedTuple):
 
 
 def of_entry(entry: Any) -> Opinion:
-    """What an entry of the fold says, in the same words. entry: a RecoveryEntry."""
+    """The RecoveryEntry of the fold, converted to an Opinion."""
     if entry.retiring:
         return Opinion(str(entry.state), retiring=True)
     return Opinion(
@@ -193,7 +193,7 @@ def _delay_s(policy: Any, failures: int, start: str) -> float:
 
 
 def _too_often(policy: Any, times: Any, recorded_at: float | None, ran_for_s: float) -> tuple[bool, float | None]:
-    """(budget used up, when it failed)."""
+    """(whether the budget is used up, time of the failure)."""
     if recorded_at is None:
         recent = [t for t in times if abs(times[-1] - t) < policy.failure_rate_interval_s]
         return len(recent) > policy.failures_per_interval, None
@@ -206,22 +206,22 @@ def _too_often(policy: Any, times: Any, recorded_at: float | None, ran_for_s: fl
 # -- restore points --------------------------------------------------------------------------------------------------
 
 
-def _given_up(facts: Mapping[Register, Any]) -> dict[Place, Any]:
-    """Place -> what was said of the savepoint; of several the highest uuid counts."""
+def _given_up(facts: Mapping[Register, Any]) -> dict[PointKey, Any]:
+    """PointKey -> the disposal of the savepoint. Among several, the one with the highest uuid counts."""
     return {(r.n, r.id): facts[r] for r in sorted(r for r in facts if isinstance(r, Disposed))}
 
 
-def _places(facts: Mapping[Register, Any]) -> dict[Place, Any]:
-    """Everything that was a restore point, given up or not -> what the attempt began from, location and ask of it."""
+def _places(facts: Mapping[Register, Any]) -> dict[PointKey, Any]:
+    """PointKey -> the fact of each restore point, disposed or not, with its base, location and savepoint request."""
     return _given_up(facts) | {(r.n, r.id): fact for r, fact in facts.items() if isinstance(r, Checkpoint)}
 
 
-def _first(facts: Mapping[Register, Any], way: list[tuple[Place, str]], keep: int) -> list[tuple[Place, str]]:
-    """What is given up takes a place of those that are kept, and is not offered."""
+def _first(facts: Mapping[Register, Any], way: list[tuple[PointKey, str]], keep: int) -> list[tuple[PointKey, str]]:
+    """The first restore points. A disposed savepoint uses one of the `keep` slots, but is not offered."""
     return [(place, location) for place, location in way[:keep] if place not in _given_up(facts)]
 
 
-def _offer(facts: Mapping[Register, Any], spec: Any, chosen: str) -> list[tuple[Place, str]]:
+def _offer(facts: Mapping[Register, Any], spec: Any, chosen: str) -> list[tuple[PointKey, str]]:
     places = _places(facts)
     if chosen == "scratch":
         return []
@@ -239,8 +239,10 @@ def _offer(facts: Mapping[Register, Any], spec: Any, chosen: str) -> list[tuple[
     return _down(base.order, base.location, places, spec, highest) if base else []
 
 
-def _down(place: Place, location: str, places: Mapping[Place, Any], spec: Any, began: int) -> list[tuple[Place, str]]:
-    """began: the attempt that was started from there; 0 = none."""
+def _down(
+    place: PointKey, location: str, places: Mapping[PointKey, Any], spec: Any, began: int
+) -> list[tuple[PointKey, str]]:
+    """The lineage from a restore point down. began: the attempt that was started from this point; 0 = none."""
     n, id_ = place
     if n == 0:
         return _from_outside(spec, location)
@@ -253,8 +255,9 @@ def _down(place: Place, location: str, places: Mapping[Place, Any], spec: Any, b
     return way + (_down(base.order, base.location, places, spec, n) if base and base.attempt < n else [])
 
 
-def _from_outside(spec: Any, recorded: str | None) -> list[tuple[Place, str]]:
-    """recorded: where an attempt began by its record. A job that replaces another goes by that: its spec can't know it."""
+def _from_outside(spec: Any, recorded: str | None) -> list[tuple[PointKey, str]]:
+    """The restore point from outside the job. recorded: the base in an attempt's record. A job that replaces another uses
+    it, because its spec can't know the location."""
     if recorded is not None and spec.replaces:
         return [((0, 0), recorded)]
     return [((0, 0), spec.restore_from.location)] if spec.restore_from else []
@@ -282,7 +285,7 @@ def _inherits(facts: Mapping[Register, Any], spec: Any, retry: Any) -> bool:
 
 
 def _periodic(uuid: str | None) -> Asked | None:
-    """What `periodic-<attempt>-<id>-<try>` says; None if it is another ask, or nobody writes it so."""
+    """Parses `periodic-<attempt>-<id>-<try>`; None for another savepoint request or a form that is never written."""
     word, _, rest = (uuid or "").partition("-")
     numbers = rest.split("-")
     if word != "periodic" or len(numbers) != 3 or not all(str(int(n)) == n for n in numbers if n.isdigit()):
@@ -290,13 +293,13 @@ def _periodic(uuid: str | None) -> Asked | None:
     return ((int(numbers[0]), int(numbers[1])), int(numbers[2])) if all(n.isdigit() for n in numbers) else None
 
 
-def _savepoints(facts: Mapping[Register, Any]) -> dict[Place, Any]:
+def _savepoints(facts: Mapping[Register, Any]) -> dict[PointKey, Any]:
     there = {(r.n, r.id): f for r, f in facts.items() if isinstance(r, Checkpoint) and f.kind is CheckpointKind.SAVEPOINT}
     return _given_up(facts) | there
 
 
 def _last_ask(facts: Mapping[Register, Any]) -> Asked | None:
-    """The last periodic ask, as long as no savepoint is newer than the one that it follows."""
+    """The last periodic savepoint request; None if a savepoint is newer than the one that it follows."""
     asks = [asked for r in facts if isinstance(r, Ask) and (asked := _periodic(r.uuid))]
     newest = max(_savepoints(facts), default=(0, 0))
     return max(asks) if asks and max(asks)[0] >= newest else None
@@ -311,14 +314,15 @@ def _asks(facts: Mapping[Register, Any]) -> tuple[str, ...]:
 
 
 def _next_ask(facts: Mapping[Register, Any]) -> str:
-    """After twenty tries nobody asks any more."""
+    """The id of the next periodic savepoint request; "" after twenty tries."""
     last = _last_ask(facts)
     (n, id_), tries = (last[0], last[1] + 1) if last else (max(_savepoints(facts), default=(0, 0)), 0)
     return f"periodic-{n}-{id_}-{tries}" if tries <= 20 else ""
 
 
-def _disposals(facts: Mapping[Register, Any], spec: Any, living: Any, pending: Any, keep: int) -> tuple[Place, ...]:
-    """living: the record of the newest attempt unless that is over. pending: a retry that is not spent."""
+def _disposals(facts: Mapping[Register, Any], spec: Any, living: Any, pending: Any, keep: int) -> tuple[PointKey, ...]:
+    """The disposals of the entry. living: the record of the newest attempt, unless the attempt is over. pending: a retry
+    that is not used yet."""
     ways = [_offer(facts, spec, "latest")]
     if pending:
         ways.append(_offer(facts, spec, pending.from_))

@@ -1,5 +1,5 @@
-"""Weaker variants of what is said of savepoints: of asks, of those that are given up, of those that the policy deletes, and
-of what a job inherits from the one that it replaces. See `mutants`."""
+"""Weaker variants of the rules on savepoints: requests, disposals, deletion by policy, and the restore point that a job
+inherits from the job that it replaces. See `mutants`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def what_is_given_up_is_offered(m: MonkeyPatch) -> None:
 
 @mutant("oracle", "what_is_given_up_is_not_offered_and_nothing_takes_its_place")
 def what_is_given_up_makes_room_for_one_more(m: MonkeyPatch) -> None:
-    """Which may be pruned already, and be offered once a copy of it comes late."""
+    """The additional point may be pruned already. A late copy of its record would then be offered."""
     m.setattr(
         restore_points,
         "first",

@@ -1,4 +1,4 @@
-"""The laws hold: for histories drawn anew with each commit (`tests.support.seeds`), and for 20,000 where one asks for it:
+"""The laws hold for histories that differ with each commit (`tests.support.seeds`), and on request for 20,000:
 
 LEDGER_LAWS_EXAMPLES=20000 .venv/bin/python -m pytest tests/laws -q
 """
@@ -20,7 +20,7 @@ def test_the_law_holds(name):
 
 @pytest.mark.parametrize("name", book.LAWS)
 def test_the_law_holds_for_some(name):
-    """In `make check`: with other histories than `test_the_law_holds` draws."""
+    """For `make check`. It draws other histories than `test_the_law_holds`."""
     book.hold(name, book.examples() // 6, seeds.of(f"{name}, some"))
 
 

@@ -1,6 +1,7 @@
-"""Weaker variants of the fold must not pass: each is killed by every law that is said to see it.
+"""Weaker variants of the fold must not pass: each is killed by every law listed as its killer.
 
-A law that no mutant breaks would be no evidence. What random histories don't reach is written by hand in `directed`.
+A law that no mutant breaks would be no evidence. Situations that random histories don't reach are written by hand in
+`directed`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.laws.mutants import MUTANTS
 pytestmark = pytest.mark.slow
 
 assert more_mutants.MUTANTS is MUTANTS is savepoint_mutants.MUTANTS is intent_mutants.MUTANTS
-#: (mutant, law) -> the seed with which it shows soonest, at the time of writing; of the others it is soon with the first.
+#: (mutant, law) -> the seed that kills the mutant soonest, at the time of writing. For all others seed 1 is quick enough.
 SOONEST = {
     ("a_rate_leaves_out_the_newest_failure", "oracle"): 15,
     ("pruning_takes_what_a_pending_retry_names", "restore"): 9,
@@ -32,8 +33,8 @@ def test_the_mutant_is_killed(name, law, monkeypatch):
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_mutant_dies_where_the_laws_run_as_often_as_in_every_run(name, monkeypatch):
-    """By the very histories that `test_laws` draws for this commit. No landing fails by chance: a mutant that random
-    histories don't reach for certain has a history written by hand (of the others each died with each of 100 seeds)."""
+    """It uses the same histories as `test_laws` for this commit. It does not fail by chance: a mutant that random histories
+    may miss has a history written by hand. Each of the others died with each of 100 seeds."""
     MUTANTS[name].patch(monkeypatch)
     by_hand_first = sorted(MUTANTS[name].killers, key=lambda law: law not in directed.HISTORIES)
     assert any(dies(law, MUTANTS[name].error) for law in by_hand_first)

@@ -1,7 +1,7 @@
-"""Compaction by a real cleaner changes no job: what is left of a long history folds like a full copy of it.
+"""Log compaction by a real broker changes no job: the compacted log of a long history folds like its full copy.
 
-The topic is cleaned as fast as Kafka can, while the history is still being written. A second reader keeps every record
-from the start. The cleaner must be *seen* to have passed more than once: superseded records gone, then tombstones too.
+Kafka compacts the topic as fast as it can, while the history is still being written. A second reader keeps every record
+from the start. The test must *see* several passes: superseded records are gone, and then tombstones too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Copy:
         self.table = RegisterTable(PARTITIONS)
 
     def catch_up(self) -> None:
-        """Reads to the end that the topic has now."""
+        """Reads to the current end of the topic."""
         ends, deadline = self._reader.high_watermarks(), time.monotonic() + 30
         while any(self._reader.position()[place] < end for place, end in ends.items()):
             in_time(time.monotonic() < deadline, "the topic can't be read to its end: not within the time")
@@ -58,7 +58,7 @@ class Copy:
 
 
 class Scribe:
-    """Writes the histories of many jobs: facts, the same again, prunes, retirements; in transactions."""
+    """Writes the histories of many jobs in transactions: facts, resent facts, prunes, retirements."""
 
     def __init__(self, log: KafkaLog, topic: str, seed: int) -> None:
         self._random, self._topic = Random(seed), topic
@@ -75,7 +75,7 @@ class Scribe:
         self.commit([event for job in self._worlds for event in self._submission(job)])
 
     def round(self) -> None:
-        """A transaction with something of many jobs."""
+        """Commits a transaction with events of many jobs."""
         events: list[Event] = []
         for job_id in self._random.sample(sorted(self._worlds), JOBS // 2):
             chance = self._random.random()
@@ -91,7 +91,8 @@ class Scribe:
         self.commit(events)
 
     def retire(self, jobs: int) -> None:
-        """The result and the tombstones of everything else, in one transaction; every third result is forgotten."""
+        """Writes results, then tombstones for all other registers of these jobs. Every third result gets a tombstone
+        too."""
         for job_id in sorted(self._worlds)[:jobs]:
             self._retired.add(job_id)
             result = Result("FINISHED")
@@ -101,8 +102,8 @@ class Scribe:
                 self.commit([self._event(job_id, result, None)])
 
     def nudge(self, i: int) -> None:
-        """A segment is closed by the next append to it, and the active one is never cleaned. Under few keys: however long
-        it takes, there are not more of them than was cleaned away."""
+        """Appends records, because only an append closes a segment, and the active segment is never compacted. The keys
+        are few, so the nudges never outnumber the removed records."""
         ask = Ask(f"u{i % 20}")
         for partition in range(PARTITIONS):
             job_id = next(f"nudge-{k}" for k in range(100) if partition_of(f"nudge-{k}", PARTITIONS) == partition)
@@ -190,30 +191,30 @@ def test_a_compacted_topic_folds_like_a_full_copy(log: KafkaLog, topic: str, scr
     copy.catch_up()
 
     def left() -> Copy:
-        """What lies in the topic now, by a reader that begins at its start."""
+        """The current records of the topic, read from offset 0."""
         now = Copy(log.reader([topic]))
         now.catch_up()
         return now
 
     def folds_alike() -> Copy | None:
-        """What lies there now, if it folds like the copy. A reader that stands still while a tombstone goes has read what
-        it stood for, and not itself: so another one begins."""
+        """The current records of the topic, if they fold like the copy. Each call reads anew: a reader that pauses while a
+        tombstone is removed has read the deleted record, but not the tombstone."""
         now = left()
         return now if _entries(now.table) == _entries(copy.table) else None
 
     def write(i: int) -> None:
         scribe.round() if scribe.written < EVENTS_MAX else scribe.nudge(i)
         copy.catch_up()
-        assert len(copy.records) == scribe.written, "the copy missed records: it is no witness"
+        assert len(copy.records) == scribe.written, "the copy missed records, so it proves nothing"
 
-    # the cleaner passes while the history is being written
+    # log compaction runs while the history is being written
     _until(lambda: scribe.written > EVENTS_MIN, "history", write)
     _until(lambda: len(left().records) < len(copy.records), "a first pass", write)
     copy.catch_up()
     half = until(folds_alike, "what is left folds like the copy")
     assert len(half.records) < len(copy.records)
 
-    # and again, until the tombstones are gone too
+    # it runs again, until the tombstones are gone too
     scribe.retire(JOBS // 4)
     copy.catch_up()
     assert len(copy.records) == scribe.written

@@ -1,7 +1,7 @@
-"""The same laws on what really lies in a topic: bytes by the codec, through the table that the projector keeps.
+"""The same laws on stored data: bytes from the codec, read through the projector's register table.
 
-Whatever can be stored folds, however strange, and into an entry that can be stored too and is equal when read again:
-else one job's records would end the projector, or make it publish for ever.
+Every record that can be stored must fold into an entry that can be stored too and is equal when read again. Otherwise one
+job's records could end the projector, or make it publish for ever.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def test_damaged_bytes_change_no_other_job_and_raise_nowhere(pairs, damaged, for
 
 @pytest.mark.parametrize("chars", [10_000, 60_000])
 def test_long_values_and_many_registers_fold_into_an_entry_that_the_log_takes(chars):
-    """Longer ones do not: for those the projector publishes an entry that says so."""
+    """Even longer values do not fit. For those the projector publishes an entry that reports it."""
     long = "x" * chars
     place = RestorePoint(1, 3, long)
     pairs: list[tuple[Register, Any]] = [

@@ -12,11 +12,11 @@ from tests.mutation.runner import NotRun, Result, run
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description="Put listed mistakes into the code.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="mutants; all of them without any name")
-    parser.add_argument("--list", dest="lists", action="append", metavar="LIST", help="only those of this list")
-    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
-    parser.add_argument("--record", action="store_true", help="write down what killed each, and how soon")
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description="Runs tests on mutants of the code.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="mutants; default: all of them")
+    parser.add_argument("--list", dest="lists", action="append", metavar="LIST", help="only the mutants of this list")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants run at the same time (default: 2)")
+    parser.add_argument("--record", action="store_true", help="record which test killed each mutant, and how soon")
     parser.add_argument("--page", action="store_true", help=f"only write {PAGE} anew")
     asked = parser.parse_args()
     every = listed()

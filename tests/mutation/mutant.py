@@ -1,4 +1,4 @@
-"""What a mutant is, and all that are listed."""
+"""The class of mutants, and all listed mutants."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """name: lower case with hyphens, unique. file: of the source, from the root of the project. before: text that the file
-    holds exactly once; after: what takes its place. killers: node ids of pytest, at least one of which must fail.
-    danger: in a few words what would become of a user's jobs."""
+    """An edit of one source file. name: lower case with hyphens, unique. file: path from the root of the project. before:
+    text that the file holds exactly once. after: its replacement. killers: node ids of pytest; at least one of them must
+    fail. danger: in a few words, the effect on a user's jobs."""
 
     name: str
     file: str
@@ -29,7 +29,7 @@ class Mutant:
     danger: str
 
     def mutated(self, source: str) -> str:
-        """The source with the mistake in it. Raises: ValueError if it is not where the list says, or is no Python."""
+        """The edited source. Raises: ValueError if `before` is not in it exactly once, or the result is no Python."""
         if (found := source.count(self.before)) != 1:
             raise ValueError(f"{self.name}: {self.file} holds the text to replace {found} times, not once")
         if (text := source.replace(self.before, self.after)) == source:
@@ -49,6 +49,6 @@ def _dumped(source: str) -> str:
 
 
 def listed() -> Mapping[str, tuple[Mutant, ...]]:
-    """List (a module of `tests/mutation/lists`) -> its mutants, each module a tuple MUTANTS."""
+    """Name of a list (a module of `tests/mutation/lists`) -> its mutants, the tuple MUTANTS of the module."""
     names = sorted(module.name for module in pkgutil.iter_modules(lists.__path__))
     return {name: importlib.import_module(f"{lists.__name__}.{name}").MUTANTS for name in names}

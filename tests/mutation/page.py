@@ -1,4 +1,4 @@
-"""docs/MUTANTS.md: what was tried, what died where, and how soon."""
+"""Generates docs/MUTANTS.md: all mutants, the tests that killed them, and how soon."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ PAGE = "docs/MUTANTS.md"
 _HEAD = """\
 # Mutants
 
-{total} small mistakes, each put into the source alone, and the test that then goes red. The list is in
-`tests/mutation/lists/`; this page is made from it, and from what the last run wrote down, by
-`python -m tests.mutation --page`. A run of all of them (`make mutants`) fails if one survives; `make test` runs sixteen of
-them, others with each commit.
+This page lists {total} small mistakes in the source, each with the test that detects it. The lists of mutants are in
+`tests/mutation/lists/`. `python -m tests.mutation --page` generates this page from them and from the recorded results of
+the last run. A run of all mutants (`make mutants`) fails if one survives. `make test` runs sixteen of them, different ones
+with each commit.
 
-To add one, write it into a list with the tests that must see it. The first command runs them on a copy of the source and
-writes down which went red; the second renews this page. `make check` fails where either was forgotten.
+To add a mutant, write it into a list with the tests that must detect it. The first command runs these tests on a copy of
+the source and records which test failed. The second command regenerates this page. `make check` fails if either is missing.
 
     python -m tests.mutation --list LIST --record NAME
     python -m tests.mutation --page
 
-The seconds are those of the whole run of pytest up to the first red test, most of it Python's start and imports, on a
-machine with two cores that did other work too. Guards that are taken out of a running ledger, also on real servers, are in
-`tests/support/mutants.py`; weaker variants of the fold in `tests/laws/mutants.py`.
+The seconds are the duration of the whole pytest run up to the first failed test, on a busy machine with two cores. Most of
+it is Python's start and imports. Guards that are removed from a running ledger, also on real servers, are in
+`tests/support/mutants.py`. Weaker variants of the fold are in `tests/laws/mutants.py`.
 """
 
 
 def page(every: Mapping[str, Sequence[Mutant]], results: Mapping[str, Mapping[str, Result]]) -> str:
-    """every: list -> its mutants. results: list -> mutant -> what became of it."""
+    """The text of the page. every: list -> its mutants. results: list -> mutant -> its result."""
     parts = [_HEAD.format(total=sum(map(len, every.values())))]
     for name, mutants in every.items():
         known = results[name]

@@ -1,4 +1,4 @@
-"""What was written down of the last run of each mutant: lists/NAME.jsonl, one line per mutant, in the list's order."""
+"""The recorded result of the last run of each mutant: lists/NAME.jsonl, one line per mutant, in the list's order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.mutation.runner import Result
 
 
 def read(name: str) -> dict[str, Result]:
-    """Mutant -> what became of it. {} if the list was never run."""
+    """Mutant -> its result. {} if the list was never run."""
     path = _path(name)
     lines = path.read_text().splitlines() if path.exists() else []
     return {result.name: result for result in (Result(**json.loads(line)) for line in lines)}
 
 
 def write(name: str, mutants: Sequence[str], results: Iterable[Result]) -> None:
-    """What is new takes the place of what was; mutants that are no longer in the list are left out."""
+    """Records results. New results replace old ones; results of mutants that are no longer in the list are dropped."""
     known = read(name) | {result.name: result for result in results}
     _path(name).write_text("".join(known[mutant].line() + "\n" for mutant in mutants if mutant in known))
 

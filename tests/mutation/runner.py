@@ -1,4 +1,4 @@
-"""Runs mutants: each in a copy of the tree, with the tests that must see it.
+"""Runs mutants: each in a copy of the tree, with the tests that must detect it.
 
 Shapes: a `Result` per mutant; `killer` = node id of the test that failed first, "" = the mutant survived.
 """
@@ -22,7 +22,7 @@ from queue import SimpleQueue
 
 from tests.mutation.mutant import Mutant
 
-#: A mutant that makes its tests hang is dead when this many seconds have passed.
+#: A mutant that makes its tests hang counts as killed after this many seconds.
 HANGS_S = 300.0
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py::.*?)(?: - .*)?$", re.MULTILINE)
 #: Exit codes of pytest.
@@ -32,7 +32,7 @@ _SIZES = frozenset({"REPETITIONS", "SEED"})  # they draw cases, so a killer that
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """killer: node id, or "time limit". seconds: of the whole run of pytest, start and imports with it."""
+    """The result for one mutant. killer: node id, or "time limit". seconds: the whole pytest run, imports included."""
 
     name: str
     killer: str
@@ -43,13 +43,13 @@ class Result:
 
 
 class NotRun(Exception):
-    """The tests said nothing about the mutant: they could not be collected, or are red without it."""
+    """The tests gave no verdict on the mutant: they could not be collected, or fail without it."""
 
 
 def run(
     mutants: Sequence[Mutant], root: Path, jobs: int = 2, tell: Callable[[Result], None] = lambda _: None
 ) -> list[Result]:
-    """In the order of `mutants`. The tests run without any mistake first.
+    """Runs mutants and returns their results in the order of `mutants`. First the tests run on the unchanged source.
 
     Raises: NotRun; ValueError if a mutant does not fit the source."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
@@ -75,7 +75,7 @@ def run(
 
 
 def copy(root: Path, to: Path) -> Path:
-    """The files that git knows or would add, as they are now; all files if it is no checkout."""
+    """Copies the files that git tracks or would add, in their current state; all files if `root` is no checkout."""
     asked = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     known = subprocess.run(asked, capture_output=True, check=False)
     names = known.stdout.decode().split("\0") if known.returncode == 0 else [
@@ -90,7 +90,8 @@ def copy(root: Path, to: Path) -> Path:
 
 @contextmanager
 def edited(tree: Path, mutant: Mutant) -> Iterator[None]:
-    """The tree with the mistake in it. Compiled files go by whole seconds and sizes, so none is left of either text."""
+    """The tree with the mutant's edit. Compiled files are matched by whole seconds and size, so they are deleted before and
+    after."""
     path = tree / mutant.file
     source = path.read_text()
     path.write_text(mutant.mutated(source))
@@ -108,10 +109,10 @@ def _forget_compiled(path: Path) -> None:
 
 
 def must_be_green(tree: Path, nodes: Sequence[str]) -> None:
-    """Raises: NotRun with what pytest said, unless all of them pass without a mistake."""
+    """Runs the tests on the unchanged source. Raises: NotRun with pytest's output unless all of them pass."""
     code, said = _pytest(tree, nodes, limit_s=None)
     if code != _PASSED:
-        raise NotRun(f"without any mistake the tests end with exit code {code}:\n{said[-4000:]}")
+        raise NotRun(f"on the unchanged source the tests end with exit code {code}:\n{said[-4000:]}")
 
 
 def _killed(tree: Path, mutant: Mutant) -> Result:

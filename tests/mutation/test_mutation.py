@@ -1,4 +1,4 @@
-"""The list of mutants fits the source, and the runner tells a mutant that is killed from one that survives."""
+"""The lists of mutants fit the source, and the runner distinguishes a killed mutant from one that survives."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_was_written_down_says_that_all_are_dead() -> None:
 
 
 def test_what_was_written_down_to_have_killed_a_mutant_is_a_test_that_the_mutant_names() -> None:
-    """Else the list was changed after its last run."""
+    """Otherwise the list was changed after its last run."""
     for name, mutants in EVERY.items():
         known = read(name)
         for mutant in mutants:
@@ -89,7 +89,7 @@ def test_the_runner_tells_dead_from_alive(project: Path) -> None:
 
 def test_tests_that_are_red_anyway_kill_nothing(project: Path) -> None:
     (project / "adding.py").write_text("def add(a, b):\n    return a + b + 1\n")
-    with pytest.raises(NotRun, match="without any mistake"):
+    with pytest.raises(NotRun, match="on the unchanged source"):
         run([mutant("::test_two")], project, jobs=1)
 
 
@@ -120,4 +120,4 @@ def test_a_mutant_must_change_code() -> None:
 def test_the_page_is_made_from_the_lists() -> None:
     made = page(EVERY, {name: read(name) for name in EVERY})
     if (ROOT / PAGE).read_text() != made:
-        pytest.fail(f"{PAGE} is not what the lists and their last runs say. Renew it: python -m tests.mutation --page")
+        pytest.fail(f"{PAGE} does not match the lists and their results. Regenerate it: python -m tests.mutation --page")

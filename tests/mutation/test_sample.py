@@ -1,4 +1,4 @@
-"""Some of the listed mutants, others with each commit, and the test that killed each: it must still kill it."""
+"""A sample of the listed mutants, different with each commit. The recorded killer of each must still kill it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.mutation.runner import run
 from tests.support import seeds
 from tests.support.repetitions import count
 
-#: The killers of the others start servers or real processes: `make mutants` runs them.
+#: Mutants with slower killers, which start servers or real processes, are left to `make mutants`.
 QUICK_S = 4.0
 
 
