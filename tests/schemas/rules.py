@@ -1,8 +1,8 @@
-"""What a schema must be like, and what may change from one version to the next.
+"""The rules for a schema, and for changes from one version to the next.
 
-Avro's own compatibility is necessary and not enough: it calls a changed logicalType, namespace, default, doc or field
-order compatible, and most of these leave even the fingerprint as it was. So beside it stands one rule: of what exists
-nothing changes; fields and symbols are only added at the end. Used by the tests here on every pair of versions.
+Avro's own compatibility is necessary but not sufficient: it accepts a changed logicalType, namespace, default, doc or
+field order, and most of these changes don't even change the fingerprint. So there is one more rule: nothing existing
+changes; fields and symbols are only added at the end. The tests here apply the rules to every pair of versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GROWING = {"fields", "symbols"}
 
 
 def avro_problems(reader: dict[str, Any], writer: dict[str, Any]) -> list[str]:
-    """Why `reader` can't read all that `writer` may write, by Apache Avro's own checker; [] if it can."""
+    """The reasons, by Apache Avro's checker, why `reader` can't read all data of `writer`; [] if it can."""
     result = ReaderWriterCompatibilityChecker().get_compatibility(_parse(reader), _parse(writer))
     if result.compatibility is SchemaCompatibilityType.compatible:
         return []
@@ -30,7 +30,7 @@ def avro_problems(reader: dict[str, Any], writer: dict[str, Any]) -> list[str]:
 
 
 def freeze_problems(old: Any, new: Any, place: str = "") -> list[str]:
-    """Where `new` changes something that stands in `old`, instead of adding to its end; [] if nowhere."""
+    """The places where `new` changes a part of `old` instead of only adding at the end; [] if there are none."""
     if isinstance(old, dict) and isinstance(new, dict):
         out = [f"{place}/{name}: removed" for name in old.keys() - new.keys()]
         out += [f"{place}/{name}: added" for name in new.keys() - old.keys()]
@@ -56,7 +56,7 @@ def _grown(old: list[Any], new: list[Any], place: str) -> list[str]:
 
 
 def soundness_problems(schema: dict[str, Any]) -> list[str]:
-    """Where a schema by itself is not as all of ours are; [] if nowhere."""
+    """The places where a schema breaks the rules for all schemas of the project; [] if there are none."""
     out = [] if schema.get("namespace") == NAMESPACE else [f"namespace is {schema.get('namespace')!r}"]
     for place, node in walk(schema):
         out += [f"{place}: {problem}" for problem in _node_problems(node)]
@@ -75,7 +75,7 @@ def _node_problems(node: Any) -> Iterator[str]:
         if node.get("default") != "UNKNOWN":
             yield "the default is not UNKNOWN"
     if kind == "record" and not node["fields"]:
-        yield "a record of no bytes: a short value could claim any number of them"
+        yield "a record of no bytes: a short value could claim any number of such records"
     if kind in ("fixed", "error", "null"):
         yield f"{kind} is not used"
     if kind in ("record", "enum") and not node.get("doc"):
@@ -90,7 +90,7 @@ def _node_problems(node: Any) -> Iterator[str]:
 
 
 def walk(schema: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Every type in a schema, with its place."""
+    """(place, type) for every type in a schema."""
     yield place, schema
     if isinstance(schema, list):
         for branch in schema:

@@ -1,4 +1,4 @@
-"""The headers are CloudEvents in binary mode as the reference library reads them, and reading them never fails."""
+"""The reference library reads the headers as CloudEvents in binary mode, and reading bad headers never fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "orders-1/checkpoint/1/7"
 
 
 class AsIs(JSONFormat):
-    """The reference library's format for data that is left as it stands."""
+    """A format for the reference library that leaves the data unchanged."""
 
     def read_data(self, body: bytes, datacontenttype: str | None) -> Any:
         return body

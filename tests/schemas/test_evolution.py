@@ -1,4 +1,4 @@
-"""Every version of a schema reads every other, and of what was once written nothing ever changes."""
+"""Every version of a schema reads every other one, and existing parts of a schema never change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_of_what_exists_nothing_changes(fact: str) -> None:
 
 
 def test_fingerprints_tell_all_versions_of_all_facts_apart() -> None:
-    """And the product finds each by the one that Apache Avro's own library reckons."""
+    """The product finds each version by the fingerprint that Apache Avro's library computes."""
     found = {
         avro.schema.parse(path.read_text(encoding="utf-8")).fingerprint("CRC-64-AVRO"): path
         for path in FOLDER.rglob("*.avsc")
@@ -99,7 +99,7 @@ def _swap(s: Schema) -> None:
     s["fields"][1], s["fields"][2] = s["fields"][2], s["fields"][1]
 
 
-# (title, evolution, whether Avro's checker finds it in one direction or the other)
+# (title, evolution, whether Avro's checker detects it in at least one direction)
 BAD: list[tuple[str, Callable[[Schema], Any], bool]] = [
     ("an essential field goes", _drop, True),
     ("a field with a default goes", lambda s: s["fields"].remove(field(s, "size")), False),
@@ -133,7 +133,7 @@ def test_a_bad_evolution_is_found(change: Callable[[Schema], Any], found_by_avro
 
 
 def test_a_default_of_another_type_is_found() -> None:
-    """To Python 0 and False are equal, to Avro they are not."""
+    """For Python 0 and False are equal, for Avro they are not."""
     old, new = base(), base()
     field(new, "size").update(default=False)
     assert old == new
@@ -158,7 +158,7 @@ def test_a_good_evolution_passes(change: Callable[[Schema], Any]) -> None:
 
 
 def test_avros_fingerprint_is_blind_to_what_the_freeze_forbids() -> None:
-    """Why the freeze is needed: two schemas of another meaning under one fingerprint could not be told apart."""
+    """This is why the freeze is needed: two schemas with different meanings but one fingerprint can't be distinguished."""
     old, new = base(), base()
     field(new, "size").update(doc="Kilobytes.", default=1)
     assert _fingerprint(old) == _fingerprint(new)

@@ -1,4 +1,4 @@
-"""What was written once is read for ever: recorded values of every schema version, decoded by the code of today."""
+"""Today's code decodes recorded values of every schema version, so old records stay readable for ever."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_version_has_a_recorded_value_and_no_other_has() -> None:
 
 @pytest.mark.parametrize("version", EVERY, ids=name_of)
 def test_a_recorded_value_still_says_the_same(version: Version) -> None:
-    """Fields that came later have their defaults."""
+    """Fields that were added later have their defaults."""
     value, meant = recorded(version)
     now = plain(decode(KIND_OF[version.fact], value))
     later = {f["name"]: f["default"] for f in ALL[version.fact][-1].schema["fields"] if f["name"] not in meant}
@@ -34,7 +34,8 @@ def test_a_recorded_value_still_says_the_same(version: Version) -> None:
 
 
 def _without_later(now: Any, meant: Any) -> Any:
-    """`now` without what records, nested ones too, got later, so that it can be compared with what was meant then."""
+    """`now` without fields that were added later (also in nested records), for the comparison with the recorded
+    meaning."""
     if isinstance(now, dict) and isinstance(meant, dict):
         return {key: _without_later(value, meant[key]) for key, value in now.items() if key in meant}
     return now
@@ -42,14 +43,14 @@ def _without_later(now: Any, meant: Any) -> Any:
 
 @pytest.mark.parametrize("version", EVERY, ids=name_of)
 def test_what_was_written_once_is_written_again_byte_for_byte(version: Version) -> None:
-    """A spec's digest is its name, and an event sent again is the same bytes: no release may change either, whatever
-    newer versions its schemas have."""
+    """A spec's digest is its name, and a resend of an event has the same bytes. No release may change either, even if it
+    has newer schema versions."""
     value, _ = recorded(version)
     assert encode(decode(KIND_OF[version.fact], value)) == value
 
 
 def test_no_schema_file_is_ever_edited() -> None:
-    """Not even its docs: a fingerprint shows neither these nor defaults."""
+    """This includes docs and defaults, which the fingerprint does not cover."""
     recorded_digests = sorted(DIGESTS.read_text(encoding="utf-8").splitlines())
     assert recorded_digests == sorted(map(digest_line, EVERY))
 

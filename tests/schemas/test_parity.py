@@ -1,4 +1,4 @@
-"""The dataclasses of the core and the newest schemas say the same: names, order, types, symbols and defaults."""
+"""The dataclasses of the core agree with the newest schemas: names, order, types, symbols and defaults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PRIMITIVE = {str: "string", int: "long", float: "double", bool: "boolean"}
 
 
 def schema_of(hint: Any) -> Any:
-    """What a type hint is in Avro; of named types only what the code decides."""
+    """The Avro schema of a type hint; for named types only the parts that the code determines."""
     if hint in _PRIMITIVE:
         return _PRIMITIVE[hint]
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -49,10 +49,10 @@ def default_of(field: Field[Any]) -> dict[str, Any]:
 
 
 def bare(schema: Any, named: dict[str, Any]) -> Any:
-    """A schema without doc and namespace, and with every reference by name replaced by what it names.
+    """The schema without doc and namespace, with every reference by name replaced by the referenced type.
 
-    The default of a field that is a record stays as it was first written, whatever that record got later: there it is
-    completed."""
+    The default of a record field keeps the form in which it was first written, even if the record got fields later. Here
+    these fields are added to it."""
     if isinstance(schema, str):
         return named.get(schema.removeprefix("io.jobledger."), schema)
     if isinstance(schema, list):
@@ -77,7 +77,7 @@ def bare_field(field: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("fact", ALL)
 def test_the_newest_schema_is_the_dataclass(fact: str) -> None:
-    """The class of an entry groups its fields for readers; the schema has them in the order in which they came."""
+    """The class of an entry groups its fields for people; the schema has them in the order of their introduction."""
     schema, of_class = bare(ALL[fact][-1].schema, {}), schema_of(KIND_OF[fact])
     if fact == "recovery_entry":
         for one in (schema, of_class):
@@ -86,7 +86,7 @@ def test_the_newest_schema_is_the_dataclass(fact: str) -> None:
 
 
 def test_a_type_that_several_facts_share_is_the_same_in_all() -> None:
-    """Each file stands alone, so nested types lie in several; nothing but this holds them together."""
+    """Each schema file is self-contained, so nested types are in several files. Only this test keeps them equal."""
     seen: dict[str, Any] = {}
     for found in ALL.values():
         named: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""An installed jobledger has all schemas, and reads them from where it is installed."""
+"""An installed jobledger contains all schemas and reads them from its own folder."""
 
 from __future__ import annotations
 

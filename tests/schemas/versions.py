@@ -1,4 +1,4 @@
-"""The schema files as they lie in the repository: the source of truth of tests/schemas, read without the product's code."""
+"""The schema files of the repository, read without the product's code. They are the source of truth of tests/schemas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KIND_OF: dict[str, type] = {snake(kind.__name__): kind for kind in KINDS}
 
 
 def versions(fact: str) -> list[Version]:
-    """All versions of a fact, rising."""
+    """All versions of a fact, in ascending order."""
     return [
         Version(fact, int(path.stem), json.loads(path.read_text(encoding="utf-8")))
         for path in sorted((FOLDER / fact).glob("*.avsc"))

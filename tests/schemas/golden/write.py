@@ -1,7 +1,7 @@
-"""Writes what golden/ has not yet of new schema versions: `python -m tests.schemas.golden.write`.
+"""Adds the missing files for new schema versions to golden/: `python -m tests.schemas.golden.write`.
 
-A value with its meaning, and the digest of the schema file. What exists is never written again: it stands for what lies
-in people's logs.
+For each version it writes a value with its meaning, and the digest of the schema file. Existing files are never
+overwritten: they represent the records in users' logs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def digest_line(version: Version) -> str:
-    """As sha256sum writes and checks it, from the root of the repository."""
+    """A line in the format of sha256sum, with the path from the root of the repository."""
     path = schema_path(version)
     return f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT).as_posix()}"
 
