@@ -24,14 +24,14 @@ def made_of(objects: Mapping[str, bytes], to: Path) -> Path:
 
 
 def altered(file: Path, to: Path, change: Callable[[Objects], object]) -> Path:
-    """The bundle, but for what `change` does to its objects."""
+    """Writes a copy of the bundle to `to`, with its objects changed by `change`."""
     objects = objects_of(file)
     change(objects)
     return made_of(objects, to)
 
 
 def about(change: Callable[[dict[str, Any]], Any]) -> Callable[[Objects], object]:
-    """Replaces what `bundle.json` says by what `change` makes of it."""
+    """A change of the contents of `bundle.json`."""
 
     def changed(objects: Objects) -> None:
         objects["bundle.json"] = json.dumps(change(json.loads(objects["bundle.json"]))).encode()
@@ -40,7 +40,7 @@ def about(change: Callable[[dict[str, Any]], Any]) -> Callable[[Objects], object
 
 
 def unsealed(objects: Objects) -> None:
-    """Takes the seal out of every chain: as older versions made them."""
+    """Removes the seal from every chain, as in bundles of older versions."""
     for name in [name for name in objects if name.startswith("manifests/")]:
         manifest = json.loads(objects[name])
         if manifest["format"] == 2 and json.loads(objects[manifest["records"]])["kind"] == "sealed":

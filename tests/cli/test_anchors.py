@@ -1,4 +1,4 @@
-"""`audit anchor|verify|key` and what they say of anchors that are none, are forged, or contradict each other."""
+"""`audit anchor|verify|key`, and their answers about invalid, forged and contradicting anchors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_files_count_beside_the_topic_and_without_it(audited: Audited, tmp_path:
 
 @pytest.mark.parametrize("content", [b"", b"\n\n"])
 def test_a_file_that_was_emptied_proves_nothing(audited: Audited, tmp_path: Path, content: bytes) -> None:
-    """Though the topic, or another file, holds anchors."""
+    """Even if the topic or another file holds anchors."""
     audited.run("anchor")
     (tmp_path / "emptied").write_bytes(content)
     told = audited.run("verify", "--anchors", str(tmp_path / "emptied"))
@@ -82,7 +82,7 @@ def test_a_file_that_was_emptied_proves_nothing(audited: Audited, tmp_path: Path
 
 def test_to_a_file_asks_no_kafka(audited: Audited, tmp_path: Path) -> None:
     def nobody(*_: Any) -> Any:
-        raise AssertionError("nobody is asked")
+        raise AssertionError("no server must be asked")
 
     audited._shell.replaced |= {"event_log": nobody, "sender": nobody}
     told = audited.run("anchor", "--to", str(tmp_path / "anchors"))
@@ -91,7 +91,7 @@ def test_to_a_file_asks_no_kafka(audited: Audited, tmp_path: Path) -> None:
 
 
 def test_a_file_gets_what_has_grown_out_of_its_last_anchor_and_nothing_else(audited: Audited, tmp_path: Path) -> None:
-    """A cron that keeps anchors in a file must not overlook that the archive was cut off."""
+    """A cron job that keeps anchors in a file must notice a truncated archive."""
     file, whole = tmp_path / "anchors", dict(audited.store.stored)
     to = ("anchor", "--to", str(file))
     assert audited.run(*to).exit_code == 0
@@ -108,7 +108,7 @@ def test_a_file_gets_what_has_grown_out_of_its_last_anchor_and_nothing_else(audi
 
 
 def test_a_folder_that_is_not_there_is_not_made_for_anchors(audited: Audited, tmp_path: Path) -> None:
-    """It may be a disk that is not mounted."""
+    """The folder may be the mount point of a disk that is not mounted."""
     assert audited.run("anchor", "--to", str(tmp_path / "gone" / "anchors")).exit_code == 2
     assert not (tmp_path / "gone").exists()
 
@@ -233,7 +233,7 @@ def test_only_anchors_of_the_key_count(audited: Audited, tmp_path: Path) -> None
     audited.post(Anchor(audited.heads[0]))
     found, told = audited.proved(*checks, code=1)
     assert found == [head.next for head in audited.heads]
-    assert "an anchor that does not count: ledger.anchors[0]@2, of ledger.events[0] number 9: it is not signed" in told
+    assert "an anchor that does not count: ledger.anchors[0]@2, of ledger.events[0] manifest 9: it is not signed" in told
     by_settings = audited.proved(code=1, LEDGER_ARCHIVE__ANCHOR_PUBLIC_KEY_FILE=str(tmp_path / "key.pub"))
     assert by_settings == (found, told)
 

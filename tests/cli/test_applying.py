@@ -1,4 +1,4 @@
-"""`apply`: jobs as their files say."""
+"""`apply`: jobs are made to match their files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def toml(value: object) -> str:
 
 
 def outcome(shell: Shell, *arguments: object, code: int = 0) -> dict[str, dict[str, object]]:
-    """Name -> row."""
+    """Name -> row of the output."""
     told = shell.run("apply", "-o", "json", *map(str, arguments))
     assert told.exit_code == code, told.output
     rows = {row["name"]: row for row in json.loads(told.stdout)}

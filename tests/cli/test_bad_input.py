@@ -1,4 +1,4 @@
-"""What people and logs give the command: it says what is wrong, and never prints what drives a terminal, nor falls over."""
+"""Bad input from people and logs: the command names the problem, prints no terminal escapes, and does not crash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_job_that_nobody_can_mean_is_not_found(quick: Shell, odd: str) -> None
 @pytest.mark.parametrize("flag", ["--id", "--name", "--namespace"])
 def test_an_id_or_a_name_that_is_none_is_wrong_usage(quick: Shell, flag: str, odd: str) -> None:
     if (flag, odd) == ("--id", "none"):
-        return  # as if it were not given
+        return  # as if the option was not given
     told = quick.run("submit", f"{flag}={ODD[odd]}", "--", "true")
     good = flag != "--id" and odd == "a flag"
     assert told.exit_code == (0 if good else 2) or (flag, odd) == ("--id", "a flag"), told.output

@@ -1,4 +1,4 @@
-"""cancel and retry of all jobs that -n and -l select."""
+"""`cancel` and `retry` of all jobs that -n and -l select."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHY = ("--reason", "an outage")
 
 @pytest.fixture
 def four(shell: Shell) -> dict[str, str]:
-    """Name -> id: a and b are of team data, b and c are quarantined, d is in another namespace."""
+    """Name -> id: a and b have the label team=data, b and c are quarantined, d is in another namespace."""
     ids = {}
     for name, more in (
         ("a", ("-l", "team=data")), ("b", ("-l", "team=data")), ("c", ()), ("d", ("-n", "dev", "-l", "team=data")),

@@ -1,4 +1,4 @@
-"""`audit bundle`, and the reading verbs on what it made."""
+"""`audit bundle`, and the reading verbs on a bundle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.jobs_world import Shell, seal
 
 @pytest.fixture
 def bundled(shell: Shell, tmp_path: Path) -> Path:
-    """Of two jobs, one of which was suspended later, in a folder with nothing else; the ledger is away from then on."""
+    """A bundle of two jobs, one of them suspended later, in an otherwise empty folder."""
     paused = shell.submit("paused")
     shell.clock.advance(5.0)
     shell.submit("still")
@@ -39,7 +39,7 @@ def bundled(shell: Shell, tmp_path: Path) -> Path:
 
 def away(shell: Shell) -> None:
     def gone(*_: Any) -> Any:
-        raise AssertionError("a server was asked")
+        raise AssertionError("no server must be asked")
 
     shell.replaced["event_log"] = gone
 
@@ -117,8 +117,8 @@ def test_of_a_moment_it_holds_nothing_that_came_later(shell: Shell, tmp_path: Pa
 def test_what_may_have_been_compacted_is_refused_of_a_bundle_too(shell: Shell, bundled: Path) -> None:
     refused = shell.run("list", "--as-of", "2d", "--bundle", str(bundled))
     assert refused.exit_code == 1
-    assert "This bundle is sure to hold all of ledger.events[0] only from 2025-" in refused.stderr
-    assert "hint: Ask for a later moment." in refused.stderr
+    assert "This bundle is surely complete for ledger.events[0] only from 2025-" in refused.stderr
+    assert "hint: Use a later moment." in refused.stderr
 
 
 def test_it_is_an_archive_of_its_own_and_what_was_altered_in_it_is_named(
@@ -140,7 +140,7 @@ def test_it_is_an_archive_of_its_own_and_what_was_altered_in_it_is_named(
 
 
 def without(file: Path, to: Path, *beginnings: str) -> Path:
-    """The bundle, but for what has such a name."""
+    """A copy of the bundle without the objects whose names begin so."""
     with zipfile.ZipFile(file) as whole, zipfile.ZipFile(to, "w") as rest:
         for name in whole.namelist():
             if not name.startswith(beginnings):
@@ -162,7 +162,7 @@ def test_a_partition_that_was_taken_out_is_missed(shell: Shell, bundled: Path, t
 
 @pytest.fixture
 def proved(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of one job, archived but for what was done to it last; anchors were kept before that."""
+    """A bundle of one job whose last change is not archived. Anchors were kept before that change."""
     monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
     shell.submit("wanted")
     shell.submit("other")
@@ -206,7 +206,7 @@ def test_its_records_are_proved_by_the_anchors_of_the_ledger(
 
 
 def test_a_bundle_of_an_earlier_moment_is_proved_up_to_that_moment(shell: Shell, proved: Path, tmp_path: Path) -> None:
-    """The anchor lies further on, and so says nothing more of it."""
+    """The anchor covers later offsets too, and proves nothing about those."""
     first = shell.json("history", "wanted")[0]
     early = tmp_path / "early.zip"
     shell.good("audit", "bundle", "--to", str(early), "--reason", "how it began", "--as-of", first["event_id"])
@@ -229,14 +229,14 @@ def test_what_was_taken_out_is_named_by_the_proofs_that_were_left(shell: Shell, 
 def test_one_who_made_all_of_the_bundle_anew_around_another_record_is_found(
     shell: Shell, proved: Path, tmp_path: Path
 ) -> None:
-    """Chain and leaves of the file fit the forgery; only what the ledger sealed does not."""
+    """Chain and leaves of the file match the forgery, but not the records that the ledger sealed."""
     given = archives.bundle(proved)
     forged = tmp_path / "forged.zip"
     wanted = shell.json("history", "wanted")[0]
     place = "ledger.events", wanted["partition"]
     with closing(ZipObjects(forged, new=True)) as store:
         archive = Archive(store)
-        for topic, partition in given.archive.places():
+        for topic, partition in given.archive.partitions():
             of = list(given.archive.records(topic, partition))
             if (topic, partition) == place:
                 of = [replace(r, _timestamp_ms=r.timestamp()[1] - 1) if r.offset() == wanted["offset"] else r for r in of]
@@ -250,7 +250,7 @@ def test_one_who_made_all_of_the_bundle_anew_around_another_record_is_found(
     told = shell.run("audit", "verify", "--bundle", str(forged), "--anchors", str(tmp_path / "anchors"))
     assert told.exit_code == 1 and f"offset {wanted['offset']}," in told.stderr
     assert "is not the one that the ledger's archive holds" in told.stderr
-    assert shell.run("audit", "verify", "--bundle", str(forged)).exit_code == 1, "also without an anchor"
+    assert shell.run("audit", "verify", "--bundle", str(forged)).exit_code == 1, "the same without an anchor"
 
 
 def test_what_is_not_whole_by_its_own_chain_is_not_called_proved(shell: Shell, proved: Path, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_it_takes_along_what_jobs_printed(shell: Shell, tmp_path: Path) -> None:
         logs.mkdir(parents=True)
         (logs / "stdout.log.1").write_text("older ")
         (logs / "stdout.log").write_text(text)
-    (shell.folder / f"agent/jobs/{silent}/attempts/1/logs").mkdir(parents=True)  # the agent is about to drop them
+    (shell.folder / f"agent/jobs/{silent}/attempts/1/logs").mkdir(parents=True)  # the agent is about to delete them
     file = tmp_path / "logs.zip"
     asked = ["audit", "bundle", "--to", str(file), "--reason", "r", "--logs"]
     assert shell.run(*asked).exit_code == 2
@@ -318,7 +318,7 @@ def test_a_plan_of_a_bundle_goes_by_the_pools_that_it_was_made_with(
     assert [pool[name] for name in ("name", "slots", "starting", "waiting")] == ["small", 1, 1, 1]
     then = shell.json("plan", "--bundle", file, "--as-of", "1s")
     assert [pool["name"] for pool in then["pools"]] == ["small"]
-    monkeypatch.setenv("LEDGER_POOLS__SMALL__SLOTS", "0")  # settings that can't be: nobody asks for them
+    monkeypatch.setenv("LEDGER_POOLS__SMALL__SLOTS", "0")  # invalid settings: they are not used
     assert shell.json("plan", "--bundle", file) == found
 
 

@@ -1,4 +1,4 @@
-"""Both clocks on every answer, and what was published beside what the log said."""
+"""Both clocks on every answer; and the published state next to the state by the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def now(shell: Shell) -> str:
 
 
 def wrong_clock(shell: Shell, job: str, ahead_s: float) -> None:
-    """An attempt whose writer's clock is wrong."""
+    """Records an attempt whose writer's clock is wrong."""
     key = key_of(job, Attempt(1, 1))
     headers = cloudevents.headers(
         "AttemptStarted", event_id="skewed", source="test", subject=job, key=key, time_s=shell.clock.time() + ahead_s,
@@ -45,7 +45,7 @@ def test_history_has_both_times_and_tells_which_can_t_be(shell: Shell) -> None:
     assert {row["skew"] for row in rows if row is not skewed} == {""}
     wide = shell.good("history", job, "-o", "wide").splitlines()[0].split()
     assert {"TIME", "CE_TIME", "SKEW"} <= set(wide)
-    assert shell.good("history", job).count(", ahead)") == 1, "also where the table is narrow"
+    assert shell.good("history", job).count(", ahead)") == 1, "also in a narrow table"
 
 
 def test_evidence_has_the_time_of_the_log_and_its_writer_s(shell: Shell) -> None:
@@ -88,7 +88,7 @@ def test_what_was_published_then_beside_what_the_log_said_then(shell: Shell) -> 
     same = shell.json("show", job, "--as-of", now(shell))
     assert (same["log"]["differs"], same["log"]["entry"]["state"]) == ([], "CREATED")
     shell.clock.advance(5.0)
-    shell.working = False  # the leader sleeps
+    shell.working = False  # the leader publishes nothing
     shell.record(job, Attempt(1, 1), AttemptStarted("d" * 64))
     shell.clock.advance(5.0)
     then = now(shell)
@@ -100,14 +100,14 @@ def test_what_was_published_then_beside_what_the_log_said_then(shell: Shell) -> 
     said = told["log"]
     assert (told["state"], said["entry"]["state"]) == ("CREATED", "RUNNING")
     assert "state" in said["differs"] and said["behind"] == said["end"] - said["as_of"] > 0
-    assert told["vector"] in asked.stderr, "the same words as the note"
+    assert told["vector"] in asked.stderr, "the same offsets as in the note"
     assert shell.json("show", job, "--as-of", told["vector"]) == told
     text = shell.good("show", job, "--as-of", then)
     assert "RUNNING/1; what was published differs" in text and "1 offset behind" in text
     why = shell.json("explain", job, "--as-of", then)
     assert "state" in why["differs"] and why["published_state"] == "CREATED" and why["vector"] == told["vector"]
     assert "the log says otherwise" in shell.good("explain", job, "--as-of", then)
-    assert "log" not in shell.json("show", job), "in the present there is nothing to compare"
+    assert "log" not in shell.json("show", job), "in the present there is no comparison"
 
 
 def test_a_job_that_the_leader_had_not_come_to_is_shown_as_that(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""The examples in --help: each verb has some, each can be typed, and those that need no server of their own run here."""
+"""The examples in --help: each verb has some, each is valid, and those that need no server run here."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.jobs_world import Shell, running, seal
 from tests.support.pages import Command, problems_of
 
 LINES = [(verb, line) for verb, lines in EXAMPLES.items() for line in lines]
-#: These start or need servers: first steps, scenarios and the tests on real Kafka run them, with their own addresses.
+#: These start servers or need them. The first steps, scenarios and tests on real Kafka run them, with other addresses.
 ON_SERVERS = {
     "up", "down", "demo", "serve projector", "serve reconciler", "serve agent", "serve archiver", "topics create",
     "topics check", "archive restore", "archive status", "archive expire",
 }  # fmt: skip
-#: These wait for a reconciler or an agent, which this ledger lacks (exit code 4 after their timeout), or answer no (1).
+#: These wait for a reconciler or agent, which this ledger lacks (exit code 4 after their timeout), or answer no (1).
 UNANSWERED = {"savepoint ask": 4, "savepoint dispose": 4, "logs": 1, "leader": 1, "wait": 1}
-#: Typed before the example, so that it has something to work on.
+#: Commands that run before the example, so that it has something to work on.
 BEFORE = {
     "resume": ("suspend etl --reason x",),
     "apply": (),

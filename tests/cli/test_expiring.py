@@ -1,4 +1,5 @@
-"""What has expired, on the verbs that read the past: who is left out is told, and whoever asks for him alone is refused."""
+"""Expired records and the verbs that read the past: answers name the jobs left out, and a query for one of them is
+refused."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ NAMES = ["ledger.events", "ledger.recovery"]
 
 @pytest.fixture
 def archived(shell: Shell) -> tuple[Shell, str, str]:
-    """Ten days; of a job of prod and one of default, both suspended on the second day."""
-    begun = cloudevents.rfc3339(shell.clock.time())  # as if each record was sealed when it came
+    """Ten days with a job of prod and one of default, both suspended on the second day."""
+    begun = cloudevents.rfc3339(shell.clock.time())  # as if each record was sealed right after it was written
     mine, other = shell.submit("mine", "--namespace", "prod"), shell.submit("other")
     shell.clock.advance(DAY_S)
     for job in (mine, other):
@@ -49,13 +50,13 @@ def test_before_its_end_a_namespace_is_left_out_and_after_it_all_is_there(archiv
     assert {row["namespace"] for row in done} == {"prod"}
     told = shell.run("list", "--as-of", before, "-o", "json")
     assert shell.json("list", "--as-of", before) == [row for row in whole if row["job_id"] == other]
-    assert told.stderr.count("1 job of prod is left out (mine): what it held before") == 1
+    assert told.stderr.count("1 job of prod is left out (mine): the records that it superseded before") == 1
     assert {row["job_id"] for row in shell.json("list", "--as-of", after)} == {mine, other}
     assert "left out" not in shell.run("list", "--as-of", after).stderr
     for words in (("show", mine), ("show", "prod/mine"), ("history", mine), ("explain", mine)):
         refused = shell.run(*words, "--as-of", before)
         assert refused.exit_code == 1
-        assert "nobody can tell any more how prod/mine stood at that moment" in refused.stderr
+        assert "the state of prod/mine at that moment is unknown" in refused.stderr
     assert shell.json("show", other, "--as-of", before)["state"] == "CREATED"
     assert shell.json("show", mine)["state"] == "SUSPENDED"
     assert shell.run("replay", "--as-of", before).exit_code == 0
@@ -73,12 +74,12 @@ def test_a_bundle_that_was_made_since_answers_of_the_moments_before_as_the_ledge
     file = str(tmp_path / "a.zip")
     shell.good("audit", "bundle", "--to", file, "--reason", "a test")
     for before in ("9.5d", "4d", "0s"):
-        words = ("list", "--as-of", before, "-o", "name")  # ages go on
+        words = ("list", "--as-of", before, "-o", "name")  # names only, as ages change
         wanted, found = shell.run(*words), shell.run(*words, "--bundle", file)
         assert (found.exit_code, found.stdout) == (0, wanted.stdout)
         assert found.stderr.splitlines()[-1:] == wanted.stderr.splitlines()[-1:]
     refused = shell.run("show", mine, "--as-of", "9.5d", "--bundle", file)
-    assert refused.exit_code == 1 and "nobody can tell any more how prod/mine stood" in refused.stderr
+    assert refused.exit_code == 1 and "the state of prod/mine at that moment is unknown" in refused.stderr
     past = str(tmp_path / "b.zip")
     made = shell.run("audit", "bundle", "--to", past, "--reason", "a test", "--as-of", "9.5d")
     assert made.exit_code == 0 and made.stderr.count("1 job of prod is left out (mine)") == 1
@@ -93,5 +94,5 @@ def test_a_query_tells_whom_it_leaves_out(archived: tuple[Shell, str, str]) -> N
     moment = cloudevents.rfc3339(shell.clock.time() - 9.5 * DAY_S)
     told = shell.run("archive", "query", f"SELECT job_id FROM entries_at('{moment}')", "-o", "json")
     assert [row["job_id"] for row in json.loads(told.stdout)] == [other]
-    assert f"at '{moment}': 1 job of prod is left out (mine): what it held before" in told.stderr
+    assert f"at '{moment}': 1 job of prod is left out (mine): the records that it superseded before" in told.stderr
     assert "left out" not in shell.run("archive", "query", "SELECT job_id FROM entries_at(now())").stderr

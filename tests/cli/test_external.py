@@ -1,4 +1,4 @@
-"""`--restore external`, by what people see of it."""
+"""`--restore external`, as people see it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_plan_and_the_timeline_do_not_say_scratch(shell: Shell, external: st
     shell.now(external)
     picture = shell.folder / "life.svg"
     shell.good("history", external, "--timeline", str(picture))
-    assert "from what it keeps by itself" in picture.read_text() and "scratch" not in picture.read_text()
+    assert "from its own state" in picture.read_text() and "scratch" not in picture.read_text()
 
 
 def test_a_retry_from_a_checkpoint_is_wrong_usage(shell: Shell, external: str) -> None:

@@ -78,7 +78,7 @@ def test_help_says_the_verbs_and_the_exit_codes() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """That is what makes it quick; a time limit would measure the machine."""
+    """Few imports make the help quick. A time limit would measure the machine instead."""
     script = (
         "import sys, ledger.cli\n"
         "try: ledger.cli.app(['--help'])\n"
@@ -192,8 +192,8 @@ def raising(error: BaseException | Callable[[], None]) -> typer.Typer:
     ],
 )  # fmt: skip
 def test_each_error_is_told_with_its_hint_and_code(kind: type[errors.LedgerError], code: int) -> None:
-    told = run("fail", of=raising(kind("What happened.", hint="What to do.")))
-    assert (told.exit_code, told.stdout, told.stderr) == (code, "", "error: What happened.\nhint: What to do.\n")
+    told = run("fail", of=raising(kind("It failed.", hint="Retry it.")))
+    assert (told.exit_code, told.stdout, told.stderr) == (code, "", "error: It failed.\nhint: Retry it.\n")
     assert code in EXIT_CODES
 
 
@@ -230,7 +230,7 @@ def test_a_reader_that_goes_away_is_no_bug() -> None:
     script = f"{sys.executable} -m ledger config show --sources | true; echo ${{PIPESTATUS[0]}}"
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert told.stderr == ""
-    assert told.stdout.strip() in ("0", "141")  # 0: all was written before the reader went
+    assert told.stdout.strip() in ("0", "141")  # 0: everything was written before the reader ended
 
 
 # -- the shared options ----------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_config_show_says_where_graphs_lie_and_check_whether_that_can_be(tmp_pat
     named = {**environment, "LEDGER_BLOBS__BUCKET": "our-graphs", "LEDGER_BLOBS__REGION": "eu-central-1"}
     shown = json.loads(run("config", "show", "-o", "json", **named).stdout)["blobs"]
     assert (shown["adapter"], shown["bucket"], shown["part_bytes"]) == ("s3", "our-graphs", 16 << 20)
-    assert run("config", "show", **environment).exit_code == 0  # also what can't be is shown
+    assert run("config", "show", **environment).exit_code == 0  # invalid settings are shown too
     told = run("config", "check", **environment)
     assert (told.exit_code, "LEDGER_BLOBS__BUCKET" in told.stderr) == (2, True)
     assert run("config", "check", **named).exit_code == 0
@@ -357,7 +357,7 @@ def test_purge_deletes_what_the_ledger_made_and_nothing_else(tmp_path: Path) -> 
     (inside / "run" / "up.lock").touch()
     (inside / "ledger.toml").touch()
     told = command("down", "--dir", str(inside), "--purge")
-    assert told.stdout == f"deleted the ledger in {inside}; what it did not make stays: ledger.toml\n"
+    assert told.stdout == f"deleted the ledger in {inside}; other files stay: ledger.toml\n"
     assert sorted(path.name for path in inside.iterdir()) == ["ledger.toml"]
     (inside / "ledger.toml").unlink()
     (inside / "run").mkdir()

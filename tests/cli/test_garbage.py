@@ -23,7 +23,7 @@ def runner(shell: Any) -> MemoryRunner:
 
 
 def lost(shell: Any) -> str:
-    """A job, and a graph of a day ago that belongs to none."""
+    """A job, and a two-day-old graph of a job that does not exist; the URI of that graph."""
     shell.submit("etl")
     uri = shell.blobs.put("lost", shell.graph()).uri
     shell.clock.advance(2 * DAY_S)

@@ -1,4 +1,4 @@
-"""The way of `jobledger submit` to a producer: few files, and none for features that the settings leave out."""
+"""The imports of `jobledger submit` up to the producer: few files, and none of features that the settings switch off."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.kafka
 
 SENDER = "ledger.adapters.kafka.sender"
-#: Runs a verb until it imports the producer; prints for each module of the ledger the module that first imported it.
+#: Runs a verb until it imports the producer. Prints for each module of the ledger which module imported it first.
 TRACED = f"""
 import json, os, sys
 

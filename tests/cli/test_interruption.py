@@ -1,4 +1,4 @@
-"""A verb that is ended while it works removes what it has made for the time being."""
+"""A verb that is ended while it works removes its temporary files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 def test_a_submit_that_is_ended_leaves_no_packed_graph(tmp_path: Path) -> None:
-    """It waits for a Kafka that takes its connection and never answers."""
+    """It waits for a Kafka that accepts connections and never answers."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     (tmp_path / "graph").write_text("files")
@@ -27,7 +27,7 @@ def test_a_submit_that_is_ended_leaves_no_packed_graph(tmp_path: Path) -> None:
         try:
             until(lambda: list(temporary.glob("jobledger-graph-*")), "it has packed the graph")
             mute.settimeout(60)
-            calls.enter_context(mute.accept()[0])  # it waits for Kafka
+            calls.enter_context(mute.accept()[0])  # the command waits for Kafka
             submit.send_signal(signal.SIGTERM)
             code = submit.wait(60)
         finally:

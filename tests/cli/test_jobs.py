@@ -1,4 +1,4 @@
-"""The verbs that change jobs, by what people and scripts see of them."""
+"""The verbs that change jobs, as people and scripts see them."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ def test_a_retention_that_is_none_is_wrong_usage(shell):
 
 
 def test_what_a_policy_counts_is_called_retries() -> None:
-    """The first start is none of them: fixed-delay:2 makes three attempts."""
+    """The first start does not count: fixed-delay:2 allows three attempts."""
     with pytest.raises(UsageError) as caught:
         parsing.restart_policy("fixed-delay:many")
     assert "many is no number of retries" in str(caught.value)
@@ -436,7 +436,7 @@ def test_what_a_policy_counts_is_called_retries() -> None:
 
 
 def test_a_fact_of_a_job_that_nobody_submitted_has_no_effect_and_explain_shows_it(shell):
-    """As docs/RECORDER.md says of `record`."""
+    """docs/RECORDER.md says so about `record`."""
     shell.record("job-7", Checkpoint(2, 31), CheckpointCompleted("s3://bucket/load/31"))
     shell.step()
     assert shell.entry("job-7") is None

@@ -30,7 +30,7 @@ HERE = os.getpid()
 
 @pytest.fixture
 def elected(shell: Shell) -> list[Candidate]:
-    """Who stands in the election of the projectors; nobody in that of the reconcilers."""
+    """The candidates in the election of the projectors. The election of the reconcilers has none."""
     found: list[Candidate] = []
     shell.replaced["candidates"] = lambda role: found if role == "projector" else []
     return found
@@ -162,7 +162,7 @@ def test_wait_goes_on_while_the_log_does_not_answer(shell: Shell, elected: list[
 
 
 def test_wait_waits_for_the_end_of_a_take_over(shell: Shell, elected: list[Candidate]) -> None:
-    """A leader claims its epoch first: if the rest of its take-over fails again and again, nobody leads."""
+    """A leader claims its epoch first. If the rest of its take-over fails again and again, it does not lead."""
     elected.append(Candidate("p1", 0, 0.0, leads=True))
     who = identity(HERE)
     assert who is not None
@@ -181,7 +181,7 @@ def test_wait_waits_for_the_end_of_a_take_over(shell: Shell, elected: list[Candi
 
 
 def while_waiting(shell: Shell, happens: Callable[[], object]) -> None:
-    """It happens once the command waits."""
+    """Makes something happen once the command waits."""
     sleep = shell.clock.sleep
     shell.clock.sleep = lambda seconds: (happens(), sleep(seconds))  # type: ignore[assignment,func-returns-value,return-value]
 

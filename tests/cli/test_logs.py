@@ -1,4 +1,4 @@
-"""What an attempt printed, of the last one or another, and while it prints."""
+"""The output of the last attempt or another one, also while it is written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_logs_of_the_last_attempt_or_another(shell, printed_by):
 
 
 def test_logs_of_a_retired_job_are_those_of_its_last_attempt(shell, printed_by):
-    """Its result is all that the topic has left of it."""
+    """The topic holds only the result of the job."""
     job_id = shell.submit("etl")
     result = JobResult("etl", "default", "subprocess", D, "", 1.0, 2)
     shell.record(job_id, Result("FINISHED"), result)
@@ -72,7 +72,7 @@ def test_a_follower_waits_for_the_files_reads_on_over_a_cut_and_ends_with_the_at
     steps = iter([
         lambda: printed_by("j", 1, ended=False, stdout_log="one\n"),
         lambda: printed_by("j", 1, ended=False, stdout_log="one\ntwo\n"),
-        lambda: printed_by("j", 1, ended=False, stdout_log="3\n"),  # rotated: cut to nothing, written anew
+        lambda: printed_by("j", 1, ended=False, stdout_log="3\n"),  # rotated: truncated and written again
         lambda: printed_by("j", 1, ended=True, stdout_log="3\n4\n", stderr_log="bad\n"),
     ])  # fmt: skip
     move = clock.advance

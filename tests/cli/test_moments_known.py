@@ -1,4 +1,4 @@
-"""No verb answers for a moment that nobody knows anything of: one still to come, or one behind what a bundle holds."""
+"""No verb answers for an unknown moment: one in the future, or one after the end of a bundle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.jobs_world import Shell
 
 @pytest.fixture
 def early(shell: Shell, tmp_path: Path) -> Path:
-    """Made when the job was suspended, of a moment at which it was not yet."""
+    """A bundle as of a moment before the job was suspended, made afterwards."""
     job = shell.submit("etl")
     shell.clock.advance(20.0)
     shell.good("suspend", job, "--reason", "a pause")
@@ -36,7 +36,7 @@ VERBS = [
 
 @pytest.mark.parametrize("verb", [*VERBS, ("audit", "bundle", "--to", "x.zip", "--reason", "r", "--as-of")], ids=" ".join)
 def test_a_moment_that_is_still_to_come_is_refused(shell: Shell, verb: tuple[str, ...]) -> None:
-    """A year that was mistyped must not be answered with what is now."""
+    """A mistyped year must not be answered with the present state."""
     shell.submit("etl")
     told = shell.run(*verb, "2030-01-01")
     assert told.exit_code == 2 and "2030-01-01: that moment is still to come" in told.stderr
@@ -64,14 +64,14 @@ def test_a_bundle_of_a_moment_tells_the_time_that_it_was_then(shell: Shell, earl
     made = shell.clock.time()
     assert about["as_of_s"] == pytest.approx(made - 30.0)
     assert f"a bundle of all jobs as of {time_of(made - 30.0)}, made {about['made_at']} by " in told.stderr
-    assert told.stdout == shell.good("list", "--as-of", "30s")  # the AGE too
+    assert told.stdout == shell.good("list", "--as-of", "30s")  # including the AGE
     (then,) = shell.json("list", "--as-of", "1s", "--bundle", str(early))
     assert then["state"] == "CREATED"
 
 
 @pytest.mark.parametrize(("by", "code"), [(-1, 1), (1, 0)], ids=["holds more", "an offset without a record"])
 def test_a_bundle_that_goes_further_than_it_says_is_named(shell: Shell, tmp_path: Path, by: int, code: int) -> None:
-    """Not one whose last offset is that of no record, as the end of a transaction is."""
+    """This does not apply if the offset that it names has no record, such as the end of a transaction."""
     shell.submit("etl")
     file, other = tmp_path / "all.zip", tmp_path / "other.zip"
     shell.good("audit", "bundle", "--to", str(file), "--reason", "r")
@@ -99,12 +99,12 @@ def test_of_a_bundle_that_lacks_what_it_says_it_holds_nothing_is_answered(
     copied(file, other, lambda name, data: None if name.startswith(f"manifests/ledger.events/{partition}/") else data)
     told = shell.run(*verb, "--bundle", str(other))
     assert told.exit_code == 1 and told.stdout == ""
-    assert f"says that it holds ledger.events[{partition}]" in told.stderr
+    assert f"names ledger.events[{partition}]" in told.stderr
     assert shell.run("audit", "verify", "--bundle", str(other)).exit_code == 1
 
 
 def test_by_a_record_that_a_bundle_does_not_hold_nobody_can_tell_when_that_was(shell: Shell, tmp_path: Path) -> None:
-    """The other partitions are cut at the time of the one that is named."""
+    """The other partitions are cut at the append time of the named record."""
     wanted = shell.submit("wanted")
     shell.clock.advance(5.0)
     shell.submit("other")
@@ -116,13 +116,13 @@ def test_by_a_record_that_a_bundle_does_not_hold_nobody_can_tell_when_that_was(s
         return shell.run("show", wanted, "--as-of", moment, "--bundle", str(file))
 
     refused = asked(f"events[{other['partition']}]@{other['offset']}")
-    assert refused.exit_code == 1 and "nobody can tell by it when that was" in refused.stderr
+    assert refused.exit_code == 1 and "its time is unknown" in refused.stderr
     whole = asked("0s").stderr.partition("\nas of ")[2].split()[0]
     assert asked(whole).exit_code == asked(f"events[{own['partition']}]@{own['offset']}").exit_code == 0
 
 
 def copied(file: Path, to: Path, change: Callable[[str, bytes], bytes | str | None]) -> None:
-    """A zip with other members; None: without it."""
+    """A copy of the zip with changed members; None removes a member."""
     with zipfile.ZipFile(file) as good, zipfile.ZipFile(to, "w") as made:
         for name in good.namelist():
             if (data := change(name, good.read(name))) is not None:
@@ -133,7 +133,7 @@ def test_what_is_wrong_with_a_bundle_to_be_made_is_told_before_anything_is_read(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: object) -> None:
-        raise AssertionError("a server was asked")
+        raise AssertionError("no server must be asked")
 
     shell.replaced["event_log"] = gone
     (tmp_path / "there").mkdir()
@@ -169,7 +169,7 @@ def test_a_job_that_was_retired_between_two_moments_has_not_vanished(shell: Shel
 
 
 def test_a_result_that_had_never_been_written_would_make_a_difference(shell: Shell, retired: str) -> None:
-    """It is all that is left of the job."""
+    """The result is the only record that is left of the job."""
     (record,) = (one for one in shell.json("history", retired) if one["register"] == "result/FINISHED")
     drop = f"drop {retired}/result/FINISHED@{record['offset']}"
     (one,) = shell.json("replay", "--what-if", drop)

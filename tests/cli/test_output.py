@@ -145,7 +145,7 @@ def test_progress_is_one_line_that_is_rewritten_and_erased(monkeypatch: pytest.M
     shown = err.getvalue()
     assert shown.count("\n") == 1 and "\r\x1b[Ksomething else\n" in shown
     assert all(len(line.replace("\x1b[K", "")) < 30 for line in shown.split("\r"))
-    assert shown.endswith("\r\x1b[K"), "nothing of it stays on the screen"
+    assert shown.endswith("\r\x1b[K"), "the progress line is erased at the end"
     assert out.getvalue() == ""
 
 
@@ -155,7 +155,7 @@ def test_progress_is_told_to_nobody_where_stderr_is_a_file(monkeypatch: pytest.M
     started = threading.active_count()
     with Printer(Format.table, io.StringIO(), err).progress("reading") as tell:
         tell("half")
-        assert threading.active_count() == started, "nobody waits to say something"
+        assert threading.active_count() == started, "no thread waits to show progress"
     assert err.getvalue() == ""
 
 

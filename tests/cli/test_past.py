@@ -184,4 +184,4 @@ def test_the_archive_of_another_topic_of_that_name_tells_nothing_of_this_one(
 @pytest.mark.parametrize("text", ["15x", "15min"])
 def test_a_span_of_no_known_unit_is_wrong_usage(shell: Shell, text: str) -> None:
     told = shell.run("list", "--as-of", text)
-    assert told.exit_code == 2 and "a number and s, m, h or d" in told.stderr and "event" in told.stderr
+    assert told.exit_code == 2 and "a number with s, m, h or d" in told.stderr and "event" in told.stderr

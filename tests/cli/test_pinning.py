@@ -1,4 +1,4 @@
-"""`audit pin`, `audit pins`, `audit unpin`, and what they keep from being deleted."""
+"""`audit pin`, `audit pins`, `audit unpin`, and the data that a pin protects from deletion."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_pin_list_and_unpin(archived: Shell) -> None:
 def test_a_job_that_the_archive_alone_knows_is_pinned_by_its_id(
     archived: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the one that retention takes next."""
+    """Retention would delete such a job next."""
     job = archived.json("show", "etl")["job_id"]
-    later = Shell(tmp_path / "later")  # compaction has taken it out of the topics
+    later = Shell(tmp_path / "later")  # compaction has removed the job from the topics
     shutil.copytree(archived.folder / "archive", later.folder / "archive")
     for unknown in (job[:-1], "etl", "no-such-job", "no/job"):
         told = later.run("audit", "pin", "--job", unknown, "--reason", "r")
@@ -108,7 +108,7 @@ def test_without_an_archive_there_is_nothing_to_pin_in(shell: Shell) -> None:
 
 
 def orphan_of(archived: Shell, name: str = "etl") -> str:
-    """Another graph of a job: nobody refers to it. It is older than the grace, and younger than the log."""
+    """Puts another graph of a job, which no register refers to. It is older than the grace, and younger than the log."""
     archived.clock.advance(DAY_S)
     job = archived.json("show", name)["job_id"]
     path = archived.graph()
@@ -156,7 +156,7 @@ def test_a_pin_that_comes_between_looking_and_deleting_is_seen(archived: Shell, 
 
 @pytest.mark.parametrize("lift", [False, True])
 def test_a_pin_that_agents_are_not_told_of_is_shown(archived: Shell, lift: bool) -> None:
-    """Somebody has been at the objects beside the chain; `gc` goes by the chain all the same."""
+    """Somebody has changed the marker objects that are stored beside the chain. `gc` uses the chain."""
     uri, pin = orphan_of(archived), pinned(archived)
     (marker,) = (archived.folder / "archive/pinned").rglob("pin.json")
     marker.with_name("unpinned.json").write_text("{}") if lift else marker.unlink()

@@ -1,4 +1,4 @@
-"""The verb `plan`, and what the reconciler of this host says that jobs wait for, as people and scripts see them."""
+"""The verb `plan`, and what jobs wait for according to this host's reconciler, as people and scripts see them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def failed(shell: Any, runner: MemoryRunner, name: str) -> str:
     job_id = shell.submit(name, "--restart", "fixed-delay:3:1s")
     shell.record(job_id, Attempt(1, 1), AttemptStarted(D, instance=runner.writer))
     shell.record(job_id, Running(1), AttemptRunning("17"))
-    runner.start(job_id, 1, GRAPH, None, {})  # so that it remembers what it held
+    runner.start(job_id, 1, GRAPH, None, {})  # the runner has to remember the attempt
     runner.end(job_id, 1, "failed")
     shell.record(job_id, Checkpoint(1, 4), CheckpointCompleted("/chk-4"))
     shell.record(job_id, Checkpoint(1, 5), CheckpointCompleted("/chk-5"))
@@ -141,11 +141,13 @@ def test_a_plan_of_the_past_believes_the_log(shell: Any, runner: MemoryRunner, t
     shell.good("cancel", job_id, "--reason", "enough")
     now = {row["job_id"]: row["action"] for row in shell.json("plan")["jobs"]}
     assert now[job_id] == "retire" or now[job_id] != "start"
-    assert now[other] == "settle", "the runner knows nothing of it"
+    assert now[other] == "settle", "the runner does not know the attempt"
     for words in (("--as-of", "62s"), ("--bundle", file)):
         then = {row["job_id"]: row for row in shell.json("plan", *words)["jobs"]}
-        assert (then[job_id]["action"], then[job_id]["restore_point"]["id"]) == ("start", 5), "taken to be sound"
-        assert then[other]["action"] == "nothing", "what the log knew to run is taken to have run"
+        assert (then[job_id]["action"], then[job_id]["restore_point"]["id"]) == ("start", 5), (
+            "the checkpoint counts as valid"
+        )
+        assert then[other]["action"] == "nothing", "attempts that ran according to the log count as running"
 
 
 @pytest.mark.parametrize("verb", ["suspend", "cancel"])

@@ -1,4 +1,4 @@
-"""What a command tells while it works, and what its libraries may not add to it."""
+"""The progress that a command shows, and output of libraries that must not appear with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_progress_never_goes_back_though_a_verb_reads_several_times() -> None:
 
 
 def test_every_client_of_kafka_writes_to_a_log_of_ours() -> None:
-    """Without a logger librdkafka prints lines of its own form on stderr."""
+    """Without a logger librdkafka prints lines in its own format on stderr."""
     silent, seen = [], 0
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text())
@@ -37,7 +37,7 @@ def test_every_client_of_kafka_writes_to_a_log_of_ours() -> None:
         }  # fmt: skip
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             name = call.func.id if isinstance(call.func, ast.Name) else ""
-            seen += name == "made"  # it wants a logger
+            seen += name == "made"  # `made` requires a logger
             if name in CLIENTS & imported:
                 seen += 1
                 if '"logger"' not in ast.unparse(call).replace("'", '"') and "logger=" not in ast.unparse(call):

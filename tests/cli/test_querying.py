@@ -1,4 +1,4 @@
-"""`archive query`, on an archive of what the command has done."""
+"""`archive query`, on an archive of jobs that the command made."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """A database that an error keeps alive until the interpreter ends is told of then, at length."""
+    """A database that an error keeps alive until the interpreter ends causes long warnings at that time."""
     yield
     gc.collect()
 
 
 @pytest.fixture
 def archived(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """With one job suspended and another created; all of it is archived."""
+    """An archived ledger with one job suspended and another created."""
     monkeypatch.setenv("LEDGER_ARCHIVE__ADAPTER", "file")
     first = shell.submit("first")
     shell.clock.advance(60.0)
@@ -78,7 +78,7 @@ def test_a_query_from_standard_input(archived: Shell) -> None:
 def test_bad_sql_is_wrong_usage(archived: Shell) -> None:
     told = archived.run("archive", "query", "SELECT nothing FROM events")
     code, said = told.exit_code, told.stderr
-    del told  # with the error in it, and the database in that
+    del told  # it holds the error, and the error the database
     assert code == 2
     assert "nothing" in said and "recovery_set_at(T)" in said
     assert archived.run("archive", "query", "FROM events", "-o", "wide").exit_code == 2

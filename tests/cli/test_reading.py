@@ -1,4 +1,4 @@
-"""The verbs that read: tables for people, the schemas' names for machines, exit codes for scripts."""
+"""The verbs that read: tables for people, JSON with the schemas' names for machines, exit codes for scripts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def retire(shell: Any, job_id: str, name: str = "etl") -> None:
 
 
 def same_names(value: Any, schema: Any) -> None:
-    """Every record in a value has just the fields of its schema."""
+    """Checks that every record in a value has exactly the fields of its schema."""
     if isinstance(schema, list):
         if value is not None:
             same_names(value, next(branch for branch in schema if branch != "null"))
@@ -264,7 +264,7 @@ def publish(shell: Any, entry: RecoveryEntry) -> None:
 
 
 def watched(shell: Any, *arguments: str, changes: list[Any]) -> str:
-    """What a verb that goes on for ever prints while `changes` are made, one each time that it waits."""
+    """The output of a verb that runs for ever, while `changes` are made: one each time that the verb sleeps."""
     todo = [*changes, *[shell.step] * 6]
 
     def sleep(seconds: float) -> None:
@@ -304,7 +304,7 @@ def test_watch_in_jsonl_is_one_object_a_change(shell):
     rows = [json.loads(line) for line in watched(shell, "list", "-w", "-o", "jsonl", changes=changes).splitlines()]
     states = [row["state"] for row in rows]
     assert states[:2] == ["CREATED", "RUNNING"]
-    assert states.count("RUNNING") == 1  # as_of alone is no change
+    assert states.count("RUNNING") == 1  # a new as_of alone is no change
     assert rows[-1]["retired"] is True and rows[-1]["job_id"] == job_id
 
 
@@ -545,7 +545,7 @@ def test_explain_of_a_retired_job(shell):
 
 
 def test_one_reject_that_nobody_could_print_does_not_hide_the_others(shell):
-    """Anybody who may write to the topic can put such a one there, and it stays for a month."""
+    """Anybody who can write to the topic may add such a reject, and it stays for a month."""
     fields = {"topic": "t", "partition": 0, "offset": 1, "time_ms": 5, "key": None, "value_head": None, "sha256": "",
               "size": 0, "reason": "x", "headers": []}  # fmt: skip
     texts = [{"reason": "\ud800"}, {"headers": [["\udfff", ""]]}, {"topic": "\ud800"}]

@@ -1,4 +1,4 @@
-"""`archive redact`: what it takes, what it refuses, and what is seen of it afterwards."""
+"""`archive redact`: what it redacts, what it refuses, and what remains visible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.jobs_world import Shell, seal
 
 @pytest.fixture
 def paused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> tuple[Shell, dict[str, object]]:
-    """A job that was suspended for a reason which names somebody, and resumed; the record that says so."""
+    """A job that was suspended for a reason that names a person, and resumed; the record with that reason."""
     job = shell.submit("first")
     shell.good("suspend", job, "--reason", "somebody's secret")
     shell.good("resume", job, "--reason", "on we go")

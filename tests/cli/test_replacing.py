@@ -1,4 +1,4 @@
-"""`replace`, by what people and scripts see of it; what the reconciler makes of it is in tests/roles."""
+"""`replace`, as people and scripts see it. For the reconciler's side see tests/roles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ledger.util import failpoints
 
 @pytest.fixture
 def old(shell) -> str:
-    """A job that runs, and has a checkpoint and a savepoint."""
+    """A running job with a checkpoint and a savepoint."""
     (shell.folder / "etl.py").write_text("print(1)")
     job_id = shell.good(
         "submit", "--name", "etl", "--namespace", "prod", "--restart", "fixed-delay:3:10s", "--priority", "7",
@@ -42,7 +42,7 @@ def old(shell) -> str:
 
 
 def replaced(shell, *arguments: str) -> str:
-    """The id of the new job."""
+    """Replaces a job; the id of the new job."""
     told = shell.good("replace", *arguments)
     return told.splitlines()[-1]
 
@@ -53,7 +53,7 @@ def spec(shell, job_id):
 
 
 def graph(shell, job_id):
-    """The unpacked graph of a job, and the folder of its files."""
+    """The unpacked graph of a job, and the folder with its files."""
     shell.blobs.fetch(spec(shell, job_id).graph, shell.folder / f"blob-{job_id}")
     return unpack(shell.folder / f"blob-{job_id}", shell.folder / job_id), shell.folder / job_id
 
@@ -93,7 +93,7 @@ def test_what_is_not_given_of_the_graph_is_the_old_ones(shell, old):
 
 
 def test_a_release_that_knows_no_replacements_can_not_read_the_spec(shell, old):
-    """It would start the job at once, beside the old one."""
+    """Such a release would start the job at once, in parallel with the old one."""
     new = replaced(shell, old)
     (record,) = [value for key, value in shell.values().items() if key.startswith(f"{new}/spec/".encode())]
     third = schemas.versions()["JobSubmitted"][2]
@@ -218,7 +218,8 @@ def test_o_json_is_one_object(shell, old):
 
 @pytest.mark.parametrize("point", ["submit.unstored", "submit.stored", "recorded"])
 def test_the_command_may_be_killed_at_any_point(shell, old, monkeypatch, point):
-    """And then be given again: there is one replacement, and before it is recorded nothing has changed."""
+    """The repeated command finds or makes a single replacement. Before the replacement is recorded, nothing has
+    changed."""
 
     class Killed(BaseException):
         pass

@@ -13,9 +13,9 @@ def test_savepoint_without_a_word_asks_wherever_the_flags_stand(shell):
     shell.submit("etl")
     for words in (["etl"], ["ask", "etl"]):
         told = shell.run("savepoint", *words, "--reason", "upgrade", "--timeout", "0.5")
-        assert told.exit_code == 4 and "is asked for" in told.stderr
+        assert told.exit_code == 4 and "is requested" in told.stderr
     told = shell.run("savepoint", "--timeout", "0.5", "--reason", "upgrade", "etl")
-    assert told.exit_code == 4 and "is asked for" in told.stderr
+    assert told.exit_code == 4 and "is requested" in told.stderr
     told = shell.run("savepoint", "etl", LEDGER_SAVEPOINT_REASON="upgrade")
     assert told.exit_code == 2 and "--reason" in told.stderr
 
@@ -34,16 +34,16 @@ def test_savepoints_are_listed(shell):
 
 
 def test_dispose_records_first_and_says_if_it_is_not_deleted_yet(shell):
-    """Nobody reconciles here."""
+    """No reconciler runs here."""
     job_id = running(shell)
-    assert shell.run("savepoint", "dispose", "etl", "1/2").exit_code == 2, "it asks for a reason"
-    assert shell.run("savepoint", "dispose", "etl", "1/1", "--reason", "full").exit_code == 2, "that is a checkpoint"
+    assert shell.run("savepoint", "dispose", "etl", "1/2").exit_code == 2, "it requires a reason"
+    assert shell.run("savepoint", "dispose", "etl", "1/1", "--reason", "full").exit_code == 2, "1/1 is a checkpoint"
     told = shell.run("savepoint", "dispose", "etl", "1/2", "--reason", "full", "--timeout", "0.5")
-    assert told.exit_code == 4 and "given up, but not deleted" in told.stderr
+    assert told.exit_code == 4 and "disposed of, but was not deleted" in told.stderr
     assert [r["state"] for r in shell.json("savepoint", "list", "etl")] == ["given up", "offered"]
     assert [p["id"] for p in shell.json("show", "etl")["restore_points"]] == [3, 1]
     assert "savepoint 1/2 is given up" in shell.good("explain", "etl")
-    assert shell.run("replace", "etl", "--from", "1/2").exit_code == 2, "nothing begins from it"
+    assert shell.run("replace", "etl", "--from", "1/2").exit_code == 2, "no attempt starts from a disposed savepoint"
     shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
     assert shell.run("retry", "etl", "--reason", "x", "--from", "1/2").exit_code == 2
 
@@ -54,7 +54,7 @@ def test_an_interval_is_shown_wherever_a_job_is(shell):
     entry = shell.json("show", "etl")
     assert entry["savepoint_policy"] == {"interval_s": 600.0, "keep_max": 3} and entry["savepoint_at"]
     assert "every 600 s, keeps 3, the next at" in shell.good("show", "etl")
-    assert "every 600 s, the newest 3 are kept; the next ask at" in shell.good("explain", "etl")
+    assert "every 600 s, the newest 3 are kept; the next request at" in shell.good("explain", "etl")
     assert "savepoint" not in shell.good("show", shell.submit("other")).lower()
 
 

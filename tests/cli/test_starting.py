@@ -1,6 +1,6 @@
-"""What a command imports before it answers: half of the time that it takes.
+"""The imports of a command before it answers: they take half of its time.
 
-Names are compared; a time would measure the machine.
+The test compares names, as a time would measure the machine.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 
 INCIDENT = Path(__file__).parents[2] / "docs" / "incidents" / "000.zip"
-#: What a verb that reads does not need, wherever it reads.
+#: Modules that a reading verb does not need, whatever it reads.
 NEVER = ("boto3", "duckdb", "numpy", "pandas", "psutil", "pyarrow.compute", "pyspark", "rich", "structlog", "tarfile")
-#: A bundle says itself how it was set up, and needs no Kafka; a ledger that runs needs no archive.
+#: A bundle contains its settings, and needs no Kafka. A running ledger needs no archive.
 NOT_OF_A_BUNDLE = (
     *(*NEVER, "asyncio", "confluent_kafka", "pydantic_settings"),
     *("ledger.archive.proof.bundle_proofs", "ledger.config.config"),
 )
 NOT_OF_A_LEDGER = (*NEVER, "ledger.archive.format.segments", "ledger.archive.store", "pyarrow")
-#: Runs the command as a process of its own does, and says which of the modules are there then.
+#: Runs the command as in its own process, and prints the modules that are imported at the end.
 COMMAND = """
 import json, sys
 from ledger.cli import main
@@ -32,7 +32,7 @@ finally:
 
 
 def imported(*arguments: str) -> tuple[int, set[str]]:
-    """The exit code, and all modules that were imported by then."""
+    """The exit code, and the names of all imported modules."""
     run = subprocess.run(
         [sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
     )
@@ -47,7 +47,7 @@ def test_a_bundle_is_read_without_what_only_a_ledger_needs() -> None:
 
 
 def test_a_ledger_is_read_without_its_archive(tmp_path: Path) -> None:
-    """Nothing runs there; the clients are imported before that is found."""
+    """No ledger runs there, but the clients are imported before the command notices."""
     code, modules = imported("list", "--dir", str(tmp_path))
     assert code == 2
     assert "confluent_kafka" in modules

@@ -45,7 +45,7 @@ def test_sentences_that_do_not_fit_stand_below_their_row() -> None:
     assert "WHY" not in head and row.endswith(ID) and other.startswith("etl")
     assert all(line.startswith("  ") for line in below)
     assert " ".join(" ".join(below).split()) == LONG
-    assert len(table(TITLES, [[*ROWS[0][:4], LONG * 9]], 80, text=4)) == 2 + 3, "three lines of a sentence at most"
+    assert len(table(TITLES, [[*ROWS[0][:4], LONG * 9]], 80, text=4)) == 2 + 3, "at most three lines of a sentence"
 
 
 def test_sentences_that_fit_stand_beside() -> None:
@@ -67,7 +67,7 @@ def test_one_column_gets_the_room_that_is_left_and_spare_ones_go_first() -> None
         assert line.startswith(row[0]) and width_of(line) <= width
         return head.split()
 
-    assert at(200) == at(75) == titles, "24 columns of FACT are enough"
+    assert at(200) == at(75) == titles, "24 columns are enough for FACT"
     assert at(74) == at(64) == ["REGISTER", "FACT", "EPOCH"]
     assert at(63) == at(57) == ["REGISTER", "FACT"]
     assert table(titles, [row], 100, rest=1, spare=[2, 3])[1].startswith(f"{row[0]}  {LONG[:48]}")
@@ -95,7 +95,7 @@ def test_short_ids_are_beginnings_that_no_other_has() -> None:
     one, two, far = "0193c1de-8f00-7000-8000-a", "0193c1de-8f00-7000-8000-b", "0193c1df-0000-7000-8000-c"
     assert short_ids([one, two, far]) == {one: one, two: two, far: far[:SHORT_ID]}
     assert short_ids([one])[one] == one[:SHORT_ID]
-    assert short_ids([one], known=[two])[one] == one, "the other one is not listed, and means something all the same"
+    assert short_ids([one], known=[two])[one] == one, "the other id is not listed, but it is a job as well"
     assert short_ids(["job-7", "nightly-etl-07", "nightly-etl-071"]) == {
         "job-7": "job-7", "nightly-etl-07": "nightly-etl-07", "nightly-etl-071": "nightly-etl-071",
     }  # fmt: skip

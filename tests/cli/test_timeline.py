@@ -1,4 +1,4 @@
-"""`history --timeline`: a picture of what the records say, that any viewer can read and no job can break."""
+"""`history --timeline`: a picture of a job's records that every viewer can show and no record can break."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m\ud800 ]]> \N{PILE
 
 
 def lived(shell: Shell) -> str:
-    """Two attempts, of which the second goes on from what the first left."""
+    """A job with two attempts. The second one starts from a savepoint of the first."""
     job = shell.submit("etl")
     shell.clock.advance(5.0)
     shell.record(job, Attempt(1, 3), AttemptStarted("0" * 64))
@@ -74,7 +74,7 @@ def test_a_life_is_told_by_its_records(shell: Shell) -> None:
     assert (first.base, second.base, second.end_s) == (None, (1, 2), None)
     times = [first.begin_s, first.running_s, first.end_s, second.begin_s, line.end_s]
     assert [round((time or 0) - begin_s) for time in times] == [5, 7, 32, 33, 53]
-    assert "its region goes back together" in second.told and "from 1/2" in second.told
+    assert "its region goes back together" in second.notes and "from 1/2" in second.notes
     assert [(mark.id, mark.savepoint, mark.pruned) for mark in line.marks] == [(1, False, True), (2, True, False)]
     assert [(act.what, act.reason) for act in line.acts] == [("submit", ""), ("admit", ""), ("suspend", "a pause")]
     assert [(reign.role, reign.epoch) for reign in line.reigns] == [("projector", 1)]
@@ -221,7 +221,7 @@ def test_no_line_of_an_act_is_drawn_over_words() -> None:
 
 
 def made(runs: int, text: str = "why") -> Timeline:
-    """So many attempts, one a minute; the last has no end."""
+    """A timeline with so many attempts, one a minute; the last has no end."""
     found = tuple(
         AttemptSpan(n, 60.0 * n, 60.0 * n + 1, None if n == runs else 60.0 * n + 50, "" if n == runs else "failed", text,
             (n - 1, 1) if n > 1 else None, (text,))

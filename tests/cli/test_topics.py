@@ -1,4 +1,4 @@
-"""The verbs `topics create|check`: what people read is whole, and on stdout."""
+"""The verbs `topics create|check`: their output for people is complete, and on stdout."""
 
 from __future__ import annotations
 

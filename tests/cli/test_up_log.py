@@ -1,4 +1,4 @@
-"""`up` in JSON: what its log holds, and what `up --detach` tells of it."""
+"""`up` in JSON: the contents of its log, and the answer of `up --detach`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger.util.processes import texts_of
 
 
 def up(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Of a folder whose broker has no port that it could have: it ends with an error before any server is started."""
+    """Runs `up` in a folder with a damaged file of ports, so it fails before it starts a server."""
     (folder / "broker").mkdir(parents=True, exist_ok=True)
     (folder / "broker" / "ports.json").write_text("no JSON")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LEDGER_")}

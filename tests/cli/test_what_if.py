@@ -1,4 +1,4 @@
-"""`replay --what-if`: the fold of the log beside the fold of the log without some of it."""
+"""`replay --what-if`: the fold of the log compared with the fold without some records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.operated import EVENTS
 
 @pytest.fixture
 def job(shell: Shell) -> str:
-    """It ran, made two checkpoints, and was finished by mistake."""
+    """A job that ran, completed two checkpoints, and was finished by mistake."""
     job = shell.submit("etl")
     shell.record(job, Attempt(1, 1), AttemptStarted("0" * 64))
     shell.record(job, Running(1), AttemptRunning("pid 1"))
@@ -46,7 +46,7 @@ def test_a_job_that_is_over_would_run(shell: Shell, job: str) -> None:
 
 
 def test_several_records_together(shell: Shell, job: str) -> None:
-    """Without the end and the newer checkpoint, it would go on from the older."""
+    """Without the end and the newer checkpoint, the job would continue from the older one."""
     found = events(shell, job)
     other = shell.submit("other")
     drops = [drop(found[name]) for name in ("ended/1/finished/agent-a", "checkpoint/1/2")]
@@ -69,7 +69,7 @@ def test_an_event_that_was_sent_twice_is_left_out_twice(shell: Shell, job: str) 
     shell.raw(record.key() or b"", record.value(), sent["partition"], headers=record.headers())
     (changed,) = shell.json("replay", "--what-if", f"drop {sent['event_id']}")
     assert [one["key"] for one in changed["records"]] == [sent["key"]] * 2
-    assert shell.json("replay", "--what-if", drop(sent)) == [], "the other copy is still there"
+    assert shell.json("replay", "--what-if", drop(sent)) == [], "the other copy is still in the log"
 
 
 def test_what_has_no_effect_makes_no_difference(shell: Shell, job: str) -> None:
@@ -88,7 +88,7 @@ def test_in_the_past_too(shell: Shell, job: str) -> None:
     assert changed["before"]["state"] == changed["after"]["state"] == "RUNNING"
     assert len(changed["before"]["restore_points"]) == 2
     late = shell.run("replay", "--as-of", then, "--what-if", drop(found["ended/1/finished/agent-a"]))
-    assert late.exit_code == 1, "at that moment it was not written yet"
+    assert late.exit_code == 1, "at that moment the record was not written yet"
 
 
 @pytest.mark.parametrize(("what", "code"), [
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_told(shell: Shell, job: str, what: str, code: int)
 
 
 def test_a_key_that_is_no_text_can_be_named(shell: Shell, job: str) -> None:
-    """As the shell hands over what is no UTF-8."""
+    """The shell passes bytes that are no UTF-8 in this form."""
     partition = shell.source().partition_of(job)
     shell.raw(b"\xff/x", b"junk", partition)
     offset = shell.log.records(EVENTS, partition)[-1].offset()

@@ -1,4 +1,4 @@
-"""What the topic of anchors holds that no client library can hand out, or that fits no reader."""
+"""Records in the topic of anchors that no client library can return, or that no reader accepts."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def test_who_gave_up_is_unknown_where_headers_can_not_be_read() -> None:
         ANCHORS, OddHeaders(log), lambda: MemorySender(log), cloudevents, clock, actor="a", writer="w", new_id=lambda: "1"
     )
     (told,) = standing(topic.read()).given_up
-    assert "somebody gave up what was anchored of ledger.events[0]: no reason was given" in told
+    assert "somebody gave up the anchors of ledger.events[0]: no reason was given" in told

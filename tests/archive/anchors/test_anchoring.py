@@ -1,4 +1,4 @@
-"""Anchors in their topic: what is anchored, by whom it may be written over, and what is never anchored."""
+"""Anchors in their topic: which heads are anchored, which anchors may be replaced, and which heads are never anchored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ids = count()
 
 
 class World:
-    """A topic of anchors, in memory or on a real broker. opened(): one more who reads and writes it."""
+    """A topic of anchors, in memory or on a real broker. opened(): one more reader and writer of it."""
 
     def __init__(self, log: Any, sender: Callable[[], Any], clock: Any, topic: str) -> None:
         self.log, self.sender, self.clock, self.topic = log, sender, clock, topic
@@ -56,7 +56,7 @@ class World:
         return made
 
     def append(self, key: bytes, value: bytes | None) -> None:
-        """What anybody may write."""
+        """Writes a record as anybody with access could."""
         sender = self.sender()
         sender.send(Event(self.topic, 0, key, value))
         sender.close()
@@ -125,14 +125,14 @@ def test_what_is_no_anchor_is_told_and_a_tombstone_says_who_and_why(world: World
     world.append(b"ledger.events[2]", anchors.encode(Anchor(HEAD)))
     found = standing(one.read())
     assert [kept.anchor.head for kept in found.kept] == [HEAD]
-    assert len(found.unreadable) == 3 and "it is of ledger.events[1]" in found.unreadable[2]
+    assert len(found.unreadable) == 3 and "it names ledger.events[1]" in found.unreadable[2]
     for key in (b"ledger.events[1]", b"\xff"):
         one.give_up(key, "it was a drill")
     one.write(Anchor(HEAD._replace(sequence=0)))
     found = standing(world.opened().read())
     assert [kept.anchor.head.sequence for kept in found.kept] == [0]
     assert len(found.unreadable) == 1
-    assert "alice@host gave up what was anchored of ledger.events[1]: it was a drill" in found.given_up[0]
+    assert "alice@host gave up the anchors of ledger.events[1]: it was a drill" in found.given_up[0]
 
 
 def test_after_no_answer_it_is_read_anew() -> None:
@@ -164,7 +164,7 @@ class Anchored:
 
     def anchoring(self, archive: Archive | None = None, signer: PrivateKey | None = None) -> Anchoring:
         archive = archive or self.archive
-        return Anchoring(archive, self.world.opened(), archive.places, signer)
+        return Anchoring(archive, self.world.opened(), archive.partitions, signer)
 
     def grow(self, partition: int = 0) -> Head:
         begin = self.archive.head(TOPIC, partition).next
@@ -183,7 +183,7 @@ def test_what_has_grown_is_anchored_and_nothing_twice(anchored: Anchored) -> Non
     anchoring = anchored.anchoring()
     assert [one.head for one in anchoring.step()] == anchored.heads
     assert anchoring.step() == []
-    assert anchored.anchoring().step() == []  # nor by one who has just begun
+    assert anchored.anchoring().step() == []  # nor by a new instance
     grown = anchored.grow()
     assert [one.head for one in anchoring.step()] == [grown]
     assert anchored.topic() == [anchored.heads[0], grown, anchored.heads[1]]
@@ -209,7 +209,7 @@ def test_an_archive_that_was_cut_off_at_an_older_anchor_is_found_out_though_that
     anchored.world.opened().write(Anchor(older))
     for number in range(6, 10):
         anchored.store.delete(f"manifests/{TOPIC}/0/{number:012}.json")
-    with pytest.raises(NotAnchored, match="number 9 was anchored, and the chain ends below it"):
+    with pytest.raises(NotAnchored, match="manifest 9 was anchored, but the chain ends below it"):
         anchored.anchoring().step()
 
 
@@ -263,7 +263,7 @@ def test_what_did_not_grow_out_of_the_last_anchor_is_not_anchored(
 
 
 def test_a_chain_that_was_made_anew_above_the_anchor_is_not_anchored(anchored: Anchored) -> None:
-    """Whoever has changed what was sealed after the last anchor can't have it anchored over a break."""
+    """Records that were changed after the last anchor must not be anchored across the broken link."""
     anchoring = anchored.anchoring()
     anchoring.step()
     anchored.grow()
@@ -272,7 +272,7 @@ def test_a_chain_that_was_made_anew_above_the_anchor_is_not_anchored(anchored: A
     sealed(other.archive, records(30, 77, 0, begin), each=10)
     name = f"manifests/{TOPIC}/0/{11:012}.json"
     anchored.store.stored[name] = other.store.stored[name]
-    with pytest.raises(NotAnchored, match="number 11 does not go on from number 10"):
+    with pytest.raises(NotAnchored, match="manifest 11 does not continue manifest 10"):
         anchoring.step()
 
 
@@ -292,7 +292,7 @@ def test_a_fork_is_told_and_nothing_more_is_anchored_of_that_chain(anchored: Anc
     anchoring.step()
     anchored.world.opened().write(Anchor(anchored.heads[0]._replace(sha256="0" * 64)))
     anchored.grow()
-    with pytest.raises(NotAnchored, match="two anchors of number 9"):
+    with pytest.raises(NotAnchored, match="two anchors of manifest 9"):
         anchoring.step()
 
 
@@ -310,7 +310,7 @@ def test_begun_anew_on_purpose(anchored: Anchored) -> None:
 
 
 def test_what_was_joined_since_is_followed(anchored: Anchored) -> None:
-    """Also where the anchored manifest still lies by itself, and those that follow do not."""
+    """Also if the anchored manifest still exists as a single object, and those after it do not."""
     anchored.anchoring().step()
     anchored.grow()
     compact(anchored.archive, 4e9)
@@ -325,7 +325,7 @@ def test_what_was_joined_since_is_followed(anchored: Anchored) -> None:
 
 
 def test_what_was_joined_beyond_the_anchored_one_in_a_pause_is_followed_in_time(anchored: Anchored) -> None:
-    """The anchored one is alone on its day, so it stays where it was; what came after it does not."""
+    """The anchored manifest is alone on its day, so it is not joined. The manifests after it are."""
 
     def grow(number: int, later_days: int) -> None:
         begin, later_ms = anchored.archive.head(TOPIC, 0).next, (50 + later_days) * 86_400_000
@@ -366,7 +366,7 @@ def test_signed_anchors_hold_by_their_key_alone(anchored: Anchored, tmp_path: Pa
     make(tmp_path / "two")
     anchored.anchoring().step()
     one = PrivateKey(tmp_path / "one")
-    assert len(anchored.anchoring(signer=one).step()) == 2  # what is not signed yet
+    assert len(anchored.anchoring(signer=one).step()) == 2  # anchors that are not signed yet
     assert anchored.anchoring(signer=one).step() == []
     grown = anchored.grow()
     anchored.anchoring(signer=PrivateKey(tmp_path / "two")).step()

@@ -1,4 +1,5 @@
-"""Anchors in the topic that no reader counts hold up nobody who signs; and anchors in a file, after a write that failed."""
+"""Anchors in the topic that no reader counts do not block an archiver that signs. After a failed write, the file of
+anchors is read again."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Signed:
         )  # fmt: skip
 
     def anchoring(self) -> Anchoring:
-        return Anchoring(self.archive, self.topic(), self.archive.places, self.key, self.public.why_not)
+        return Anchoring(self.archive, self.topic(), self.archive.partitions, self.key, self.public.why_not)
 
     def grow(self) -> Head:
         begin = self.archive.head(TOPIC, 0).next
@@ -87,7 +88,7 @@ def test_an_anchor_that_does_not_count_is_told_and_written_over(signed: Signed, 
 
 
 def test_it_is_written_over_though_nothing_has_grown(signed: Signed) -> None:
-    """Else the cleaner would take ours, and leave that one."""
+    """Otherwise compaction would remove the archiver's anchor and keep the other one."""
     anchoring = signed.anchoring()
     anchoring.step()
     signed.topic().write(Anchor(signed.heads[0]))
@@ -99,12 +100,12 @@ def test_what_counts_still_stops_it(signed: Signed) -> None:
     signed.anchoring().step()
     signed.topic().write(Anchor(signed.heads[0]._replace(sequence=3)))
     signed.store.delete(f"manifests/{TOPIC}/0/{9:012}.json")
-    with pytest.raises(NotAnchored, match="number 9 was anchored, and the chain ends below it"):
+    with pytest.raises(NotAnchored, match="manifest 9 was anchored, but the chain ends below it"):
         signed.anchoring().step()
 
 
 def test_all_count_for_who_does_not_sign_or_whose_own_do_not(tmp_path: Path) -> None:
-    """He would write his own again each time, for he would not know them."""
+    """Otherwise an archiver would not count its own anchors, and write them again each time."""
     signed = Signed(tmp_path)
     config = Config.model_validate({"archive": {"anchor_public_key_file": tmp_path / "key.pub"}})
     assert counting(config, None) is None
@@ -115,10 +116,10 @@ def test_all_count_for_who_does_not_sign_or_whose_own_do_not(tmp_path: Path) -> 
 
 
 def test_after_a_write_that_failed_the_file_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a chain that was made anew would be anchored beside what the file says."""
+    """Otherwise a forged chain would be anchored, although the file contradicts it."""
     archive, store, heads = an_archive()
     file = AnchorFile(tmp_path / "anchors")
-    anchoring = Anchoring(archive, file, archive.places)
+    anchoring = Anchoring(archive, file, archive.partitions)
     assert [one.head for one in anchoring.step()] == heads
     sealed(archive, records(30, 9, 0, heads[0].next), each=10)
 

@@ -1,4 +1,4 @@
-"""Anchors as text, which of them count, and what may be anchored."""
+"""Anchors as text, which of them count, and which heads may be anchored."""
 
 from __future__ import annotations
 
@@ -100,8 +100,10 @@ def test_what_grew_out_of_an_anchor_may_be_anchored_and_nothing_else() -> None:
         assert "cut off" in why_not_above(anchor, whole[10:])
         assert "not the one" in why_not_above(anchor, other[n:])
         for broken in range(n + 1, 10):
-            assert f"number {broken} does not go on" in why_not_above(anchor, [*whole[n:broken], *other[broken:]])
-            assert f"number {broken} can't be read" in why_not_above(anchor, [*whole[n:broken], None, *whole[broken + 1 :]])
+            assert f"manifest {broken} does not continue" in why_not_above(anchor, [*whole[n:broken], *other[broken:]])
+            assert f"manifest {broken} can't be read" in why_not_above(
+                anchor, [*whole[n:broken], None, *whole[broken + 1 :]]
+            )
 
 
 def test_an_anchor_that_names_a_lower_manifest_than_one_before_it_is_told() -> None:

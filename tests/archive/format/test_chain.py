@@ -38,7 +38,7 @@ def test_bytes_and_back() -> None:
 
 @pytest.mark.parametrize("name", [name for name in asdict(FIRST) if name != "format"])
 def test_a_change_of_anything_is_blamed_on_the_one_that_was_changed(name: str) -> None:
-    """By the manifest after it, or by an anchor."""
+    """The next manifest or an anchor shows which manifest was changed."""
     value = getattr(SECOND, name)
     altered = replace(SECOND, **{name: value + 1 if isinstance(value, int) else value + "0"})
     assert why(FIRST, altered, THIRD) == [(1, 10)]
@@ -72,7 +72,7 @@ def test_an_anchor_of_what_is_not_there() -> None:
 
 
 class Counted(list):
-    """Knows how many of its elements were looked at."""
+    """A list that counts how many of its elements were read."""
 
     seen = 0
 
@@ -86,7 +86,7 @@ class Counted(list):
 
 
 def test_it_costs_by_the_number_of_manifests_however_many_are_missing() -> None:
-    """One object of a high number, which anybody may have put there, makes all those below it missing ones."""
+    """Anybody who can write may add one object with a high number. Then all manifests below it are missing."""
     manifests = Counted([FIRST, *[None] * 998, replace(THIRD, sequence=999)])
     assert why_of(manifests) == [(sequence, 10) for sequence in range(1, 999)]
     assert manifests.seen <= 4 * len(manifests)
@@ -107,7 +107,7 @@ def test_what_is_no_manifest_is_refused(change: object) -> None:
         decode(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode())
 
 
-#: The same fields in other bytes, and as many of them.
+#: The same fields as FIRST in another order, so other bytes of the same length.
 ANOTHER_ORDER = json.dumps(asdict(FIRST), separators=(",", ":")).encode()
 
 
@@ -129,6 +129,6 @@ def test_two_records_have_two_leaves(one: tuple, other: tuple) -> None:
 
 
 def test_the_leaf_of_a_record_stays_what_it_is() -> None:
-    """It is what anchors that people keep were made of."""
+    """The anchors that people keep were computed from these hashes."""
     found = leaf_of(7, 1_700_000_000_000, b"job/admitted", None, [("ce_id", b"x"), ("none", None)])
     assert found.hex() == "37d84cb4a4a687e9c96bf7c3cdc837edb1e8839af997627e62641cd978de3a9e"

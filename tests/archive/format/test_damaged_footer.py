@@ -1,4 +1,5 @@
-"""A bit of a Parquet file's footer is wrong: readers say so. pyarrow's metadata of a column would abort the process."""
+"""A wrong bit in the footer of a Parquet file: reading raises an error. pyarrow's column metadata would abort the
+process."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from ledger.archive.format import parquet
 from tests.support.archives.given import TOPIC, read_out, records
 
 EVERY = 61  # bits: 1 in 100 of them once aborted the process
-MAGIC = 8  # bytes at the end: how long the footer is, and what kind of file
+MAGIC = 8  # bytes at the end: the length of the footer, and the kind of file
 
 
 def read_damaged(data: bytes) -> None:
@@ -23,11 +24,11 @@ def read_damaged(data: bytes) -> None:
             parquet.picked(bytes(damaged), TOPIC, 0, 0, len(data), [b"job-"], len(data))
         except ValueError:
             refused += 1
-    assert refused, "none of them did any damage"
+    assert refused, "none of the changed bits was noticed"
 
 
 def test_a_damaged_footer_ends_no_process() -> None:
     process = get_context("spawn").Process(target=read_damaged, args=(parquet.encode(records(40), read_out),))
     process.start()
     process.join()
-    assert process.exitcode == 0, f"it ended with {process.exitcode} ({-signal.SIGABRT}: aborted)"
+    assert process.exitcode == 0, f"the process ended with {process.exitcode} ({-signal.SIGABRT}: aborted)"

@@ -1,4 +1,4 @@
-"""The hash tree, against the definition of RFC 9162 taken by its word."""
+"""The hash tree, compared with a literal implementation of RFC 9162."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ ENTRIES = st.lists(st.binary(max_size=4), max_size=70)
 
 
 def by_the_book(entries: list[bytes]) -> bytes:
-    """Section 2.1.1: of n > 1 entries, the tree over the first k and that over the rest, k the largest power of two < n."""
+    """Section 2.1.1: of n > 1 entries, hash the trees over the first k and over the rest; k is the largest power of two
+    < n."""
     if not entries:
         return sha256(b"").digest()
     if len(entries) == 1:

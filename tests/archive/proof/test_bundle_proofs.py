@@ -1,4 +1,4 @@
-"""Proofs that a bundle carries: what lies in it was archived by the ledger, or the first record of which that is not so."""
+"""Proofs in a bundle: they show that its records were archived by the ledger, or name the first record that was not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACE = TOPIC, 0
 
 
 def some(found: list[MemoryRecord]) -> list[MemoryRecord]:
-    """Of two jobs, as a bundle of named jobs has them."""
+    """The records of two jobs, as in a bundle of named jobs."""
     return [record for record in found if (record.key() or b"").partition(b"/")[0] in (b"job-1", b"job-2")]
 
 
@@ -56,7 +56,7 @@ def test_an_anchor_of_the_ledger_proves_what_it_carries(joined: bool, whole: boo
     assert check(made, PLACE, leaves, []).proved == 0
     assert check(made, PLACE, leaves, [replaced(head, partition=1)]).proved == 0
     hashes = [one for tree in made.trees for one in tree.others]
-    assert (not hashes) == whole, "where all is shown nothing else is needed"
+    assert (not hashes) == whole, "a bundle of all records needs no other hashes"
 
 
 def replaced(head: Head, **fields: object) -> Head:
@@ -112,7 +112,7 @@ def test_an_alteration_that_its_proofs_were_made_to_fit_is_found_by_the_root() -
 
 
 def test_a_chain_that_was_made_to_fit_is_found_by_the_anchor() -> None:
-    """All that is in the file is consistent; only who kept an anchor can tell."""
+    """The file is consistent in itself. Only an anchor that somebody kept reveals the forgery."""
     archive, _, (head, _) = an_archive()
     every = list(archive.records(*PLACE))
     forged_archive = Archive(MemoryObjects(), "test", lambda: "2026-01-01T00:00:00Z")
@@ -124,8 +124,8 @@ def test_a_chain_that_was_made_to_fit_is_found_by_the_anchor() -> None:
     assert found.proved == 0 and found.broken[0].sequence == head.sequence
     early = next(archive.manifests(*PLACE))
     kept = Head(*PLACE, 0, early.sha256, early.next, early.topic_id)
-    assert check(forged, PLACE, there, [kept]).proved == early.next, "what lies below is the same"
-    # One manifest of the true chain, in the middle of it, changed: what hangs on it is not proved, and what lies above is.
+    assert check(forged, PLACE, there, [kept]).proved == early.next, "the chain below is unchanged"
+    # One manifest in the middle of the true chain is changed. The proof then holds only for the manifests above it.
     made, leaves = carried_of(archive, every)
     bad = [replace(m, written_by="somebody") if m.sequence == 4 else m for m in made.manifests]
     found = check(replace(made, manifests=bad), PLACE, leaves, [head])
@@ -138,7 +138,8 @@ def test_a_chain_that_was_made_to_fit_is_found_by_the_anchor() -> None:
 
 def test_a_proof_from_a_bundle_holds_against_the_ledgers_anchors_by_itself() -> None:
     archive, _, (head, _) = an_archive()
-    pin(archive, Pin("p", ("job-2",), None, None, "r", "b", "a"), TOPIC, lambda _: 0)  # a note, in the way to the head
+    # a note between the records and the head
+    pin(archive, Pin("p", ("job-2",), None, None, "r", "b", "a"), TOPIC, lambda _: 0)
     of, later = some(list(archive.records(*PLACE))), records(2, begin=head.next)
     bundle = Archive(MemoryObjects())
     bundle.seal(bundle.head(*PLACE), TOPIC_ID, store_segment(bundle.store, 0, [*of, *later], read_out))
@@ -175,7 +176,7 @@ def test_an_archive_that_is_not_as_it_was_sealed_gives_no_proofs() -> None:
     every = list(archive.records(*PLACE))
     manifest = list(archive.manifests(*PLACE))[2]
     store.stored[manifest.leaves] = store.stored[manifest.leaves][:-1] + b"\0"
-    assert carry(archive, PLACE, leaves_of(every)) is not None, "the records themselves still tell"
+    assert carry(archive, PLACE, leaves_of(every)) is not None, "the leaves can be computed from the records"
     bad = parquet.encode(altered(list(archive.segment(manifest)), 0), read_out)
     store.stored[manifest.records] = bad
     with pytest.raises(LedgerError):

@@ -1,4 +1,4 @@
-"""Proofs, checked by the script in the docs, which knows nothing of this library; and anchors in a file."""
+"""Proofs, checked by the script in the docs, which does not use this library; and anchors in a file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_anything_altered_is_not_proved(change: Any) -> None:
     proof = prove(archive, id_of(record), id_of)
     assert check(proof, heads[0].sha256)
     change(proof)
-    with suppress(ValueError, LookupError, TypeError):  # as good as a no: the script says so of both
+    # an exception counts as "not proved": the script reports both the same way
+    with suppress(ValueError, LookupError, TypeError):
         assert not check(proof, heads[0].sha256)
 
 
@@ -103,14 +104,14 @@ def test_anchors_are_appended_and_read(tmp_path: Path) -> None:
     file = tmp_path / "anchors"
     anchors.append(file, [Anchor(heads[0])])
     anchors.append(file, [Anchor(heads[1], "0a", "ff")])
-    with file.open("a") as more:  # with spaces, as they were written once
+    with file.open("a") as more:  # with spaces, as an earlier version wrote them
         more.write(json.dumps(heads[0]._asdict()) + "\n\n")
     wanted = [Anchor(heads[0]), Anchor(heads[1], "0a", "ff"), Anchor(heads[0])]
     assert anchors.read(file) == [AnchorRecord(one, f"{file}, line {n}") for n, one in enumerate(wanted, start=1)]
 
 
 def test_an_anchor_is_never_appended_to_the_line_of_another(tmp_path: Path) -> None:
-    """As an editor, or a shell, may leave a file: without an end of its last line."""
+    """An editor or a shell may leave a file whose last line has no line end."""
     _, _, heads = an_archive()
     anchors.append(tmp_path / "anchors", [Anchor(heads[0])])
     (tmp_path / "anchors").write_bytes((tmp_path / "anchors").read_bytes().rstrip())
@@ -131,7 +132,7 @@ def test_a_line_that_is_no_anchor_is_told_and_not_left_out(tmp_path: Path, line:
     anchors.append(tmp_path / "anchors", map(Anchor, heads))
     with (tmp_path / "anchors").open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(UsageError, match="line 3 is no anchor"):
+    with pytest.raises(UsageError, match="line 3 is not an anchor"):
         anchors.read(tmp_path / "anchors")
 
 

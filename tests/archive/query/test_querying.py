@@ -1,4 +1,4 @@
-"""Questions in SQL: what the views say is what a reader of the topics would have said, and nothing else can be read."""
+"""SQL queries: the views agree with a reader of the topics, and a query can read nothing else."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ SEEDS = seeds(4)
 
 
 def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
-    """By the word of `past`, over the same archive and an empty topic of so many records."""
+    """The entries at a moment as the `past` module computes them, from the same archive and an empty topic with the
+    same ends."""
     topics = {TOPICS.events: PARTITIONS, TOPICS.recovery: PARTITIONS}
     log = MemoryLog(topics, ManualClock())
-    ends = {place: archive.head(*place).next for place in archive.places()}
+    ends = {place: archive.head(*place).next for place in archive.partitions()}
     sealed = {
         place: historical_log.SealedRecords(end, 0.0, partial(archive.records, *place)) for place, end in ends.items()
     }
@@ -59,7 +60,7 @@ def published_then(archive: Archive, time_s: float) -> dict[str, RecoveryEntry]:
 
 
 class Ending:
-    """A log whose partitions end where the archive ends, and of which compaction has left nothing."""
+    """A log whose partitions end where the archive ends, and whose records compaction has all removed."""
 
     def __init__(self, log: MemoryLog, ends: dict[tuple[str, int], int]) -> None:
         self._log, self._ends = log, ends
@@ -95,7 +96,8 @@ def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_attempts_and_checkpoints_are_those_of_the_job(seed: int) -> None:
-    """Held against the core, over all that was ever there: a tombstone takes nothing out of an archive."""
+    """Compared with the core, over all records that ever were in the topic: a tombstone removes nothing from an
+    archive."""
     records = event_records(random.Random(seed))
     with asked(an_archive(records)) as ask:
         attempts, checkpoints = ask("FROM attempts"), ask("FROM checkpoints")
@@ -124,7 +126,7 @@ def test_attempts_and_checkpoints_are_those_of_the_job(seed: int) -> None:
 
 
 def test_what_lies_in_another_partition_changes_nothing_of_a_job() -> None:
-    """Readers take no notice of it. Which partition is the right one, an archive does not say."""
+    """Readers ignore records in the wrong partition. The archive itself does not show which partition is right."""
     records = [event_records(random.Random(seed)) for seed in (1, 2)]
     astray = [replace(record, _partition=1) for record in records[1]]
     with asked(an_archive(records[0])) as ask:

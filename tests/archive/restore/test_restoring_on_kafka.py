@@ -1,4 +1,4 @@
-"""A ledger on a real broker, archived, and restored under another prefix, which is as empty as a new cluster."""
+"""A ledger on a real broker, archived and then restored under another prefix, which is as empty as a new cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ledger.errors import ConfigError
 from ledger.producer.recorder import Recorder
 from ledger.reader.reading import entries_of
 from ledger.reader.replaying import replay
-from tests.support.archives.on_kafka import PARTITIONS, SPEC, Told, projecting, seal, settings
+from tests.support.archives.on_kafka import PARTITIONS, SPEC, CompletedCommand, projecting, seal, settings
 from tests.support.servers import RunningBroker
 from tests.support.waiting import until
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def archived(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """A history with jobs that run, are finished and quarantined, in an archive."""
+    """An archived history with jobs that are running, finished, quarantined and suspended."""
     tmp_path = tmp_path_factory.mktemp("archived")
     config = load_config(tmp_path, **settings(broker.bootstrap, f"t{uuid.uuid4().hex[:10]}.", PARTITIONS))
     create_topics(config.client(), config.topic_settings())
@@ -51,12 +51,12 @@ def archived(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) ->
             runner.record(jobs[1], Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1"))
         client.wait(jobs[1], timeout_s=60)
         client.declare(jobs[5], IntentKind.SUSPEND, reason="night")
-        assert replay(Ledger.open(config).source(), timeout_s=100).behind == ()  # all is published
+        assert replay(Ledger.open(config).source(), timeout_s=100).behind == ()  # all entries are published
     seal(config)
     return config
 
 
-def run(config: Config, *arguments: str, **environment: str) -> Told:
+def run(config: Config, *arguments: str, **environment: str) -> CompletedCommand:
     variables = {"LEDGER_DIR": str(config.dir), "LEDGER_ARCHIVE__ADAPTER": "file", **environment}
     command = [sys.executable, "-m", "ledger", *arguments]
     return subprocess.run(
@@ -64,7 +64,7 @@ def run(config: Config, *arguments: str, **environment: str) -> Told:
     )
 
 
-def restore(config: Config, to: str, partitions: int, *options: str, **environment: str) -> Told:
+def restore(config: Config, to: str, partitions: int, *options: str, **environment: str) -> CompletedCommand:
     variables = {
         "LEDGER_KAFKA__BOOTSTRAP_SERVERS": config.bootstrap,
         "LEDGER_TOPICS__PREFIX": to, "LEDGER_TOPICS__PARTITIONS": str(partitions),
@@ -144,12 +144,12 @@ def test_killed_no_role_starts_on_it_and_the_next_one_goes_on(archived: Config, 
     told = restore(archived, prefix, PARTITIONS, "-o", "json")
     assert told.returncode == 0, told.stderr
     assert check_topics(config.client(), config.topic_settings()) == []
-    if "writing" not in point:  # what was handed over by then may have gone nowhere yet
+    if "writing" not in point:  # records produced before the kill may not have been written yet
         assert sum(row["resumed"] for row in json.loads(told.stdout)) > 0
 
 
 def test_a_cluster_that_lost_its_topics_goes_on_and_so_does_its_archive(archived: Config) -> None:
-    """The last one of this module: afterwards nothing is as it was."""
+    """The last test of this module: it deletes the shared topics."""
     admin = Cluster(archived.client()).admin
     before = raw(archived)
     anchors = archived.dir / "before"
@@ -166,7 +166,7 @@ def test_a_cluster_that_lost_its_topics_goes_on_and_so_does_its_archive(archived
         assert replay(Ledger.open(archived).source()).differences == ()
     seal(archived)
     assert before < archived_raw(archived)
-    assert "there is nothing to join" in run(archived, "archive", "compact").stderr  # no day is over
+    assert "there is nothing to join" in run(archived, "archive", "compact").stderr  # no day is over yet
     checked = run(archived, "audit", "verify", "--anchors", str(anchors))
     assert checked.returncode == 0, checked.stderr
 

@@ -1,4 +1,4 @@
-"""How late an archiver may have come for its archive to be begun from, manifest by manifest."""
+"""The longest delay of an archiver after which a projector may start from its snapshots, manifest by manifest."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ BEGUN_S = 1_700_000_000.0
 
 
 class Chain:
-    """One partition, sealed at times that a test names."""
+    """One partition, sealed at the times that a test gives."""
 
     def __init__(self) -> None:
         self.now_s = BEGUN_S
         self.archive = Archive(MemoryObjects(), "test", lambda: cloudevents.rfc3339(self.now_s))
 
     def seal(self, after_s: float, hole: int = 0, ages_s: tuple[float, ...] = (1.0,), topic_id: str = TOPIC_ID) -> None:
-        """So long after the last one, records of these ages, the first one behind a hole of so many offsets."""
+        """Seals after_s after the last manifest. ages_s: the ages of the records. hole: the missing offsets before the
+        first one."""
         self.now_s += after_s
         head = self.archive.head(TOPIC, 0)
         found = [
@@ -69,7 +70,7 @@ def test_after_that_a_record_that_was_old_when_it_was_sealed_says_that_it_was_aw
 
 @pytest.mark.parametrize(("hole", "fits"), [(0, True), (1, True), (2, False), (30, False)])
 def test_a_hole_after_a_long_silence_may_have_been_a_tombstone(chain: Chain, hole: int, fits: bool) -> None:
-    """But not the end of a transaction alone: then nothing was written meanwhile."""
+    """A hole of one offset is only the end of a transaction: then no record was written in between."""
     chain.seal(100 * AWAY_S, hole=hole)
     assert chain.usable() is fits
 
@@ -83,4 +84,4 @@ def test_a_hole_without_a_silence_is_nothing(chain: Chain) -> None:
 def test_of_what_was_restored_since_none_is_begun_from(chain: Chain) -> None:
     assert chain.usable()
     assert not chain.usable(topic_id="another")
-    assert not chain.usable(beyond=-1), "the topic was cut off"
+    assert not chain.usable(beyond=-1), "the topic was truncated"

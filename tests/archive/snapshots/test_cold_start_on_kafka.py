@@ -1,4 +1,5 @@
-"""A projector on a real broker that begins from snapshots: it leads, and publishes what one that read everything would."""
+"""A projector that starts from snapshots on a real broker: it leads, and publishes the same as after reading
+everything."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         for job in jobs[:4]:
             runner.record(job, Attempt(1, 1), AttemptStarted("0" * 64))
             runner.record(job, Running(1), AttemptRunning("pid 1"))
-        assert replay(Ledger.open(config).source(), timeout_s=100).behind == ()  # all is published
+        assert replay(Ledger.open(config).source(), timeout_s=100).behind == ()  # all entries are published
     seal(config)
     made = {
         (topic, partition): next_
@@ -66,11 +67,11 @@ def test_it_leads_from_a_snapshot_and_publishes_the_same(
         found = replay(Ledger.open(config).source(), timeout_s=100)
         assert (found.differences, found.behind) == ((), ())
         after = entries_of(Ledger.open(config).source())
-    assert made in [dict(begin) for begin in begun], "it began behind the snapshots"
+    assert made in [dict(begin) for begin in begun], "the projector started from the snapshots"
     assert after.keys() == before.keys() == set(jobs)
     states = {job: str(entry.state) for job, entry in after.items()}
     assert states == {
         jobs[0]: "FINISHED", jobs[1]: "QUARANTINED", jobs[2]: "RUNNING", jobs[3]: "RUNNING", jobs[4]: "CREATED",
         jobs[5]: "SUSPENDED",
     }  # fmt: skip
-    assert all(after[job] == before[job] for job in jobs[2:5]), "what did not change was not published again"
+    assert all(after[job] == before[job] for job in jobs[2:5]), "unchanged entries were not published again"

@@ -84,7 +84,7 @@ def test_a_moment_before_leaves_out_the_jobs_of_that_namespace_and_tells_all_oth
         assert dict(entries_of(after)) == wanted
         for job, entry in entries_of(before).items():
             if entry.namespace in hidden and job in left_out_of(after).jobs:
-                with pytest.raises(LedgerError, match="nobody can tell any more"):
+                with pytest.raises(LedgerError, match="at that moment is unknown"):
                     resolve(after, job)
     assert left_out_of(then(whole, moment(2.0))) == ExpiryGaps()
     with pytest.raises(NotFound):
@@ -136,7 +136,7 @@ def test_a_job_that_is_held_is_not_left_out_and_one_that_went_whole_is_as_long_a
     source = then(archive, "events[0]@2")
     assert left_out_of(source).jobs == {"job-0": ("prod", "")}  # its name is not known any more
     (told,) = left_out_of(source).descriptions()
-    assert told.startswith("1 job of prod is left out (job-0): what it held before 2023-")
+    assert told.startswith("1 job of prod is left out (job-0): the records that it superseded before 2023-")
     assert all_registers(source).jobs[0].keys() == {b"job-3"}
     with pytest.raises(LedgerError, match="how job-0 stood"):
         resolve(source, "job-0")
@@ -181,12 +181,12 @@ def test_who_is_left_out_is_told_by_number_and_by_name_if_they_are_few() -> None
     few = {"a": ("prod", "other"), "b": ("prod", "third"), "c": ("test", "mine")}
     found = ExpiryGaps({"prod": 86_400.0, "test": 0.0, "dev": 0.0}, few)
     assert list(found.descriptions()) == [
-        "2 jobs of prod are left out (other, third): what they held before 1970-01-02T00:00:00Z has expired",
-        "1 job of test is left out (mine): what it held before 1970-01-01T00:00:00Z has expired",
+        "2 jobs of prod are left out (other, third): the records that they superseded before 1970-01-02T00:00:00Z have expired",
+        "1 job of test is left out (mine): the records that it superseded before 1970-01-01T00:00:00Z have expired",
     ]
     many = ExpiryGaps({"prod": 0.0}, {str(n): ("prod", str(n)) for n in range(6)}) | ExpiryGaps({"prod": 60.0})
     assert list(many.descriptions()) == [
-        "6 jobs of prod are left out: what they held before 1970-01-01T00:01:00Z has expired"
+        "6 jobs of prod are left out: the records that they superseded before 1970-01-01T00:01:00Z have expired"
     ]
 
 
@@ -280,7 +280,7 @@ def test_of_whom_a_bundle_of_the_past_holds_nothing_it_says_so_at_every_moment()
     early, _ = bundle.as_of(parse(moment(0.5), NOW_S))
     for source in (bundle.source, early):
         assert left_out_of(source).jobs.keys() == {"job-0"}
-        with pytest.raises(LedgerError, match="nobody can tell any more"):
+        with pytest.raises(LedgerError, match="at that moment is unknown"):
             resolve(source, "job-0")
 
 

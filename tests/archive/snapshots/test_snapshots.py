@@ -1,4 +1,4 @@
-"""What a snapshot keeps of ledger.recovery: everything that a reader's answer rests on, whatever a stale leader wrote."""
+"""A snapshot of ledger.recovery keeps every record that a reader's answer depends on, whatever a stale leader wrote."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def test_a_stale_leader_s_record_does_not_take_the_place_of_what_counts(topic: T
     kept = thin_recovery(topic.records, topic.decode)
     assert [record.offset() for record in kept] == [0, 2, counts, stale]
     assert same_entries(kept, topic.records, topic.decode)
-    for one in (counts, stale):  # what hides the good one is a leader's business: it writes that again
+    # The stale record counts too: it hides the good one, so a leader has to write that again.
+    for one in (counts, stale):
         assert not same_entries([record for record in kept if record.offset() != one], topic.records, topic.decode)
 
 
@@ -74,7 +75,7 @@ def test_a_claim_that_was_written_twice_or_tombstoned_stands_where_it_stood_firs
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_writes_what_when_it_is_the_same_and_so_is_what_follows(topic: Topic, seed: int) -> None:
-    """Also after more records: a snapshot is a beginning."""
+    """The same holds after more records: a snapshot is a starting point."""
     drawn, claimed = random.Random(seed), 0
     for _ in range(120):
         if drawn.random() < 0.1:
@@ -82,7 +83,7 @@ def test_whoever_writes_what_when_it_is_the_same_and_so_is_what_follows(topic: T
             topic.claim(claimed)
             continue
         if claimed and drawn.random() < 0.05:
-            topic.claim(drawn.randint(1, claimed))  # once more
+            topic.claim(drawn.randint(1, claimed))  # the same claim again
             continue
         job, epoch = f"job-{drawn.randrange(4)}", max(0, claimed - drawn.choice([0, 0, 0, 1, 2]))
         if drawn.random() < 0.2:
@@ -99,7 +100,7 @@ def test_whoever_writes_what_when_it_is_the_same_and_so_is_what_follows(topic: T
 
 
 def test_of_a_job_that_is_known_the_last_record_is_kept_even_if_it_is_a_tombstone() -> None:
-    """What was published must cover it before anybody may say that the projector has come so far."""
+    """The projector counts as caught up only once its entries cover this record."""
     keys = [
         (b"a/running/1", b"1"), (b"a/running/2", b"2"), (b"a/running/1", None),
         (b"b/running/1", b"1"), (b"b/running/1", None),

@@ -1,4 +1,4 @@
-"""Snapshots beside retention: what it takes out is no reason to call one wrong that stays."""
+"""Snapshots and retention: a snapshot that stays must not be judged wrong because records have expired."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def make(archive: Archive, topic: str, whole: bool) -> None:
 
 
 def claimed_once(records: list[MemoryRecord]) -> list[MemoryRecord]:
-    """Who writes a claim a second time has no snapshot made: compaction would leave the second one alone."""
+    """The records with only the first of each claim. A repeated claim prevents snapshots: compaction keeps the last one
+    only."""
     first = {one.key(): one for one in reversed(records)}
     return [one for one in records if not (one.key() or b"").startswith(b"~claim/") or one is first[one.key()]]
 
@@ -46,7 +47,7 @@ def test_none_that_stays_is_called_wrong_by_the_next_that_is_compared_with_the_w
         for days in sorted(drawn.sample(range(2, 10), 3)):
             run(archive, NOW_S - days * DAY_S)
         run(archive)
-        for place in archive.places():
+        for place in archive.partitions():
             stayed += len(snapshots.listed(archive, *place))
             make(archive, place[0], whole=True)
     assert stayed > 2
