@@ -1,6 +1,6 @@
-"""A whole ledger as processes: ZooKeeper members, brokers and roles, each in a network namespace of its own.
+"""A whole ledger as processes: ZooKeeper members, brokers and roles, each in a separate network namespace.
 
-`Cluster` is what tests use; `python -m tests.cluster` brings one up to be looked at.
+Tests use `Cluster`; `python -m tests.cluster` starts one for inspection.
 """
 
 from tests.cluster.cluster import Cluster

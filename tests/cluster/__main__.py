@@ -1,6 +1,6 @@
-"""`python -m tests.cluster`: bring the topology up as processes, say where it is, take it down on Ctrl-C.
+"""`python -m tests.cluster`: starts the topology as processes, prints its addresses, and stops it on Ctrl-C.
 
-`--no-roles`: the servers alone. The folder is given, or a temporary one that goes with it.
+`--no-roles`: only the servers. The default folder is a temporary one, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.cluster.cluster import Cluster
 
 
 def main() -> int:
-    """0 after Ctrl-C or SIGTERM; 1 if it can't be done here."""
+    """The exit code: 0 after Ctrl-C or SIGTERM; 1 if this machine can't run it."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--no-roles", action="store_true")

@@ -1,4 +1,4 @@
-"""The brokers of a cluster: three nodes, each controller too, three copies of everything."""
+"""The brokers of a cluster: three nodes, each of them also a controller, and three replicas of everything."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.cluster.topology import Topology
 
 @dataclass
 class Brokers:
-    """Nodes by name: `kafka-1` and so on. They know each other, and tell roles, names; the test has a listener of its
-    own that tells addresses, as a compose file has one for who is outside."""
+    """Brokers by name: `kafka-1` and so on. They advertise names to each other and to roles. A listener of its own
+    advertises addresses to the test, like the listener for outside clients in a compose file."""
 
     network: Network
     folder: Path
     topology: Topology
     settings: Mapping[str, str]
-    """Beside those of the topology, by Kafka's own names."""
+    """Settings in addition to the topology's, by Kafka's names."""
     nodes: dict[str, Node] = field(default_factory=dict)
     brokers: dict[str, Broker] = field(default_factory=dict)
 
     def start(self, count: int) -> None:
-        """All together. `wait` waits for them."""
+        """Starts all brokers at once. `wait` waits for them."""
         assert not self.nodes
         kafka = self.topology.kafka
         port, controller_port = kafka["port"], kafka["controller_port"]
@@ -51,18 +51,18 @@ class Brokers:
             node.start()
 
     def wait(self, timeout_s: float = READY_S) -> None:
-        """Until each serves."""
+        """Waits until each broker serves."""
         for node in self.nodes.values():
             node.wait(timeout_s)
 
     @property
     def bootstrap(self) -> str:
-        """By name, as configured for who runs in the networks."""
+        """bootstrap.servers by name, for processes inside the networks."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property
     def addresses(self) -> str:
-        """bootstrap.servers for the test itself, which knows no names."""
+        """bootstrap.servers by address, for the test itself, which can't resolve the names."""
         return ",".join(f"{node.address(KAFKA)}:{self.topology.external_port(name)}" for name, node in self.nodes.items())
 
     def _add(self, name: str, broker: Broker) -> None:
@@ -75,7 +75,7 @@ class Brokers:
         self.nodes[name] = Node(name, self.network, self.folder, program, seen.ready)
 
     def _format(self, broker: Broker) -> None:
-        """What `StorageTool format` would write, without a JVM for each node."""
+        """Writes what `StorageTool format` would write, without a JVM for each node."""
         formatted = _formatted()
         broker.data.mkdir(parents=True)
         shutil.copy(formatted / "bootstrap.checkpoint", broker.data)
@@ -86,7 +86,7 @@ class Brokers:
 
 @cache
 def _formatted() -> Path:
-    """A storage that Kafka has formatted, once for each process of tests: nothing in it tells of settings."""
+    """A storage folder that Kafka formatted, once per test process. Its contents do not depend on the settings."""
     folder = Path(tempfile.mkdtemp(prefix="jobledger-formatted-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     broker = Broker(folder=folder, port=9092, controller_port=9093)

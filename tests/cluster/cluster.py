@@ -1,4 +1,4 @@
-"""A ledger on a cluster: the topology of deploy/topology.toml, or some of it, as processes of this machine."""
+"""A ledger on a cluster: the topology of deploy/topology.toml, or a part of it, as processes of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import in_time
 
 JOBLEDGER = str(Path(sys.executable).with_name("jobledger"))
 
-#: What the tests have otherwise than the topology: the same servers, sooner there and quicker to notice.
+#: Settings in which tests differ from the topology: the same servers, but faster to start and to notice failures.
 QUICK_KAFKA: Mapping[str, str] = {
     "broker.session.timeout.ms": "5000",
     "controlled.shutdown.enable": "true",
@@ -29,7 +29,7 @@ QUICK_KAFKA: Mapping[str, str] = {
     "num.network.threads": "2",
     "num.io.threads": "2",
 }
-#: Sessions may be 1 s to 10 s long.
+#: Sessions may last from 1 s to 10 s.
 QUICK_ZOOKEEPER: Mapping[str, str] = {"initLimit": "40", "syncLimit": "4"}
 QUICK_TICK_MS = 500
 QUICK_ROLES: Mapping[str, str] = {"LEDGER_TOPICS__PARTITIONS": "4", "LEDGER_TOPICS__MIN_COMPACTION_LAG_S": "0"}
@@ -37,7 +37,7 @@ QUICK_ROLES: Mapping[str, str] = {"LEDGER_TOPICS__PARTITIONS": "4", "LEDGER_TOPI
 
 @dataclass
 class Cluster:
-    """Servers and roles. Use it as a context: all that it has started ends with it.
+    """Servers and roles. Use it as a context manager, which ends everything that it started.
 
     with Cluster.open(tmp_path) as cluster:
         cluster.start()
@@ -50,13 +50,14 @@ class Cluster:
     kafka: Brokers
     topology: Topology
     environment: dict[str, str] = field(default_factory=dict)
-    """Of every role and command, beside the topology's."""
+    """Variables for every role and command, in addition to the topology's."""
     roles: dict[str, Node] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
     def open(cls, folder: Path, *, tick_ms: int = QUICK_TICK_MS, topology: Topology | None = None) -> Iterator[Cluster]:
-        """folder: everything lies there; for the socket of an agent its name must not be long."""
+        """A cluster that is not started yet. folder: for all its files; its path must be short, for the socket of an
+        agent."""
         topology = topology or read()
         with Network.open(folder) as network:
             yield cls(
@@ -69,7 +70,7 @@ class Cluster:
             )  # fmt: skip
 
     def start(self, *, zookeepers: int | None = None, brokers: int | None = None, topics: bool = True) -> Cluster:
-        """The servers, together, and the topics once they serve. None: as many as in the topology; 0: none."""
+        """Starts the servers together, and makes the topics once they serve. None: as many as in the topology; 0: none."""
         zookeepers = self.topology.zookeeper["count"] if zookeepers is None else zookeepers
         brokers = self.topology.kafka["count"] if brokers is None else brokers
         if zookeepers:
@@ -84,14 +85,14 @@ class Cluster:
         return self
 
     def first(self) -> None:
-        """What is run once before any role: the topics are made."""
+        """Runs the command that must come before any role: it makes the topics."""
         done = self.run(*self.topology.first[1:])
         assert done.returncode == 0, done.stderr
 
     def role(
         self, kind: str, name: str = "", env: Mapping[str, str] | None = None, *, arguments: Sequence[str] = (),
     ) -> Node:  # fmt: skip
-        """Start a role on a host of its own, in both networks. kind: projector, reconciler or agent."""
+        """Starts a role on a separate host, in both networks. kind: projector, reconciler or agent."""
         name = name or f"{kind}-{1 + sum(one.rpartition('-')[0] == kind for one in self.roles)}"
         self.network.add(name, NETWORKS)
         command = [JOBLEDGER, "serve", kind, "--name", name, *arguments]
@@ -102,13 +103,13 @@ class Cluster:
         return node
 
     def start_roles(self, *kinds: str) -> None:
-        """As many of each kind as in the topology; all kinds if none is named."""
+        """Starts as many roles of each kind as in the topology; all kinds if none is named."""
         for kind in kinds or reversed(self.topology.roles):
             for name in self.topology.names(kind):
                 self.role(kind, name)
 
     def settings(self) -> dict[str, str]:
-        """The environment of roles and commands: the topology's, with this folder and the servers that there are now."""
+        """The environment of roles and commands: the topology's, with this folder and the servers that run now."""
         now = {"LEDGER_DIR": str(self.ledger)}
         if self.kafka.brokers:
             now["LEDGER_KAFKA__BOOTSTRAP_SERVERS"] = self.kafka.bootstrap
@@ -124,12 +125,12 @@ class Cluster:
         return self.folder / "ledger"
 
     def run(self, *arguments: str, timeout_s: float = 60.0, host: str = "client") -> subprocess.CompletedProcess[str]:
-        """A `jobledger` command on a host, by default on one of its own in both networks."""
+        """Runs a `jobledger` command on a host; by default on the host `client`, which is in both networks."""
         command, environment = self.network.hosts[host].command([JOBLEDGER, *arguments]), {**os.environ, **self.settings()}
         return waiting.run(command, timeout_s, env=environment, stdin=subprocess.DEVNULL, cwd=self.folder)
 
     def run_until(self, *arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Again and again, until it exits with 0. Raises: AssertionError with its last words."""
+        """Repeats the command until it exits with 0. Raises: AssertionError with the last output."""
         deadline = time.monotonic() + timeout_s
         while (done := self.run(*arguments, timeout_s=timeout_s)).returncode != 0:
             in_time(time.monotonic() < deadline, f"not within {timeout_s:g} s: {done.args}: {done.stdout}{done.stderr}")

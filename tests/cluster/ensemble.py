@@ -1,4 +1,4 @@
-"""The ZooKeeper members of a cluster, and how their list changes while they run."""
+"""The ZooKeeper members of a cluster, and changes of the ensemble while it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cluster.network import ZK, Network
 from tests.cluster.node import READY_S, Node
 from tests.support.waiting import NotInTime
 
-#: Of the user `super`, whom ZooKeeper asks for in `reconfig`.
+#: Password of the user `super`, which ZooKeeper requires for `reconfig`.
 PASSWORD = "reconfiguring"
 
 
@@ -29,13 +29,13 @@ class Ensemble:
     folder: Path
     tick_ms: int
     settings: Mapping[str, str]
-    """ZooKeeper's own names."""
+    """By ZooKeeper's names."""
     nodes: dict[str, Node] = field(default_factory=dict)
     members: dict[str, EnsembleMember] = field(default_factory=dict)
     _last: int = 0
 
     def start(self, count: int) -> None:
-        """The first members, together. `wait` waits for them."""
+        """Starts the first members together. `wait` waits for them."""
         assert not self.nodes
         servers = [self._server() for _ in range(count)]
         for server in servers:
@@ -44,26 +44,26 @@ class Ensemble:
             node.start()
 
     def wait(self, timeout_s: float = READY_S) -> None:
-        """Until each serves."""
+        """Waits until each member serves."""
         for node in self.nodes.values():
             node.wait(timeout_s)
 
     @property
     def hosts(self) -> str:
-        """By name, as configured for who runs in the networks."""
+        """The connect string by name, for processes inside the networks."""
         return ",".join(member.server.address for member in self.members.values())
 
     @property
     def addresses(self) -> str:
-        """By address, for the test itself, which knows no names."""
+        """The connect string by address, for the test itself, which can't resolve the names."""
         return ",".join(f"{node.address(ZK)}:{self.members[name].server.client_port}" for name, node in self.nodes.items())
 
     def mode(self, name: str) -> str | None:
-        """leader, follower, observer; None: it does not serve."""
+        """The mode of a member: leader, follower or observer; None if it does not serve."""
         return self._seen(name).mode()
 
     def leader(self, timeout_s: float = 30.0) -> str:
-        """The name of the member that leads the ensemble, once one does."""
+        """The name of the ensemble's leader, once there is one."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for name in self.nodes:
@@ -73,7 +73,8 @@ class Ensemble:
         raise NotInTime(f"not within {timeout_s:g} s: a leader of {', '.join(self.nodes)}")
 
     def connected_to(self, address: str) -> str | None:
-        """The member that a host with this address has a connection to, for who must lose just that one."""
+        """The member that a host with this address is connected to; None if there is none. Tests use it to cut that
+        connection."""
         for name, node in self.nodes.items():
             if not node.alive():
                 continue
@@ -85,7 +86,7 @@ class Ensemble:
         return None
 
     def join(self, timeout_s: float = READY_S) -> str:
-        """Start a new member at a new address and let the ensemble take it up; its name, once it votes."""
+        """Starts a new member at a new address and adds it to the ensemble; its name, once it votes."""
         server = self._server()
         node = self._add(server, [member.server for member in self.members.values()], joining=True)
         node.start().wait(timeout_s)
@@ -93,19 +94,19 @@ class Ensemble:
         return node.name
 
     def leave(self, name: str) -> None:
-        """Let the ensemble strike out a member, and then end it."""
+        """Removes a member from the ensemble, then ends its process."""
         self.reconfig(leaving=str(self.members[name].server.id))
         del self.members[name]
         self.nodes.pop(name).vanish()
 
     def replace(self, name: str) -> str:
-        """A new member in place of this one; the new one's name."""
+        """Replaces a member by a new one; the new member's name."""
         new = self.join()
         self.leave(name)
         return new
 
     def reconfig(self, joining: str | None = None, leaving: str | None = None, timeout_s: float = 30.0) -> str:
-        """Change the list of members, as soon as that is possible; the new list. Idempotent."""
+        """Changes the list of members, as soon as that is possible; the new list. Idempotent."""
         deadline = time.monotonic() + timeout_s
         with self.client() as client:
             while True:
@@ -113,14 +114,15 @@ class Ensemble:
                     told, _ = client.reconfig(joining=joining, leaving=leaving, new_members=None)
                     return told.decode()
                 except Exception:
-                    # NewConfigNoQuorum while a newcomer is not in step yet; a lost connection if the leader itself leaves.
+                    # NewConfigNoQuorum while a new member is not in sync yet; a lost connection if the leader itself
+                    # leaves.
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.1)
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[KazooClient]:
-        """A client of the test's own, by addresses, who may do everything."""
+        """A client of the test, by addresses, with all rights."""
         auth = [("digest", f"super:{PASSWORD}")]
         client = KazooClient(hosts=self.addresses, auth_data=auth, **{"timeout": 4.0} | options)
         client.start(timeout=30)
@@ -131,7 +133,7 @@ class Ensemble:
             client.close()
 
     def wipe(self) -> None:
-        """Kill all members, lose their data, start them with the list of members that they had, and wait."""
+        """Kills all members, deletes their data, starts them with the same list of members, and waits until they serve."""
         for node in self.nodes.values():
             node.kill()
         for member in self.members.values():
@@ -168,7 +170,7 @@ class Ensemble:
         return node
 
     def _seen(self, name: str) -> EnsembleMember:
-        """A member as the test reaches it: names are known only inside."""
+        """A member with its address instead of its name, as only hosts inside the networks can resolve names."""
         member = self.members[name]
         return replace(member, server=replace(member.server, host=self.network.hosts[name].addresses[ZK]))
 
@@ -179,6 +181,7 @@ def _tcp6(pid: int) -> list[str]:
 
 
 def _ipv4(remote: str) -> str:
-    """`0202C612:0885`, or the same mapped into IPv6, as /proc writes addresses: the last four bytes, reversed."""
+    """The IPv4 address in `0202C612:0885`, or in the same mapped to IPv6, as /proc writes it: the last four bytes,
+    reversed."""
     word = bytes.fromhex(remote.rpartition(":")[0])[-4:]
     return ".".join(str(byte) for byte in reversed(word))

@@ -1,16 +1,16 @@
-"""Two networks of one machine, and hosts in them: so that a process can lose ZooKeeper, or Kafka, or both, silently.
+"""Two networks on one machine, with hosts in them, so that a process can silently lose ZooKeeper, Kafka, or both.
 
-Each host is a network namespace with one link (a veth pair) into each network (a bridge) that it takes part in. The test
-itself has a link to both bridges, so it reaches every host. `cut` makes the bridge drop all that comes from or goes to a
-link: no carrier is lost and no ARP entry ages (all are permanent), so that neither side is told anything. It is a cable
-that leads nowhere, not an interface that is down, nor a host that answers "unreachable".
+Each host is a network namespace with one link (a veth pair) into each of its networks (bridges). The test itself has a
+link to both bridges, so it reaches every host. `cut` makes the bridge drop all packets from and to a link. No carrier
+is lost and no ARP entry ages (all are permanent), so neither side gets a signal. It resembles a cable that leads
+nowhere, not an interface that is down, nor a host that answers "unreachable".
 
-The bridges lie in a namespace of their own, the switch. In the machine's own namespace the machine's firewall would judge
-all that passes them, and Docker's engine sets one up that drops it.
+The bridges are in a separate namespace, the switch. In the machine's own namespace the machine's firewall would filter
+their packets, and Docker's engine sets one up that drops them.
 
-Whoever makes a `Network` holds the lock of a slot; the slot gives names and addresses: runs side by side don't meet, and
-what a killed run has left in a slot is swept by the next to take it. Addresses are of 198.18.0.0/15, which is kept for
-tests of networks (RFC 2544) and routed nowhere.
+A `Network` holds the lock of a slot. The slot determines names and addresses, so parallel runs do not conflict. The
+next run that takes a slot removes what a killed run left there. Addresses are from 198.18.0.0/15, which is reserved for
+network tests (RFC 2544) and not routed.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ NETWORKS = (ZK, KAFKA)
 _SLOTS = range(1, 250)
 _LOCKS = Path("/run/jobledger-tests")
 _NAMESPACES = Path("/run/netns")
-#: Addresses of hosts are .2 to .62; the test has .1.
+#: Hosts have the addresses .2 to .62; the test has .1.
 _HOSTS = range(2, 63)
 _PREFIX = "jlt"
-#: States of a port of a bridge, as the kernel numbers them.
+#: States of a bridge port, as the kernel numbers them.
 _DISABLED, _FORWARDING = "0", "3"
 
 
 def why_no_networks() -> str | None:
-    """What is missing here for networks of our own; None if nothing."""
+    """The reason why this machine can't run test networks; None if it can. Installs iproute2 where that is possible."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [tool for tool in ("ip", "bridge", "nsenter", "unshare", "mount") if shutil.which(tool) is None]
@@ -64,52 +64,53 @@ def why_no_networks() -> str | None:
 
 @dataclass
 class Host:
-    """A namespace with links. Its processes are started by `command`."""
+    """A namespace with links. `command` starts processes in it."""
 
     name: str
     namespace: str
     addresses: dict[str, str]
-    """Its address in each network that it takes part in."""
+    """Network -> its address there, for each of its networks."""
     links: dict[str, str]
-    """The switch's end of each link."""
+    """Network -> the switch's end of its link."""
     hosts_file: Path
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The same program inside: its process keeps the id that it is started with. Names are those of the network, and
-        the machine's own name is that of this host."""
+        """The command line that runs a program inside. The process keeps the pid that it is started with. Names are
+        those of the network, and the hostname is that of this host."""
         become = 'mount --bind "$1" /etc/hosts && echo "$2" > /proc/sys/kernel/hostname && shift 2 && exec "$@"'
         inside = ["nsenter", f"--net={_NAMESPACES / self.namespace}", "unshare", "--mount", "--uts", "sh", "-c", become]
         return [*inside, "sh", str(self.hosts_file), self.name, *command]
 
     def pids(self) -> list[int]:
-        """Of all processes inside, whoever started them."""
+        """The pids of all processes inside, whoever started them."""
         return _pids(self.namespace)
 
 
 @dataclass
 class Network:
-    """Both networks. folder: where the file of names lies. Close it: all in it is killed and removed."""
+    """Both networks. folder: for the file of names. `close` kills all processes inside and removes the networks."""
 
     folder: Path
     slot: int = 0
     hosts: dict[str, Host] = field(default_factory=dict)
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    """What the test itself has started inside, to be waited for at the end."""
+    """Processes that the test started inside; `close` waits for them."""
     _lock: int = -1
     _names: dict[str, str] = field(default_factory=dict)
     _used: int = 0
 
     @classmethod
     def open(cls, folder: Path) -> Network:
-        """Take a free slot, sweep what dead runs have left in any, make the bridges.
+        """Takes a free slot, removes what dead runs left in any slot, and makes the bridges.
 
-        Raises: SkipTest where that can't be done; OSError if all slots are taken; RuntimeError if the kernel refuses."""
+        Raises: SkipTest where that is not possible; OSError if all slots are taken; RuntimeError if the kernel refuses.
+        """
         if (reason := why_no_networks()) is not None:
             raise SkipTest(reason)
         _LOCKS.mkdir(parents=True, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         sweep()
-        # Starting somewhere else each time: a port of the last run is not soon met again.
+        # The first slot varies from run to run, so that a port of the last run is not reused soon.
         first = os.getpid() % len(_SLOTS)
         for slot in (*_SLOTS[first:], *_SLOTS[:first]):
             lock = _locked(slot)
@@ -131,10 +132,10 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Ends all processes and removes the networks. Idempotent."""
         if self._lock >= 0:
             for child in self.children:
-                child.kill()  # one that was just started may not be inside yet
+                child.kill()  # a process that was just started may not be inside yet
                 child.wait()
             _clear(self.slot)
             (_LOCKS / str(self.slot)).unlink(missing_ok=True)
@@ -143,16 +144,18 @@ class Network:
 
     @property
     def hosts_file(self) -> Path:
-        """What /etc/hosts is inside: the machine's own, then our names. Changed in place: who runs sees it."""
+        """The file that is /etc/hosts inside: the machine's own lines, then these names. It is changed in place, so
+        running processes see changes."""
         return self.folder / "hosts"
 
     def gateway(self, network: str) -> str:
-        """Where the test itself is in a network."""
+        """The address of the test itself in a network."""
         return self._address(network, 1)
 
     def add(self, name: str, networks: Sequence[str] = NETWORKS) -> Host:
-        """A new host, reachable at once. Its name is its address in the first of its networks; in each it is also
-        `<name>-<network>`. A name that was there before gets a new address, its old one is never given again."""
+        """Adds a host, which is reachable at once. Its name resolves to its address in the first of its networks;
+        `<name>-<network>` resolves to its address in each. A reused name gets a new address; addresses are never
+        reused."""
         self._used += 1
         number = _HOSTS[self._used - 1]
         namespace = f"{_PREFIX}{self.slot}-{self._used}"
@@ -179,22 +182,22 @@ class Network:
         return host
 
     def remove(self, name: str) -> None:
-        """Kill what runs in a host and take the host away. Its name stays known: what vanishes does not leave the DNS."""
+        """Kills all processes of a host and removes it. Its name stays known, as a lost host stays in the DNS."""
         host = self.hosts.pop(name)
         _kill([host.namespace])
         _ip([f"link del {link}" for link in host.links.values()], "-n", self._switch)
         _ip([f"netns del {host.namespace}"])
 
     def cut(self, name: str, network: str) -> None:
-        """Nothing passes any more between a host and a network, in either direction, and nobody is told."""
+        """Drops all packets between a host and a network, in both directions, without any error to either side."""
         self._state(name, network, _DISABLED)
 
     def heal(self, name: str, network: str) -> None:
-        """Undo `cut`."""
+        """Undoes `cut`."""
         self._state(name, network, _FORWARDING)
 
     def name(self, name: str, address: str | None) -> None:
-        """Let a name mean an address, for all that run and all that come; None: let it be unknown."""
+        """Sets the address of a name, for running and future processes; None makes the name unknown."""
         if address is None:
             self._names.pop(name, None)
         else:
@@ -203,12 +206,12 @@ class Network:
         self.hosts_file.write_text(f"{Path('/etc/hosts').read_text().rstrip()}\n{own}")
 
     def address(self, name: str) -> str:
-        """What a name means now. Raises: KeyError if it is unknown."""
+        """The current address of a name. Raises: KeyError if it is unknown."""
         return self._names[name]
 
     @contextmanager
     def resolving(self) -> Iterator[None]:
-        """Names of hosts are known to the test's own Python code too; librdkafka asks the system, which knows none."""
+        """Within it, Python code of the test can resolve host names too. librdkafka can't, as it asks the system."""
         genuine = socket.getaddrinfo
 
         def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
@@ -236,12 +239,12 @@ class Network:
         self.hosts_file.write_text(Path("/etc/hosts").read_text())
 
     def _state(self, name: str, network: str, state: str) -> None:
-        # `ip link set … type bridge_slave state` says that it has, and has not.
+        # `ip link set … type bridge_slave state` reports success, but does nothing.
         _run(["bridge", "-n", self._switch, "link", "set", "dev", self.hosts[name].links[network], "state", state])
 
     @property
     def _switch(self) -> str:
-        """The namespace of the bridges. Hosts are counted from 1."""
+        """The namespace of the bridges. Hosts are numbered from 1."""
         return f"{_PREFIX}{self.slot}-0"
 
     def _device(self, network: str) -> str:
@@ -252,13 +255,14 @@ class Network:
         return f"198.{18 + NETWORKS.index(network)}.{self.slot}.{number}"
 
     def _neighbours(self, network: str, own: str, device: str) -> list[str]:
-        """Everybody who may ever come is known beforehand and for ever: nobody asks, so nobody learns that none answers."""
+        """Lines for permanent ARP entries of all possible hosts. Without ARP requests no host can notice that another
+        is gone."""
         others = (self._address(network, number) for number in (1, *_HOSTS))
         return [f"neigh replace {one} lladdr {_mac(one)} dev {device} nud permanent" for one in others if one != own]
 
 
 def sweep() -> list[int]:
-    """Remove what runs have left that are dead; their slots."""
+    """Removes what dead runs have left; returns their slots."""
     swept = []
     for path in _LOCKS.glob("[0-9]*"):
         slot = int(path.name)
@@ -272,12 +276,12 @@ def sweep() -> list[int]:
 
 
 def _locked(slot: int) -> int | None:
-    """The lock of a slot; None if somebody holds it. It ends with the process; no child inherits it."""
+    """The lock of a slot; None if another process holds it. It ends with the process; no child inherits it."""
     path = _LOCKS / str(slot)
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Another may have removed the file between our two steps: then what we hold is the lock of nothing.
+        # Another process may have removed the file between open and lock: then this lock protects nothing.
         if os.fstat(lock).st_ino == path.stat().st_ino:
             return lock
     except OSError:
@@ -287,14 +291,17 @@ def _locked(slot: int) -> int | None:
 
 
 def _clear(slot: int) -> None:
-    """Kill all that runs in the namespaces of a slot, and remove them and our links. Our links come first: what lies in a
-    namespace goes some time after it, minutes if a connection inside was cut before it was closed, and the names of
-    our links would be met again."""
+    """Kills all processes in the namespaces of a slot, and removes the namespaces and this side's links.
+
+    The links are removed first. The kernel removes the devices of a namespace later, even minutes later if a connection
+    inside was cut before it was closed. Until then the names of the links would be taken.
+    """
     ours = re.compile(rf"{_PREFIX}{slot}-\d+")
     namespaces = [path.name for path in _NAMESPACES.glob(f"{_PREFIX}{slot}-*") if ours.fullmatch(path.name)]
     _kill(namespaces)
     devices = re.compile(rf"{_PREFIX}{slot}[a-z]\d*")
-    # The kernel is asked for the devices of this process's namespace: /sys may show another's. Links go before a bridge.
+    # Asks the kernel for the devices of this process's namespace: /sys may show another's. Links are removed before
+    # bridges.
     lines = [
         f"link del {one}"
         for _, one in sorted(socket.if_nameindex(), reverse=True, key=lambda one: one[1])
@@ -304,7 +311,8 @@ def _clear(slot: int) -> None:
 
 
 def _kill(namespaces: Sequence[str], timeout_s: float = 20.0) -> None:
-    """SIGKILL to all that runs inside, until nothing does: who forks meanwhile is met in the next round."""
+    """Sends SIGKILL to all processes inside until none is left: a process that was forked meanwhile is killed in the
+    next round."""
     deadline = time.monotonic() + timeout_s
     while inside := {pid for namespace in namespaces for pid in _pids(namespace)}:
         if time.monotonic() > deadline:
@@ -317,7 +325,7 @@ def _kill(namespaces: Sequence[str], timeout_s: float = 20.0) -> None:
 
 
 def _pids(namespace: str) -> list[int]:
-    """Of the living processes in a namespace; zombies have none."""
+    """The pids of the living processes in a namespace. Zombies belong to no namespace."""
     try:
         inode = (_NAMESPACES / namespace).stat().st_ino
     except FileNotFoundError:
@@ -338,12 +346,12 @@ def _bridge(network: str) -> str:
 
 
 def _mac(address: str) -> str:
-    """Each address has its own, so that all can be known beforehand."""
+    """The MAC address that belongs to an IP address, so that all ARP entries can be made in advance."""
     return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
 
 
 def _ip(lines: Sequence[str], *options: str) -> None:
-    """Run lines of `ip` in one process. Raises: RuntimeError with what it said."""
+    """Runs lines of `ip` in one process. Raises: RuntimeError with its output."""
     _run(["ip", *options, "-batch", "-"], "\n".join(lines) + "\n")
 
 

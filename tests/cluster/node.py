@@ -1,4 +1,4 @@
-"""A program on a host of its own: started, killed, stopped, cut off, healed."""
+"""A program on a separate host: start, kill, stop, cut, heal."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ READY_S = 60.0
 
 @dataclass
 class Node:
-    """One process in its own namespace. It ends with the test, and what it has started too.
+    """One process in a separate namespace. The test's end also ends the process and its children.
 
-    `die_with_parent` watches the thread that started it: start nodes in the main thread."""
+    `die_with_parent` watches the thread that started the process: start nodes in the main thread.
+    """
 
     name: str
     network: Network
     folder: Path
     program: Callable[[], Sequence[str]]
-    """The command, made (and what it needs written) at each start."""
+    """Returns the command, and writes the files that it needs. Called at each start."""
     ready: Callable[[float, Callable[[], bool]], None] = lambda timeout_s, alive: None
-    """Waits until it serves: seconds, whether it is alive."""
+    """Waits until it serves. Arguments: the time limit in seconds; a function that returns whether it is alive."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside the test's own."""
+    """Variables in addition to the test's own."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def printed(self) -> Path:
-        """What it writes to stdout and stderr."""
+        """The file with its stdout and stderr."""
         return self.folder / f"{self.name}.printed"
 
     @property
@@ -52,7 +53,7 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> Node:
-        """Start it, again if it has ended; `wait` waits until it is ready."""
+        """Starts the process, again if it has ended. `wait` waits until it is ready."""
         assert not self.alive(), f"{self.name} runs"
         self.folder.mkdir(parents=True, exist_ok=True)
         command = self.network.hosts[self.name].command(self.program())
@@ -65,19 +66,19 @@ class Node:
         return self
 
     def wait(self, timeout_s: float = READY_S) -> Node:
-        """Until it is ready. Raises: NotInTime; Unreachable if it has ended."""
+        """Waits until it is ready. Raises: NotInTime; Unreachable if it has ended."""
         with deadline(self.alive) as alive:
             self.ready(timeout_s, alive)
         return self
 
     def kill(self) -> None:
-        """kill -9 of this process alone: what it has started lives on, unless it looks after that itself."""
+        """kill -9 of this process alone: its children live on, unless they watch their parent."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def terminate(self, timeout_s: float = 30.0) -> int:
-        """SIGTERM; the exit code. By force if it takes longer."""
+        """SIGTERM, then SIGKILL if it takes too long; returns the exit code."""
         assert self.process is not None
         self.process.terminate()
         try:
@@ -87,16 +88,16 @@ class Node:
             raise NotInTime(f"{self.name}: {error}") from error
 
     def stop(self) -> None:
-        """SIGSTOP to all on this host: it stands still, as a paused machine does."""
+        """SIGSTOP to all processes on this host: it halts as a paused machine does."""
         self._signal_all(signal.SIGSTOP, "T")
 
     def cont(self) -> None:
-        """SIGCONT to all on this host."""
+        """SIGCONT to all processes on this host."""
         for pid in self.network.hosts[self.name].pids():
             _signal(pid, signal.SIGCONT)
 
     def cut(self, *networks: str) -> None:
-        """Lose these networks silently; all of them if none is named."""
+        """Cuts the host off from these networks silently; from all of them if none is named."""
         for network in networks or self.network.hosts[self.name].links:
             self.network.cut(self.name, network)
 
@@ -105,12 +106,13 @@ class Node:
             self.network.heal(self.name, network)
 
     def vanish(self) -> None:
-        """The whole host goes, at once and for ever; its name leads to where nobody answers."""
-        self.kill()  # one that was just started may not be inside yet
+        """Removes the whole host at once and for ever. Its name then leads to an address without a host."""
+        self.kill()  # a process that was just started may not be inside yet
         self.network.remove(self.name)
 
     def _signal_all(self, number: signal.Signals, wanted: str, timeout_s: float = 10.0) -> None:
-        """Until all are in the state that /proc names so: who was just being forked is met in the next round."""
+        """Repeats the signal until all are in the wanted state (a letter from /proc): a process that was being forked
+        gets it in the next round."""
         deadline = time.monotonic() + timeout_s
         while others := [pid for pid in self.network.hosts[self.name].pids() if state(pid) not in {wanted, "Z", ""}]:
             in_time(time.monotonic() < deadline, f"not within {timeout_s:g} s: {self.name}: {others} in state {wanted}")
@@ -125,7 +127,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def state(pid: int) -> str:
-    """As `ps` shows it; "" if it is gone."""
+    """The state letter that `ps` shows; "" if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""docker-compose.yml is the topology, in words that the compose specification's own implementation takes."""
+"""docker-compose.yml matches the topology, and the compose specification's reference implementation accepts it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2/cli@v2.16.2"
 
-#: Where the official image of ZooKeeper takes a setting from an environment variable of its own.
+#: The environment variables for settings in ZooKeeper's official image.
 ZOO = {
     "tickTime": "ZOO_TICK_TIME",
     "initLimit": "ZOO_INIT_LIMIT",
@@ -44,12 +44,12 @@ ZOO = {
 
 
 def kafka_variable(name: str) -> str:
-    """As the official image of Kafka names a setting: `-` -> `___`, `_` -> `__`, `.` -> `_`."""
+    """The variable for a setting in Kafka's official image: `-` -> `___`, `_` -> `__`, `.` -> `_`."""
     return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
 def differences(compose: dict[str, Any], topology: Topology) -> list[str]:
-    """What a compose file has otherwise than the topology; one line each."""
+    """The differences between a compose file and the topology; one line each."""
     services = compose["services"]
     wanted = expected(topology)
     found = [f"{name}: not wanted" for name in services if name not in wanted]
@@ -63,7 +63,7 @@ def differences(compose: dict[str, Any], topology: Topology) -> list[str]:
 
 
 def expected(topology: Topology) -> dict[str, dict[str, Any]]:
-    """Service -> what its definition must say."""
+    """Service -> the fields that its definition must have."""
     kafka, zookeeper = topology.names("kafka"), topology.names("zookeeper")
     wanted: dict[str, dict[str, Any]] = {}
     for name in kafka:
@@ -129,7 +129,7 @@ def healthcheck(health: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable(value: object) -> object:
-    """In an environment all is text."""
+    """The value with all scalars as text, as in an environment."""
     if isinstance(value, dict):
         return {key: comparable(one) for key, one in value.items()}
     return [comparable(one) for one in value] if isinstance(value, list) else text(value)
@@ -163,7 +163,7 @@ def test_the_compose_file_is_the_topology():
     ],
 )
 def test_every_difference_is_told(path: tuple[str, ...], value: object, told: str):
-    compose = json.loads(json.dumps(written()))  # aliases of one mapping become mappings of their own
+    compose = json.loads(json.dumps(written()))  # aliases of one mapping become separate mappings
     place = compose["services"]
     for step in path[:-1]:
         place = place[step]
@@ -194,7 +194,7 @@ def test_no_container_has_a_capability_or_grows_without_end(name: str):
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert {"max-size", "max-file"} <= set(service["logging"]["options"])
-    # An agent's limit would be one on the jobs, whose need nobody here knows.
+    # A limit for an agent would limit its jobs, whose needs are unknown.
     assert (service["mem_limit"] == 0) == (name == "agent-1")
 
 
@@ -205,7 +205,7 @@ def test_a_heap_fits_its_limit():
     assert (services["zookeeper-1"]["environment"]["ZK_SERVER_HEAP"], services["zookeeper-1"]["mem_limit"]) == (128, "384m")
 
 
-#: Volumes that the images declare and nobody needs: without a mount of its own each becomes a nameless volume.
+#: Volumes that the images declare and no service needs. Without an explicit mount each becomes an anonymous volume.
 DECLARED = {
     "kafka": {"/etc/kafka/secrets", "/mnt/shared/config", "/var/lib/kafka/data"},
     "zookeeper": {"/data", "/datalog", "/logs"},
@@ -220,7 +220,7 @@ def test_no_volume_is_without_a_name():
 
 
 def answer_once(server: socket.socket, answer: bytes, requests: list[bytes]) -> None:
-    """Takes one connection and answers once the whole request is there: its length (4 bytes), then so many bytes."""
+    """Accepts one connection and answers once the whole request is read: its length (4 bytes), then that many bytes."""
     connection, _ = server.accept()
     with connection, connection.makefile("rb") as stream:
         length = stream.read(4)
@@ -234,7 +234,8 @@ def answer_once(server: socket.socket, answer: bytes, requests: list[bytes]) -> 
     ids=["it serves", "it refuses"],
 )
 def test_a_broker_is_asked_without_a_jvm(error: int, code: int):
-    # An answer to ApiVersions, version 0, of one API: length, correlation id, error code, array of (key, least, most).
+    # An answer to ApiVersions, version 0, of one API: length, correlation id, error code, array of (key, lowest,
+    # highest).
     body = struct.pack("!ihihhh", 1, error, 1, 18, 0, 4)
     requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -295,14 +296,15 @@ def test_the_dockerfile_copies_what_is_there_and_the_context_lets_it_through():
 
 @cache
 def compose_check() -> str:
-    """compose_check.go with the reference implementation, built once and kept; skips where that can't be done."""
+    """The path of compose_check.go, built with the reference implementation once and cached; skips if it can't be
+    built."""
     source = Path(__file__).with_name("compose_check.go")
     version = f"{COMPOSE_GO.rpartition('@')[2]}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
     program = cache_folder() / "compose-check" / version
     if program.exists():
         return str(program)
     if (go := shutil.which("go")) is None:
-        pytest.skip("no Go here to build the compose specification's reference implementation with")
+        pytest.skip("Go is not installed, so the compose specification's reference implementation can't be built")
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         shutil.copy(source, work)
@@ -313,7 +315,7 @@ def compose_check() -> str:
             )
             if done.returncode != 0:
                 pytest.skip(f"go {' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
-        # Under a name of our own: another run may be about the same.
+        # A temporary name with the pid: another run may build the same program.
         new = program.with_name(f"{program.name}.{os.getpid()}")
         shutil.copy(built, new)
     new.replace(program)
@@ -336,7 +338,7 @@ def seconds(duration: str) -> str:
 
 
 def flat(service: dict[str, Any]) -> dict[str, Any]:
-    """What the implementation makes of a definition, in the short spelling that it was written in."""
+    """The implementation's output for a service, in the short notation of the file."""
     short = {
         "networks": list(service["networks"]),
         "ports": [f"{one['host_ip']}:{one['published']}:{one['target']}" for one in service.get("ports", ())],

@@ -1,6 +1,6 @@
-"""Each `RUN python` of the Dockerfile does its work in the folder that the build would have made until then.
+"""Each `RUN python` of the Dockerfile works in the folder as the build has made it up to that line.
 
-No network and no JVM: the caches that the commands would fill are there already.
+No network and no JVM: the caches that the commands would fill exist already.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
 @dataclass(frozen=True)
 class Step:
-    """A command of the last stage, with the `COPY` lines and the variables that come before it."""
+    """A command of the last stage, with the `COPY` lines and the variables before it."""
 
     command: str
     copies: tuple[tuple[str, ...], ...]
@@ -36,7 +36,7 @@ class Step:
 
 
 def steps(text: str) -> list[Step]:
-    """The `RUN python` commands of the last stage, in their order."""
+    """The `RUN python` commands of the last stage, in order."""
     joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
     found: list[Step] = []
     copies: list[tuple[str, ...]] = []
@@ -56,7 +56,7 @@ def steps(text: str) -> list[Step]:
 
 
 def run(step: Step, work: Path, caches: Path) -> subprocess.CompletedProcess[str]:
-    """The command as it stands, but pip only prints what it was to do."""
+    """Runs the command unchanged, but with a `pip` that only prints its arguments."""
     for *sources, target in step.copies:
         for source in sources:
             place = work / target / Path(source).name if target.endswith("/") else work / target
@@ -70,7 +70,7 @@ def run(step: Step, work: Path, caches: Path) -> subprocess.CompletedProcess[str
     (programs / "pip").write_text('#!/bin/sh\necho pip "$@"\n')
     (programs / "pip").chmod(0o755)
     if not (programs / "python").exists():
-        # No link: Python would take its home from there. -P is not wanted: the folder that was copied comes first.
+        # No symlink: Python would derive its home from it. No -P: the copied folder must come first on the path.
         (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         (programs / "python").chmod(0o755)
     environment = {
@@ -84,7 +84,7 @@ def run(step: Step, work: Path, caches: Path) -> subprocess.CompletedProcess[str
 
 @pytest.fixture
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A connector and a class archive that are whole."""
+    """A cache with a complete connector and class archive."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     wanted = [folder / "jobledger" / f"spark-connector-{pyspark.__version__}" / "spark-sql-kafka.jar"]
@@ -92,7 +92,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         find_java()
         wanted.append(spark_archive())
     except ConfigError:
-        pytest.skip("no Java here to name the class archive of")
+        pytest.skip("there is no Java, on which the name of the class archive depends")
     for file in wanted:
         file.parent.mkdir(parents=True)
         file.write_text("whole")

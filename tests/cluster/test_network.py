@@ -1,4 +1,4 @@
-"""The test networks themselves: a cut is silent and takes one network alone, and nothing is left behind."""
+"""The test networks themselves: a cut is silent and affects one network only, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 PORT = 7000
-#: Of who is there, on a machine that may be busy. Of who is not, a test waits less.
+#: The time limit for hosts that answer, on a busy machine. For hosts that do not, tests wait less.
 ANSWER_S = 20.0
 ECHO = """
 import socket, threading
@@ -47,7 +47,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 @pytest.fixture
 def echo(network: Network) -> Callable[..., Node]:
-    """Starts a host that echoes what it hears."""
+    """Starts a host that echoes every message."""
 
     def start(name: str, *networks: str) -> Node:
         network.add(name, networks or (ZK, KAFKA))
@@ -78,7 +78,8 @@ def test_hosts_reach_each_other_by_name_and_in_their_networks_only(network: Netw
     echo("broker", KAFKA)
     network.add("role")
     assert [dialled_from(network, "role", one) for one in ("member", "broker")] == ["x", "x"]
-    assert dialled_from(network, "member", "broker") in {"OSError", "gaierror"}  # no route, at once
+    # there is no route, so it fails at once
+    assert dialled_from(network, "member", "broker") in {"OSError", "gaierror"}
     assert network.address("member") != network.address("broker")
     told = subprocess.run(network.hosts["role"].command(["uname", "-n"]), capture_output=True, text=True, check=True)
     assert told.stdout == "role\n"
@@ -91,11 +92,12 @@ def test_a_cut_is_silent_and_takes_one_network_alone(network: Network, echo: Cal
     role = echo("role")
     standing = socket.create_connection((role.address(ZK), PORT), 2)
     role.cut(ZK)
-    # Nobody is told: no refusal, no "unreachable"; not after the time either in which ARP would have given up.
+    # Neither side gets a signal: no refusal, no "unreachable"; not even after the time in which ARP would have given
+    # up.
     assert dialled_from(network, "role", "member", 4.0) == "TimeoutError"
     assert dialled(role.address(ZK), 4.0) == "TimeoutError"
     shown = network.hosts["role"].command(["ip", "link", "show", ZK])
-    # The interface has lost nothing either.
+    # The interface keeps its carrier.
     assert "LOWER_UP" in subprocess.run(shown, capture_output=True, text=True, check=True).stdout
     assert (dialled_from(network, "role", "broker"), dialled(role.address(KAFKA))) == ("x", "x")
     assert dialled(network.address("member")) == "x"
@@ -105,7 +107,7 @@ def test_a_cut_is_silent_and_takes_one_network_alone(network: Network, echo: Cal
         standing.recv(9)
     role.heal(ZK)
     assert dialled_from(network, "role", "member") == "x"
-    # What was under way is still there, and what was said meanwhile is heard: TCP sends again.
+    # The open connection survives, and data sent during the cut arrives: TCP retransmits it.
     standing.settimeout(20)
     assert standing.recv(9) == b"y"
     standing.close()
@@ -115,7 +117,7 @@ def test_what_stands_still_answers_later_and_what_is_killed_is_refused(network: 
     node = echo("role")
     address = node.address(KAFKA)
     node.stop()
-    with socket.create_connection((address, PORT), 2) as there:  # the kernel accepts, nobody answers
+    with socket.create_connection((address, PORT), 2) as there:  # the kernel accepts, but the process does not answer
         there.sendall(b"x")
         there.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -157,18 +159,18 @@ def test_all_ends_with_the_network_and_other_networks_go_on(network: Network, ec
         detached = "import os, time; os.fork() or os.setsid(); time.sleep(1000)"
         Node("role", other, other.folder, lambda: [sys.executable, "-I", "-S", "-c", detached]).start()
         namespace = other.hosts["role"].namespace
-        assert not {network.slot, other.slot} & set(sweep())  # of others something may be left
+        assert not {network.slot, other.slot} & set(sweep())  # other runs may have left something
     assert not (Path("/run/netns") / namespace).exists()
     assert not Path("/sys/class/net", f"jlt{other.slot}z").exists()
     assert node.alive()
 
 
 def test_a_firewall_of_the_machine_drops_nothing_between_hosts(tmp_path: Path):
-    """Docker's engine forwards nothing but its own containers' packets, and what passes a bridge counts as forwarded."""
+    """Docker's engine forwards only packets of its own containers, and packets on a bridge count as forwarded."""
     with Network.open(tmp_path / "here"):
-        pass  # skips where there are no networks
+        pass  # skips on a machine without test networks
     if shutil.which("iptables") is None:
-        pytest.skip("needs iptables")
+        pytest.skip("iptables is not installed")
     code = f"""
         import pathlib, subprocess, sys
         sys.path.insert(0, {str(Path.cwd())!r})
@@ -184,7 +186,7 @@ def test_a_firewall_of_the_machine_drops_nothing_between_hosts(tmp_path: Path):
             until(lambda: dialled(node.address(KAFKA), 1.0) == "x", "it answers", every_s=0.01)
             print(dialled_from(network, "one", "other", 5.0))
     """
-    # As Docker's engine leaves them, in a namespace of this test's: without the sysctl no bridge asks the firewall.
+    # The rules as Docker's engine leaves them, in a separate namespace. Without the sysctl no bridge uses the firewall.
     drop = "iptables --policy FORWARD DROP; echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables || true"
     machine = ["unshare", "--net", "sh", "-c", f'{drop}; exec "$@"', "sh"]
     command = [*machine, sys.executable, "-c", textwrap.dedent(code)]
@@ -193,9 +195,9 @@ def test_a_firewall_of_the_machine_drops_nothing_between_hosts(tmp_path: Path):
 
 
 def test_what_a_killed_run_has_left_is_swept(tmp_path: Path):
-    """A run that is killed takes its children along, but not what those have set free, nor namespaces."""
+    """The children of a killed run die with it, but not their detached children, and namespaces stay."""
     with Network.open(tmp_path / "here"):
-        pass  # skips where there are no networks
+        pass  # skips on a machine without test networks
     code = f"""
         import pathlib, sys, time
         from tests.cluster import Network, Node
@@ -216,7 +218,7 @@ def test_what_a_killed_run_has_left_is_swept(tmp_path: Path):
         run.communicate()
     left = Path("/run/netns") / namespace
     lived = state(int(pid)) not in {"", "Z"}
-    if int(slot) not in sweep():  # another run was quicker, or is about it
+    if int(slot) not in sweep():  # another run swept it earlier, or is doing so
         until(lambda: not left.exists(), "another run has swept it")
     else:
         assert lived
@@ -234,7 +236,7 @@ def test_a_slot_can_be_taken_again_at_once(tmp_path: Path):
 
 
 def test_an_address_that_was_asked_for_too_early_is_known_all_the_same(network: Network):
-    """Between our address and the list of neighbours a client of the last network may ask for one of them."""
+    """After the address is set and before the list of neighbours, a client of the last network may send an ARP request."""
     neighbours = network._neighbours(KAFKA, network.gateway(KAFKA), network._device(KAFKA))
     wrong = neighbours[0].replace("lladdr 02", "lladdr 06")
     module._ip([wrong, *neighbours])

@@ -1,4 +1,4 @@
-"""ZooKeeper members and brokers on hosts of their own: they come, lose each other, come back and are replaced."""
+"""ZooKeeper members and brokers on separate hosts: they start, lose each other, come back and are replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOUND = ["follower", "follower", "leader"]
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three members and three brokers, which each test leaves as it found them, or replaced."""
+    """Three members and three brokers. Each test leaves them in working order."""
     with Cluster.open(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.start(topics=False)
         yield cluster
@@ -67,7 +67,7 @@ def test_a_member_that_is_cut_off_serves_nobody_until_it_is_healed(servers: Clus
     node.cut(ZK)
     others = [name for name in servers.zookeeper.nodes if name != cut]
     until(lambda: sorted(servers.zookeeper.mode(name) or "" for name in others) == ["follower", "leader"])
-    assert servers.zookeeper.mode(cut) is None  # nobody reaches it
+    assert servers.zookeeper.mode(cut) is None  # the test can't reach it
     node.heal(ZK)
     until(lambda: servers.zookeeper.mode(cut) == "follower" and modes(servers) == SOUND)
 
@@ -104,7 +104,7 @@ def test_all_members_are_replaced_one_after_the_other_at_new_addresses(servers: 
     assert not set(servers.zookeeper.addresses.split(",")) & set(addresses.split(","))
     until(lambda: modes(servers) == SOUND)
     with servers.zookeeper.client() as client:
-        client.sync("/")  # a follower may be some changes behind
+        client.sync("/")  # a follower may be a few changes behind
         assert client.exists("/before")
         told = client.get("/zookeeper/config")[0].decode()
     assert [f"server.{member.server.id}=" in told for member in before.values()] == [False] * 3

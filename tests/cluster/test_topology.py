@@ -1,4 +1,4 @@
-"""The whole topology: it starts, a job runs on it, and its health checks tell the sick from the sound."""
+"""The whole topology: it starts, a job runs on it, and its health checks report failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def healthy(cluster: Cluster, name: str, kind: str) -> bool:
-    """Ask as a container engine would: the command of the topology, inside, within its time; too late is not healthy."""
+    """The result of a health check, as a container engine would run it: inside, with its time limit. A late answer is a
+    failure."""
     health = cluster.topology.health[kind]
     given = health["command"]
     try:
@@ -42,9 +43,9 @@ def healthy(cluster: Cluster, name: str, kind: str) -> bool:
 
 @pytest.mark.timeout(300)
 def test_the_front_door_brings_it_up_and_takes_it_down(tmp_path: Path):
-    """The first of this file: beside a whole cluster another one would be too much for two cores."""
+    """The first test of this file: a second cluster beside the whole one would be too much for two cores."""
     with Network.open(tmp_path / "here"):
-        pass  # skips where there are no networks
+        pass  # skips on a machine without test networks
     command = [sys.executable, "-m", "tests.cluster", "--no-roles", str(tmp_path / "it")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         try:
@@ -79,7 +80,7 @@ def test_health_checks_tell_the_sick_from_the_sound(whole: Cluster):
     alone, *others = whole.zookeeper.nodes
     for name in others:
         whole.zookeeper.nodes[name].kill()
-    until(lambda: not healthy(whole, alone, "zookeeper"))  # it lives, but has no quorum
+    until(lambda: not healthy(whole, alone, "zookeeper"))  # it runs, but has no quorum
     assert whole.zookeeper.nodes[alone].alive()
     for name in others:
         whole.zookeeper.nodes[name].start()

@@ -13,7 +13,7 @@ PATH = Path(__file__).parents[2] / "deploy" / "topology.toml"
 
 @dataclass(frozen=True)
 class Topology:
-    """How many of each, and with which settings. Fields are the file's own words."""
+    """The number of servers and roles of each kind, and their settings. The fields have the names of the file."""
 
     kafka: Mapping[str, Any]
     zookeeper: Mapping[str, Any]
@@ -31,12 +31,15 @@ class Topology:
         return {name: text(value) for name, value in self.zookeeper["settings"].items()}
 
     def external_port(self, name: str) -> int:
-        """Of a broker, for clients outside."""
+        """The port of a broker for clients outside the networks."""
         return int(self.kafka["external_ports"][int(name.rpartition("-")[2]) - 1])
 
     def broker_settings(self, name: str, outside: str, count: int | None = None) -> dict[str, str]:
-        """All settings of a broker. outside: by what clients outside reach it. count: of how many; None: as many as there
-        are. With fewer than are asked for, there is one copy of everything."""
+        """All settings of a broker.
+
+        outside: the host name under which outside clients reach it. count: the number of brokers; None means that of
+        the topology. With fewer brokers than in the topology, all replication factors are 1.
+        """
         port, controller, external = self.kafka["port"], self.kafka["controller_port"], self.external_port(name)
         voters = (f"{one.rpartition('-')[2]}@{one}:{controller}" for one in self.names("kafka")[:count])
         copies = [key for key in self.kafka_settings if key.endswith(("replication.factor", "min.isr", "insync.replicas"))]
@@ -50,13 +53,13 @@ class Topology:
         return self.kafka_settings | fewer | own
 
     def names(self, kind: str) -> list[str]:
-        """projector-1, projector-2"""
+        """The names of a kind, such as projector-1 and projector-2."""
         count = self.roles[kind] if kind in self.roles else getattr(self, kind)["count"]
         return [f"{kind}-{number}" for number in range(1, count + 1)]
 
 
 def text(value: object) -> str:
-    """As a properties file spells it."""
+    """The value as a properties file spells it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,6 +1,7 @@
-"""`python -m tests.containers`: build the image, start docker-compose.yml, kill leaders and the agent, see a job run on.
+"""`python -m tests.containers`: builds the image, starts docker-compose.yml, kills leaders and the agent, and checks
+that a job runs on.
 
-It uses the engine that `docker` reaches (DOCKER_HOST, contexts), with a project name of its own and no ports outside. The
+It uses the engine that `docker` reaches (DOCKER_HOST, contexts), with a unique project name and no published ports. The
 containers, networks and volumes are removed at the end; the image stays, so that the next build is short.
 """
 
@@ -19,7 +20,7 @@ from tests.containers.drill import Drill, Row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all held, 1 if something did not, 2 without an engine, 130 after Ctrl-C."""
+    """The exit code: 0 if all checks held, 1 if one did not, 2 without an engine, 130 after Ctrl-C."""
     argparse.ArgumentParser(prog="python -m tests.containers", description=__doc__).parse_args(arguments)
     if (reason := why_no_engine()) is not None:
         print(f"make containers needs a container engine with compose: {reason}.", file=sys.stderr)
@@ -63,5 +64,5 @@ def _logs(compose: Compose) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # taken down as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # removes everything, as after Ctrl-C
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""docker-compose.yml in the engine that `docker` reaches, under a name of its own."""
+"""docker-compose.yml in the engine that `docker` reaches, under a unique project name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 FILES = (ROOT / "docker-compose.yml", Path(__file__).with_name("override.yml"))
 IMAGE = "jobledger-containers"
-#: The first compose that has both `up --wait` and the override's `!reset`.
+#: The first version of compose that has both `up --wait` and the override's `!reset`.
 LEAST = (2, 18)
 #: The slowest machine seen needed 10 minutes to build the image and 3 to start the servers.
 UP_S = 2700.0
@@ -23,11 +23,11 @@ COMMAND_S = 300.0
 
 
 class Failed(Exception):
-    """A command of the engine's, or one inside a container, ended with another exit code than 0."""
+    """A command of the engine, or one inside a container, did not end with exit code 0."""
 
 
 def why_no_engine() -> str | None:
-    """What is missing for running the compose file; None if nothing."""
+    """The reason why the compose file can't be run here; None if it can."""
     if shutil.which("docker") is None:
         return "there is no docker on PATH"
     try:
@@ -49,42 +49,44 @@ def why_no_engine() -> str | None:
 
 @dataclass
 class Compose:
-    """One start of the compose file. project: its name, which no other start may have."""
+    """One start of the compose file. project: its name, unique among all starts."""
 
     project: str
     volumes: set[str] = field(default_factory=set)
-    """Those that its containers had mounted; nameless ones bear no mark of the project."""
+    """Volumes that its containers had mounted. Anonymous volumes do not have the project's label."""
 
     def up(self) -> None:
-        """Build the image, start all, return when all are healthy. Raises: Failed."""
-        # Its own output is what people want to see in these minutes; stdout is for the table.
+        """Builds the image, starts all services, and returns when all are healthy. Raises: Failed."""
+        # Users want to see compose's own output in these minutes; stdout is for the table.
         command = [*self._command("up"), "--build", "--wait"]
         done = subprocess.run(command, stdout=sys.stderr, check=False, timeout=UP_S, env=_environment())
         if done.returncode != 0:
             raise Failed(f"docker compose up --build --wait: exit code {done.returncode}")
 
     def inside(self, service: str, *command: str, given: str = "", timeout_s: float = COMMAND_S) -> str:
-        """Run a command in the container of a service; its stdout. Raises: Failed with its stderr."""
+        """Runs a command in the container of a service; its stdout. Raises: Failed with its stderr."""
         return _run([*self._command("exec"), "--no-TTY", service, *command], timeout_s, given)
 
     def jobledger(self, *arguments: str, timeout_s: float = COMMAND_S) -> str:
-        """A command of the ledger's, as README shows it. Raises: Failed."""
+        """Runs a command of the ledger, as README shows it. Raises: Failed."""
         return self.inside("agent-1", "jobledger", *arguments, timeout_s=timeout_s)
 
     def started(self, service: str) -> str:
-        """When the container of a service was started, as the engine writes times; it differs after each restart."""
+        """The start time of a service's container, in the engine's notation; it differs after each restart."""
         state = self._inspected(service)["State"]
         return str(state["StartedAt"]) if state["Running"] else ""
 
     def kill_init(self, service: str) -> None:
-        """SIGKILL to the first process of a container: all of it ends, unprepared, and its restart policy takes over.
-        `docker kill` would pass for a wish of the operator's, after which no policy starts it again. Raises: Failed."""
+        """SIGKILL to the first process of a container, which ends all of it; then its restart policy applies.
+
+        `docker kill` would count as an operator's stop, after which no policy restarts it. Raises: Failed.
+        """
         pid = str(self._inspected(service)["State"]["Pid"])
         alone = ["--rm", "--pid", "host", "--network", "none", "--user", "0", "--entrypoint", "kill"]
         _run(["docker", "run", *alone, IMAGE, "-KILL", pid], COMMAND_S)
 
     def services(self) -> dict[str, str]:
-        """The id of each service's container, those that have ended included."""
+        """The id of each service's container, including ended ones."""
         listed = _run([*self._command("ps"), "--all", "--format", "json"], COMMAND_S)
         rows = json.loads(listed) if listed.startswith("[") else [json.loads(line) for line in listed.splitlines()]
         return {row["Service"]: row["ID"] for row in rows}
@@ -94,7 +96,7 @@ class Compose:
         return _run([*self._command("logs"), "--no-color", "--tail", str(lines)], COMMAND_S)
 
     def down(self) -> list[str]:
-        """End and remove all; what is left of it, by kind and name. Idempotent. Raises: Failed."""
+        """Stops and removes everything; returns what is left, by kind and name. Idempotent. Raises: Failed."""
         for container in self.services().values():
             mounts = json.loads(_run(["docker", "inspect", container], COMMAND_S))[0]["Mounts"]
             self.volumes |= {mount["Name"] for mount in mounts if mount["Type"] == "volume"}
@@ -129,5 +131,5 @@ def _run(command: Sequence[str], timeout_s: float, given: str = "") -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Without what somebody has set for compose in a cluster of their own."""
+    """The environment without variables that a user has set for a compose cluster of their own."""
     return {name: value for name, value in os.environ.items() if not name.startswith("COMPOSE_")}

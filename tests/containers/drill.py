@@ -1,4 +1,4 @@
-"""What `make containers` does to a ledger in containers, and what must hold then."""
+"""The steps of `make containers` on a ledger in containers, and the checks after them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.support.waiting import until
 T = TypeVar("T")
 
 JOB = "containers-counter"
-#: On the volume that all containers share, so that what a job writes is there after its container.
+#: On the volume that all containers share, so that a job's files survive its container.
 FOLDER = "/var/lib/jobledger/containers-drill"
 RECORD, ENOUGH, PROGRAM = f"{FOLDER}/record", f"{FOLDER}/enough", f"{FOLDER}/count.sh"
-#: README's counter, which also writes down what it does, with the time, and ends when it is told to.
+#: README's counter. It also records each step with the time, and ends once the file `$2` exists.
 COUNT = """\
 n=$(cat "${LEDGER_RESTORE_FROM:-/dev/null}")
 echo "began $LEDGER_ATTEMPT ${n:=0} $(date +%s.%N)" >> "$1"
@@ -33,9 +33,9 @@ done
 echo "ended $LEDGER_ATTEMPT $n $(date +%s.%N)" >> "$1"
 echo "counted to $n"
 """
-#: For one thing to happen. A busy machine takes minutes until a Spark driver has done its first task.
+#: The time limit for each step. On a busy machine a Spark driver takes minutes until it has done its first task.
 DEADLINE_S = 600.0
-#: Checkpoints that must follow before the next thing is done.
+#: The number of checkpoints to wait for before the next step.
 MORE = 5
 
 
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was done. at_s: since the beginning; took_s: until it held."""
+    """One step. at_s: since the start of the drill; took_s: until its check held."""
 
     at_s: float
     took_s: float
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass
 class Drill:
-    """Do it with `run`; `rows` tells what happened, `wrong` what did not hold."""
+    """The drill. `run` runs it; `rows` then holds its steps, and `wrong` the checks that failed."""
 
     compose: Compose
     print_row: Callable[[Row], None]
@@ -70,7 +70,8 @@ class Drill:
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        """Raises: Failed, AssertionError and TimeoutExpired, with what did not happen in time."""
+        """Runs all steps. Raises: Failed, AssertionError or TimeoutExpired, which name the step that was not done in
+        time."""
         self._do("docker compose up --build --wait", self._up)
         self._do("jobledger leader --wait", self._led)
         self._do("submit a job, wait for its checkpoints", self._submit)
@@ -98,7 +99,8 @@ class Drill:
         return f"RUNNING, restore point {self._newest()}"
 
     def _kill_leader(self, role: str) -> str:
-        """Another instance leads with a higher epoch; the container of the old one is started again; the job counts on."""
+        """Kills a leader. Then another instance must lead with a higher epoch, the old one's container restart, and the
+        job go on."""
         before = self._leaders()[role]
         service = service_of(before["writer"])
         started, moment = self.compose.started(service), self._clock()
@@ -112,7 +114,7 @@ class Drill:
         return f"{before['writer']} -> {after['writer']}, {passed}; {service} is back"
 
     def _kill_agent(self) -> str:
-        """The newest restore point that the ledger knew, which attempt 2 must not fall behind."""
+        """Kills the agent; the newest restore point known before. Attempt 2 must start from that one or a later one."""
         newest = self._newest()
         started = self.compose.started("agent-1")
         self.compose.kill_init("agent-1")
@@ -134,7 +136,7 @@ class Drill:
 
     def _retired(self) -> dict[str, Any] | None:
         row: dict[str, Any] = json.loads(self.compose.jobledger("show", JOB, "-o", "json"))
-        return row if "attempts" in row else None  # an entry has `attempt`
+        return row if "attempts" in row else None  # a result has `attempts`, an entry has `attempt`
 
     def _leaders(self) -> dict[str, dict[str, Any]]:
         return {one["role"]: one for one in json.loads(self.compose.jobledger("leader", "-o", "json"))}
@@ -159,7 +161,8 @@ class Drill:
         return float(self.compose.inside("agent-1", "date", "+%s.%N"))
 
     def _await_counts(self, attempt: int) -> None:
-        """Until this attempt, and no later one, has counted on by `MORE`, and the ledger knows a restore point of it."""
+        """Waits until this attempt is the last one, has counted on by `MORE`, and has a restore point that the ledger
+        knows."""
         lines = _until(lambda: [one for one in self._record() if one.attempt == attempt], f"attempt {attempt} begins")
         before = lines[-1].n
 
@@ -182,12 +185,12 @@ class Drill:
 
 
 def service_of(writer: str) -> str:
-    """The service whose process has this name: `reconciler-2` of `reconciler-2-7`."""
+    """The service of a process name: `reconciler-2` for `reconciler-2-7`."""
     return writer.rpartition("-")[0]
 
 
 def parse(record: str) -> list[Line]:
-    """The lines that a job wrote. Raises: ValueError for one that COUNT would not write."""
+    """The lines that a job wrote. Raises: ValueError if COUNT would not write such a line."""
     found = []
     for line in record.splitlines():
         word, attempt, n, time_s = line.split()
@@ -196,15 +199,15 @@ def parse(record: str) -> list[Line]:
 
 
 def faults(record: Sequence[Line], known: Mapping[int, int]) -> list[str]:
-    """What is wrong with a job's own record; a line each. known: attempt -> number of the newest checkpoint that the ledger
-    knew before that attempt, from which it must go on or from a later one."""
+    """The faults in a job's own record; a line each. known: attempt -> number of the newest checkpoint that the ledger
+    knew before it. The attempt must start from that checkpoint or a later one."""
     wrong = []
     begins = [one.attempt for one in record if one.word == "began"]
     if begins != list(range(1, len(known) + 2)):
         wrong.append(f"attempts began in the order {begins}, not each once from 1 to {len(known) + 1}")
     for before, after in pairwise(record):
         if after.word == "began":
-            # A checkpoint is complete before its line: the last one may have no line.
+            # A checkpoint is complete before its line is written: the last one may have no line.
             if not known.get(after.attempt, 0) <= after.n <= before.n + 1:
                 least = known.get(after.attempt, 0)
                 wrong.append(f"attempt {after.attempt} began at {after.n}, not between {least} and {before.n + 1}")
@@ -220,7 +223,7 @@ def faults(record: Sequence[Line], known: Mapping[int, int]) -> list[str]:
 
 
 def started_twice(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the log tells of attempts that began more than once; history: records as `jobledger history` gives them."""
+    """Attempts that began more than once, by the log. history: records as `jobledger history` prints them."""
     begun: dict[str, set[str]] = {}
     for one in history:
         if one["register"].startswith("running/") and one["fact"] is not None:
@@ -229,7 +232,7 @@ def started_twice(history: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def told(record: Sequence[Line]) -> str:
-    """Each attempt's counts and its longest pause between two of them."""
+    """For each attempt its counts, and the longest pause between two of them."""
     parts = []
     for attempt in sorted({one.attempt for one in record}):
         lines = [one for one in record if one.attempt == attempt]
@@ -239,7 +242,7 @@ def told(record: Sequence[Line]) -> str:
 
 
 def _until(holds: Callable[[], T | None], what: str) -> T:
-    """As `until`; a container that is not there, or a command that has no answer, is asked again."""
+    """Like `until`, but also repeats if a container does not exist or a command fails."""
     said = [""]
 
     def answer() -> T | None:

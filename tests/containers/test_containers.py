@@ -1,4 +1,4 @@
-"""The compose file in a container engine, where there is one. `make acceptance` runs this; `make test` does not."""
+"""The compose file in a container engine, if there is one. `make acceptance` runs this; `make test` does not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.containers.__main__ import main
 from tests.containers.compose import COMMAND_S, UP_S, why_no_engine
 from tests.containers.drill import DEADLINE_S
 
-#: A deadline of its own for each thing that is done; this one is above them all.
+#: Each step has a time limit; this one is longer than all of them together.
 pytestmark = [
     pytest.mark.acceptance, pytest.mark.slow, pytest.mark.containers,
     pytest.mark.timeout(UP_S + 8 * DEADLINE_S + COMMAND_S),

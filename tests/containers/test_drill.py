@@ -1,4 +1,4 @@
-"""What the drill finds wrong in what it sees, and what it says where it can't be done. No engine is needed."""
+"""The faults that the drill finds in a record, and its messages where it can't run. No engine is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.containers import compose
 from tests.containers.compose import FILES, IMAGE, ROOT, why_no_engine
 from tests.containers.drill import COUNT, Line, faults, parse, service_of, started_twice, told
 
-#: Attempt 1 counts to 3 and dies before the line of its checkpoint 4; attempt 2 goes on from there.
+#: Attempt 1 counts to 3 and dies before the line of its checkpoint 4; attempt 2 starts from that checkpoint.
 SOUND = [
     Line("began", 1, 0, 10.0), Line("counted", 1, 1, 11.0), Line("counted", 1, 2, 12.0), Line("counted", 1, 3, 13.5),
     Line("began", 2, 4, 20.0), Line("counted", 2, 5, 21.0), Line("ended", 2, 5, 21.1),
@@ -77,7 +77,7 @@ def test_a_leader_is_found_by_the_host_name_of_its_container():
 
 
 def test_the_override_touches_no_other_cluster():
-    """Every service of ours has the image of its own, and no server has a port outside."""
+    """Every service with the project's image gets an image of its own, and no server publishes a port."""
     services = yaml.safe_load(FILES[0].read_text())["services"]
     yaml.SafeLoader.add_constructor("!reset", lambda _loader, _node: "reset")
     override = yaml.safe_load(FILES[1].read_text())["services"]
@@ -89,7 +89,7 @@ def test_the_override_touches_no_other_cluster():
 
 
 def docker(folder: Path, server: str, version: str) -> None:
-    """A `docker` that answers both questions with a shell command each."""
+    """A fake `docker` that answers each of both questions with a shell command."""
     program = folder / "docker"
     program.write_text(f'#!/bin/sh\ncase "$1" in version) {server};; compose) {version};; esac\n')
     program.chmod(0o755)

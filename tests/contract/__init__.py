@@ -1,1 +1,1 @@
-"""One suite per port, run on the fake and on the real thing."""
+"""One test suite per port, run on the fake and on the real implementation."""

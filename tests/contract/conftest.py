@@ -1,4 +1,4 @@
-"""Servers of the elections: of their own, since tests stop and kill them."""
+"""Servers for elections. They are not shared with other tests, since the tests stop and kill them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ["memory", "file", *(pytest.param(kind, marks=pytest.mark.kafka) for kin
 
 @pytest.fixture(scope="module")
 def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """It lets sessions be shorter than the six seconds that are the least elsewhere."""
+    """A broker that allows sessions shorter than six seconds, Kafka's usual minimum."""
     folder = tmp_path_factory.mktemp("electing-broker")
     running = RunningBroker(Broker.at(folder, extra={"group.min.session.timeout.ms": "1000"}))
     try:
@@ -35,25 +35,25 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 @pytest.fixture(params=KINDS)
 def election(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    """Of any kind. Its leader stays one."""
+    """An election of any kind. Its leader stays leader unless a test acts."""
     yield from _opened(request, tmp_path_factory, prefix, LASTING_S)
 
 
 @pytest.fixture(params=KINDS[1:])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    """One that processes can share. Its leader stays one."""
+    """An election that processes can share. Its leader stays leader unless a test acts."""
     yield from _opened(request, tmp_path_factory, prefix, LASTING_S)
 
 
 @pytest.fixture(params=KINDS[2:])
 def leased(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    """One whose lead ends by time alone, and soon, and that needs a server. A file lock lasts as long as its process."""
+    """An election with a server, whose lease ends soon by time alone. A file lock lasts as long as its process."""
     yield from _opened(request, tmp_path_factory, prefix, SESSION_S)
 
 
 @pytest.fixture(params=KINDS[2:])
 def lasting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prefix: str) -> Iterator[Election]:
-    """As `leased`, but its leader stays one where nothing is done to it."""
+    """Like `leased`, but its leader stays leader unless a test acts."""
     yield from _opened(request, tmp_path_factory, prefix, LASTING_S)
 
 

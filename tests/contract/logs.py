@@ -1,4 +1,4 @@
-"""The worlds in which the suite of the log runs: in memory, and on a real broker."""
+"""The implementations on which the suite of the log runs: in memory, and on a real broker."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
-from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record
-from ledger.ports import TopicPartition as Place
+from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record, TopicPartition
 from tests.support.servers import COMPACT_NOW, create_topic
 from tests.support.waiting import in_time
 
 WAIT_S = 60.0
-OPEN_S = 300.0  # far longer than a test lasts: what is left open is ended by the test and nobody else
+OPEN_S = 300.0  # far longer than any test: only the test itself ends an open transaction
 
 
 class Open(Protocol):
-    """A transaction that is open, of whoever."""
+    """An open transaction of any producer."""
 
     def write(self, *events: Event) -> None:
-        """In the log, not committed, when this returns."""
+        """Returns once the events are in the log, uncommitted."""
 
     def commit(self) -> None: ...
     def abort(self) -> None: ...
@@ -40,15 +39,15 @@ class World(Protocol):
     def topic(self, partitions: int = 1) -> str: ...
     def unique(self, name: str) -> str: ...
     def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open: ...
-    def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks: ...
+    def committed_offsets(self, group: str, places: Sequence[TopicPartition]) -> Marks: ...
     def delete(self, topic: str) -> None: ...
     def make_anew(self, topic: str) -> None: ...
     def compacted_topic(self) -> str: ...
     def close_segment(self, topic: str) -> None:
-        """What was written until now lies in a segment of its own: the cleaner takes whole ones."""
+        """Moves all earlier records into closed segments, since the cleaner only takes whole ones."""
 
     def compact(self, topic: str, gone: Callable[[], bool]) -> None:
-        """Returns once `gone` is true; the cleaner decides when."""
+        """Returns once `gone` returns True; the cleaner decides when."""
 
 
 class MemoryWorld:
@@ -71,7 +70,7 @@ class MemoryWorld:
     def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open:
         return _MemoryOpen(self.log, transactional_id, timeout_s)
 
-    def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks:
+    def committed_offsets(self, group: str, places: Sequence[TopicPartition]) -> Marks:
         return {place: self.log.committed_offsets.get(group, {}).get(place, -1) for place in places}
 
     def delete(self, topic: str) -> None:
@@ -84,7 +83,7 @@ class MemoryWorld:
         return self.topic()
 
     def close_segment(self, topic: str) -> None:
-        """Compaction in memory knows no segments."""
+        """Does nothing: compaction in memory has no segments."""
 
     def compact(self, topic: str, gone: Callable[[], bool]) -> None:
         for _ in range(2):
@@ -131,7 +130,7 @@ class KafkaWorld:
     def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open:
         return _KafkaOpen(self._client, transactional_id, timeout_s)
 
-    def committed_offsets(self, group: str, places: Sequence[Place]) -> Marks:
+    def committed_offsets(self, group: str, places: Sequence[TopicPartition]) -> Marks:
         consumer = Consumer({**self._client, "group.id": group})
         try:
             found = consumer.committed([TopicPartition(*place) for place in places], timeout=30)
@@ -151,7 +150,7 @@ class KafkaWorld:
         return create_topic(self._bootstrap, self.unique("topic"), 1, COMPACT_NOW)
 
     def close_segment(self, topic: str) -> None:
-        time.sleep(1.1)  # segment.ms must pass; the append after it opens a new one
+        time.sleep(1.1)  # segment.ms must pass; then the next append opens a new segment
         self._nudge(topic)
 
     def _nudge(self, topic: str) -> None:
@@ -160,7 +159,7 @@ class KafkaWorld:
         assert producer.flush(30) == 0
 
     def compact(self, topic: str, gone: Callable[[], bool]) -> None:
-        """Only an append closes a segment, and the cleaner leaves the last one alone: so nudge until it has been there."""
+        """Only an append closes a segment, and the cleaner skips the last one: so it appends until the cleaner has run."""
         deadline = time.monotonic() + 60
         while not gone():
             in_time(time.monotonic() < deadline, "the cleaner has not come by: not within the time")
@@ -199,7 +198,7 @@ def reached(reader: Reader, marks: Marks) -> bool:
 
 
 def read_until(world: World, reader: Reader, done: Callable[[], bool]) -> list[Record]:
-    """All that comes until `done`; fails after WAIT_S."""
+    """All records until `done` returns True; fails after WAIT_S."""
     records: list[Record] = []
     deadline = world.clock.monotonic() + WAIT_S
     while not done():
@@ -210,7 +209,7 @@ def read_until(world: World, reader: Reader, done: Callable[[], bool]) -> list[R
 
 
 def read_all(world: World, topic: str) -> list[Record]:
-    """Everything up to the true end, from the beginning, by a reader of its own."""
+    """All records from offset 0 to the high watermark, read by a new reader."""
     reader = world.log.reader([topic])
     try:
         marks = reader.high_watermarks()

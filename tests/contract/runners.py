@@ -1,4 +1,4 @@
-"""The runners on which the contract is tested, and how their engines are played."""
+"""The runners on which the contract is tested, and how tests control their jobs."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from tests.support.waiting import until
 
 
 class World(Protocol):
-    """A runner, and what happens to its jobs. Nothing is sent to the log by itself: events stay until acknowledged."""
+    """A runner, and control of its jobs. Nothing relays events to the log: they stay until a test acknowledges them."""
 
     runner: Runner
 
     def graph(self, job_id: str) -> GraphRef: ...
     def bad_graph(self, job_id: str) -> GraphRef: ...
     def ready(self, job_id: str) -> None:
-        """Waits until the attempt that was started runs."""
+        """Waits until the started attempt runs."""
 
     def checkpoint(self, job_id: str, n: int, id_: int, kind: str = "chk", label: str = "") -> RestorePoint:
-        """The job completes a checkpoint; returns once the runner has an event of it."""
+        """Makes the job complete a checkpoint; returns once the runner has its event."""
 
     def exit(self, job_id: str, n: int, code: int) -> None: ...
     def kill(self, job_id: str, n: int) -> None: ...
     def stubborn(self, job_id: str, n: int) -> None:
-        """From now on the job takes no notice of a stop order."""
+        """Makes the job ignore stop orders."""
 
     def damage(self, point: RestorePoint) -> None: ...
     def restart(self) -> None:
-        """The runner's own process dies and comes back."""
+        """Restarts the runner's own process."""
 
     def cut(self) -> None:
-        """From now on nobody answers."""
+        """Makes the runner unreachable."""
 
     def close(self) -> None: ...
 
 
 def events(world: World, job_id: str) -> list[tuple[Register, Fact]]:
-    """What nobody has acknowledged; a fence of 0 refuses nothing."""
+    """The unacknowledged events. A fence of 0 refuses no start."""
     return facts_in(world.runner.fence(job_id, 0))
 
 
@@ -138,7 +138,7 @@ class SubprocessWorld:
 
 
 class ContainedWorld(SubprocessWorld):
-    """As if somebody else had brought the runner: what is said goes through one more process."""
+    """The subprocess runner as a plug-in: every call goes through one more process."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

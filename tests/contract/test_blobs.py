@@ -1,4 +1,4 @@
-"""The contract of `ports.BlobStore`: in memory, in a folder, in a bucket of a real server (of moto without Go)."""
+"""The contract of `ports.BlobStore`: in memory, in a folder, and in a bucket of a real server (of moto without Go)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA = os.urandom(70_000)
 
 
 class Store:
-    """A store under test, and how to damage it. damage(ref, None) takes the blob away."""
+    """A store under test, and a function that damages it. damage(ref, None) removes the blob."""
 
     def __init__(self, blobs: BlobStore, damage: Callable[[GraphRef, bytes | None], None]) -> None:
         self.blobs, self.damage = blobs, damage
@@ -91,7 +91,7 @@ def test_an_empty_graph_is_a_graph(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size_bytes", [(5 << 20) - 1, 5 << 20, 12_000_000])
 def test_a_graph_of_any_size_is_stored_whole(store: Store, tmp_path: Path, size_bytes: int) -> None:
-    """Around the size from which on a bucket gets it in parts, and in three of them."""
+    """Sizes around the one from which a bucket gets a blob in parts, and one of three parts."""
     data = os.urandom(1000) * (size_bytes // 1000) + b"x" * (size_bytes % 1000)
     (tmp_path / "large").write_bytes(data)
     ref = store.blobs.put("job-1", tmp_path / "large")
@@ -249,9 +249,9 @@ def test_one_is_deleted_as_it_was_listed_and_no_other(store: Store, source: Path
     )  # fmt: skip
     (blob,) = [blob for blob in store.blobs.listing() if blob.uri == ref.uri]
     before = blob._replace(put_at=blob.put_at - 5.0)
-    assert not store.blobs.delete(before) and store.blobs.exists(ref), "somebody has put it since"
+    assert not store.blobs.delete(before) and store.blobs.exists(ref), "the blob was put again since"
     assert store.blobs.delete(blob) and not store.blobs.exists(ref)
-    assert store.blobs.delete(blob) and store.blobs.delete(before), "it is gone already"
+    assert store.blobs.delete(blob) and store.blobs.delete(before), "a blob that is gone already counts as deleted"
     assert store.blobs.exists(beside) and store.blobs.exists(neighbour)
     assert store.blobs.put("job-1", source) == ref and store.blobs.exists(ref)
 
@@ -293,7 +293,7 @@ def test_concurrent_puts_of_one_graph_agree(tmp_path: Path, source: Path) -> Non
 def test_a_put_survives_a_delete_beside_it(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, deletes: int, stored: bool
 ) -> None:
-    """Somebody deletes the job just before the blob gets its name; but not for ever."""
+    """The job is deleted just before the blob gets its name. The retries are bounded."""
     blobs, link, left = FileBlobs(tmp_path / "blobs"), os.link, iter(range(deletes))
 
     def delete_first(*paths: Path) -> None:
@@ -317,7 +317,7 @@ def test_the_store_can_be_moved(tmp_path: Path, source: Path) -> None:
 
 
 def test_a_disk_that_is_not_mounted_is_no_missing_graph(tmp_path: Path, source: Path) -> None:
-    """A job must wait for its disk, not be given up."""
+    """A job must wait for its disk, and must not be abandoned."""
     blobs = FileBlobs(tmp_path / "disk")
     ref = blobs.put("job-1", source)
     (tmp_path / "disk").rename(tmp_path / "unmounted")
@@ -331,7 +331,7 @@ def test_a_disk_that_is_not_mounted_is_no_missing_graph(tmp_path: Path, source: 
 
 
 def test_a_put_of_what_is_there_makes_it_young_again(tmp_path: Path, source: Path) -> None:
-    """Or it would be collected while its reference is on the way."""
+    """Otherwise it would be collected before the spec that refers to it is in the log."""
     blobs = FileBlobs(tmp_path / "blobs")
     ref = blobs.put("job-1", source)
     os.utime(tmp_path / "blobs" / ref.uri, (1e9, 1e9))

@@ -1,4 +1,4 @@
-"""The contract of `ports.EventLog`, on memory and on a real broker alike."""
+"""The contract of `ports.EventLog`, in memory and on a real broker."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_nothing_of_an_open_transaction_is_seen_and_the_position_waits(world: Wo
     seen = read_until(world, reader, lambda: reader.position()[topic, 0] >= 2)
     seen += [record for _ in range(5) for record in reader.poll(100, 0.1)]
     assert values(seen) == [b"before"]
-    assert reader.position()[topic, 0] == 2  # the last stable offset is not the end
+    assert reader.position()[topic, 0] == 2  # the last stable offset is before the end
 
     foreign.commit()
     rest = read_until(world, reader, lambda: reached(reader, marks))
@@ -195,7 +195,7 @@ def test_a_transaction_over_partitions_and_topics_is_whole(world: World) -> None
 
 def test_a_transaction_that_nobody_ends_is_aborted_in_time(world: World) -> None:
     topic = world.topic()
-    foreign = world.open(world.unique("foreign"), timeout_s=5.0)  # in which it must have been written
+    foreign = world.open(world.unique("foreign"), timeout_s=5.0)  # the event must be written within that time
     foreign.write(Event(topic, 0, b"b", b"left open"))
     reader = world.log.reader([topic])
     assert read_until(world, reader, lambda: reader.position()[topic, 0] >= 2) == []
@@ -224,7 +224,7 @@ def test_a_fenced_writer_stays_dead(world: World) -> None:
         with pytest.raises(Fenced):
             old.commit([Event(topic, 0, b"a", b"zombie")])
     with pytest.raises(Fenced):
-        old.init()  # or two instances would fence each other in turn for ever
+        old.init()  # otherwise two instances would fence each other in turn for ever
     old.close()
     new.commit([Event(topic, 0, b"a", b"new")])
     assert values(read_all(world, topic)) == [b"new"]
@@ -240,7 +240,7 @@ def test_a_fenced_batch_of_many_leaves_nothing(world: World) -> None:
 
 
 def test_the_last_to_wake_wins_even_if_it_is_the_stale_one(world: World) -> None:
-    """Why epochs lie in the log: the broker's fence knows no epoch of ours."""
+    """The reason for epochs in the log: the broker's fence does not know the ledger's epochs."""
     topic, name = world.topic(), world.unique("writer")
     stale, leader = world.log.writer(name), writer(world, name)
     stale.init()
@@ -388,7 +388,7 @@ def test_an_open_transaction_keeps_the_cleaner_out(world: World) -> None:
     reader = world.log.reader([topic])
 
     def before() -> list[bytes | None]:
-        """What a reader that begins now sees below the open transaction."""
+        """The records that a new reader sees below the open transaction."""
         reader = world.log.reader([topic])
         records: list[Record] = []
         while not records:
@@ -402,7 +402,7 @@ def test_an_open_transaction_keeps_the_cleaner_out(world: World) -> None:
     foreign.commit()
     marks = reader.high_watermarks()
     seen = [r for r in read_until(world, reader, lambda: reached(reader, marks)) if r.key() != b"nudge"]
-    assert values(seen)[-5:] == [b"2", b"open", b"3", b"4", b"5"]  # nothing behind it was touched
+    assert values(seen)[-5:] == [b"2", b"open", b"3", b"4", b"5"]  # later records were not compacted
 
 
 # -- the fake against the real thing -----------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ def test_an_open_transaction_keeps_the_cleaner_out(world: World) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("seed", range(3))
 def test_one_history_gives_one_log(seed: int, bootstrap: str, prefix: str) -> None:
-    """The same random history in both worlds: the same offsets, the same records seen, the same true ends."""
+    """The same random history in both worlds gives the same offsets, the same visible records and the same true ends."""
     outcomes = [_play(world, random.Random(seed)) for world in (MemoryWorld(), KafkaWorld(bootstrap, prefix))]
     assert outcomes[0] == outcomes[1]
 
@@ -431,7 +431,7 @@ def _play(world: World, chance: random.Random) -> list[object]:
         ]
 
     def settle(batch: list[Event]) -> None:
-        """Control records come a moment after the answer: wait for them, so that both logs have the same order."""
+        """Waits for the control records, which come a moment after the answer, so that both logs have the same order."""
         for partition in {event.partition for event in batch}:
             ends[topic, partition] += 1
         wait_for(world, lambda: reader.high_watermarks() == ends)

@@ -1,4 +1,4 @@
-"""The contract of `ports.Leadership`: in memory, by a file lock, by ZooKeeper, by Kafka."""
+"""The contract of `ports.Leadership`: in memory, with a file lock, ZooKeeper and Kafka."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.waiting import in_time, seconds_until, until
 
 pytestmark = pytest.mark.timeout(300)
 
-AT_ONCE_S = 0.25  # of calls that wait for nobody: far below every time limit, and enough for a busy machine
-SOON_S = 4.0  # of those that may be called only once: below what a connection waits for an answer
+AT_ONCE_S = 0.25  # for calls that must not wait: far below every time limit, and enough for a busy machine
+SOON_S = 4.0  # for calls that may be made only once: below the time that a connection waits for an answer
 NOT_SOON = f"not within {SOON_S:g} s"
 
 
@@ -26,7 +26,8 @@ def took_s(call) -> float:
 
 
 def quickest_s(call) -> float:
-    """Of three: what blocks does so each time, what the machine makes wait does not."""
+    """The shortest of three calls: a call that blocks does so each time, while a delay by the machine is unlikely to
+    repeat."""
     return min(took_s(call) for _ in range(3))
 
 
@@ -41,7 +42,7 @@ def test_nobody_leads_unasked(election: Election) -> None:
 
 def test_one_leads_the_others_do_not(election: Election) -> None:
     one, two, three = election.leader(), election.candidate("two"), election.candidate("three")
-    assert one.acquire()  # still
+    assert one.acquire()  # it still leads
     deadline = time.monotonic() + 1.5 * election.session_s
     while True:
         assert not two.acquire()
@@ -163,7 +164,7 @@ def test_nothing_waits_for_a_server_that_is_silent(lasting: Election) -> None:
     with lasting.stopped():
         for call in (one.valid, one.standing, two.acquire):
             assert quickest_s(call) < AT_ONCE_S
-        assert one.valid()  # silence alone ends nothing
+        assert one.valid()  # silence alone ends no lease
         seconds_until(lambda: not one.valid(), lasting.session_s, "the end of the lease")
         assert "no answer" in one.standing().waits_for or "renewal" in one.standing().waits_for
         seconds_until(lambda: "no answer" in two.standing().waits_for, lasting.session_s, "saying that nothing answers")
@@ -186,7 +187,7 @@ def test_who_releases_while_the_server_is_silent_leads_no_more(leased: Election)
 
 
 def test_a_lease_that_ended_in_silence_comes_back_to_one(leased: Election) -> None:
-    """To whom is for the server to say; never to two."""
+    """The server decides which candidate leads; never two."""
     candidates = [leased.leader("one"), leased.candidate("two"), leased.candidate("three")]
     for candidate in candidates[1:]:
         candidate.acquire()
@@ -230,7 +231,7 @@ def test_a_process_that_ends_in_order_makes_room_at_once(shared: Election) -> No
 
 
 def test_who_was_stopped_beyond_its_lease_knows_that_it_leads_no_more(lasting: Election) -> None:
-    """A file lock does not know this: there a stopped process keeps the lock, and nobody else can have it."""
+    """A file lock is different: a stopped process keeps the lock, and no other process can take it."""
     mine = lasting.candidate("mine")
     with lasting.process("other") as other:
         seconds_until(lambda: other.leads, 30, "the other process leading")
@@ -245,7 +246,7 @@ def test_who_was_stopped_beyond_its_lease_knows_that_it_leads_no_more(lasting: E
 
 
 def woken(process: Process) -> set[str]:
-    """What it sees when it goes on; before it was stopped, the machine may have given it no turn either."""
+    """The first words of a continued process. Before the stop, a busy machine may have let it write nothing."""
     said = len(process.said)
     process.signal(signal.SIGCONT)
     return until(lambda: {word for _, word in process.said[said:] if word.startswith("woke")}, "the stopped one going on")
@@ -275,13 +276,13 @@ def leader_kept(leader, for_s: float) -> None:
 
 
 def test_two_processes_never_lead_at_the_same_time(leased: Election) -> None:
-    """Each leader is stopped and continued, the last one killed; all say by the same clock when they led."""
+    """Each leader is stopped and continued, and the last one is killed. All record by one clock when they led."""
     with leased.process("one") as one, leased.process("two") as two, leased.process("three") as three:
         everyone = [one, two, three]
         leader = the_leader(everyone, 30)
         for _ in range(2):
             leader.signal(signal.SIGSTOP)
-            time.sleep(1.5 * WOKE_S)  # so long that it says so, also if it was not the leader any more
+            time.sleep(1.5 * WOKE_S)  # so long that it reports the wake-up, even if it was not the leader any more
             others = [process for process in everyone if process is not leader]
             following = the_leader(others, leased.after_death_s)
             assert woken(leader) == {"woke stands"}
@@ -298,8 +299,11 @@ def the_leader(processes: list[Process], within_s: float) -> Process:
 
 
 def led(process: Process) -> list[tuple[float, float]]:
-    """From when to when it saw that it led, by the monotonic clock of the machine; the last time may still go on. Who is
-    stopped between looking and telling tells of a beginning after its end: that is none."""
+    """The times in which a process saw that it led, by the machine's monotonic clock. The last one may still go on.
+
+    A process that was stopped between its check and its report may report a begin after the end. Such a span is
+    dropped.
+    """
     spans, since = [], None
     for at, word in [*process.said, (float("nan"), "stands")]:
         if word == "leads":

@@ -80,7 +80,7 @@ def test_names_are_listed_in_order_below_a_prefix(store: ObjectStore) -> None:
 
 
 def test_a_thousand_names_and_more_are_listed(store: ObjectStore) -> None:
-    """More than one page of S3."""
+    """More than one page of an S3 listing."""
     wanted = [f"many/{number:04}" for number in range(1005)]
     for name in wanted:
         store.create(name, b"")
@@ -109,7 +109,7 @@ def test_of_many_at_once_one_creates(store: ObjectStore) -> None:
         try:
             if store.create("wanted", b"%d" % number):
                 told.append(number)
-        except Unreachable:  # a store may say that another was under way; who asks again is told who won
+        except Unreachable:  # a store may report another request in progress; a repeated call learns who won
             assert not store.create("wanted", b"%d" % number) or told.append(number) is None
 
     threads = [threading.Thread(target=create, args=[number]) for number in range(8)]
@@ -147,7 +147,7 @@ def test_who_only_reads_makes_no_folder_and_one_that_has_gone_is_not_made_again(
 def test_who_comes_second_to_make_a_folder_finds_that_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "archive"
 
-    def meanwhile() -> int:  # asked for after the folder was looked for, and before it is made
+    def meanwhile() -> int:  # called after the folder was looked for, and before it is made
         root.mkdir(exist_ok=True)
         (root / MARKER).touch()
         return 1

@@ -1,4 +1,4 @@
-"""A reader of one partition, on memory and on a real broker alike: what one job's registers are read with."""
+"""A reader of one partition, in memory and on a real broker. The registers of one job are read with it."""
 
 from __future__ import annotations
 

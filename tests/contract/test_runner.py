@@ -1,4 +1,4 @@
-"""The contract of ports.Runner, on the runner in memory, on real processes, and on these as if they were a plug-in."""
+"""The contract of ports.Runner, on the in-memory runner, on real processes, and on the latter as a plug-in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def start(world: World, n: int = 1, base: RestorePoint | None = None, job_id: st
 
 
 def ended(world: World, n: int = 1, job_id: str = J) -> Ended:
-    """The end of the attempt, once the runner has an event of it. Then it is not alive any more."""
+    """The end of the attempt, once the runner has its event. Checks that the attempt is not alive any more."""
 
     def found() -> list[Ended]:
         return [register for register, _ in events(world, job_id) if isinstance(register, Ended) and register.n == n]
@@ -191,7 +191,7 @@ def test_after_a_stop_order_the_end_has_its_outcome_whatever_the_exit_code(world
 
 
 def test_an_order_to_end_as_failed_says_why_and_is_judged_by_no_rule(world: World) -> None:
-    """For an attempt that makes no progress: that is a failure, and counts as one."""
+    """The order for an attempt that makes no progress, which counts as a failure."""
     rules = [FailureRule("any", None, ".", True)]
     assert world.runner.start(J, 1, world.graph(J), None, {}, rules) is StartAnswer.STARTED
     world.ready(J)
@@ -316,7 +316,7 @@ def test_an_id_that_is_not_above_the_newest_is_nothing_new(world: World) -> None
 
 def test_a_savepoint_names_the_ask_that_it_answers(world: World) -> None:
     start(world)
-    for _ in range(2):  # asked again, it is the same ask
+    for _ in range(2):  # a repeated request is the same request
         world.runner.savepoint(J, 1, "ask-1")
     if isinstance(world, MemoryWorld):
         world.checkpoint(J, 1, 1, "sav")
@@ -434,7 +434,9 @@ def test_what_is_kept_of_a_job_is_listed_until_it_is_disposed_of_and_forgotten(w
     assert world.runner.kept()[0].alive == ()
     world.runner.forget(J)
     (kept,) = world.runner.kept()
-    assert not kept.rest and [point.location for point in kept.checkpoints] == [chk.location], "it was not disposed of"
+    assert not kept.rest and [point.location for point in kept.checkpoints] == [chk.location], (
+        "the checkpoint was not disposed of"
+    )
     world.runner.fence(J, NUMBER_MAX)
     world.runner.dispose(J, kept.checkpoints)
     world.runner.forget(J)
@@ -442,7 +444,7 @@ def test_what_is_kept_of_a_job_is_listed_until_it_is_disposed_of_and_forgotten(w
 
 
 def test_savepoints_are_listed_and_disposed_of_one_by_one_and_nothing_goes_with_them(world: World) -> None:
-    """While it runs, and once it is over and forgotten; its checkpoints were not disposed of."""
+    """Both while the job runs, and after it is over and forgotten. Its checkpoints are not disposed of."""
     start(world)
     first, chk = world.checkpoint(J, 1, 1, "sav"), world.checkpoint(J, 1, 2)
     second = world.checkpoint(J, 1, 3, "sav")
@@ -484,7 +486,7 @@ def test_what_is_kept_is_not_known_while_nobody_answers(world: World) -> None:
 
 
 def test_an_instance_keeps_its_name(world: World) -> None:
-    """It is the writer of its events, so that who reads the log knows which instance an attempt ended with."""
+    """The instance is the writer of its events, so the log shows on which instance an attempt ended."""
     name = world.runner.instance()
     start(world)
     world.kill(J, 1)
@@ -509,7 +511,7 @@ def test_a_call_for_this_instance_is_answered(world: World) -> None:
 
 
 def test_a_call_for_another_instance_does_nothing(world: World) -> None:
-    """No answer: neither `fenced` nor `already` nor `invalid`, which would be word of an attempt that lives elsewhere."""
+    """It raises Unreachable. `fenced`, `already` or `invalid` would be a statement about another instance's attempt."""
     start(world)
     point = world.checkpoint(J, 1, 5)
     other = world.runner.only("agent-other")

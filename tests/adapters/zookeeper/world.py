@@ -18,7 +18,7 @@ T = 5.0
 LEASE = T * 2 / 3
 PATIENCE_S = 100.0
 LONG = 2 * T
-"""The default of a session, and the most that is granted here: what is left of a lease is for a busy machine."""
+"""The default session timeout, and the longest that these servers grant: a long lease leaves slack on a busy machine."""
 
 
 def always(condition: Callable[[], object], for_s: float) -> None:
