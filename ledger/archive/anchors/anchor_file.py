@@ -30,7 +30,7 @@ class AnchorFile:
 
     def give_up(self, key: bytes, reason: str) -> None:
         """Raises: UsageError. Anchors in a file can't be given up: begin another file."""
-        raise UsageError(f"What {self._path} holds of {key.decode()} can't be given up ({reason}): begin another file.")
+        raise UsageError(f"Anchors of {key.decode()} in {self._path} can't be given up ({reason}). Begin another file.")
 
     def close(self) -> None:
         """Makes the next `read` start at the beginning."""

@@ -101,7 +101,7 @@ class AnchorTopic:
             if records or reader.position() != before:
                 idle_since = self._clock.monotonic()
             elif self._clock.monotonic() - idle_since > PATIENCE_S:
-                raise Unreachable(f"Nothing came of {self.topic} for {PATIENCE_S:g} s, but its end is not reached.")
+                raise Unreachable(f"No record of {self.topic} came for {PATIENCE_S:g} s, but its end is not reached.")
             elif not records:
                 self._clock.sleep(0.01)
         return found
@@ -114,14 +114,14 @@ class AnchorTopic:
             headers = headers_of(record)
             who = self._envelope.parse(headers).actor or "somebody"
             reason = (dict(headers).get(REASON) or b"no reason was given")[:_TEXT_MAX].decode("utf-8", "replace")
-            giver = f"{where}: {who} gave up what was anchored of {chain}: {reason}"
+            giver = f"{where}: {who} gave up the anchors of {chain}: {reason}"
             return Posted(key, chain, where, time_s, given_up=giver)
         try:
             anchor = anchors.decode(value)
         except ValueError as error:
             return Posted(key, chain, where, time_s, problem=f"{where}, of {chain}: {error}")
         if chain_of(anchor.head).encode() != key:
-            return Posted(key, chain, where, time_s, problem=f"{where}, of {chain}: it is of {chain_of(anchor.head)}")
+            return Posted(key, chain, where, time_s, problem=f"{where}, of {chain}: it names {chain_of(anchor.head)}")
         return Posted(key, chain, where, time_s, anchor)
 
     def _send(self, key: bytes, value: bytes | None, extra: Headers = ()) -> None:

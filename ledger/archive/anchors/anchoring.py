@@ -186,6 +186,6 @@ def _follow(known: _Chain, anchor: Anchor, time_s: float) -> None:
     newest = known.newest.head
     known.last = anchor
     if anchor.head.sequence == newest.sequence and anchor.head.sha256 != newest.sha256:
-        known.fork = f"{chain_of(newest)} has two anchors of number {newest.sequence} that can't both be true"
+        known.fork = f"{chain_of(newest)} has two anchors of manifest {newest.sequence} that can't both be true"
     if anchor.head.sequence >= newest.sequence:
         known.newest, known.time_s = anchor, time_s

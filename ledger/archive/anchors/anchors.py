@@ -66,5 +66,5 @@ def read(path: Path) -> list[AnchorRecord]:
             try:
                 found.append(AnchorRecord(anchors.decode(line), where))
             except ValueError as error:
-                raise UsageError(f"{where} is no anchor: {error}") from error
+                raise UsageError(f"{where} is not an anchor: {error}") from error
     return found

@@ -81,13 +81,13 @@ def decode(data: bytes | str) -> Anchor:
         raise ValueError(f"not the fields of an anchor: {error}") from error
     kinds = [type(value) for value in (*head, key, signature)]
     if kinds != [str, int, int, str, int, str, str, str]:
-        raise ValueError("topic, partition, sequence, sha256, next, topic_id are not as they must be")
+        raise ValueError("topic, partition, sequence, sha256, next, topic_id, key or signature has a wrong type")
     numbers = (head.partition, head.sequence, head.next)
     sound = all(0 <= number <= _NUMBER_MAX for number in numbers) and _SHA256.match(head.sha256)
     if not sound or not _TOPIC.match(head.topic):
-        raise ValueError("topic, partition, sequence, sha256, next, topic_id are not as they must be")
+        raise ValueError("topic, partition, sequence, sha256 or next has an invalid value")
     if bool(key) != bool(signature) or not all(_HEX.match(text) for text in (key, signature) if text):
-        raise ValueError("key and signature are not as they must be")
+        raise ValueError("key or signature is missing or invalid")
     return Anchor(head, key, signature)
 
 
@@ -99,7 +99,7 @@ def judge(found: Iterable[AnchorRecord], why_not: Callable[[Anchor], str] | None
     for kept in found:
         why = "" if why_not is None else why_not(kept.anchor)
         if why:
-            refused.append(f"{kept.where}, of {chain_of(kept.anchor.head)} number {kept.anchor.head.sequence}: {why}")
+            refused.append(f"{kept.where}, of {chain_of(kept.anchor.head)} manifest {kept.anchor.head.sequence}: {why}")
         else:
             heads.setdefault(kept.anchor.head, kept.where)
     return JudgedAnchors(tuple(heads), tuple(refused), tuple(_forks(heads)))
@@ -138,15 +138,15 @@ def why_not_above(anchor: Head, manifests: Sequence[Manifest | None]) -> str:
     """Why a chain is neither the anchored one nor a longer version of it; "" if it is. manifests: from the anchored one
     to the last; None for one that can't be read."""
     if not manifests:
-        return f"number {anchor.sequence} was anchored, and the chain ends below it: it was cut off"
+        return f"manifest {anchor.sequence} was anchored, but the chain ends below it: it was cut off"
     wanted = anchor.sha256
     for number, manifest in enumerate(manifests, start=anchor.sequence):
         if manifest is None:
-            return f"number {number} can't be read"
+            return f"manifest {number} can't be read"
         if number == anchor.sequence and manifest.sha256 != wanted:
-            return f"number {number} is not the one that was anchored"
+            return f"manifest {number} is not the one that was anchored"
         if number > anchor.sequence and manifest.previous != wanted:
-            return f"number {number} does not go on from number {number - 1}"
+            return f"manifest {number} does not continue manifest {number - 1}"
         wanted = manifest.sha256
     return ""
 

@@ -108,13 +108,13 @@ def decode(data: bytes) -> Manifest:
             raise ValueError("not the fields of a manifest")
         made = Manifest(**plain)
         if made.format not in (FORMAT, NOTE):
-            raise ValueError(f"of format {made.format}, and this version knows {FORMAT} and {NOTE} only")
+            raise ValueError(f"format {made.format} is unknown: this version knows only {FORMAT} and {NOTE}")
         if made.is_note and made.count:
-            raise ValueError("a note that seals records")
+            raise ValueError("a note must not seal records")
         if made.encode() != data:
-            raise ValueError("not written canonically")
+            raise ValueError("not the canonical form")
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
-        raise ValueError(f"no JSON: {error}") from error
+        raise ValueError(f"not JSON: {error}") from error
     return made
 
 
@@ -177,7 +177,7 @@ def _why_broken(tp: Head, manifest: Manifest | None, claims: Sequence[str]) -> s
     if any(claim not in ("", manifest.sha256) for claim in claims):
         return "the manifest was altered: its hash is not the one that its successor, or an anchor, names"
     if (manifest.topic, manifest.partition, manifest.sequence) != tp[:3]:
-        return f"the manifest is of {manifest.topic}[{manifest.partition}], number {manifest.sequence}"
+        return f"this is manifest {manifest.sequence} of {manifest.topic}[{manifest.partition}], which does not belong here"
     if manifest.count < 0 or manifest.missing < 0 or manifest.count + manifest.missing != manifest.next - manifest.first:
         return "its numbers of records do not fit its offsets"
     return ""
@@ -186,10 +186,10 @@ def _why_broken(tp: Head, manifest: Manifest | None, claims: Sequence[str]) -> s
 def _why_unfit(manifest: Manifest, below: Manifest | None, sequence: int) -> str:
     """Why a manifest does not continue where the one below ends; "" if it does, or if the one below can't be read."""
     if sequence == 0:
-        return "" if (manifest.first, manifest.previous) == (0, "") else "it is the first, and does not begin at offset 0"
+        return "" if (manifest.first, manifest.previous) == (0, "") else "the first manifest does not begin at offset 0"
     if below is None or below.sha256 != manifest.previous:  # the one below is reported itself
         return ""
     anew = manifest.topic_id != below.topic_id and not manifest.is_note  # a restored topic has a new id, and a note
     if manifest.first != below.next or anew:
-        return f"it does not go on where number {below.sequence} ends"
+        return f"it does not continue where manifest {below.sequence} ends"
     return ""

@@ -77,7 +77,7 @@ def _fact(record: Record, codec: Codec) -> tuple[object | None, str | None]:
             return codec.decode(LeaderClaimed, value), None
         if (named := parse_key(key)) is not None:
             fact = codec.read(named[1], value)
-            return fact, None if fact is not None else "the value is not of this register, or of a schema unknown here"
+            return fact, None if fact is not None else "the value does not fit the register, or its schema is unknown"
         return codec.decode(RecoveryEntry, value), None
     except ValueError as error:
         return None, str(error)[:500] or "the value can't be decoded"

@@ -29,7 +29,7 @@ def store_note(store: ObjectStore, topic: str, partition: int, kind: str, body: 
     digest = sha256(data).hexdigest()
     name = f"notes/{topic}/{partition}/{digest[:32]}.json"
     if not store.create(name, data) and store.read(name) != data:
-        raise LedgerError(f"{name} holds something else than it should.",
+        raise LedgerError(f"{name} has other content than it should.",
                           hint="Something else writes into this archive, or its disk is damaged.")  # fmt: skip
     return name, digest
 
@@ -46,5 +46,5 @@ def read_note(store: ObjectStore, manifest: Manifest) -> dict[str, Any]:
     try:
         body = json.loads(data)
     except (RecursionError, ValueError) as error:
-        raise LedgerError(f"{manifest.records} is no note: {error}", hint="Run: jobledger audit verify") from error
+        raise LedgerError(f"{manifest.records} is not a note: {error}", hint="Run: jobledger audit verify") from error
     return body if isinstance(body, dict) else {}

@@ -85,7 +85,7 @@ class Opened:
     def _take(self, table: pa.Table) -> None:
         names = table.schema.names
         if names not in (_RAW, [*_RAW, _HASH]) or any(table.schema.field(n).type != SCHEMA.field(n).type for n in names):
-            raise ValueError("other columns than those of an archive")
+            raise ValueError("its columns are not those of an archive")
         if table.column("offset").null_count or table.column("timestamp").null_count:
             raise ValueError("a record without an offset or a time")
         self._columns = [table.column(name) for name in names]
@@ -107,11 +107,11 @@ class Opened:
 def _check_size(about: Any, rows_max: int | None) -> None:
     """Raises: ValueError if the file is too large. about: its metadata, which can be read without its rows."""
     if rows_max is not None and about.num_rows > rows_max:
-        raise ValueError(f"it has {about.num_rows} rows, and {rows_max} at most were sealed: they are not read")
+        raise ValueError(f"it has {about.num_rows} rows, but at most {rows_max} were sealed: they are not read")
     # pyarrow's column metadata, statistics included, abort the process if one bit is wrong. So they are not used.
     unpacked = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
     if unpacked > UNPACKED_MAX:
-        raise ValueError(f"it has {unpacked} bytes when unpacked, and {UNPACKED_MAX} are read at most")
+        raise ValueError(f"it has {unpacked} bytes when unpacked, but at most {UNPACKED_MAX} are read")
 
 
 def picked(

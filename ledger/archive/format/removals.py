@@ -143,7 +143,7 @@ def redacted_before(segment: Segment, records: Sequence[Record], by: str, at: st
     if not offsets:
         return None
     spans = ranges(offsets, [record.offset() for record in records])
-    gone = Gone(REDACTED, spans, len(offsets), reason="redacted before this was made; the archive's own note says why")
+    gone = Gone(REDACTED, spans, len(offsets), reason="redacted before this was made; a note of the archive says why")
     return body_of([Rewritten(segment.records, segment.records, segment.records_sha256, (gone,), by, at, -1)], by, at)
 
 
@@ -152,12 +152,12 @@ def rewritten_of(body: Mapping[str, Any], sequence: int) -> Iterator[Rewritten]:
     by, at = str(body["by"]), str(body["at"])
     by_namespace = body.get("jobs", {})
     if not isinstance(by_namespace, dict):
-        raise TypeError("jobs are told by namespace")
+        raise TypeError("jobs must be listed by namespace")
     jobs = {str(name): taken_of(taken) for name, taken in by_namespace.items()}
     for one in body["objects"]:
         names = one["records"], one["object"], one["object_sha256"]
         if any(type(name) is not str for name in names):
-            raise TypeError("names of objects are text")
+            raise TypeError("names of objects must be text")
         yield Rewritten(*names, tuple(_gone(plain, jobs) for plain in one["gone"]), by, at, sequence)
 
 
@@ -177,10 +177,10 @@ def taken_of(plain: Mapping[str, Sequence[int]]) -> tuple[ExpiredJob, ...]:
     """The expired jobs of a mapping: job id -> [first, since_ms, below]. Raises: TypeError, ValueError for any other
     value."""
     if not isinstance(plain, Mapping):
-        raise TypeError("jobs are told by id")
+        raise TypeError("jobs must be listed by id")
     made = tuple(ExpiredJob(job_id, *numbers) for job_id, numbers in plain.items())
     if any(type(number) is not int or not -1 <= number < 2**63 for _, *numbers in made for number in numbers):
-        raise ValueError("not where something of a job went")
+        raise ValueError("not the positions of an expired job")
     return made
 
 
@@ -189,6 +189,6 @@ def _gone(plain: Mapping[str, Any], jobs: Mapping[str, tuple[ExpiredJob, ...]]) 
     spans = tuple((first, last) for first, last in made.offsets)
     numbers = [made.records, made.until_ms, made.below, *(number for span in spans for number in span)]
     if made.why not in (EXPIRED, REDACTED) or any(type(number) is not int for number in numbers):
-        raise ValueError("neither what expired nor what was redacted")
+        raise ValueError("neither an expiry nor a redaction")
     taken = jobs.get(str(made.namespace)) if made.why == EXPIRED else None
     return Gone(made.why, spans, made.records, str(made.namespace), made.until_ms, made.below, str(made.reason), taken)

@@ -99,7 +99,7 @@ def store_object(
             return name, digest
         if (found := store.read(name)) is not None and same(found, data):
             return name, sha256(found).hexdigest()
-    raise LedgerError(f"{name} holds something else than it should, and so does {stem}{suffix}.",
+    raise LedgerError(f"{name} has other content than it should, and so has {stem}{suffix}.",
                       hint="Something else writes into this archive, or its disk is damaged.")  # fmt: skip
 
 

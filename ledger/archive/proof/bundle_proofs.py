@@ -88,7 +88,7 @@ def parse(data: bytes) -> Carried:
             raise ValueError("too large, or cut off")
         body = json.loads(text)
         if body["format"] != FORMAT:
-            raise ValueError(f"of format {body['format']!r}, and this version knows {FORMAT} only")
+            raise ValueError(f"format {body['format']!r} is unknown: this version knows only {FORMAT}")
         trees = [
             Tree(
                 int(tree["sequence"]), int(tree["size"]),
@@ -203,7 +203,7 @@ def check(carried: Carried, tp: TopicPartition, leaves: Sequence[Leaf], anchors:
         if manifest is None or levels is None or (levels[-1][0].hex(), tree.size) != (manifest.root, manifest.count):
             at = manifest.first if manifest else min((leaf.offset for leaf in tree.shown.values()), default=0)
             opaque.add(tree.sequence)
-            broken.append(Broken(tree.sequence, at, "what the bundle carries does not lead to the root of this manifest"))
+            broken.append(Broken(tree.sequence, at, "the proof in the bundle does not lead to the root of this manifest"))
             continue
         sworn.update({leaf.offset: (tree.sequence, leaf) for leaf in tree.shown.values()})
     there = {leaf.offset: leaf for leaf in leaves}

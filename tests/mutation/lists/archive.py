@@ -53,13 +53,13 @@ MUTANTS = (
         "an alarm that was missed is never given again",
     ),
     Mutant(
-        "what-is-archived-waits", STATUS, "if shapes[place].end > head.next}", "if shapes[place].end >= head.next}",
+        "what-is-archived-waits", STATUS, "if shapes[tp].end > head.next}", "if shapes[tp].end >= head.next}",
         (f"{ROOM}test_what_waits_is_what_lies_beyond_the_head",),
         "an archive that has everything is said to be late",
     ),
     Mutant(
         "last-anchor-is-the-last-written", STATUS,
-        "if place not in newest or one.anchor.head.sequence >= newest[place].anchor.head.sequence:",
+        "if tp not in newest or one.anchor.head.sequence >= newest[tp].anchor.head.sequence:",
         "if one.anchor.head.sequence >= 0:",
         (f"{ROOM}test_the_last_anchor_is_the_one_that_reaches_furthest",),
         "an old anchor written over a newer one passes for the newest",
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "line-that-is-no-anchor-is-passed-over", ANCHORS,
-        '                raise UsageError(f"{where} is no anchor: {error}") from error', "                continue",
+        '                raise UsageError(f"{where} is not an anchor: {error}") from error', "                continue",
         ("tests/archive/proof/test_proving.py::test_a_line_that_is_no_anchor_is_told_and_not_left_out",),
         "who damages an anchor gets rid of it unseen",
     ),
@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "first-refusal-ends-it", ANCHORING,
-        '                    refused.append(f"{place[0]}[{place[1]}]: {why}")',
+        '                    refused.append(f"{tp[0]}[{tp[1]}]: {why}")',
         "                    raise NotAnchored(why)",
         (f"{ANCHORED}test_others_are_anchored_all_the_same",),
         "one damaged chain leaves all behind it without anchors",
