@@ -20,7 +20,7 @@ def archived_records(archive: Archive, lags_s: Mapping[str, float]) -> Archived:
 
     Raises: LedgerError if a chain can't be read; as the object store."""
     found: dict[TopicPartition, SealedRecords] = {}
-    for topic, partition in archive.places():
+    for topic, partition in archive.partitions():
         if topic in lags_s and (manifests := list(archive.manifests(topic, partition))):
             found[topic, partition] = SealedRecords(
                 manifests[-1].next,

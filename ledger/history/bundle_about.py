@@ -54,12 +54,13 @@ class About:
 
     @property
     def known_s(self) -> float:
-        """The same, in seconds since the epoch. A relative moment such as `15m` counts back from it. Raises: ValueError."""
+        """The moment up to which the bundle holds the ledger, in seconds since the epoch. A relative moment such as
+        `15m` counts back from it. Raises: ValueError."""
         return self.made_at_s if self.as_of_s is None else self.as_of_s
 
     @property
     def made_at_s(self) -> float:
-        """Seconds since the epoch. Raises: ValueError."""
+        """When the bundle was made, in seconds since the epoch. Raises: ValueError."""
         return datetime.fromisoformat(self.made_at).timestamp()
 
     def reaching(self) -> dict[TopicPartition, int]:
@@ -93,19 +94,19 @@ class About:
         plain = asdict(self)
         for name in ("expired", "as_of_s"):
             if not plain[name]:
-                del plain[name]  # so that older programs go on reading it
+                del plain[name]  # so that older programs can still read the bundle
         return json.dumps(plain, indent=1, sort_keys=True).encode()
 
 
 def decode(data: bytes | None) -> About:
-    """Raises: UsageError."""
+    """The description of a bundle. data: the content of `bundle.json`, None = it is missing. Raises: UsageError."""
     if data is None:
-        raise UsageError(f"This is no bundle: there is no {ABOUT} in it.", hint="Made by: jobledger audit bundle")
+        raise UsageError(f"This is no bundle: there is no {ABOUT} in it.", hint="Make one with: jobledger audit bundle")
     try:
         values = json.loads(data)
         if (number := values.get("format")) != FORMAT:
             raise UsageError(f"This bundle has the format {number!r}; this version reads {FORMAT}.",
-                             hint="Use the version that made it: bundle.json tells which.")  # fmt: skip
+                             hint="Use the version that made it; bundle.json names it.")  # fmt: skip
         if not isinstance(values["jobs"], list):
             raise TypeError("jobs are a list")
         about = About(**{**values, "jobs": tuple(values["jobs"])})
@@ -119,27 +120,27 @@ def _check(about: About) -> None:
     """Checks the fields that readers rely on. Raises: as `expired_of`; OverflowError."""
     texts = about.made_at, about.made_by, about.reason, about.events, about.recovery, about.rejects, about.cut
     if not all(isinstance(text, str) for text in (*texts, *about.jobs)):
-        raise TypeError("what should be text is none")
+        raise TypeError("a field that must be a text is not one")
     by_name = about.partitions, about.sure_from_s, about.config, about.versions, about.expired
     if not all(isinstance(found, Mapping) for found in by_name):
-        raise TypeError("what should be told by name is not")
+        raise TypeError("a field that must be an object with names is not one")
     if any(type(number) is not int or not 1 <= number <= _COUNT_MAX for number in (about.keep, *about.partitions.values())):
-        raise ValueError("there are no such numbers of partitions, or of restore points to keep")
+        raise ValueError("a number of partitions, or `keep`, is out of range")
     if not all(type(time_s) in (int, float) for time_s in about.sure_from_s.values()):
-        raise TypeError("from when on it holds all is no time")
+        raise TypeError("a value of sure_from_s is not a time")
     if set(about.partitions) != {"events", "recovery"}:
         raise ValueError("partitions of events and recovery are missing")
     if type(about.as_of_s) not in (int, float, type(None)) or not abs(about.known_s) <= TIME_MAX_S:
-        raise TypeError("as of when it is, is no time")
+        raise TypeError("its moment, as_of_s, is not a time")
     if (last := parse(about.cut, about.made_at_s).last) is None:
-        raise ValueError("how far it goes is told by no offsets")
+        raise ValueError("its cut names no offsets")
     for short, partition in last:
         if partition >= about.partitions[short]:
             raise ValueError(f"there is no {short}[{partition}]")
     for found in about.expired.values():
         for one in map(expired_of, found):
             if not abs(one.until_s) <= TIME_MAX_S:
-                raise ValueError("until when something had expired is no time")
+                raise ValueError("until_s of expired records is not a time")
 
 
 def plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:

@@ -69,22 +69,22 @@ def write(
     written, sure, expired = 0, {}, {}
     hidden, holes = _hidden(then, cut), then.log.holes if isinstance(then, HistoricalSource) else ()
     for (short, partition), _ in sorted(cut.items()):
-        place = topics[short], partition
-        seen = _Seen(archived.get(place), now_s - lag_s[place[0]], place in holes)
-        head, leaves = archive.head(*place), list[Leaf]()
-        for run in runs(_wanted(seen.of(_records(then, *place)), set(jobs))):
+        tp = topics[short], partition
+        seen = _Seen(archived.get(tp), now_s - lag_s[tp[0]], tp in holes)
+        head, leaves = archive.head(*tp), list[Leaf]()
+        for run in runs(_wanted(seen.of(_records(then, *tp)), set(jobs))):
             segment = store_segment(store, head.next, run, decoded)
             head = archive.seal(head, TOPIC_ID, segment)
             if (said := redacted_before(segment, run, why.made_by, why.made_at)) is not None:
                 head = archive.note(head, REWRITTEN, said)
             written += len(run)
             leaves += leaves_of(run)
-        if (proofs := carried(place, leaves)) is not None:
-            store.create(name_of(*place), proofs.encode())
+        if (proofs := carried(tp, leaves)) is not None:
+            store.create(name_of(*tp), proofs.encode())
         name = f"{short}[{partition}]"
         sure[name] = seen.sure_from_s
-        known = [*(archived[place].expired if place in archived else ()), *hidden.get(place, ())]
-        if of_place := [told for one in known if (told := plain(one, set(jobs)))]:
+        known = [*(archived[tp].expired if tp in archived else ()), *hidden.get(tp, ())]
+        if of_place := [row for one in known if (row := plain(one, set(jobs)))]:
             expired[name] = of_place
     about = About(
         why.made_at, why.made_by, why.reason, tuple(jobs), topics["events"], topics["recovery"], then.topics.rejects,
@@ -170,18 +170,20 @@ class Bundle:
     archived: Archived
 
     def must_hold_all(self) -> None:
-        """Checks that every partition is there that the description names. Raises: LedgerError: without it no question
-        about its jobs can be answered."""
-        there = set(self.archive.places())
-        for place, last in sorted(self.about.reaching().items()):
-            if place not in there:
+        """Checks that the bundle holds every partition that its description names. Raises: LedgerError if one is
+        missing, because no question about the jobs of that partition can be answered."""
+        there = set(self.archive.partitions())
+        for tp, last in sorted(self.about.reaching().items()):
+            if tp not in there:
                 raise LedgerError(
-                    f"This bundle says that it holds {place[0]}[{place[1]}] up to offset {last}, and holds nothing.",
-                    hint="What is left of it: jobledger audit verify --bundle FILE",
+                    f"The description of this bundle names {tp[0]}[{tp[1]}] up to offset {last}, but the bundle does not "
+                    "hold this partition.",
+                    hint="To see what the bundle still holds: jobledger audit verify --bundle FILE",
                 )
 
     def as_of(self, moment: Moment) -> tuple[Source, Cut]:
-        """As `resolve_moment.as_of`. Raises: as that; LedgerError if the bundle does not hold the time of that moment."""
+        """The ledger in the bundle as it was at a moment, and the cut, as `resolve_moment.as_of`. Raises: as that;
+        LedgerError if the bundle lacks the record that dates the moment."""
         self._must_tell_when(moment)
         nothing_s = {self.about.events: 0.0, self.about.recovery: 0.0}
         return as_of(self.source, moment, self.archived, nothing_s, refusal=_refusal)
@@ -193,26 +195,26 @@ class Bundle:
         named = {(topics[short], partition): last for (short, partition), last in (moment.last or {}).items()}
         if not self.about.jobs or self.archived.keys() <= named.keys():
             return
-        for place, last in sorted(named.items()):
-            there = place in self.archived and last < self.archived[place].next
-            if there and last >= 0 and not any(self.archive.records(*place, last, last + 1)):
+        for tp, last in sorted(named.items()):
+            there = tp in self.archived and last < self.archived[tp].next
+            if there and last >= 0 and not any(self.archive.records(*tp, last, last + 1)):
                 raise LedgerError(
-                    f"This bundle is of some jobs, and {place[0]}[{place[1]}]@{last} is no record of them: nobody can tell "
-                    f"by it when that was, and so how far the other partitions went.",
-                    hint="Ask by a time; or name every partition, as the answer about a moment does: as of events[0]@….",
+                    f"This bundle holds some jobs only, and {tp[0]}[{tp[1]}]@{last} is not a record of one of them. So its "
+                    f"time is unknown, and the other partitions can't be cut at that time.",
+                    hint="Use a time, or an offset for every partition, as in the last line of answers: as of events[0]@….",
                 )
 
 
-def _refusal(place: TopicPartition, sealed: SealedRecords | None, end: int) -> LedgerError:
-    name = f"{place[0]}[{place[1]}]"
+def _refusal(tp: TopicPartition, sealed: SealedRecords | None, end: int) -> LedgerError:
+    name = f"{tp[0]}[{tp[1]}]"
     if sealed is None or sealed.next < end:
         ends = 0 if sealed is None else sealed.next
-        return LedgerError(f"This bundle holds {name} up to offset {ends}, and not what came later.",
-                           hint="Ask for an earlier moment.")  # fmt: skip
+        return LedgerError(f"This bundle holds {name} up to offset {ends} only, and that moment is later.",
+                           hint="Use an earlier moment.")  # fmt: skip
     sure = f"only from {utc(sealed.sure_from_s)} on" if sealed.sure_from_s < TIME_MAX_S else "at no moment"
     return LedgerError(
-        f"This bundle is sure to hold all of {name} {sure}: when it was made, some of what was there before may have been "
-        f"compacted away already.", hint="Ask for a later moment.",
+        f"This bundle is surely complete for {name} {sure}: log compaction may have removed older records before the "
+        f"bundle was made.", hint="Use a later moment.",
     )  # fmt: skip
 
 
@@ -231,11 +233,11 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
     topics = {"events": about.events, "recovery": about.recovery}
     archived, ends = {}, {}
     for (short, partition), last in cut.items():
-        place = topics[short], partition
+        tp = topics[short], partition
         sure_from_s = about.sure_from_s.get(f"{short}[{partition}]", float("inf"))
         gone = [expired_of(one) for one in about.expired.get(f"{short}[{partition}]", ())]
-        archived[place] = SealedRecords(last + 1, sure_from_s, partial(archive.records, *place), expired=gone)
-        ends[place] = last + 1
+        archived[tp] = SealedRecords(last + 1, sure_from_s, partial(archive.records, *tp), expired=gone)
+        ends[tp] = last + 1
     counts = {topics[short]: number for short, number in about.partitions.items()}
     log = HistoricalLog(BundleLog(ends, counts), {}, archived)
     made = source(log, about)

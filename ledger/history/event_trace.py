@@ -43,7 +43,7 @@ def steps(source: Source, cut: Mapping[int, int], job_id: str | None = None) -> 
 
 
 def _read(source: Source, cut: Mapping[int, int], table: RegisterTable, job_id: str | None) -> list[list[Record]]:
-    """The records from the cut on, by partition. Earlier ones go to the table, from a snapshot if there is one."""
+    """The records from the cut on, by partition. The earlier ones, or a snapshot of them, are applied to the table."""
     later: list[list[Record]] = [[] for _ in range(table.partitions)]
     only = None if job_id is None else source.partition_of(job_id)
     topic = source.topics.events

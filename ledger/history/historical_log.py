@@ -85,10 +85,10 @@ class HistoricalLog:
 
     def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> PastReader:
         """A reader of the archive, and of the topics behind the archive's end."""
-        sealed = {place: one.next for place, one in self._archived.items()}
+        sealed = {tp: one.next for tp, one in self._archived.items()}
         live = self._log.reader(topics, partition, {**sealed, **{p: max(at, sealed.get(p, 0)) for p, at in begin.items()}})
-        cut = {place: min(end, self.cut.get(place, end)) for place, end in live.high_watermarks().items()}
-        archived = {place: self._archived[place] for place in cut if place in self._archived}
+        cut = {tp: min(end, self.cut.get(tp, end)) for tp, end in live.high_watermarks().items()}
+        archived = {tp: self._archived[tp] for tp in cut if tp in self._archived}
         want = self._want._replace(begin={**self._want.begin, **begin})
         return PastReader(live, cut, archived, want, self.left_out)
 
@@ -138,28 +138,28 @@ class PastReader:
     ) -> None:  # fmt: skip
         self._live, self._cut, self._keys = live, dict(cut), want.keys
         self._left_out = left_out or ExpiryGaps()
-        self._position = {place: min(want.begin.get(place, 0), end) for place, end in cut.items()}
-        sealed = {place: min(archived[place].next, end) if place in archived else 0 for place, end in cut.items()}
-        self._begin = {place: max(sealed[place], at) for place, at in self._position.items()}
+        self._position = {tp: min(want.begin.get(tp, 0), end) for tp, end in cut.items()}
+        sealed = {tp: min(archived[tp].next, end) if tp in archived else 0 for tp, end in cut.items()}
+        self._begin = {tp: max(sealed[tp], at) for tp, at in self._position.items()}
         self._old = [
-            (place, archived[place].between(at, sealed[place], want))
-            for place, at in self._position.items() if sealed[place] > at
+            (tp, archived[tp].between(at, sealed[tp], want))
+            for tp, at in self._position.items() if sealed[tp] > at
         ]  # fmt: skip
 
     def poll(self, records_max: int, timeout_s: float) -> Sequence[Record]:
         if self._old:
-            place, records = self._old[0]
+            tp, records = self._old[0]
             if found := list(islice(records, records_max)):
-                self._position[place] = found[-1].offset() + 1
+                self._position[tp] = found[-1].offset() + 1
             else:
                 self._old.pop(0)
-                self._position[place] = self._begin[place]
+                self._position[tp] = self._begin[tp]
             return [record for record in found if self._is_wanted(record)]
         if self._position == self._cut:
             return []
         found = [record for record in self._live.poll(records_max, timeout_s) if self._counts(record)]
-        for place, position in self._live.position().items():
-            self._position[place] = min(self._cut[place], max(self._begin[place], position))
+        for tp, position in self._live.position().items():
+            self._position[tp] = min(self._cut[tp], max(self._begin[tp], position))
         return found
 
     def position(self) -> Marks:
@@ -172,8 +172,8 @@ class PastReader:
         self._live.close()
 
     def _counts(self, record: Record) -> bool:
-        place = record.topic(), record.partition()
-        return self._begin[place] <= record.offset() < self._cut[place] and self._is_wanted(record)
+        tp = record.topic(), record.partition()
+        return self._begin[tp] <= record.offset() < self._cut[tp] and self._is_wanted(record)
 
     def _is_wanted(self, record: Record) -> bool:
         """Whether the key of a record is wanted. Some archives cannot filter by key."""
@@ -218,10 +218,10 @@ def left_out_between(source: Source, begin: Marks, end: Marks, archived: Archive
     """The jobs that lack records for some cut between `begin` and `end`: removed ones that were not superseded below that
     cut."""
     expired: dict[int, list[Expired]] = {}
-    for place, sealed in archived.items():
-        if place in end:
-            found = (one.between(begin.get(place, 0), end[place]) for one in sealed.expired)
-            expired.setdefault(place[1], []).extend(one for one in found if one is not None)
+    for tp, sealed in archived.items():
+        if tp in end:
+            found = (one.between(begin.get(tp, 0), end[tp]) for one in sealed.expired)
+            expired.setdefault(tp[1], []).extend(one for one in found if one is not None)
     topics = source.topics.events, source.topics.recovery
 
     def kept(partition: int) -> Iterator[Record]:

@@ -46,10 +46,10 @@ class RecordedBlobs:
     """Implements `ports.BlobStore` for reading only. Every graph that the log names is taken to have existed."""
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        raise PermanentError(f"{source} of {job_id} can't be put into the past.")
+        raise PermanentError(f"{source} of {job_id} can't be stored in the past.")
 
     def fetch(self, ref: GraphRef, target: Path) -> None:
-        raise PermanentError(f"{ref.uri} can't be had from the past for {target}.")
+        raise PermanentError(f"{ref.uri} can't be fetched to {target}: the past holds no graphs.")
 
     def exists(self, ref: GraphRef) -> bool:  # noqa: ARG002
         return True

@@ -47,23 +47,25 @@ def parse(text: str, now_s: float) -> Moment:
         moment = datetime.fromisoformat(text.upper())
         return Moment(time_s=(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     if _SPAN.match(text):
-        raise ValueError("that long ago is a number and s, m, h or d, as 15m (an event of such an id: name its place)")
+        raise ValueError(
+            "a past time is a number with s, m, h or d, such as 15m (to name an event with this id, give its offset)"
+        )
     if _EVENT_ID.match(text):
         return Moment(event_id=text)
     raise ValueError(f"not {FORMS}")
 
 
 def _places(text: str) -> Cut:
-    places: dict[tuple[str, int], int] = {}
+    tps: dict[tuple[str, int], int] = {}
     for part in text.split(","):
         match = _PLACE.match(part.strip())
         if match is None:
             raise ValueError(f"{part.strip()!r} is not events[P]@OFFSET or recovery[P]@OFFSET")
-        place = match[1], int(match[2])
-        if place in places:
+        tp = match[1], int(match[2])
+        if tp in tps:
             raise ValueError(f"{match[1]}[{match[2]}] is named twice")
-        places[place] = int(match[3])
-    return places
+        tps[tp] = int(match[3])
+    return tps
 
 
 def vector(cut: Cut) -> str:

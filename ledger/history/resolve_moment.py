@@ -94,7 +94,7 @@ def _named(source: Source, moment: Moment, names: Mapping[str, str], archived: A
             if source.envelope.parse(headers_of(record)).id == moment.event_id:
                 tp, at_s = (record.topic(), record.partition()), record.timestamp()[1] / 1000
                 return {tp: _Named(record.offset() + 1, at_s, at_s)}
-        hint = f"If no event was meant: it takes {FORMS}."
+        hint = f"If you did not mean an event, write {FORMS}."
         raise NotFound(f"There is no record of the event {moment.event_id!r}, in the log or in the archive.", hint=hint)
     wanted = {(names[topic], partition): last for (topic, partition), last in (moment.last or {}).items()}
     sealed = {tp: one.next for tp, one in archived.items()}
@@ -128,9 +128,9 @@ def _must_tell_when(wanted: Marks, found: Mapping[TopicPartition, tuple[int, flo
         left, expired = found[tp][0], archived[tp].expired if tp in archived else ()
         if left < last and any(one.between(left + 1, last + 1) is not None for one in expired):
             raise LedgerError(
-                f"What lay at or right below {tp[0]}[{tp[1]}]@{last} has expired: nobody can tell any more when that "
-                f"was, and so how far the other partitions went.",
-                hint="Ask by a time; or name every partition: an answer about a moment ends with them, as of events[0]@….",
+                f"The records at or right below {tp[0]}[{tp[1]}]@{last} have expired. So the time of that offset is "
+                f"unknown, and the other partitions can't be cut at that time.",
+                hint="Use a time, or an offset for every partition, as in the last line of answers: as of events[0]@….",
             )
 
 
@@ -192,7 +192,8 @@ def _cut_in(sealed: SealedRecords, time_s: float) -> tuple[int, bool]:
 
 
 def _all(log: EventLog, topics: Sequence[str], patience_s: float, begin: Marks = NOWHERE) -> Iterator[Record]:
-    """Raises: Unreachable."""
+    """Yields the records of topics up to their high watermarks, from the offsets in `begin`. Raises: Unreachable if
+    nothing moves for patience_s."""
     reader = log.reader(topics, None, begin)
     try:
         end, idle_s = reader.high_watermarks(), 0.0
@@ -201,7 +202,7 @@ def _all(log: EventLog, topics: Sequence[str], patience_s: float, begin: Marks =
             yield from reader.poll(RECORDS_MAX, POLL_S)
             idle_s = 0.0 if reader.position() != before else idle_s + POLL_S
             if idle_s > patience_s:
-                raise Unreachable(f"Reading {' and '.join(topics)} stands still.", hint=STANDING_HINT)
+                raise Unreachable(f"Reading {' and '.join(topics)} makes no progress.", hint=STANDING_HINT)
     finally:
         reader.close()
 
@@ -227,9 +228,9 @@ def _may_be_gone(lag_s: Mapping[str, float], tp: TopicPartition, sealed: SealedR
     elif sealed.next <= end:
         has = f"the archive ends at {sealed.next}"
     else:
-        has = "the archive was begun, or had caught up, only later"
+        has = "the archive was begun, or caught up, only later"
     return LedgerError(
-        f"What was in {tp[0]}[{tp[1]}] at that moment may not be all there any more: compaction spares what is "
-        f"younger than {lag_s[tp[0]]:g} s, and {has}.",
+        f"Records of {tp[0]}[{tp[1]}] from that moment may be missing: log compaction keeps all records only for "
+        f"{lag_s[tp[0]]:g} s, and {has}.",
         hint="See: jobledger archive status",
     )

@@ -52,8 +52,8 @@ def changed(before: Source, after: Source, cut: Mapping[int, int]) -> list[Chang
 
 def known(source: Source, table: RegisterTable) -> dict[str, Known]:
     """job id -> state, for every job of a table."""
-    told = ((job.job_id, known_of(source, job)) for job, _ in jobs_in(source, table))
-    return {job_id: one for job_id, one in told if one is not None}
+    pairs = ((job.job_id, known_of(source, job)) for job, _ in jobs_in(source, table))
+    return {job_id: one for job_id, one in pairs if one is not None}
 
 
 def known_of(source: Source, job: Job) -> Known | None:

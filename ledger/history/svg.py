@@ -80,8 +80,8 @@ def axis(scale: Scale, y: float, bottom: float) -> Iterator[str]:
 
 
 def _clock(at_s: float, step_s: float) -> str:
-    told = utc(at_s)[11:]
-    return told[:5] if step_s >= 60 else told[:8] if step_s >= 1 else told[:12]
+    clock_text = utc(at_s)[11:]
+    return clock_text[:5] if step_s >= 60 else clock_text[:8] if step_s >= 1 else clock_text[:12]
 
 
 def utc(at_s: float) -> str:

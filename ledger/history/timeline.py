@@ -40,7 +40,7 @@ class CheckpointMark:
 class AttemptSpan:
     """An attempt. begin_s: its first record; running_s: when its runner took it, None = no such record; end_s: None = no
     end is known. outcome: "" = none; cause: of the end. base: the (attempt, id) that it began from, (0, 0) = from outside
-    the ledger; None = from scratch, or unknown. told: more lines about it."""
+    the ledger; None = from scratch, or unknown. notes: further lines about it."""
 
     n: int
     begin_s: float
@@ -49,7 +49,7 @@ class AttemptSpan:
     outcome: str = ""
     cause: str = ""
     base: tuple[int, int] | None = None
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,8 @@ def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Lea
     at = {register: first[name.decode()].time_s for register, name in job.names.items()}
     clocks = {register: _clock(first[name.decode()]) for register, name in job.names.items()}
     runs, marks = _runs(job, at, clocks), _marks(job, at, removed, clocks)
-    told = (replace(act, clock=_clock(one)) for one in first.values() if (act := _act(one)) is not None)
-    acts = sorted(told, key=lambda act: act.at_s)
+    notes = (replace(act, clock=_clock(one)) for one in first.values() if (act := _act(one)) is not None)
+    acts = sorted(notes, key=lambda act: act.at_s)
     times = [one.time_s for one in first.values()] or [moment_s]
     begin_s = min(times)
     end_s = max(times)
@@ -230,7 +230,7 @@ def _runs(job: Job, at: Mapping[Any, float], clocks: Mapping[Any, str]) -> list[
         runs.append(AttemptSpan(
             n, min(seen), running_s, at[end[0]] if end else None,
             end[0].outcome if end else "", end[1].cause if end else "",
-            base.order if base else None, (*_told(job, n, record, end), *_doubts(job, n, end, clocks)),
+            base.order if base else None, (*_notes(job, n, record, end), *_doubts(job, n, end, clocks)),
         ))  # fmt: skip
     return runs
 
@@ -242,7 +242,7 @@ def _doubts(
     return (f"{r.register_name(one)} {clocks[one]}" for one in registers if clocks[one])
 
 
-def _told(
+def _notes(
     job: Job, n: int, record: f.AttemptStarted | None, end: tuple[r.Ended, f.AttemptEnded] | None
 ) -> Iterable[str]:  # fmt: skip
     running = job.running(n)
@@ -250,14 +250,14 @@ def _told(
         epochs = ", ".join(str(one.epoch) for one in sorted(job.attempts[n], key=lambda one: one.epoch))
         yield f"recorded in epoch {epochs} of the reconciler, after {record.failures} failures in a row"
         external = job.spec is not None and job.spec.restore is f.RestoreBy.EXTERNAL
-        yield "from what it keeps by itself" if external else f"from {record.base or 'scratch'}"
+        yield "from its own state" if external else f"from {record.base or 'scratch'}"
         yield from (f"refused {one.restore_point}: {one.reason}" for one in record.refused)
         if record.together is not None and record.together.reason:
             yield record.together.reason
     if running is not None and running.engine_id:
         yield f"ran as {running.engine_id}"
     if end is not None:
-        yield f"its end by the word of {end[0].writer}"
+        yield f"its end was recorded by {end[0].writer}"
 
 
 def _marks(job: Job, at: Mapping[Any, float], removed: set[str], clocks: Mapping[Any, str]) -> list[CheckpointMark]:

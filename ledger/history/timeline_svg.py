@@ -93,7 +93,7 @@ def _picture(line: Timeline) -> str:
     )
 
 
-# -- what stands above the attempts ------------------------------------------------------------------------------------
+# -- above the attempts ------------------------------------------------------------------------------------------------
 
 
 def _title(line: Timeline) -> str:
@@ -240,7 +240,7 @@ def _bar(one: _Placed, scale: Scale, thin: float, marks: int) -> Iterator[str]:
         middle = begin  # only its record is known, so the time of its start is unknown
     lasted = f"{utc(run.begin_s)}Z, for {span(max(0.0, one.end_s - run.begin_s))}"
     made = f"{marks} checkpoints and savepoints" if marks else "no checkpoint"
-    title = tip([f"attempt {run.n}: {run.outcome or 'no end known'}", lasted, made, *run.told, run.cause])
+    title = tip([f"attempt {run.n}: {run.outcome or 'no end known'}", lasted, made, *run.notes, run.cause])
     parts = [title]
     if middle - begin > 0.5:
         parts.append(rect(f"starting o-{kind}", begin, middle, y, thin, 2))
@@ -260,9 +260,9 @@ def _stalled(stall: Stall, scale: Scale, one: _Placed, thin: float) -> str:
 def _waiting(wait: WaitSpan, scale: Scale, y: float) -> Iterator[str]:
     """The state of the job since its last attempt, in a row of its own."""
     begin, end = scale(wait.begin_s), scale(wait.end_s)
-    told = f"since {utc(wait.begin_s)}Z, for {span(max(0.0, wait.end_s - wait.begin_s))}"
-    words = " · ".join(part for part in (told, gist(wait.reason)) if part)
-    title = tip([wait.state, told, wait.reason])
+    lasted_text = f"since {utc(wait.begin_s)}Z, for {span(max(0.0, wait.end_s - wait.begin_s))}"
+    words = " · ".join(part for part in (lasted_text, gist(wait.reason)) if part)
+    title = tip([wait.state, lasted_text, wait.reason])
     yield f'<text class="end" x="{LEFT - GAP}" y="{y + 4:.1f}">{escaped(short(wait.state, 14))}</text>'
     yield f"<g>{title}{rect('wait', begin, max(end, begin + 2), y - 8.5, 17, 2)}</g>"
     places = [
@@ -308,7 +308,7 @@ def _said(one: _Placed, scale: Scale, left_x: float) -> Iterator[str]:
 
 
 def _way_back(x1: float, y1: float, x2: float, y2: float) -> str:
-    """The line from a restore point to the attempt that began from it."""
+    """The line from a restore point to the attempt that started from it."""
     return f'<path class="back" d="M{x1:.1f} {y1:.1f} C{x1:.1f} {y2:.1f} {x1:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"/>'
 
 

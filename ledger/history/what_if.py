@@ -36,10 +36,10 @@ class Drop:
 
 
 def parse(text: str) -> Drop:
-    """Raises: UsageError."""
+    """The drop that a text names. Raises: UsageError if the text has neither of the FORMS."""
     found = _DROP.match(text.strip())
     if found is None:
-        raise UsageError(f"Not a change to the log: {text[:200]!r}.", hint=f"There is {FORMS}.")
+        raise UsageError(f"Not a change to the log: {text[:200]!r}.", hint=f"Write {FORMS}.")
     if place := _PLACE.match(found[1]):
         # A key may hold any bytes; in an argument, bytes that are not UTF-8 are surrogates.
         return Drop(key=place[1].encode("utf-8", "surrogateescape"), offset=int(place[2]))

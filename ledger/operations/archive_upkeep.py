@@ -67,7 +67,7 @@ def make_snapshots(config: Config, archive: Archive, whole: bool = True) -> Iter
 
     thin_recovery = partial(snapshots.thin_recovery, decode=avro.decode)
     same_entries = partial(snapshots.same_entries, decode=avro.decode)
-    for topic, partition in archive.places():
+    for topic, partition in archive.partitions():
         recovery = topic == config.topics.recovery
         thin, same = (thin_recovery, same_entries) if recovery else (snapshots.thin_events, snapshots.same_registers)
         if made := snapshots.make(archive, topic, partition, thin, _decoded, same, whole):

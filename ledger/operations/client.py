@@ -81,7 +81,7 @@ class Client:
         return entries_of(self.source)
 
     def resolve(self, ref: str, retired: bool = False, taking_over: bool = True) -> str:
-        """The id of the job that `ref` names; see `finding.resolve`."""
+        """The id of the job that `ref` names; see `job_lookup.resolve`."""
         return resolve(self.source, ref, retired, taking_over)
 
     def submit(
@@ -128,7 +128,8 @@ class Client:
         return job_id
 
     def _is_over(self, watch: Watch, spec: JobSubmitted, graph: Path) -> bool:
-        """Whether the job is retired and had exactly this spec. Its graph is not stored then, since nobody would delete it.
+        """Whether the job is retired and had exactly this spec. Then the graph is not stored, since nothing would
+        delete it.
         Raises: Refused if the retired job had another spec."""
         watch.read()
         job = watch.job()
@@ -149,9 +150,9 @@ class Client:
         return spec
 
     def to_replace(self, old_id: str, new_id: str | None) -> tuple[str, JobSubmitted]:
-        """The job that the job of this id is to replace, and the spec that the new one inherits unset fields from: the old
-        job's, or its own if it exists already. So a replacement can be repeated in any state of the old job. Raises: as
-        `spec`."""
+        """The id of the job to replace, and the spec that the new job inherits unset fields from. That is the old job's
+        spec, or the spec of the job `new_id` if it is submitted already. So a replacement can be repeated in any state
+        of the old job. Raises: as `spec`."""
         if new_id is not None:
             there = registers_of(self.source, new_id).job().spec
             if there is not None and there.replaces is not None and old_id in (there.replaces, new_id):
@@ -237,8 +238,8 @@ class Client:
             point = watch.until(lambda: savepoints.answer(watch, ask), timeout_s)
         if point is None:
             raise OutcomeUnknown(
-                f"Savepoint {ask.uuid} of {job_id} is asked for, but not there within {timeout_s:g} s.",
-                hint="A job makes one when it gets SIGUSR1, if it knows how. jobledger show tells when it is there.",
+                f"Savepoint {ask.uuid} of {job_id} is requested, but was not complete within {timeout_s:g} s.",
+                hint="A job makes one when it gets SIGUSR1, if its program can. See whether it is there: jobledger show",
             )
         return point
 
@@ -274,7 +275,7 @@ class Client:
             if one is None:
                 return None
             if pin := self._held_by(job_id):
-                raise Refused(f"The pin {pin} holds {job_id} and its savepoints.", hint="See: jobledger audit pins")
+                raise Refused(f"The pin {pin} protects {job_id} and its savepoints.", hint="See: jobledger audit pins")
             point = one.point
             if job.disposal(*point.order) is None:
                 savepoint_disposal.check_unneeded(job, one, entries, self.source.keep)
@@ -287,8 +288,8 @@ class Client:
             retired = result_of(watch.job())
         if done is None:
             raise OutcomeUnknown(
-                f"Savepoint {point} of {job_id} is given up, but not deleted within {timeout_s:g} s.",
-                hint="The reconciler deletes it once its runner answers and nothing needs it. jobledger explain tells.",
+                f"Savepoint {point} of {job_id} is disposed of, but was not deleted within {timeout_s:g} s.",
+                hint="The reconciler deletes it once its runner answers and no job needs it. See: jobledger explain",
             )
         if retired is not None:
             savepoint_disposal.delete(runners(), retired.result.runner, job_id, point)
@@ -334,20 +335,19 @@ def _stands_already(watch: Watch, digest: str) -> bool:
     if (retired := result_of(job)) is not None and retired.result.digest != digest:
         raise Refused(
             f"{job.job_id} is {retired.state} and retired, and had another spec: {retired.result.digest[:12]}….",
-            hint="An id is used once: take a new one.",
+            hint="A job id is never used again: submit under a new id.",
         )
     if job.admitted is not None and job.admitted.digest != digest:
         raise Refused(
             f"Another spec is admitted as {job.job_id}: {job.admitted.digest[:12]}…, not {digest[:12]}….",
-            hint="An id is used once: take a new one.",
+            hint="A job id is never used again: submit under a new id.",
         )
     return retired is not None or job.admitted is not None
 
 
 def _admitted(watch: Watch, spec: Spec, offset: int | None) -> bool | None:
-    """True once our spec is or was admitted; None while that is not decided.
-
-    offset: of the spec's record. Raises: Refused."""
+    """True once the spec is or was admitted; None while that is not decided. offset: of the spec's record. Raises:
+    Refused if the spec was rejected, or the job has another spec."""
     if spec.digest in watch.admitted or _stands_already(watch, spec.digest):
         return True
     at = offset if offset is not None else watch.offset_of(spec)

@@ -29,7 +29,7 @@ from ledger.util.files import sync_folder
 from ledger.util.plain import to_plain
 
 #: Returns job id -> the pin that holds the job. Raises: LedgerError if that is unknown.
-Held = Callable[[], Mapping[str, str]]
+HeldJobs = Callable[[], Mapping[str, str]]
 BLOBS = "blobs"
 GRACE_S = 86_400.0
 
@@ -65,24 +65,24 @@ class DeletionLog:
 
     def tell(self, does: str, orphan: Orphan, as_of: Mapping[str, Mapping[int, int]], why: str = "") -> None:
         """Writes a line. does: delete or left. Raises: Unreachable if that fails; then nothing may be deleted."""
-        told = {"at": self._time(), "actor": self._actor, "does": does, **row_of(orphan), "as_of": as_of, "why": why}
+        row = {"at": self._time(), "actor": self._actor, "does": does, **row_of(orphan), "as_of": as_of, "why": why}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             new = not self._path.exists()
             handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.write(handle, json.dumps(told).encode() + b"\n")
+                os.write(handle, json.dumps(row).encode() + b"\n")
                 os.fsync(handle)
             finally:
                 os.close(handle)
             if new:
                 sync_folder(self._path.parent)
         except OSError as error:
-            raise Unreachable(f"What is to be deleted can't be put on record, so it stays: {error}") from error
+            raise Unreachable(f"The deletion can't be recorded, so the object is not deleted: {error}") from error
 
 
 def look(
-    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float = GRACE_S, held: Held = dict
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float = GRACE_S, held: HeldJobs = dict
 ) -> Found:
     """The present garbage. Changes nothing. held: returns the jobs that pins hold.
 
@@ -93,7 +93,7 @@ def look(
 
 def collect(
     source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: DeletionLog, grace_s: float = GRACE_S,
-    held: Held = dict,
+    held: HeldJobs = dict,
 ) -> Found:  # fmt: skip
     """Deletes garbage, each object recorded before. May be repeated, and several processes may run it at once.
 
@@ -154,12 +154,12 @@ Things = dict[StoredItem, StoredBlob | RunnerStorage]
 
 
 def _look(
-    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float, held: Held
+    source: Source, runners: Mapping[str, Runner], blobs: BlobStore, grace_s: float, held: HeldJobs
 ) -> tuple[Found, Things]:
     if grace_s < GRACE_MIN_S:
         raise UsageError(
             f"A grace of {grace_s:g} s is too short.",
-            hint=f"What is being submitted is not in the log yet: {GRACE_MIN_S:g} s is the least.",
+            hint=f"Use {GRACE_MIN_S:g} s or more: the graph of a job that is being submitted is not in the log yet.",
         )
     things, silent = _listed(runners, blobs)
     read = _Read(source)
@@ -237,17 +237,17 @@ class _Read:
 def _delete(thing: StoredBlob | RunnerStorage, orphan: Orphan, runners: Mapping[str, Runner], blobs: BlobStore) -> str:
     """Why an object was not deleted; "" = it was. Raises: LedgerError if the store or runner does not answer."""
     if isinstance(thing, StoredBlob):
-        return "" if blobs.delete(thing) else "somebody has put it again meanwhile"
+        return "" if blobs.delete(thing) else "it was put again meanwhile"
     runner, lying = runners[orphan.lying.holder], orphan.lying
     with suppress(TemporaryError, PermanentError):
         whole = lying.kind is Kind.CHECKPOINTS
         saved = [point for point in thing.savepoints if lying.kind is Kind.SAVEPOINT and point.location == lying.where]
         if runner.fence(lying.job_id, NUMBER_MAX if whole else 0):
-            return "its runner has facts of it that are not in the log yet"
+            return "its runner has facts of the job that are not in the log yet"
         if whole:
             runner.dispose(lying.job_id, thing.checkpoints)
         if saved:
             runner.dispose(lying.job_id, saved)
         runner.forget(lying.job_id)
         return ""
-    return "its runner does not let it go now"
+    return "its runner could not delete it now"

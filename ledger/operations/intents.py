@@ -25,11 +25,11 @@ def entry_to_change(watch: Watch, kind: IntentKind) -> RecoveryEntry:
     if entry is None or entry.retiring:
         if watch.job().result is not None:
             raise Refused(f"{watch.log.job_id} is over and retired.")
-        raise NotFound(f"There is no job {watch.log.job_id}.", hint="jobledger list shows those there are.")
+        raise NotFound(f"There is no job {watch.log.job_id}.", hint="List the jobs: jobledger list")
     if entry.terminal:
         raise Refused(f"{entry.job_id} is {entry.state} already.")
     if entry.state is JobState.CANCELLING and kind is not IntentKind.CANCEL:
-        raise Refused(f"{entry.job_id} is being canceled, which is never undone.")
+        raise Refused(f"{entry.job_id} is being canceled, and a cancel can't be undone.")
     return entry
 
 
@@ -53,15 +53,15 @@ def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str,
     if entry.state is JobState.SUSPENDED:
         raise Refused(f"{entry.job_id} is SUSPENDED: a retry would end that.", hint="jobledger resume brings it back.")
     if not entry.outcome and not (force and entry.attempt):
-        hint = "If its runner is gone for good, --force gives the attempt up." if entry.attempt else ""
+        hint = "If its runner is gone for good, give up the attempt with --force." if entry.attempt else ""
         raise Refused(
             f"{entry.job_id} is {entry.state} and no end of attempt {entry.attempt} is known: there is nothing to retry.",
             hint=hint,
         )
     if entry.restore is RestoreBy.EXTERNAL and from_ != "latest":
         raise UsageError(
-            f"{entry.job_id} restores by itself (restore: external): --from {from_} would mean nothing to it.",
-            hint="Set back what it keeps by itself, then retry without --from.",
+            f"{entry.job_id} restores by itself (restore: external): --from {from_} would have no effect.",
+            hint="Reset the job's own state, then retry without --from.",
         )
     if from_ not in ("latest", "scratch"):
         registers = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
@@ -88,7 +88,7 @@ def outcome(
     if not watch.until(published, timeout_s):
         raise OutcomeUnknown(
             f"{register_name(intent)} of {job_id} is recorded, but not published within {timeout_s:g} s.",
-            hint="Does a projector run? Once it does, jobledger show tells what counts.",
+            hint="Does a projector run? Once it does, see the effect: jobledger show",
         )
     entry = watch.published_entry()
     if entry is None or entry.retiring:
@@ -97,8 +97,8 @@ def outcome(
         raise Refused(f"{job_id} was retired meanwhile.")
     wins = entry.intent
     if wins is None or (wins.rev, wins.id) != (intent.rev, intent.uuid):
-        winner = f"intent/{wins.rev}/{wins.id} ({wins.kind} by {wins.actor or 'nobody named'})" if wins else "none"
-        raise Refused(f"The {kind} of {job_id} was overtaken: {winner} wins.")
+        winner = f"intent/{wins.rev}/{wins.id} ({wins.kind} by {wins.actor or 'an unnamed actor'})" if wins else "none"
+        raise Refused(f"The {kind} of {job_id} was superseded: {winner} wins.")
     too_late = kind is IntentKind.SUSPEND or (kind is IntentKind.CANCEL and entry.state is not JobState.CANCELED)
     if entry.terminal and too_late:
         raise Refused(f"{job_id} was over before that: it is {entry.state}.")

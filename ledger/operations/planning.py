@@ -225,7 +225,7 @@ class _Planner:
     def idle(self, entry: RecoveryEntry) -> Planned:
         """The row of a job without an action."""
         if entry.retiring:
-            why = "it is over; the projector removes what is left of it"
+            why = "it is over; the projector removes its remaining registers"
         elif entry.state is JobState.RUNNING:
             why = f"attempt {entry.attempt} runs"
             if entry.savepoint_at is not None and not entry.savepoint_due:
@@ -274,13 +274,13 @@ class _Planner:
             case StopStalled(_, n):
                 return f"attempt {n} runs without progress"
             case AskSavepoint(_, n, asks):
-                return f"a savepoint is wanted, and attempt {n} was not asked since this leader leads: {', '.join(asks)}"
+                return f"a savepoint is requested, and this leader has not asked attempt {n} yet: {', '.join(asks)}"
             case WantSavepoint(_, n, _, how_often):
                 return f"attempt {n} is to make a savepoint {how_often}"
             case Dispose():
-                return "given up: by a person, or for newer ones, as many as its policy keeps"
+                return "disposed of by a person, or because its policy keeps only newer ones"
             case Settle(_, n):
-                return f"all that the runner knows of attempt {n} must be in the log before the next one begins"
+                return f"all facts that the runner has of attempt {n} must be in the log before the next one starts"
             case Verify():
                 return f"region {entry.region} restarts together: its restore point can't be verified at the moment"
             case Start(together=together):
@@ -302,11 +302,11 @@ class _Planner:
                 case Stop(_, n) if heard.alive is not None:
                     heard = heard._replace(alive=heard.alive - {n})
                 case StopStalled():
-                    return "go on by its restart policy: that is a failure"
+                    return "count a failure, go on by its restart policy"
                 case Settle(_, n):
                     known = known._replace(settled=known.settled | {n})
                 case Start(_, n):
-                    nothing = "what it keeps by itself" if entry.restore is RestoreBy.EXTERNAL else "scratch"
+                    nothing = "its own state" if entry.restore is RestoreBy.EXTERNAL else "scratch"
                     newest = f"restore point {entry.restore_points[0]}" if entry.restore_points else nothing
                     return f"start attempt {n} from {newest}" if step else ""
                 case Close(_, n, outcome):
@@ -325,14 +325,14 @@ class _Planner:
 def _why_start(entry: RecoveryEntry) -> str:
     if not entry.attempt:
         return "it was never started"
-    return entry.reason or f"attempt {entry.attempt} ended: {entry.outcome or 'nobody knows how'}"
+    return entry.reason or f"attempt {entry.attempt} ended: {entry.outcome or 'its outcome is unknown'}"
 
 
 def _deletes(entry: RecoveryEntry, forced: bool) -> Iterator[str]:
     yield f"every blob under graphs/{entry.job_id}/"
     if entry.checkpoint_retention is CheckpointRetention.DELETE and not forced:
         yield from (f"checkpoint {point} at {point.location}" for point in entry.checkpoints)
-        yield "what the runner keeps of the job beside"
+        yield "the runner's other files of the job"
     yield f"{len(entry.registers)} registers"
 
 

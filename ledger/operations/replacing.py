@@ -92,7 +92,7 @@ def spec_of(job: Job, spec: JobSubmitted, from_: str, reason: str) -> JobSubmitt
     if by is not spec.restore:
         raise UsageError(f"{job.job_id} has restore: {by.lower()}. A job that replaces it restores in the same way.")
     if by is RestoreBy.EXTERNAL and from_ != LATEST:
-        raise UsageError(f"{job.job_id} restores by itself (restore: external): --from {from_} would mean nothing to it.")
+        raise UsageError(f"{job.job_id} restores by itself (restore: external): --from {from_} would have no effect.")
     after_rev = max((intent.rev for intent in job.intents), default=0)
     point = None if from_ in (LATEST, SCRATCH) else _point(job, from_)
     replacement = Replacement(from_, after_rev, reason)

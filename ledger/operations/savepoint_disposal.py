@@ -76,7 +76,9 @@ def find(job: Job, there: Iterable[Savepoint], which: str) -> Savepoint | None:
             return None
     registers = [c for checkpoints in job.checkpoints.values() for c in checkpoints]
     if any(which in (str(p), p.location) for r in registers if (p := job.restore_point(r)) is not None):
-        raise UsageError(f"{which} is a checkpoint that {job.job_id} made by itself.", hint="Such go by themselves.")
+        raise UsageError(
+            f"{which} is a checkpoint that {job.job_id} made by itself.", hint="The ledger deletes checkpoints itself."
+        )
     names = ", ".join(str(one.point) for one in known) or "none"
     raise UsageError(f"{job.job_id} has no savepoint {which}.", hint=f"It has: {names}.")
 
@@ -90,10 +92,12 @@ def check_unneeded(job: Job, one: Savepoint, entries: Mapping[str, RecoveryEntry
             raise Refused(f"Attempt {entry.attempt} of {job_id}, which is not over, began from {point}.")
         retry = entry.intent if entry.intent is not None and entry.intent.kind == IntentKind.RETRY else None
         if retry is not None and retry.from_ == str(point) and retry.attempt >= entry.attempt:
-            raise Refused(f"{job_id} is to be tried again from {point}.", hint="Say another place: jobledger retry --from.")
+            raise Refused(
+                f"A retry of {job_id} starts from {point}.", hint="Retry from another one: jobledger retry --from"
+            )
         if entry.restore_points == (point,):
             hint = "Without it the job could not be brought back. Cancel the job first, or make another savepoint."
-            raise Refused(f"{point} is all that {job_id} can begin from.", hint=hint)
+            raise Refused(f"{point} is the only restore point of {job_id}.", hint=hint)
     for other_id, other in entries.items():
         if other_id == job_id or other.terminal:
             continue
@@ -126,7 +130,9 @@ def runner_of(runners: Mapping[str, Runner], name: str) -> Runner:
     """The runner of a name. Raises: Unreachable if there is none."""
     runner = runners.get(name)
     if runner is None:
-        raise Unreachable(f"There is no runner {name!r} here, which alone knows what it keeps.", hint="Ask on its host.")
+        raise Unreachable(
+            f"There is no runner {name!r} here, and only it knows its savepoints.", hint="Run the command on its host."
+        )
     return runner
 
 

@@ -19,14 +19,15 @@ def check_possible(watch: Watch) -> None:
     runner cannot request one."""
     entry = entry_to_change(watch, IntentKind.RUN)
     if entry.runner == OUTSIDE:
-        raise UsageError(f"{entry.job_id} is run by its own producer: the ledger can ask nothing of it.")
+        raise UsageError(f"{entry.job_id} is run by its own producer: the ledger can't request savepoints of it.")
     if entry.state not in _RUNNING:
         hint = "jobledger resume brings it back." if entry.state is JobState.SUSPENDED else ""
-        raise Refused(f"{entry.job_id} is {entry.state}: nothing of it runs that could make a savepoint.", hint=hint)
+        raise Refused(f"{entry.job_id} is {entry.state}: no attempt of it runs that could make a savepoint.", hint=hint)
 
 
 def answer(watch: Watch, ask: Ask) -> RestorePoint | None:
-    """The savepoint that answers a request; None = not yet. Raises: Refused if none can come any more."""
+    """The savepoint that was made for a request; None = not yet. Raises: Refused if the job ended before it was
+    made."""
     job = watch.job()
     for register in (c for checkpoints in job.checkpoints.values() for c in checkpoints):
         fact = job.fact(register, CheckpointCompleted)

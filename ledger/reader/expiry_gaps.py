@@ -83,12 +83,12 @@ class ExpiryGaps:
         """The error for a question about one of these jobs."""
         namespace, name = self.jobs[job_id]
         return LedgerError(
-            f"What was superseded in the jobs of {namespace} before {_utc(self.namespaces[namespace])} is gone from the "
-            f"archive: nobody can tell any more how {f'{namespace}/{name}' if name else job_id} stood at that moment.",
-            hint="It had expired by archive.retention. Ask for a later moment; or open a bundle that was made before.",
+            f"Records of {namespace} that were superseded before {_utc(self.namespaces[namespace])} have expired. "
+            f"So the state of {f'{namespace}/{name}' if name else job_id} at that moment is unknown.",
+            hint="The setting archive.retention removed them. Use a later moment, or a bundle that was made before.",
         )  # fmt: skip
 
-    def told(self) -> Iterator[str]:
+    def descriptions(self) -> Iterator[str]:
         """One line for each namespace, for people: the number of its jobs, and their names if they are few."""
         for namespace, until_s in sorted(self.namespaces.items()):
             names = sorted(name or job_id for job_id, (of, name) in self.jobs.items() if of == namespace)
@@ -96,7 +96,7 @@ class ExpiryGaps:
                 who = f" ({', '.join(names)})" if len(names) <= JOBS_TOLD_MAX else ""
                 jobs, are, they = ("job", "is", "it") if len(names) == 1 else ("jobs", "are", "they")
                 left = f"{len(names)} {jobs} of {namespace} {are} left out{who}"
-                yield f"{left}: what {they} held before {_utc(until_s)} has expired"
+                yield f"{left}: the records that {they} superseded before {_utc(until_s)} have expired"
 
 
 #: The present has none.

@@ -68,14 +68,14 @@ def explained(source: Source, job_id: str) -> Explained:
         watch.read()
     job, published = watch.job(), watch.published_entry()
     due_at, due = _due(watch.log.entry(), published)
-    told: Explanation = explain(job, source.keep, due_at, due, _stalled_since(watch.log.entry(), published))
+    fold_says: Explanation = explain(job, source.keep, due_at, due, _stalled_since(watch.log.entry(), published))
     holds = {record.register: record for record in watch.log.history() if not record.tombstone}
     return Explained(
-        job_id, told.state, told.in_recovery_set, told.rule, told.rule_text, told.reason,
-        tuple(_evidence(name, holds) for name in told.because), told.waits_for, told.restore_points,
-        tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in told.remarks),
+        job_id, fold_says.state, fold_says.in_recovery_set, fold_says.rule, fold_says.rule_text, fold_says.reason,
+        tuple(_evidence(name, holds) for name in fold_says.because), fold_says.waits_for, fold_says.restore_points,
+        tuple(_evidence(r.register, holds, r.text, r.without_effect, r.ordinary) for r in fold_says.remarks),
         watch.log.partition, str(published.state) if published else "", watch.published_as_of(),
-        _end(watch.log.history()), told.failures, _periodic(watch.log.entry(), published),
+        _end(watch.log.history()), fold_says.failures, _periodic(watch.log.entry(), published),
         _instance(watch.log.entry()),
         differs(published, _at_home(watch.log.entry(), watch.log.partition)), *_names(watch),
     )  # fmt: skip
@@ -111,12 +111,12 @@ def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> 
         return ""
     policy = folded.savepoint_policy
     kept = f"the newest {policy.keep_max} are kept" if policy.keep_max else "all are kept"
-    told = f"every {policy.interval_s:g} s, {kept}"
+    fold_says = f"every {policy.interval_s:g} s, {kept}"
     if any(parse(ask) is not None for ask in folded.asks):
-        told += "; one is asked for and not there yet"
+        fold_says += "; one is requested and not complete yet"
     if published is None or published.savepoint_key != folded.savepoint_key or published.savepoint_at is None:
-        return told
-    return f"{told}; the next ask {'is due' if published.savepoint_due else f'at {_utc(published.savepoint_at)}'}"
+        return fold_says
+    return f"{fold_says}; the next request {'is due' if published.savepoint_due else f'at {_utc(published.savepoint_at)}'}"
 
 
 def _instance(folded: RecoveryEntry | None) -> str:

@@ -9,7 +9,7 @@ from ledger.errors import NotFound, UsageError
 from ledger.reader.reading import Source, all_registers, entries_of, registers_of, results
 
 PREFIX_CHARS_MIN = 4
-SEE_ALL = "jobledger list --all shows all of them."
+SEE_ALL = "List all jobs: jobledger list --all"
 
 #: (id, namespace, name)
 Named = tuple[str, str, str]
@@ -61,5 +61,5 @@ def one(ref: str, jobs: Iterable[Named]) -> str | None:
         return ref
     if len(found) > 1:
         listed = "\n".join(f"  {job_id}  {name}" for job_id, name in sorted(found.items()))
-        raise UsageError(f"{ref} names {len(found)} jobs:\n{listed}", hint="Say which by its id.")
+        raise UsageError(f"{ref} names {len(found)} jobs:\n{listed}", hint="Name one by its id.")
     return next(iter(found), None)

@@ -1,9 +1,9 @@
 """The report of each instance of a role on its host: a file for people, `<dir>/run/candidates/<instance>.json`.
 
-The ledger decides nothing by it. A thread of its own writes it, since the role's thread may hang in a call; the same
-thread raises the alarm that no instance leads. The file disappears with its process; the file of a killed process is
-ignored. Containers that share the folder have PID namespaces of their own. Nobody can check here whether a process of
-another namespace runs, so its file counts while it is fresh.
+The ledger makes no decision by this file. A thread of its own writes it, since the role's thread may hang in a call; the
+same thread raises the alarm that no instance leads. A process removes its file when it ends; the file of a killed process
+is ignored. Containers that share the folder have PID namespaces of their own. A process of another namespace can't be
+checked from here, so its file counts while it is fresh.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Presence:
             try:
                 self.step()
             except Exception:  # the next look may succeed, and the alarm must not die
-                log.exception("how this instance stands could not be told")
+                log.exception("the report of this instance could not be written")
             self._over.wait(EVERY_S)
 
 

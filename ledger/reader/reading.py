@@ -18,16 +18,16 @@ from ledger.core.model.published import Published, headers_of
 from ledger.core.model.recovery import Entries, RecoveryEntry
 from ledger.core.model.redaction import is_redacted
 from ledger.core.model.registers import Register, is_job_id, parse_key, parse_register, partition_of, register_name
-from ledger.core.model.table import Held, RegisterTable
+from ledger.core.model.table import RawValue, RegisterTable
 from ledger.errors import Unreachable, UsageError
 from ledger.ports import Clock, Codec, Envelope, EventLog, Marks, Reader, Record
 from ledger.reader.expiry_gaps import NO_GAPS, ExpiryGaps
 
 RECORDS_MAX = 10_000
 POLL_S = 0.2
-#: Advice for a reader that an open transaction blocks; only a leader can end that (decision 14).
+#: Advice for a reader that an open transaction blocks; only a leader can end that transaction (decision 14).
 STANDING_HINT = (
-    "Try again in a moment. If it lasts: does each role have a leader? It ends what its own transactions left open."
+    "Try again in a moment. If it lasts: does each role have a leader? A leader ends the open transactions of its role."
 )
 
 
@@ -70,7 +70,7 @@ class Source:
 
     def partition_of(self, job_id: str) -> int:
         if not is_job_id(job_id):
-            raise UsageError(f"{job_id!r} is no job id: those match [A-Za-z0-9._-]{{1,128}}.")
+            raise UsageError(f"{job_id!r} is no job id: a job id matches [A-Za-z0-9._-]{{1,128}}.")
         return partition_of(job_id, self.log.partitions(self.topics.events))
 
 
@@ -90,8 +90,8 @@ class Tail:
         moved_at, before = clock.monotonic(), -1
         while True:
             position = self._reader.position()
-            behind = {place: position.get(place, 0) for place, end in marks.items() if position.get(place, 0) < end}
-            read = sum(min(position.get(place, 0), end) for place, end in marks.items())
+            behind = {tp: position.get(tp, 0) for tp, end in marks.items() if position.get(tp, 0) < end}
+            read = sum(min(position.get(tp, 0), end) for tp, end in marks.items())
             source.progressed(" and ".join(self._topics), read, sum(marks.values()))
             if not behind:
                 return
@@ -121,8 +121,8 @@ class Tail:
 def _standing(behind: Mapping[tuple[str, int], int], marks: Marks, patience_s: float) -> str:
     (topic, partition), at = next(iter(behind.items()))
     return (
-        f"Reading {topic}[{partition}] stands still at offset {at} of {marks[topic, partition]} for {patience_s:g} s: "
-        f"a transaction is open, or a broker is away."
+        f"Reading {topic}[{partition}] made no progress at offset {at} of {marks[topic, partition]} for {patience_s:g} s: "
+        f"a transaction is open, or a broker is down."
     )
 
 
@@ -223,7 +223,7 @@ class JobLog:
         self.source, self.job_id = source, job_id
         self.partition = source.partition_of(job_id)
         self.records: list[Record] = []
-        self.registers: dict[bytes, Held] = {}
+        self.registers: dict[bytes, RawValue] = {}
         self._prefix = f"{job_id}/".encode()
 
     def take(self, records: Sequence[Record]) -> list[Record]:

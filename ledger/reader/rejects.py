@@ -123,7 +123,7 @@ def list_rejects(reader: Reader, *, timeout_s: float = 10.0) -> Iterator[Reject]
                 yield reject
         silent_s = 0.0 if records or reader.position() != before else silent_s + poll_s
         if silent_s >= timeout_s:
-            raise Unreachable(f"Nothing came of the rejects for {timeout_s:g} s, but their end is not reached.")
+            raise Unreachable(f"Reading the rejects made no progress for {timeout_s:g} s before their end.")
 
 
 class RejectsTopic:

@@ -16,7 +16,7 @@ from ledger.core.model.facts import Fact
 from ledger.core.model.published import Published
 from ledger.core.model.recovery import Difference, diff
 from ledger.core.model.registers import Register, is_job_id, partition_of
-from ledger.core.model.table import Held, RegisterTable
+from ledger.core.model.table import RawValue, RegisterTable
 from ledger.ports import Record
 from ledger.reader.reading import POLL_S, Source, Tail
 
@@ -110,5 +110,5 @@ class _Both:
         for difference in diff({job_id: entry} if entry else {}, {job_id: folded} if folded else {}):
             self.differences[job_id] = difference
 
-    def _read(self, register: Register, held: Held) -> Fact | None:
+    def _read(self, register: Register, held: RawValue) -> Fact | None:
         return self._source.codec.read(register, held[0])

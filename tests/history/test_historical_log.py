@@ -151,7 +151,7 @@ def test_an_archive_that_was_begun_late_is_not_trusted_with_what_was_before(tmp_
     world.seal()
     late = world.clock.time()
     world.clock.advance(1000.0)
-    with pytest.raises(LedgerError, match="begun, or had caught up, only later"):
+    with pytest.raises(LedgerError, match="begun, or caught up, only later"):
         world.then(cloudevents.rfc3339(early + 30.0))
     assert folded_from(world.then(cloudevents.rfc3339(late))[0]) == refolded(world, late)
 
@@ -178,7 +178,7 @@ def test_an_archiver_that_missed_a_tombstone_is_not_trusted_though_all_that_it_f
     kept = [record.key() for record in world.archive.records(EVENTS, p)]
     assert kept.count(f"{job}/checkpoint/1/1".encode()) == 1, "its tombstone is gone"
     world.clock.advance(500.0)
-    with pytest.raises(LedgerError, match="begun, or had caught up, only later"):
+    with pytest.raises(LedgerError, match="begun, or caught up, only later"):
         world.then(cloudevents.rfc3339(then_s))
 
 
@@ -245,7 +245,7 @@ def test_an_old_offset_is_not_made_young_by_one_that_is_named_beside_it(tmp_path
     text = f"recovery[{p}]@{old},recovery[{q}]@{world.log.records(RECOVERY, q)[-1].offset()}"
     with pytest.raises(LedgerError, match="there is no archive"):
         world.then(text, archived)
-    with pytest.raises(LedgerError, match="begun, or had caught up, only later"):
+    with pytest.raises(LedgerError, match="begun, or caught up, only later"):
         world.then(text)
 
 

@@ -1,4 +1,4 @@
-"""jobledger gc, as a library: it finds what crashes leave, and deletes nothing that a job needs."""
+"""`jobledger gc`, as a library: it finds data left by crashes, and deletes no data that a job needs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_grace_below_the_least_is_refused(cluster: Collecting) -> None:
 
 
 def end_at(point: str) -> list[str]:
-    """As kill -9 at that failpoint, the first time. What was reached."""
+    """Ends the process at the first pass of that failpoint, as kill -9 does. Yields the failpoints that were reached."""
     reached: list[str] = []
 
     def end(name: str) -> None:
@@ -98,7 +98,7 @@ def test_a_submitter_that_ends_there_leaves_only_what_is_found(point: str, world
     lying = list(world.blobs.stored)  # type: ignore[attr-defined]
     found = look(world.source(), {}, world.blobs)
     if point == "recorded":
-        assert found.orphans == () and world.now("job-1").graph is not None, "it is a job: nothing of it is garbage"
+        assert found.orphans == () and world.now("job-1").graph is not None, "the job exists, so none of its data is garbage"
     else:
         assert wheres(found.orphans) == lying and len(lying) == (point == "submit.stored")
     collect(world.source(), {}, world.blobs, DeletionLog(world.folder / "c", "ann", world.clock.time))
@@ -111,7 +111,7 @@ def test_a_submitter_that_ends_there_leaves_only_what_is_found(point: str, world
 
 @pytest.mark.parametrize("point", [name for name in RECONCILER if name.startswith(("clean", "retire"))])
 def test_a_retirement_that_ends_there_is_finished_or_found(point: str, cluster: Collecting) -> None:
-    """Between its steps nothing that is referred to is taken for garbage; afterwards nothing is left of it."""
+    """Between the steps of a retirement, no referenced data counts as garbage. Afterwards nothing is left of the job."""
     cluster.job("job")
     cluster.go()
     cluster.runner.checkpoint("job", 1, 3)
@@ -137,7 +137,7 @@ def test_a_retirement_that_ends_there_is_finished_or_found(point: str, cluster: 
 
 
 def test_a_graph_that_came_back_after_its_job_was_retired_is_found(cluster: Collecting) -> None:
-    """A submitter that was stopped in the middle puts it once more."""
+    """A submitter that was paused in the middle stores the graph again."""
     cluster.job("job")
     cluster.go()
     cluster.runner.end("job", 1)
@@ -207,7 +207,7 @@ def test_what_is_recorded_after_the_first_reading_is_seen_by_the_second(
 
 
 def test_what_is_put_again_after_both_readings_is_too_young(cluster: Collecting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its spec comes behind the second reading: nobody but the age can know."""
+    """The spec comes after the second read of the log, so only the age of the graph protects it."""
     uri = cluster.put("job")
     cluster.clock.advance(2 * DAY_S)
     tell = DeletionLog.tell
@@ -218,13 +218,14 @@ def test_what_is_put_again_after_both_readings_is_too_young(cluster: Collecting,
 
     monkeypatch.setattr(DeletionLog, "tell", telling)
     found = cluster.collect()
-    assert found.deleted == () and [one.why for one in found.left] == ["somebody has put it again meanwhile"]
+    assert found.deleted == () and [one.why for one in found.left] == ["it was put again meanwhile"]
     assert uri in cluster.blobs.stored
     assert [record["does"] for record in cluster.recorded()] == ["delete", "left"]
 
 
 def test_a_submitter_that_was_stopped_for_long_puts_its_graph_again(world: Operated) -> None:
-    """Its put was longer ago than a collector's grace, its spec comes only now: so it is put anew, though it is there."""
+    """The graph was stored longer ago than the grace period, and the spec comes only now. So the submitter stores the
+    graph again, although it still exists."""
     blobs = world.blobs = MemoryBlobs(world.clock.time)  # type: ignore[assignment]
     record = world.recorder.record
 
@@ -262,7 +263,7 @@ def test_a_job_whose_entry_cannot_be_read_is_left_alone(cluster: Collecting) -> 
 
 
 def test_what_is_older_than_the_log_is_left_alone(cluster: Collecting) -> None:
-    """Somebody made the topics anew, or names another Kafka: all graphs look as if nobody knew them."""
+    """After the topics were created again, or with another Kafka cluster, all graphs look unreferenced."""
     uri = cluster.put("job")
     cluster.blobs.put_at[uri] -= 3600.0
     cluster.clock.advance(2 * DAY_S)
@@ -291,7 +292,7 @@ def test_what_can_not_be_put_on_record_is_not_deleted(cluster: Collecting) -> No
     uri = cluster.put("lost")
     cluster.clock.advance(2 * DAY_S)
     cluster.file.mkdir()
-    with pytest.raises(Unreachable, match="on record"):
+    with pytest.raises(Unreachable, match="can't be recorded"):
         cluster.collect()
     assert uri in cluster.blobs.stored
 
@@ -307,7 +308,7 @@ def test_a_runner_with_facts_that_are_not_in_the_log_keeps_what_it_has(cluster: 
     cluster.clock.advance(2 * DAY_S)
     found = cluster.collect()
     assert found.deleted == ()
-    assert [one.why for one in found.left] == ["its runner has facts of it that are not in the log yet"]
+    assert [one.why for one in found.left] == ["its runner has facts of the job that are not in the log yet"]
     for event in cluster.runner.pending():
         cluster.runner.acknowledge("job", [event.key])
     cluster.clock.advance(2 * DAY_S)

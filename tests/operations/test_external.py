@@ -1,4 +1,4 @@
-"""What nobody can ask of a job that restores by itself."""
+"""Requests that are refused for a job that restores by itself."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_replacement_restores_in_the_same_way(world: Operated) -> None:
     with pytest.raises(UsageError, match="has restore: external"):
         world.client().replace(old, replace(new, restore=RestoreBy.LEDGER), world.graph("new"))
     for from_ in ("1/3", "scratch", "/chk-9"):
-        with pytest.raises(UsageError, match="would mean nothing to it"):
+        with pytest.raises(UsageError, match="would have no effect"):
             world.client().replace(old, new, world.graph("new"), from_=from_)
     job_id = world.client().replace(old, new, world.graph("new"))
     assert world.now(job_id).restore is RestoreBy.EXTERNAL

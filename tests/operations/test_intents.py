@@ -1,4 +1,4 @@
-"""Suspend, resume, cancel, retry: they return once the ledger shows it, or say who overtook them."""
+"""Suspend, resume, cancel and retry return once the ledger shows the effect. If another intent won, they name it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running(world, n: int = 1) -> str:
 
 
 def failed(world) -> str:
-    """Its restart policy is NONE: it is quarantined."""
+    """A job that has failed. Its restart policy is NONE, so it is quarantined."""
     job_id = running(world)
     world.record(job_id, Checkpoint(1, 5), CheckpointCompleted("/chk-5"))
     world.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit 1"))
@@ -70,7 +70,7 @@ def test_a_cancel_is_forced_by_another_cancel(world):
 def test_a_cancel_is_never_undone(world, kind):
     job_id = running(world)
     world.client().declare(job_id, CANCEL, reason="wrong data")
-    with pytest.raises(Refused, match="never undone"):
+    with pytest.raises(Refused, match="can't be undone"):
         world.client().declare(job_id, kind, reason="no, wait")
 
 
@@ -194,7 +194,7 @@ def test_an_intent_that_another_one_overtakes_is_refused_and_says_by_whom(world)
         return record(*args)
 
     world.recorder.record = overtaken
-    with pytest.raises(Refused, match=r"overtaken: intent/1/zz .CANCEL by bob@there"):
+    with pytest.raises(Refused, match=r"superseded: intent/1/zz .CANCEL by bob@there"):
         world.client().declare(job_id, SUSPEND, reason="maintenance")
 
 

@@ -1,4 +1,5 @@
-"""`savepoint list` and `savepoint dispose`, as a library: recorded first, then deleted, and nothing that is needed."""
+"""`savepoint list` and `savepoint dispose`, as a library. A disposal is recorded before the deletion, and savepoints in
+use are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ SAV = CheckpointKind.SAVEPOINT
 
 
 class Disposing(Collecting):
-    """Its roles go on whenever somebody waits."""
+    """A ledger whose roles make steps whenever somebody waits."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -61,7 +62,7 @@ class Disposing(Collecting):
         return {"memory": self.runner}
 
     def runs(self, job_id: str = "job", **fields: object) -> None:
-        """With savepoints 1/1 and 1/3, and checkpoints 1/2 and 1/4."""
+        """Starts a job with savepoints 1/1 and 1/3, and checkpoints 1/2 and 1/4."""
         self.job(job_id, replace(SPEC, **fields))  # type: ignore[arg-type]
         self.go()
         for id_ in (1, 2, 3, 4):
@@ -158,7 +159,7 @@ def test_all_that_a_job_could_begin_from_is_refused(cluster: Disposing) -> None:
     cluster.runner.checkpoint("job", 1, 1, kind=SAV)
     cluster.intend("job", IntentKind.SUSPEND)
     cluster.go()
-    with pytest.raises(Refused, match="1/1 is all that job can begin from"):
+    with pytest.raises(Refused, match="1/1 is the only restore point of job"):
         cluster.dispose("1/1")
     assert cluster.disposals() == [] and cluster.stored() == ["job/1/sav-1"]
 
@@ -167,7 +168,7 @@ def test_what_is_to_be_tried_again_from_is_refused(cluster: Disposing) -> None:
     cluster.runs()
     cluster.intend("job", IntentKind.RETRY, attempt=1, from_="1/1")
     cluster.go(4)
-    with pytest.raises(Refused, match="tried again from 1/1"):
+    with pytest.raises(Refused, match="retry of job starts from 1/1"):
         cluster.dispose("1/1")
 
 
@@ -186,7 +187,7 @@ def test_what_another_job_began_from_is_refused_until_that_is_over(cluster: Disp
 
 
 def test_what_a_job_that_takes_over_may_begin_from_is_refused(cluster: Disposing) -> None:
-    """Until it has a checkpoint of its own."""
+    """The refusal lasts until the new job has its own checkpoint."""
     cluster.runs()
     cluster.runner.obedient = False  # the old one does not stop yet
     cluster.job("new", replace(SPEC, replaces="job", replacement=Replacement("latest")))
@@ -209,7 +210,7 @@ def test_a_need_that_comes_after_the_record_is_respected_all_the_same(cluster: D
             cluster.go()
 
     failpoints.hit = late
-    with pytest.raises(OutcomeUnknown, match="given up, but not deleted"):
+    with pytest.raises(OutcomeUnknown, match="disposed of, but was not deleted"):
         cluster.client().dispose("job", "1/1", cluster.runners, reason="r", timeout_s=1.0)
     assert cluster.listed() == {"1/1": "given up", "1/3": "offered"}
     assert cluster.stored() == ["job/1/sav-1", "job/1/sav-3"]

@@ -1,4 +1,4 @@
-"""Asking for a savepoint: it returns with the savepoint, or says why none will come."""
+"""A savepoint request returns with the savepoint, or raises with the reason why none will come."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def job_id(world) -> str:
 
 
 def once_asked(world, job_id, register, fact) -> None:
-    """Something happens to the job once an ask stands in the log; fact(uuid) says what."""
+    """Writes a fact to the job once a savepoint request is in the log. fact(uuid) makes it from the request's uuid."""
     record = world.recorder.record
 
     def then(job, ask, *rest):
@@ -55,14 +55,14 @@ def test_a_job_that_ends_first_makes_none(world, job_id):
 
 
 def test_an_ask_without_an_answer_stands(world, job_id):
-    with pytest.raises(OutcomeUnknown, match="not there within 3 s"):
+    with pytest.raises(OutcomeUnknown, match="not complete within 3 s"):
         world.client().savepoint(job_id, reason="upgrade", timeout_s=3)
     assert len(world.now(job_id).asks) == 1
 
 
 def test_what_does_not_run_is_not_asked(world, job_id):
     world.record(job_id, Intent(1, "u"), IntentDeclared(IntentKind.SUSPEND))
-    with pytest.raises(Refused, match="SUSPENDED: nothing of it runs"):
+    with pytest.raises(Refused, match="SUSPENDED: no attempt of it runs"):
         world.client().savepoint(job_id, reason="upgrade")
     with pytest.raises(NotFound):
         world.client().savepoint("no-such-job", reason="upgrade")

@@ -56,7 +56,7 @@ def test_reading_waits_for_an_open_transaction_and_then_gives_up(world):
     world.log.produce(transaction, Event(RECOVERY, 0, b"x", b"y"))
     world.working = False
     began = world.clock.monotonic()
-    with pytest.raises(Unreachable, match="stands still at offset"):
+    with pytest.raises(Unreachable, match="made no progress at offset"):
         entries_of(world.source())
     assert world.clock.monotonic() - began >= world.source().patience_s
     world.log.end("foreign", committed=False)
