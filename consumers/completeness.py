@@ -34,7 +34,7 @@ LISTED_MAX = 1000
 UNKNOWN = "?"
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     partition: int
     offset: int
 
@@ -62,7 +62,9 @@ class Report:
 
 
 def compare(
-    acknowledged: Sequence[str], archived: Sequence[tuple[Place, str]], logged: Mapping[Place, str] | None = None
+    acknowledged: Sequence[str],
+    archived: Sequence[tuple[RecordPosition, str]],
+    logged: Mapping[RecordPosition, str] | None = None,
 ) -> Report:
     """The report on an archive. archived: all records that a manifest names. logged: all records of the log now; None
     if unknown.
@@ -73,7 +75,7 @@ def compare(
     the id."""
     known = Counter(logged.values()) if logged is not None else Counter[str]()
     found = Counter(event for _, event in archived)
-    places = Counter(place for place, _ in archived)
+    positions = Counter(position for position, _ in archived)
     said = dict(archived)
     wanted = {event: max(1, known[event]) for event in acknowledged}
     missing = [f"event {event}" for event, count in wanted.items() if found[event] < count]
@@ -81,11 +83,13 @@ def compare(
     if logged is not None:
         often -= _compacted(often, archived, logged, wanted)
     doubled = [f"event {event}" for event in wanted if event in often]
-    doubled += [f"place {place}" for place, count in places.items() if count > 1]
+    doubled += [f"place {position}" for position, count in positions.items() if count > 1]
     differing = []
     if logged is not None:
-        missing += [f"place {place}" for place in logged if place not in places]
-        differing = [f"place {place}" for place, event in logged.items() if said.get(place, event) != event != UNKNOWN]
+        missing += [f"place {position}" for position in logged if position not in positions]
+        differing = [
+            f"place {position}" for position, event in logged.items() if said.get(position, event) != event != UNKNOWN
+        ]
     twice = Counter(acknowledged)
     doubled += [f"event {event}, acknowledged {count} times" for event, count in twice.items() if count > 1]
     return Report(
@@ -95,24 +99,27 @@ def compare(
 
 
 def _compacted(
-    often: Set[str], archived: Sequence[tuple[Place, str]], logged: Mapping[Place, str], wanted: Mapping[str, int]
+    often: Set[str],
+    archived: Sequence[tuple[RecordPosition, str]],
+    logged: Mapping[RecordPosition, str],
+    wanted: Mapping[str, int],
 ) -> set[str]:
     """Those ids in `often` whose excess copies compaction can explain. Compaction removes a record if its key was
     written again later, and all records of a key are in one partition."""
-    places = defaultdict[str, list[Place]](list)
-    for place, event in archived:
+    positions = defaultdict[str, list[RecordPosition]](list)
+    for position, event in archived:
         if event in often:
-            places[event].append(place)
+            positions[event].append(position)
     return {
-        event for event, own in places.items()
-        if len({place.partition for place in own}) == 1 and sum(place in logged for place in own) <= wanted[event]
+        event for event, own in positions.items()
+        if len({one.partition for one in own}) == 1 and sum(one in logged for one in own) <= wanted[event]
     }  # fmt: skip
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_archive(where: str, topic: str) -> Iterator[tuple[Place, str]]:
+def read_archive(where: str, topic: str) -> Iterator[tuple[RecordPosition, str]]:
     """Position and event id of every sealed record. An object that no manifest names is not part of the archive.
 
     Raises: Unreadable."""
@@ -125,10 +132,10 @@ def read_archive(where: str, topic: str) -> Iterator[tuple[Place, str]]:
             raise Unreadable(f"{file.name} in {where}: {error}. Run: jobledger audit verify") from error
         for row in table.to_pylist():
             event = next((h["value"] for h in row["headers"] or () if h["name"] == "ce_id"), b"")
-            yield Place(file.partition, row["offset"]), (event or b"").decode(errors="replace")
+            yield RecordPosition(file.partition, row["offset"]), (event or b"").decode(errors="replace")
 
 
-def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
+def read_log(bootstrap: str, topic: str) -> dict[RecordPosition, str]:
     """Maps the position of every committed record, up to the end at the time of the call, to its event id.
 
     Raises: Unreadable."""
@@ -136,19 +143,19 @@ def read_log(bootstrap: str, topic: str) -> dict[Place, str]:
     consumer = Consumer({**setup, "isolation.level": "read_committed"})
     try:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
-        places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions]
-        if not places:
+        positions = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions]
+        if not positions:
             raise Unreadable(f"There is no topic {topic} at {bootstrap}.")
         ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), TIMEOUT_S)[1] for p in partitions}
-        consumer.assign(places)
-        found: dict[Place, str] = {}
+        consumer.assign(positions)
+        found: dict[RecordPosition, str] = {}
         last = time.monotonic()
-        while any(at.offset < ends[at.partition] for at in consumer.position(places) if ends[at.partition]):
+        while any(at.offset < ends[at.partition] for at in consumer.position(positions) if ends[at.partition]):
             messages = consumer.consume(10_000, 1.0)
             for message in messages:
                 if message.error() is not None:
                     raise Unreadable(f"{topic} at {bootstrap}: {message.error()}")
-                found[Place(message.partition() or 0, message.offset() or 0)] = _event(message)
+                found[RecordPosition(message.partition() or 0, message.offset() or 0)] = _event(message)
             last = time.monotonic() if messages else last
             if time.monotonic() - last > TIMEOUT_S:
                 raise Unreadable(

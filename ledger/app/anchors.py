@@ -70,7 +70,7 @@ def anchor_topic(ledger: Ledger, topic: str = "") -> AnchorTopic:
 
 
 def anchoring(
-    ledger: Ledger, archive: Archive, places: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
+    ledger: Ledger, archive: Archive, tps: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
 ) -> Anchoring:
     """The anchoring of an archive; close it. places: as in `Anchoring`; None: the partitions of the topics. to: a file
     instead of the topic.
@@ -79,13 +79,13 @@ def anchoring(
     """
     from ledger.archive.anchors.anchoring import Anchoring
 
-    places = places or partial(archives.archived_partitions, ledger)
+    tps = tps or partial(archives.archived_partitions, ledger)
     from ledger.archive.anchors.anchor_file import AnchorFile
 
     sign = signer(ledger.config)
     if to is not None:
-        return Anchoring(archive, AnchorFile(to), places, sign)
-    return Anchoring(archive, anchor_topic(ledger), places, sign, counting(ledger.config, sign))
+        return Anchoring(archive, AnchorFile(to), tps, sign)
+    return Anchoring(archive, anchor_topic(ledger), tps, sign, counting(ledger.config, sign))
 
 
 def anchored_progress(ledger: Ledger) -> list[ArchiveProgress]:

@@ -88,9 +88,9 @@ def archived_partitions(ledger: Ledger) -> dict[TopicPartition, PartitionShape]:
     topics = ledger.config.topics.events, ledger.config.topics.recovery
     cluster = Cluster(ledger.config.client())
     shapes = cluster.shape(topics)
-    places = [(topic, n) for topic in topics for n in range(shapes[topic].partitions)]
-    begins, ends = cluster.ends(places, EARLIEST), cluster.ends(places)
-    return {place: PartitionShape(shapes[place[0]].id, begins[place], ends[place]) for place in places}
+    tps = [(topic, n) for topic in topics for n in range(shapes[topic].partitions)]
+    begins, ends = cluster.ends(tps, EARLIEST), cluster.ends(tps)
+    return {tp: PartitionShape(shapes[tp[0]].id, begins[tp], ends[tp]) for tp in tps}
 
 
 def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None = None) -> list[ArchiveProgress]:
@@ -102,7 +102,7 @@ def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None
 
     kept, known = ledger.archive, known or {}  # a missing archive is reported before Kafka is asked
     shapes = archived_partitions(ledger)
-    heads = {place: known.get(place) or kept.head(*place) for place in shapes}
+    heads = {tp: known.get(tp) or kept.head(*tp) for tp in shapes}
     oldest = partial(first_times, ledger.config.client())
     return progress(heads, shapes, oldest, ledger.config.topics.lags_s, ledger.clock.time())
 
@@ -138,7 +138,7 @@ def restoring(ledger: Ledger, report: Callable[[str], object]) -> Restoring:
     from ledger.archive.restore.restoring import Restoring
 
     keep = config.projector.restore_points
-    return Restoring(kept, target, ledger.event_log, avro, ledger.clock, keep=keep, told=report)
+    return Restoring(kept, target, ledger.event_log, avro, ledger.clock, keep=keep, report=report)
 
 
 def past(ledger: Ledger, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Cut]:

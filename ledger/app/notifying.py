@@ -36,7 +36,7 @@ log = Logger("notify")
 #: Delivers one notification: (id, JSON body). Returns once it is accepted; raises anything otherwise.
 Deliver = Callable[[str, bytes], None]
 #: A hook's name, and the id of a notification.
-Place = tuple[str, str]
+DeliveryKey = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Notifier:
         self._states, self._hooks, self._memory, self._clock = frozenset(states), dict(hooks), memory, clock
         self.counters: Counter[str] = Counter()
         self._lock = threading.Lock()  # guards the two below; never held during a delivery
-        self._pending: OrderedDict[Place, _Pending] = OrderedDict()
-        self._over_with: OrderedDict[Place, None] = OrderedDict()
+        self._pending: OrderedDict[DeliveryKey, _Pending] = OrderedDict()
+        self._over_with: OrderedDict[DeliveryKey, None] = OrderedDict()
         self._woken = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
@@ -105,74 +105,74 @@ class Notifier:
         """Delivers what is due. Returns the seconds until the next delivery is due."""
         now = self._clock.monotonic()
         with self._lock:
-            due = [(place, one) for place, one in self._pending.items() if one.due_at <= now]
-        for place, one in due:
+            due = [(delivery, one) for delivery, one in self._pending.items() if one.due_at <= now]
+        for delivery, one in due:
             if self._over:
                 break
-            self._try(place, one)
+            self._try(delivery, one)
         with self._lock:
             return max(0.0, min((one.due_at for one in self._pending.values()), default=now + 60) - now)
 
-    def _take(self, place: Place, body: bytes) -> None:
+    def _take(self, delivery: DeliveryKey, body: bytes) -> None:
         with self._lock:
-            if place in self._pending or place in self._over_with:
+            if delivery in self._pending or delivery in self._over_with:
                 return
             dropped = None
             if len(self._pending) >= PENDING_MAX:
                 dropped, _ = self._pending.popitem(last=False)
                 self.counters["dropped"] += 1
-            self._pending[place] = _Pending(body)
+            self._pending[delivery] = _Pending(body)
         if dropped is not None:
             log.error("notification_dropped", hook=dropped[0], id=dropped[1], reason=f"{PENDING_MAX} wait already")
 
-    def _try(self, place: Place, one: _Pending) -> None:
-        hook, id_ = place
+    def _try(self, delivery: DeliveryKey, one: _Pending) -> None:
+        hook, id_ = delivery
         if [hook, id_] in self._remembered():
-            self._done(place)
+            self._done(delivery)
             return
         try:
             self._hooks[hook](id_, one.body)
         except Exception as error:  # a hook is somebody's own program: it may fail in any way
-            self._failed(place, one, error)
+            self._failed(delivery, one, error)
             return
         self.counters["delivered"] += 1
         log.info("notified", hook=hook, id=id_)
-        self._done(place)
-        self._remember(place)
+        self._done(delivery)
+        self._remember(delivery)
 
-    def _failed(self, place: Place, one: _Pending, error: Exception) -> None:
+    def _failed(self, delivery: DeliveryKey, one: _Pending, error: Exception) -> None:
         one.tries += 1
         self.counters["failed"] += 1
-        told = {"hook": place[0], "id": place[1], "tries": one.tries, "reason": str(error) or type(error).__name__}
+        fields = {"hook": delivery[0], "id": delivery[1], "tries": one.tries, "reason": str(error) or type(error).__name__}
         if one.tries >= TRIES_MAX:
             self.counters["given_up"] += 1
-            log.error("notification_given_up", **told)
-            self._done(place)
+            log.error("notification_given_up", **fields)
+            self._done(delivery)
             return
         one.due_at = self._clock.monotonic() + min(RETRY_MAX_S, RETRY_S * 2 ** (one.tries - 1))
-        log.warning("notification_failed", **told)
+        log.warning("notification_failed", **fields)
 
-    def _done(self, place: Place) -> None:
+    def _done(self, delivery: DeliveryKey) -> None:
         with self._lock:
-            self._pending.pop(place, None)
-            self._over_with[place] = None
+            self._pending.pop(delivery, None)
+            self._over_with[delivery] = None
             while len(self._over_with) > DELIVERED_MAX:
                 self._over_with.popitem(last=False)
 
     def _remembered(self) -> list[Any]:
         """[hook, id] of what any instance of this host has delivered."""
         try:
-            places = json.loads(self._memory.read_bytes())
+            keys = json.loads(self._memory.read_bytes())
         except (OSError, ValueError):
             return []
-        return places if isinstance(places, list) else []
+        return keys if isinstance(keys, list) else []
 
-    def _remember(self, place: Place) -> None:
+    def _remember(self, delivery: DeliveryKey) -> None:
         try:
             self._memory.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._memory, json.dumps([*self._remembered(), place][-DELIVERED_MAX:]).encode())
+            write_atomic(self._memory, json.dumps([*self._remembered(), delivery][-DELIVERED_MAX:]).encode())
         except OSError as error:  # the next leader may notify again
-            log.warning("notification_not_remembered", id=place[1], reason=str(error))
+            log.warning("notification_not_remembered", id=delivery[1], reason=str(error))
 
     def _run(self) -> None:
         while not self._over:

@@ -23,7 +23,7 @@ from ledger.reader.presence import Presence
 from ledger.reader.rejects import RejectsTopic
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.leaderless import LeaderlessAlarm
-from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics, unheard
+from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics, ignore_entry
 from ledger.roles.projector.cold_start import from_the_log
 from ledger.util.identity import instance, whoami
 
@@ -62,7 +62,7 @@ def run_projector(ledger: Ledger, *, force_lead: bool = False, stop: threading.E
         if snapshots:
             ledger.archive  # noqa: B018  # raises on wrong settings now; an archive that does not answer is left out later
         cold_start = partial(archives.cold_start, ledger) if snapshots else from_the_log
-        projector = Projector(parts, rejects, settings, notifier.offer if notifier else unheard, cold_start)
+        projector = Projector(parts, rejects, settings, notifier.offer if notifier else ignore_entry, cold_start)
         if notifier:
             notifier.start()
         with _presence(config, "projector", parts, projector.candidacy):

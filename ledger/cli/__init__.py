@@ -76,21 +76,21 @@ def say_error(error: LedgerError, *, json_log: bool = False) -> None:
 
 def say_bug(error: Exception, *, json_log: bool = False) -> None:
     first_line = (lines_of(str(error)) or [""])[0]
-    told = f"{type(error).__name__}: {first_line}"
+    message = f"{type(error).__name__}: {first_line}"
     hint = "This is a bug of jobledger. Run it again with --debug, and report what it shows."
     if json_log:
-        _log(told, hint)
+        _log(message, hint)
         return
-    print(f"error: {told}", file=sys.stderr)
+    print(f"error: {message}", file=sys.stderr)
     print(f"hint: {hint}", file=sys.stderr)
     _say_traceback()
 
 
-def _log(told: str, hint: str) -> None:
+def _log(message: str, hint: str) -> None:
     """Logs the error that ends a process whose output is a log in JSON."""
     import structlog
 
-    structlog.get_logger("ledger").error(told, hint=hint, exc_info=debugging())
+    structlog.get_logger("ledger").error(message, hint=hint, exc_info=debugging())
 
 
 def debugging() -> bool:

@@ -63,9 +63,9 @@ def anchor(world: Context, to: To = None, anew: Anew = None) -> None:
         raise UsageError("--anew is for the topic: it can't be given with --to.", hint="Begin another file.")
     why = None if anew is None else parsing.reason(anew, "--anew")
     archive = world.ledger.archive
-    if not archive.places():
+    if not archive.partitions():
         raise NotFound("There is nothing to anchor: the archive is empty.", hint=archives.where(world.config))
-    with closing(anchors.anchoring(world.ledger, archive, archive.places, to)) as anchoring:
+    with closing(anchors.anchoring(world.ledger, archive, archive.partitions, to)) as anchoring:
         _warn_of_the_key(world)
         written = anchoring.step() if why is None else anchoring.begin_anew(why)
     world.printer.rows([one.head._asdict() for one in written], HEAD, empty="every chain is anchored as it is")
@@ -144,11 +144,11 @@ def _warn_of_the_key(world: Context) -> None:
         world.printer.note(f"WARNING: others than its owner can read or change {path}: chmod 600 {path}")
 
 
-def _tell(world: Context, what: str, told: Sequence[str]) -> None:
-    for one in told[:_SHOWN]:
+def _tell(world: Context, what: str, lines: Sequence[str]) -> None:
+    for one in lines[:_SHOWN]:
         world.printer.note(f"{what}: {one}")
-    if len(told) > _SHOWN:
-        world.printer.note(f"{what}: and {len(told) - _SHOWN} more")
+    if len(lines) > _SHOWN:
+        world.printer.note(f"{what}: and {len(lines) - _SHOWN} more")
 
 
 def must_be_sound(found: JudgedAnchors) -> None:

@@ -56,11 +56,11 @@ def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, pub
 
     topic = "" if no_topic or world.bundle is not None else world.config.topics.anchors
     judged, bad = anchoring.judged(world, anchors or (), public_key, topic)
-    heads, told = list(judged.heads), list[str]()
+    heads, remarks = list(judged.heads), list[str]()
     with world.printer.progress("verifying the archive"):
         if world.bundle is not None:
             found = bundling.verify(world, heads)
-            verdicts, told = [verdict for verdict, _ in found], [line for _, lines in found for line in lines]
+            verdicts, remarks = [verdict for verdict, _ in found], [line for _, lines in found for line in lines]
         else:
             young_s = max(YOUNG_S, 2 * world.config.archive.interval_s)
             verdicts = verify_all(session.archive(world), heads, young_s)
@@ -68,7 +68,7 @@ def verify(world: Context, anchors: Files = None, no_topic: NoTopic = False, pub
     world.printer.rows(rows, VERDICT, empty="the archive is empty")
     for one in verdicts:
         _explain(world, one, anchored=bool(heads), bundled=world.bundle is not None)
-    for line in told:
+    for line in remarks:
         world.printer.note(line)
     if not verdicts:  # a cron job that watches an archive may have named another folder
         world.printer.note(f"there is nothing to verify: {session.where(world)}")
@@ -91,14 +91,16 @@ def prove(
     """
     from ledger.adapters import cloudevents
     from ledger.archive.proof.proving import prove as prove_one
-    from ledger.archive.removal.redacting import parse_place
+    from ledger.archive.removal.redacting import parse_position
     from ledger.cli.output import to_json
     from ledger.core.model.published import headers_of
 
     archive = session.archive(world)
     ends = ("ledger.events", "ledger.recovery")
-    topics = {end.removeprefix("ledger."): topic for topic, _ in archive.places() for end in ends if topic.endswith(end)}
-    named = parse_place(event_id, topics) or event_id
+    topics = {
+        end.removeprefix("ledger."): topic for topic, _ in archive.partitions() for end in ends if topic.endswith(end)
+    }
+    named = parse_position(event_id, topics) or event_id
     with world.printer.progress("looking for the record"):
         if world.bundle is not None:
             proof = bundling.prove(world, named, lambda record: cloudevents.parse(headers_of(record)).id)
@@ -147,17 +149,17 @@ def _explain(world: Context, verdict: PartitionVerdict, *, anchored: bool, bundl
         world.printer.note(f"{where}, offset {one.offset}, manifest {one.sequence}: {one.reason}")
     if len(verdict.broken) > 10:
         world.printer.note(f"{where}: and {len(verdict.broken) - 10} more")
-    if verdict.strays:
-        world.printer.note(f"{where}: {len(verdict.strays)} objects that no manifest names, such as {verdict.strays[0]}")
+    if verdict.orphans:
+        world.printer.note(f"{where}: {len(verdict.orphans)} objects that no manifest names, such as {verdict.orphans[0]}")
     for note in verdict.notes[-10:]:
         what = f'is a note "{note.kind}"' if note.kind else "is a note that says nothing readable"
         stands = "an anchor stands for it" if note.anchored else "no anchor stands for it"
         world.printer.note(f"{where}: manifest {note.sequence} {what}, by {note.by or 'nobody'} at {note.at}; {stands}")
     if len(verdict.notes) > 10:
         world.printer.note(f"{where}: the last 10 of {len(verdict.notes)} notes are told here; -o json tells all")
-    for told in verdict.gone[-10:]:
-        why = f"redacted: {told.reason}" if told.why == "redacted" else f"expired of {told.namespace}"
-        world.printer.note(f"{where}: {counted(told.records, 'record')} {why} ({told.by}, {told.at})")
+    for remarks in verdict.gone[-10:]:
+        why = f"redacted: {remarks.reason}" if remarks.why == "redacted" else f"expired of {remarks.namespace}"
+        world.printer.note(f"{where}: {counted(remarks.records, 'record')} {why} ({remarks.by}, {remarks.at})")
     if len(verdict.gone) > 10:
         world.printer.note(f"{where}: the last 10 of {len(verdict.gone)} acts are told here; -o json tells all")
     if bundled:

@@ -136,50 +136,50 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
 
     assert world.bundle is not None
     archive, found = Archive(ZipObjects(world.bundle)), []
-    any_proofs, here = bundle_proofs.carries_any(archive.store), set(archive.places())
+    any_proofs, here = bundle_proofs.carries_any(archive.store), set(archive.partitions())
     seal = sealing.check(archive.store)
     told_of = _reaching(archive.store, seal)
-    for place in sorted({*here, *bundle_proofs.places(archive.store), *told_of, *seal.broken}):
-        own = verify_partition(archive.store, *place, [])
-        own = replace(own, broken=(*own.broken, *seal.broken.get(place, ())))
-        where, told = f"{own.topic}[{own.partition}]", list[str]()
+    for tp in sorted({*here, *bundle_proofs.partitions(archive.store), *told_of, *seal.broken}):
+        own = verify_partition(archive.store, *tp, [])
+        own = replace(own, broken=(*own.broken, *seal.broken.get(tp, ())))
+        where, lines = f"{own.topic}[{own.partition}]", list[str]()
         # A chain that ends earlier may lack no record: the end of a transaction has an offset too.
-        if place in told_of and (place not in here or own.sealed > told_of[place] + 1):
-            goes = "nothing of it is in the bundle" if place not in here else f"it goes up to offset {own.sealed - 1}"
-            other = Broken(0, 0, f"{goes}, and the bundle says up to offset {told_of[place]}")
+        if tp in told_of and (tp not in here or own.sealed > told_of[tp] + 1):
+            goes = "nothing of it is in the bundle" if tp not in here else f"it goes up to offset {own.sealed - 1}"
+            other = Broken(0, 0, f"{goes}, and the bundle says up to offset {told_of[tp]}")
             own = replace(own, broken=(*own.broken, other))
         try:
-            carried = bundle_proofs.read(archive.store, place)
-            leaves = leaves_of(archive.records(*place))
+            carried = bundle_proofs.read(archive.store, tp)
+            leaves = leaves_of(archive.records(*tp))
         except LedgerError as error:  # the finding of its own chain reports that already
-            found.append((own if own.broken else replace(own, broken=(Broken(0, 0, str(error)),)), told))
+            found.append((own if own.broken else replace(own, broken=(Broken(0, 0, str(error)),)), lines))
             continue
         if carried is None:
             why = "the bundle carries no proofs"
             if any_proofs:
                 why += " of it: none of its records was archived when it was made, or somebody took them out"
-            found.append((own, [*told, f"{where}: nothing is proved by the ledger's own chain: {why}"]))
+            found.append((own, [*lines, f"{where}: nothing is proved by the ledger's own chain: {why}"]))
             continue
-        checked = bundle_proofs.check(carried, place, leaves, anchors)
+        checked = bundle_proofs.check(carried, tp, leaves, anchors)
         broken = tuple(sorted({*own.broken, *checked.broken}, key=lambda one: (one.offset, one.sequence)))
         # The ledger's chain goes further than a bundle of an earlier moment; only the bundle's part is judged.
         anchored = min(checked.anchored, own.sealed)
         proved = min([checked.proved, own.sealed, *(one.offset for one in own.broken)])
         if not checked.anchored:
             none = "no anchor was given" if not anchors else "none of the anchors stands in the chain that it carries"
-            told.append(f"{where}: {none}, so nothing is proved of the ledger's own chain")
+            lines.append(f"{where}: {none}, so nothing is proved of the ledger's own chain")
         elif not broken and proved < own.sealed:
-            told.append(f"{where}: proved by the ledger's own chain up to offset {proved}, where the last anchor ends")
+            lines.append(f"{where}: proved by the ledger's own chain up to offset {proved}, where the last anchor ends")
         if checked.bad is not None:
             first, last = checked.bad
             if own.bad_from is not None and own.bad_to is not None:
                 first, last = min(first, own.bad_from), min(last, own.bad_to)
             own = replace(own, bad_from=first, bad_to=last)
         if checked.later:
-            told.append(f"{where}: {checked.later} records, from offset {carried.next} on, were not archived at that time")
+            lines.append(f"{where}: {checked.later} records, from offset {carried.next} on, were not archived at that time")
         if checked.unproved:
-            told.append(f"{where}: {checked.unproved} records are not as they were sealed: redacted, says its maker")
-        found.append((replace(own, anchored=anchored, proved=proved, broken=broken), told))
+            lines.append(f"{where}: {checked.unproved} records are not as they were sealed: redacted, says its maker")
+        found.append((replace(own, anchored=anchored, proved=proved, broken=broken), lines))
     if found:
         found[-1][1].append(_said_of(seal, world.bundle))
     return found

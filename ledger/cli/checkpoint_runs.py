@@ -55,5 +55,5 @@ def _one(run: list[Row]) -> Row:
     first, last = run[0], run[-1]
     attempt, ids = first["register"].split("/")[1], [row["register"].split("/")[2] for row in run]
     what = f"{len(run)} removed" if first["tombstone"] else counted(len(run), "checkpoint")
-    told = {"register": f"checkpoint/{attempt}/{ids[0]}…{ids[-1]}", "run": f"{what}, the last at {utc(last['time_s'])}"}
-    return {**first, **told, "after": last.get("after")}
+    summary = {"register": f"checkpoint/{attempt}/{ids[0]}…{ids[-1]}", "run": f"{what}, the last at {utc(last['time_s'])}"}
+    return {**first, **summary, "after": last.get("after")}

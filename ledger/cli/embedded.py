@@ -115,8 +115,8 @@ def _saying(world: Context) -> Callable[[str], None]:
     logs.configure(settings, sys.stdout, process="up", pid=str(os.getpid()))
     log = structlog.get_logger("up")
     world.json_log = True
-    told: Callable[[str], None] = log.info
-    return told
+    report: Callable[[str], None] = log.info
+    return report
 
 
 def _say(line: str) -> None:

@@ -36,7 +36,7 @@ def show_steps(world: Context, from_: str, to: str, job: str | None, all_records
     with session.moments(world, "replaying the log") as at:
         before, cut = at("--from", from_)
         then, until = at("--to", to)
-        if any(cut[place] > end for place, end in until.items()):
+        if any(cut[tp] > end for tp, end in until.items()):
             raise UsageError(f"--from {from_} is later than --to {to}.")
         _, then = together(before, then, between=True)
         job_id = None if job is None else resolve(then, job, retired=True)

@@ -81,12 +81,12 @@ def redact(world: Context, records: Records, reason: Reason, force: Force = Fals
     """
     from ledger.adapters.cloudevents import rfc3339
     from ledger.app import archives
-    from ledger.archive.removal.redacting import parse_place
+    from ledger.archive.removal.redacting import parse_position
     from ledger.util.identity import whoami
     from ledger.util.plain import to_plain
 
     topics = {"events": world.config.topics.events, "recovery": world.config.topics.recovery}
-    named = [parse_place(text, topics) or text for text in records]
+    named = [parse_position(text, topics) or text for text in records]
     if wrong := next((one for one in named if isinstance(one, str) and "[" in one), None):
         raise UsageError(f"{wrong[:200]} is neither an event's id nor a place.", hint="A place is events[P]@OFFSET.")
     with world.printer.progress("redacting"):

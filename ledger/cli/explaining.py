@@ -89,8 +89,8 @@ def _earlier(failure: dict[str, Any]) -> str:
 
 def _restore_points(row: dict[str, Any]) -> list[str]:
     if not row["restore_points"]:
-        told = row["in_recovery_set"] or row["state"] == "QUARANTINED"
-        return ["  restore points: none offered"] if told else []
+        needed = row["in_recovery_set"] or row["state"] == "QUARANTINED"
+        return ["  restore points: none offered"] if needed else []
     points = [(point["restore_point"], point["origin"]) for point in row["restore_points"]]
     return ["  restore points, best first:", *(f"    {restore_text(p)}  {p['location']}  ({why})" for p, why in points)]
 

@@ -311,8 +311,8 @@ def _answer_submit(world: Context, job_id: str, spec: JobSubmitted, ended: JobOu
         world.printer.one(row, [rendering.ID])
     else:
         state = f"{ended.state}{f': {ended.reason}' if ended.reason else ''}" if ended and ended.state else "admitted"
-        told = f"{spec.namespace}/{spec.name} is {state}"
-        (world.printer.text if world.printer.on_terminal else world.printer.note)(told)
+        sentence = f"{spec.namespace}/{spec.name} is {state}"
+        (world.printer.text if world.printer.on_terminal else world.printer.note)(sentence)
         world.printer.text(job_id)
 
 

@@ -139,8 +139,8 @@ def _wait_for(world: Context, roles: Sequence[str], timeout_s: float) -> None:
         if not missing:
             return
         if clock.monotonic() >= deadline:
-            told = "; ".join(f"{name}: {why}" for name, why in missing.items())
-            raise OutcomeUnknown(f"Nobody leads within {timeout_s:g} s: {told}", hint="jobledger leader tells more.")
+            reasons = "; ".join(f"{name}: {why}" for name, why in missing.items())
+            raise OutcomeUnknown(f"Nobody leads within {timeout_s:g} s: {reasons}", hint="jobledger leader tells more.")
         clock.sleep(LOOK_S)
 
 

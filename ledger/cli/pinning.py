@@ -72,12 +72,12 @@ def pins(world: Context) -> None:
         missing, unsealed = in_archive.unlisted(archive, found), in_archive.unsealed(archive, found)
     _show(world, found)
     for pin_id, job_id in missing:
-        told = f"agents and retirements do not know that {pin_id} holds {job_id}"
-        world.printer.note(f"{told}: pin it again, and find out who has changed what lies under pinned/ in the archive")
+        mismatch = f"agents and retirements do not know that {pin_id} holds {job_id}"
+        world.printer.note(f"{mismatch}: pin it again, and find out who has changed what lies under pinned/ in the archive")
     for pin_id, job_id in unsealed:
-        told = f"{pin_id} holds {job_id} for agents and retirements, but the chain does not say so"
+        mismatch = f"{pin_id} holds {job_id} for agents and retirements, but the chain does not say so"
         why = "who pinned or lifted it was stopped, unless that is going on now"
-        world.printer.note(f"{told}: {why}. Lift it: jobledger audit unpin {pin_id}")
+        world.printer.note(f"{mismatch}: {why}. Lift it: jobledger audit unpin {pin_id}")
     if missing:
         raise typer.Exit(1)
 

@@ -103,13 +103,13 @@ def show(printer: Printer, found: Plan) -> None:
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
     begins = row["action"] in ("start", "start-again")
     point = row["restore_point"]
-    told = [row["why"]]
-    told += [f"refused {restore_text(one['restore_point'])}: {one['reason']}" for one in row["refused"]]
-    told += [f"then: {row['then']}"] if row["then"] else []
-    told += [f"deletes {', '.join(row['deletes'])}"] if row["deletes"] else []
+    clauses = [row["why"]]
+    clauses += [f"refused {restore_text(one['restore_point'])}: {one['reason']}" for one in row["refused"]]
+    clauses += [f"then: {row['then']}"] if row["then"] else []
+    clauses += [f"deletes {', '.join(row['deletes'])}"] if row["deletes"] else []
     from_nothing = "external" if row["external"] else "scratch"
     restore = restore_text(point) if point else from_nothing if begins else None
-    return {**row, "restore": restore, "told": "; ".join(cell(one) for one in told)}
+    return {**row, "restore": restore, "told": "; ".join(cell(one) for one in clauses)}
 
 
 def _summary(answer: dict[str, Any]) -> list[str]:

@@ -197,8 +197,8 @@ def job_change(
         return
     line = _for_people(row)
     columns = _columns(reasons)
-    told = [column for column in columns if column.key != "age" and (_wide(printer) or not column.wide)]
-    seen = {column.key: column.of(line) for column in told}
+    visible = [column for column in columns if column.key != "age" and (_wide(printer) or not column.wide)]
+    seen = {column.key: column.of(line) for column in visible}
     if shown.get(row["job_id"]) != seen:
         shown[row["job_id"]] = seen
         printer.stream(line, columns)

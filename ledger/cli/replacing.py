@@ -174,13 +174,13 @@ def _answer(world: Context, old_id: str, job_id: str, spec: JobSubmitted, replac
     if not world.printer.for_people:
         world.printer.one(row, [ID])
     else:
-        world.printer.text(f"{spec.namespace}/{spec.name}: {_told(replaced, old_id)}")
+        world.printer.text(f"{spec.namespace}/{spec.name}: {_outcome_text(replaced, old_id)}")
         world.printer.text(job_id)
     if replaced is not None and not replaced.done:
         raise typer.Exit(1)
 
 
-def _told(replaced: Replaced | None, old_id: str) -> str:
+def _outcome_text(replaced: Replaced | None, old_id: str) -> str:
     if replaced is None:
         return f"admitted; it replaces {old_id} as soon as that has stopped"
     because = f": {replaced.reason}" if replaced.reason else ""

@@ -60,7 +60,7 @@ def moments(
 
 def say_left_out(world: Context, then: Source) -> None:
     """Notes the jobs that a past moment can't show, because records of theirs have expired; call it once per answer."""
-    for line in then.expiry_gaps.told():
+    for line in then.expiry_gaps.descriptions():
         world.printer.note(line)
 
 

@@ -67,7 +67,7 @@ def diff(world: Context, from_: From, to: To = "0s", job: Only = None, all_recor
     with session.moments(world, thin=True) as at:
         before, cut = at("--from", from_)
         after, until = at("--to", to)
-        if any(cut[place] > end for place, end in until.items()):
+        if any(cut[tp] > end for tp, end in until.items()):
             raise UsageError(f"--from {from_} is later than --to {to}.")
         before, after = together(before, after)
         job_id = None if job is None else resolve(after, job, retired=True)
@@ -104,13 +104,13 @@ def _job_row(changed: Changed) -> dict[str, Any]:
     known = whole["after"] or whole["before"]
     records = [record for record in whole["records"] if not record["tombstone"]]
     acts = [record for record in records if not record["register"].startswith("checkpoint/")]
-    told = next((one for one in reversed(acts) if why(one)), (acts or records or whole["records"] or [None])[-1])
+    act = next((one for one in reversed(acts) if why(one)), (acts or records or whole["records"] or [None])[-1])
     row = {name: whole[name] for name in ("job_id", "before", "after")}
     row |= {"name": (known.get("result") or known)["name"], "count": len(whole["records"])}
-    if told is not None:
-        by = f" by {told['actor']}" if told["actor"] and told["register"].startswith("intent/") else ""
-        because = f": {brief(why(told))}" if why(told) else ""
-        row |= {"time_s": told["time_s"], "told": f"{_act(told)}{by}{because}"}
+    if act is not None:
+        by = f" by {act['actor']}" if act["actor"] and act["register"].startswith("intent/") else ""
+        because = f": {brief(why(act))}" if why(act) else ""
+        row |= {"time_s": act["time_s"], "told": f"{_act(act)}{by}{because}"}
     return row
 
 
@@ -127,9 +127,9 @@ def register(app: typer.Typer) -> None:
 def _for_people(changed: Changed) -> list[dict[str, Any]]:
     """One line for each record that was written in between."""
     whole = to_plain(changed)
-    told = {name: whole[name] for name in ("job_id", "before", "after")}
-    told["differs"] = differing_fields(whole["before"], whole["after"])
-    return [{**record, **told, "why": why(record)} for record in whole["records"]]
+    act = {name: whole[name] for name in ("job_id", "before", "after")}
+    act["differs"] = differing_fields(whole["before"], whole["after"])
+    return [{**record, **act, "why": why(record)} for record in whole["records"]]
 
 
 def why(record: dict[str, Any]) -> str:

@@ -327,13 +327,13 @@ def read_secret(name: str, file: Path) -> str:
 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> str:
     """The text of the error, without values, because a value may be a secret."""
-    told = []
+    problems = []
     for one in error.errors(include_input=False, include_url=False, include_context=False):
         name = ".".join(str(part) for part in one["loc"])
         what = _unknown(name) if one["type"] == "extra_forbidden" else one["msg"].removeprefix("Value error, ")
         own = {origin for setting, origin in origins.items() if setting == name or setting.startswith(f"{name}.")}
-        told.append(f"{name} ({' and '.join(sorted(own)) or 'default'}): {what}.")
-    return "Invalid settings: " + " ".join(told)
+        problems.append(f"{name} ({' and '.join(sorted(own)) or 'default'}): {what}.")
+    return "Invalid settings: " + " ".join(problems)
 
 
 def _unknown(name: str) -> str:

@@ -219,8 +219,8 @@ def _remarks(job: Job) -> Iterator[Remark]:
         elif isinstance(register, Disposed):
             gone = register.n, register.id
             left = Checkpoint(*gone) in job.names and job.result is None
-            told = "its files are to be deleted" if left else "its files are gone, or left to jobledger gc"
-            yield Remark(name, f"savepoint {gone[0]}/{gone[1]} is given up: nothing begins from it, {told}", False, True)
+            state = "its files are to be deleted" if left else "its files are gone, or left to jobledger gc"
+            yield Remark(name, f"savepoint {gone[0]}/{gone[1]} is given up: nothing begins from it, {state}", False, True)
         elif job.result is not None and register != job.result:
             yield Remark(name, "the job is retired: it will be removed", True, True)
         elif job.result is None and (remark := _remark(job, register, name)):
@@ -248,8 +248,10 @@ def _remark(job: Job, register: Register, name: str) -> Remark | None:
         case Spec(digest) if job.admitted is not None and digest != job.admitted.digest:
             return Remark(name, "another spec is admitted", True, False)
         case Spec() if job.spec is not None and job.spec.restore is RestoreBy.EXTERNAL:
-            told = "the job restores by itself (restore: external): its checkpoints show how far it is, and none is offered"
-            return Remark(name, told, False, True)
+            remark = (
+                "the job restores by itself (restore: external): its checkpoints show how far it is, and none is offered"
+            )
+            return Remark(name, remark, False, True)
         case Intent():
             return _intent_remark(job, register, name)
         case Attempt(n, epoch):
@@ -276,11 +278,11 @@ def _attempt_remark(job: Job, n: int, name: str) -> Remark | None:
     record = job.attempt(n)
     if record is None:
         return None
-    told = [f"restore point {one.restore_point} was refused: {one.reason}" for one in record.refused]
+    remark = [f"restore point {one.restore_point} was refused: {one.reason}" for one in record.refused]
     if n == job.top and record.together is not None and record.together.reason:
-        told.append(record.together.reason)
+        remark.append(record.together.reason)
     cut = record.together is not None and bool(record.together.consistency)  # then newer ones are passed over
-    return Remark(name, "; ".join(told), False, cut or not record.refused) if told else None
+    return Remark(name, "; ".join(remark), False, cut or not record.refused) if remark else None
 
 
 def _intent_remark(job: Job, register: Intent, name: str) -> Remark | None:
@@ -306,8 +308,8 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
         return "the projector to remove its last registers"
     if entry.terminal:
         return "the reconciler to retire it"
-    if entry.runner == OUTSIDE and (told := _waits_for_producer(entry)):
-        return told
+    if entry.runner == OUTSIDE and (remark := _waits_for_producer(entry)):
+        return remark
     match entry.state:
         case JobState.CREATED if entry.replaces is not None:
             stops = "to stop with a savepoint" if entry.inherits else "to stop"
@@ -329,8 +331,8 @@ def _waits_for(job: Job, entry: RecoveryEntry | None, due_at: str, due: bool, st
             return "an operator: retry or cancel"
         case JobState.RUNNING if stalled_since and entry.stall_policy:
             policy = entry.stall_policy
-            told = f"a checkpoint: {policy.stalled_after_s:g} s without a new one, stalled since {stalled_since}"
-            return told + "; it is stopped and restarted" * (policy.on_stall is OnStall.RESTART)
+            remark = f"a checkpoint: {policy.stalled_after_s:g} s without a new one, stalled since {stalled_since}"
+            return remark + "; it is stopped and restarted" * (policy.on_stall is OnStall.RESTART)
         case _:
             return "" if entry.known else f"a sign of life of attempt {entry.attempt}"
 

@@ -1,4 +1,4 @@
-"""The stage of the demonstration: one embedded ledger in a folder, commands as a user types them, and what is seen."""
+"""The stage of the demonstration: one embedded ledger in a folder, the commands of a user, and queries of its state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Stage:
-    """folder: of the ledger. say: prints one line."""
+    """Runs commands on one ledger and prints them. folder: the ledger's. say: prints one line."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self._say, self._began = folder, say, time.monotonic()
@@ -44,9 +44,10 @@ class Stage:
     # -- acting --------------------------------------------------------------------------------------------------------
 
     def command(self, *arguments: str, expect: Sequence[int] = (0,), show: int = 20) -> str:
-        """Runs `jobledger ARGUMENTS` on this folder as a user would, showing it and the first lines of what it prints.
+        """Runs `jobledger ARGUMENTS` on this folder, as a user would, and returns its stdout. Prints the command and
+        the first `show` lines of its output.
 
-        Raises: LedgerError if it exits otherwise than expected."""
+        Raises: LedgerError if its exit code is not one of `expect`."""
         self._say(f"          $ jobledger {shlex.join(_shortened(arguments))}")
         done = subprocess.run(
             [sys.executable, "-m", "ledger", *_with_folder(arguments, self.folder)],
@@ -77,23 +78,24 @@ class Stage:
         return self.entries().get(job_id)
 
     def attempts(self, job_id: str) -> list[ObservedAttempt]:
-        """What the runner knows of a job, by the agent's word."""
+        """The attempts of a job that the agent reports."""
         runner = Ledger.open(load_config(self.folder)).runners["subprocess"]
         return [attempt for attempt in runner.observe() if attempt.job_id == job_id]
 
     def pid_of(self, job_id: str) -> int | None:
-        """Process id of the job's running attempt."""
+        """The process id of the job's running attempt; None if none runs."""
         return next((int(a.engine_id) for a in self.attempts(job_id) if a.alive and a.engine_id.isdigit()), None)
 
     def leader(self, role: str) -> int | None:
-        """Process id of who leads a role: who holds the lock, and has made the newest claim in the log."""
+        """The process id of a role's leader, which holds the lock and made the newest claim in the log; None without a
+        leader."""
         claims = [claim for claim in read_claims(self.source) if claim.role == role]
         elected = Ledger.open(load_config(self.folder)).candidates(role)
         found = led(role, claims, elected, [], socket.gethostname(), time.time())
         return found.pid if found.led else None
 
     def until(self, what: str, seen: Callable[[], T | None], timeout_s: float = 60.0) -> T:
-        """Waits until `seen` answers with something. Raises: OutcomeUnknown if it does not in time."""
+        """Waits until `seen` returns a true value, and returns it. Raises: OutcomeUnknown if it does not in time."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -104,7 +106,7 @@ class Stage:
                 self.tell(what)
                 return answer
             if time.monotonic() > deadline:
-                raise OutcomeUnknown(f"waited {timeout_s:g} s in vain for this: {what}")
+                raise OutcomeUnknown(f"this did not happen within {timeout_s:g} s: {what}")
             time.sleep(POLL_S)
 
     def state(self, job_id: str) -> str:
@@ -113,17 +115,17 @@ class Stage:
 
 
 def _with_folder(arguments: Sequence[str], folder: Path) -> list[str]:
-    """Options stand after the verb, and before the command of a job."""
+    """The arguments with `--dir`, which is inserted after the verb and thus before the command of a job."""
     verb, *rest = arguments
     return [verb, "--dir", str(folder), *rest]
 
 
 def _environment() -> dict[str, str]:
-    """Settings of the caller's own ledger must not reach the demonstration's; those of Java do."""
+    """The environment for commands: without the settings of the caller's own ledger, but with those of Java."""
     callers = {name: value for name, value in os.environ.items() if not name.startswith("LEDGER_")}
     return {"JDK_JAVA_OPTIONS": SHORT_LIVED} | callers | {"COLUMNS": "160"}
 
 
 def _shortened(arguments: Sequence[str]) -> list[str]:
-    """As a person would have typed it: names of files without their folders."""
+    """The arguments as a person would type them: file names without their folders."""
     return [Path(a).name if a.startswith("/") and len(a) > 24 else a for a in arguments]

@@ -21,11 +21,11 @@ from ledger.reader.reading import Tail
 
 WORDS, TICKER, POISON, CANCELED, TWICE = "word-count", "ticker", "poison", "changed-my-mind", "only-once"
 CHECKPOINT_EVERY = 50  # files
-SECONDS = 20.0  # what the word count takes at least, so that one can watch, and so that the kill comes in time
+SECONDS = 20.0  # least duration of the word count, so that people can watch it and it is killed before its end
 
 
 class Check(NamedTuple):
-    """One thing that must be true at the end."""
+    """One condition at the end. holds: whether it is true. what: the condition. seen: the evidence. For people."""
 
     holds: bool
     what: str
@@ -33,7 +33,8 @@ class Check(NamedTuple):
 
 
 class Story:
-    """inputs: files or folders whose words are counted; none = the sources of Python's standard library."""
+    """Plays all scenes on a stage. inputs: files or folders whose words are counted; [] = the sources of Python's
+    standard library."""
 
     def __init__(self, stage: Stage, inputs: Sequence[Path] = ()) -> None:
         self.stage, self.folder = stage, stage.folder
@@ -77,18 +78,18 @@ class Story:
             sys.executable, "-c", "raise SystemExit('this graph kills whoever runs it')",
         )  # fmt: skip
         stage.command("submit", "--id", CANCELED, "--name", CANCELED, "--", "sleep", "600")
-        asked = self.props / "asked"  # it is not over, and not retired, before it was asked for again
+        asked = self.props / "asked"  # the job does not end, and is not retired, before it is submitted again
         waiting = "echo once >> $0; until [ -e $1 ]; do sleep 0.1; done"
         once = ("submit", "--id", TWICE, "--name", TWICE, "--", "sh", "-c", waiting, str(self.props / "once"), str(asked))
         stage.command(*once)
-        stage.tell("the same again, as a client does that did not hear the answer; then another job under that id")
+        stage.tell("the same again, like a client that got no answer; then another job under that id")
         stage.command(*once)
         stage.command("submit", "--id", TWICE, "--name", TWICE, "--", "false", expect=(5,))
         asked.touch()
         self.ticker_pid = stage.until("the ticker runs", lambda: stage.pid_of(TICKER))
 
     def quarantine(self) -> None:
-        self.stage.scene("The poisonous job harms nobody, and says why it is out")
+        self.stage.scene("The poisonous job harms no other job, and its quarantine has a reason")
         self.stage.until("the poison is quarantined", lambda: self.stage.state(POISON) == "QUARANTINED")
         self.stage.command("list")
 
@@ -109,7 +110,7 @@ class Story:
 
     def crash(self) -> None:
         stage = self.stage
-        stage.scene("The word count is killed half-way, and goes on from its checkpoint")
+        stage.scene("The word count is killed half-way, and resumes from its checkpoint")
 
         def half_way() -> int | None:
             entry = stage.entry(WORDS)
@@ -121,7 +122,7 @@ class Story:
         stage.kill(pid, "the word count")
         entry = stage.until("attempt 2 runs", lambda: self._attempt(2), timeout_s=60)
         base = entry.base
-        stage.tell(f"attempt 2 began at restore point {base}, the newest that attempt 1 left")
+        stage.tell(f"attempt 2 started from restore point {base}, the newest of attempt 1")
 
     def _attempt(self, n: int):  # type: ignore[no-untyped-def]
         entry = self.stage.entry(WORDS)
@@ -129,7 +130,7 @@ class Story:
 
     def fail_over(self) -> None:
         stage = self.stage
-        stage.scene("The leading projector is killed, then the reconciler; no job notices")
+        stage.scene("The leading projector is killed, then the reconciler; no job is affected")
         first = stage.leader("projector")
         assert first is not None
         stage.kill(first, "the leading projector")
@@ -145,13 +146,13 @@ class Story:
 
     def finish(self) -> None:
         stage = self.stage
-        stage.scene("The jobs finish, and leave nothing behind but their results")
+        stage.scene("The jobs finish, and only their results remain")
         stage.command("wait", WORDS)
         self.ticker_attempts = [(a.n, int(a.engine_id)) for a in stage.attempts(TICKER)]
         self.end_of_ticker.touch()
         stage.command("wait", TICKER)
         over = {WORDS, TICKER, CANCELED, TWICE}
-        stage.until("all that are over have left the recovery set", lambda: not over & set(stage.entries()))
+        stage.until("all jobs that are over have left the recovery set", lambda: not over & set(stage.entries()))
         stage.command("list", "--all")
         stage.command("explain", POISON, show=12)
 
@@ -176,7 +177,8 @@ class Story:
         )  # fmt: skip
 
     def _redone(self) -> Check:
-        """By the job's own log: how far attempt 1 came, and where attempt 2 began."""
+        """The work that was done twice, from the job's own log: the last file of attempt 1, and the first of attempt
+        2."""
         logged = self.stage.command("logs", WORDS, "--attempt", "1", show=0) + self.stage.command(
             "logs", WORDS, "--attempt", "2", show=0
         )
@@ -229,7 +231,7 @@ class Story:
 
 
 def input_files(inputs: Sequence[Path]) -> list[Path]:
-    """Real text that is on every machine, unless something else is given."""
+    """The files to count: those in `inputs`; by default Python's standard library, which is on every machine."""
     if not inputs:
         library = Path(sysconfig.get_path("stdlib"))
         found = [p for p in library.rglob("*.py") if "site-packages" not in p.parts]
@@ -239,7 +241,7 @@ def input_files(inputs: Sequence[Path]) -> list[Path]:
 
 
 def direct_count(paths: Sequence[Path]) -> Counter[str]:
-    """The same count in another way, all at once: by splitting at what is no letter."""
+    """The same count by another method: at once, by splitting at all characters that are not letters."""
     total: Counter[str] = Counter()
     no_letter = bytes(c if chr(c).isalpha() and c < 128 else 32 for c in range(256))
     for path in paths:
@@ -248,7 +250,7 @@ def direct_count(paths: Sequence[Path]) -> Counter[str]:
 
 
 def play(folder: Path, inputs: Sequence[Path], say: Callable[[str], None]) -> bool:
-    """Plays it all and stops what it started; whether every check held."""
+    """Plays the story and stops the ledger that it started. Returns whether every check held."""
     stage = Stage(folder, say)
     began = time.monotonic()
     try:

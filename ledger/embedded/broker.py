@@ -1,4 +1,4 @@
-"""One Kafka broker in one folder: what has to be written, how it is started, when it is ready.
+"""One Kafka broker in one folder: its files, its command, and the check whether it is ready.
 
 The folder: `ports.json` (chosen once), `cluster_id`, `server.properties` and `log4j2.properties` (written at every
 `prepare`), `broker.log` (rotated), `lock` (held while it runs) and `data/`, Kafka's own. The starter of `command()`
@@ -48,8 +48,8 @@ _SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.num.partitions": "1",
     # A topic with a mistyped name must be an error, not an empty topic.
     "auto.create.topics.enable": "false",
-    # After kill -9 the controller refuses the new incarnation until the session of the old one has run out, nine seconds
-    # by default. A shorter one costs a moment without leaders after a stall, which clients retry.
+    # After kill -9 the controller refuses the new incarnation until the session of the old one has run out, nine
+    # seconds by default. A shorter one costs a moment without leaders after a stall, which clients retry.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
@@ -65,29 +65,30 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A broker that is a controller too: alone and on the loopback interface only, or one node of several."""
+    """A Kafka node in combined mode, broker and controller: the only node, on the loopback interface, or one of
+    several."""
 
     folder: Path
-    """Everything about it lies here. Must not contain a comma: Kafka reads a list of folders."""
+    """Holds all its files. The path must not contain a comma: Kafka reads it as a list of folders."""
     port: int
     controller_port: int
     heap_mb: int = HEAP_MB
-    """The most the Java heap may take; the process needs about 150 MB more."""
+    """The maximum size of the Java heap; the process needs about 150 MB more."""
     extra: Mapping[str, str] = field(default_factory=dict)
-    """Broker settings by Kafka's own names; they win over those of this module."""
+    """Broker settings by Kafka's own names; they override those of this module."""
     node_id: int = 1
     host: str = HOST
-    """The address that it listens on and that clients and other nodes reach it by."""
+    """The address that it listens on, and that clients and other nodes connect to."""
     voters: Sequence[str] = ()
-    """All controllers of the cluster, this one included, as `id@host:port`. Empty: it is alone."""
+    """All controllers of the cluster, this one included, as `id@host:port`. Empty: it is the only node."""
     cluster_id: str = ""
-    """The values that all nodes of a cluster must share. Empty: drawn at the first `prepare`."""
+    """The id of the cluster, the same for all its nodes. Empty: the first `prepare` chooses one."""
     java_options: Sequence[str] | None = None
-    """More options for the JVM that `command` starts. None: to map the class archive, if it was made."""
+    """More options for the JVM that `command` starts. None: map the class archive if it exists."""
 
     @classmethod
     def at(cls, folder: Path, *, heap_mb: int = HEAP_MB, extra: Mapping[str, str] | None = None) -> Broker:
-        """The broker of a folder. Its ports are chosen and written down the first time, then always the same."""
+        """The broker of a folder. The first call chooses its ports and records them; later calls reuse them."""
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         ports = read_ports(folder)
@@ -106,7 +107,7 @@ class Broker:
 
     @property
     def log(self) -> Path:
-        """Where the running broker writes what it does; the older ones are `broker.log.1` to `.3`."""
+        """The log file of the broker; older log files are `broker.log.1` to `.3`."""
         return self.folder / "broker.log"
 
     @property
@@ -115,9 +116,9 @@ class Broker:
         return self.folder / "data"
 
     def prepare(self) -> None:
-        """Write the settings and, the first time, format the storage.
+        """Writes the settings and, the first time, formats the storage.
 
-        Idempotent: also after a crash half-way. Not while the broker runs, if settings have changed.
+        Idempotent, also after a crash in the middle. Don't call it while the broker runs, if settings have changed.
         Raises: ConfigError without Java or jars, or if the storage can't be formatted."""
         if "," in str(self.folder):
             hint = "Choose another folder: Kafka would take this one for two."
@@ -128,12 +129,12 @@ class Broker:
             write_whole(cluster_id, (self.cluster_id or new_cluster_id()) + "\n")
         write_whole(self.folder / "log4j2.properties", LOG4J)
         write_whole(self.folder / "server.properties", properties(self.settings()))
-        # Formatting writes this file last, so it is the proof that the rest is there.
+        # Formatting writes this file last, so it proves that the storage is complete.
         if not (self.data / "meta.properties").exists():
             self._format(cluster_id.read_text().strip())
 
     def settings(self) -> dict[str, str]:
-        """All that `server.properties` holds."""
+        """The content of `server.properties`."""
         voters = self.voters or [f"{self.node_id}@{self.host}:{self.controller_port}"]
         return {
             **_SETTINGS,
@@ -147,9 +148,10 @@ class Broker:
         }
 
     def command(self) -> list[str]:
-        """The program that is the broker. It runs in the foreground, writes to `log` and ends well on SIGTERM (143).
+        """The command that runs the broker in the foreground. It logs to `log` and shuts down cleanly on SIGTERM (exit
+        code 143).
 
-        Started a second time on the same folder it ends at once with `hold.HELD`, having touched nothing.
+        A second process on the same folder exits at once with `hold.HELD` and changes nothing.
         Raises: ConfigError without Java or jars."""
         hold = [sys.executable, "-I", "-S", str(Path(__file__).with_name("hold.py")), str(self.folder / "lock")]
         options = sharing(broker_archive()) if self.java_options is None else self.java_options
@@ -157,33 +159,36 @@ class Broker:
         return [*hold, *java, "kafka.Kafka", str(self.folder / "server.properties")]
 
     def ready(self, timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
-        """Return once the broker answers for itself and its controller takes requests.
+        """Waits until the broker answers and its controller accepts requests.
 
-        `alive` tells whether the process still runs, so that a broker that gave up is not waited for.
+        alive: whether the process still runs, so that the wait ends if the process does.
         Raises: Unreachable if it ended or is not ready in time, or if another cluster answers on its port."""
         deadline = time.monotonic() + timeout_s
         while alive():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise Unreachable(f"{self.bootstrap} was not ready within {timeout_s:g} s", hint=f"See {self.log}.")
-            # The plain socket first: librdkafka complains about every refusal and backs off for longer than a start takes.
+            # A plain socket first: librdkafka logs every refusal, and its backoff is longer than a start takes.
             if _accepts(self.host, self.port) and self._answers(min(left_s, 5.0)):
                 return
             time.sleep(0.05)
         raise Unreachable(f"the broker at {self.bootstrap} ended before it was ready", hint=f"See {self.log}.")
 
     def _answers(self, timeout_s: float) -> bool:
-        """Whether the controller takes a request; one that creates nothing but goes through all of it."""
+        """Whether the controller accepts a request. It is a validation of a new topic: it passes all stages, and
+        creates nothing.
+
+        Raises: Unreachable if another cluster answers."""
         admin = AdminClient(
             {"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 5000, "socket.connection.setup.timeout.ms": 5000},
             logger=_SILENT,
         )
         try:
-            told = admin.describe_cluster(request_timeout=timeout_s).result().cluster_id
+            answer = admin.describe_cluster(request_timeout=timeout_s).result().cluster_id
             expected = (self.folder / "cluster_id").read_text().strip()
-            if told != expected:
+            if answer != expected:
                 raise Unreachable(
-                    f"on {self.bootstrap} answers the cluster {told}, not {expected} of {self.folder}",
+                    f"cluster {answer} answers on {self.bootstrap}, not cluster {expected} of {self.folder}",
                     hint="Stop the other broker, or remove ports.json so that new ports are chosen.",
                 )
             probe = NewTopic("ledger.ready", num_partitions=1, replication_factor=1)
@@ -205,15 +210,15 @@ class Broker:
             check=False,
         )
         if done.returncode != 0:
-            told = " | ".join(done.stdout.strip().splitlines()[:3])
+            answer = " | ".join(done.stdout.strip().splitlines()[:3])
             hint = f"See {self.log}; the settings are in {self.folder / 'server.properties'}."
-            raise ConfigError(f"Kafka could not format {self.data}: {told}", hint=hint)
+            raise ConfigError(f"Kafka could not format {self.data}: {answer}", hint=hint)
 
     def _java(self, *options: str) -> list[str]:
         return [
             str(find_java()),
             *options,
-            # On the few cores and the small heap of an embedded broker the serial collector is the smallest.
+            # With few cores and a small heap, the serial collector needs the least memory.
             "-XX:+UseSerialGC",
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
@@ -225,12 +230,12 @@ class Broker:
 
 
 def broker_archive() -> Path:
-    """Where the class archive of the broker lies, made or not. Raises: as `broker_classpath`."""
+    """The path of the broker's class archive, whether or not it exists. Raises: ConfigError as `broker_classpath`."""
     return class_archive("broker", [Path(jar) for jar in broker_classpath().split(os.pathsep)])
 
 
 def _replication(nodes: int) -> dict[str, str]:
-    """Three copies if there are so many nodes, and one of them may be away; one copy of everything on a broker alone."""
+    """The replication settings: with at least three nodes, three copies, and one may be down; with fewer, one copy."""
     copies, in_sync = (3, 2) if nodes >= 3 else (1, 1)
     internal = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     settings = {"default.replication.factor": copies, "min.insync.replicas": in_sync}
@@ -253,7 +258,8 @@ def _accepts(host: str, port: int) -> bool:
 
 
 def new_cluster_id() -> str:
-    """A random id as Kafka spells them: 16 bytes in URL-safe base64. Not with a leading dash: it is an argument later."""
+    """A random cluster id in Kafka's format: 16 bytes in URL-safe base64, without a leading dash: it is passed as an
+    argument."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

@@ -22,7 +22,8 @@ _POLL_S = 0.05
 
 
 def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say) -> int:
-    """Returns the exit code: 0 once the ledger is ready, otherwise that of `up`, with its reason and the path of its log.
+    """Returns the exit code: 0 once the ledger is ready, otherwise that of `up`, with its reason and the path of its
+    log.
 
     If an `up` runs already, that one counts. Raises: ConfigError if the folder or log can't be created.
     """
@@ -41,26 +42,26 @@ def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say)
     environment = {**os.environ, **config.environment()}
     form = "table" if config.log.format == "console" else "jsonl"  # a log is a file, where auto is JSON
     paths = ["--config", str(config.config_file.absolute())] if config.config_file else []
-    with written, log.open("rb") as told:
-        told.seek(0, os.SEEK_END)
+    with written, log.open("rb") as log_file:
+        log_file.seek(0, os.SEEK_END)
         child = subprocess.Popen(
             [sys.executable, "-m", "ledger", "up", "--dir", str(config.dir), "-o", form, *paths, *arguments],
             stdin=subprocess.DEVNULL, stdout=written, stderr=written, env=environment, start_new_session=True,
             cwd=config.dir,
         )  # fmt: skip
-        code = _relay(child, told, say, complain)
+        code = _relay(child, log_file, say, complain)
     if code:
         complain(f"log: {log}")
     return code
 
 
-def _relay(child: subprocess.Popen[bytes], told: BinaryIO, say: Say, complain: Say) -> int:
-    """Repeats lines up to the one that reports readiness, or to the end."""
+def _relay(child: subprocess.Popen[bytes], log_file: BinaryIO, say: Say, complain: Say) -> int:
+    """Repeats the lines of the log until the ledger is ready, or `up` ends. Returns the exit code."""
     deadline = time.monotonic() + TIMEOUT_S
     rest = b""
     while time.monotonic() < deadline:
         code = child.poll()  # before reading, so that the last lines are read too
-        *lines, rest = (rest + told.read()).split(b"\n")
+        *lines, rest = (rest + log_file.read()).split(b"\n")
         for text in (text for line in lines for text in texts_of(line.decode(errors="replace"))):
             (complain if text.startswith(("error:", "hint:", "Traceback", " ")) else say)(text)
             if text.startswith(READY):
@@ -68,5 +69,5 @@ def _relay(child: subprocess.Popen[bytes], told: BinaryIO, say: Say, complain: S
         if code is not None:
             return code or 1
         time.sleep(_POLL_S)
-    complain(f"error: not ready within {TIMEOUT_S:g} s; up runs on, pid {child.pid}")
+    complain(f"error: not ready within {TIMEOUT_S:g} s; up continues to run, pid {child.pid}")
     return 3

@@ -28,7 +28,7 @@ GRACE_S = 30.0
 MADE = ("agent", "archive", "artifacts", "blobs", "broker", "log", "run", "runners", "spark")
 JOBS_S = 90.0  # time for a savepoint, SIGTERM, SIGKILL, and the end of the supervisor
 LOCK_S = 10.0
-LEFT = "The attempts that it names may still run. `jobledger up`, mend what is named, then run this again."
+LEFT = "The named attempts may still run. Run `jobledger up`, correct the named cause, then run this command again."
 
 
 def down(
@@ -39,8 +39,8 @@ def down(
 
     A process that can't be stopped does not prevent the rest; it is reported at the end.
 
-    Raises: Refused if purge is asked for while jobs run (nothing was stopped). Unreachable if a runner could not be
-    asked to stop some attempts. OutcomeUnknown if some still run after their order. In the last two cases everything
+    Raises: Refused if purge is requested while jobs run (nothing was stopped). Unreachable if a runner did not accept
+    stop orders for some attempts. OutcomeUnknown if some still run after their order. In the last two cases everything
     else was stopped, and nothing was deleted.
     """
     if not (folder / "run" / "up.lock").exists():
@@ -73,14 +73,14 @@ def _delete(folder: Path, say: Say) -> None:
         elif path.exists():
             shutil.rmtree(path)
     if left := sorted(path.name for path in folder.iterdir()):
-        say(f"deleted the ledger in {folder}; what it did not make stays: {' '.join(left[:5])}")
+        say(f"deleted the ledger in {folder}; other files stay: {' '.join(left[:5])}")
     else:
         folder.rmdir()
         say(f"deleted {folder}")
 
 
 def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
-    """Stops all processes of a kind, or all."""
+    """Stops all processes of a kind; all processes if kind is None."""
     for name in noted(folder):
         if kind is not None and kind_of(name) != kind:
             continue
@@ -94,7 +94,8 @@ def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
 
 @dataclass
 class NotStopped:
-    """Attempts that were not stopped, and why. unasked: the order could not be given. running: it was given."""
+    """Texts about attempts that were not stopped. unasked: the stop order was not accepted. running: it was, but the
+    attempt still runs."""
 
     unasked: list[str] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
@@ -141,7 +142,7 @@ def _wait_for(name: str, runner: Runner, ordered: set[tuple[str, int]]) -> list[
         if wait_until(over, JOBS_S):
             return []
     except Unreachable as error:
-        return [f"the jobs of runner {name}, which answers no more ({error})"]
+        return [f"the jobs of runner {name}, which stopped answering ({error})"]
     return [f"attempt {n} of {job_id} (it still runs {JOBS_S:g} s after the order to stop)" for job_id, n in running]
 
 
@@ -149,7 +150,7 @@ def _alive(folder: Path, name: str, runner: Runner) -> list[ObservedAttempt]:
     try:
         return [attempt for attempt in runner.observe() if attempt.alive]
     except Unreachable:
-        # Without an agent it is still visible that nothing has to be stopped.
+        # Without an agent, the processes on this host still show that there is nothing to stop.
         if name == "subprocess" and not users_of(folder):
             return []
         raise

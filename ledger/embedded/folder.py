@@ -18,13 +18,13 @@ from ledger.errors import ConfigError
 from ledger.util.processes import Identity, Process, identity, note_identity, read_identity
 
 BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER = "broker", "agent", "projector", "reconciler", "archiver"
-#: In the order of starting. Stopping goes in reverse: no role acts on jobs while the processes that it needs go away.
+#: The order of starting. Processes stop in the reverse order, so that no role acts on jobs while its dependencies stop.
 ORDER = (BROKER, AGENT, PROJECTOR, RECONCILER, ARCHIVER)
 _POLL_S = 0.05
 
 
 def kind_of(name: str) -> str:
-    """projector-2 -> projector"""
+    """The kind of a process: projector-2 -> projector."""
     return name.rpartition("-")[0] or name
 
 
@@ -47,19 +47,20 @@ def program(
 
 
 def noted(folder: Path) -> list[str]:
-    """Names of the processes that were started here and not stopped, the newest first."""
+    """Names of the processes of this folder that were started and not stopped, in the order of stopping."""
     names = [path.stem for path in (folder / "run").glob("*.pid") if kind_of(path.stem) in ORDER]
     return sorted(names, key=lambda name: (-ORDER.index(kind_of(name)), name))
 
 
 def up_runs(folder: Path) -> Identity | None:
-    """The `up` that manages this folder now."""
+    """The process of the `up` that manages this folder now; None if there is none."""
     return read_identity(folder / "run" / "up.pid")
 
 
 @contextmanager
 def only_one(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
-    """Holds the folder: only one `up` or `down` works on it at a time. The kernel releases the lock when its holder ends.
+    """Holds the folder: only one `up` or `down` works on it at a time. The kernel releases the lock when its holder
+    ends.
 
     Raises: ConfigError if another process has it, or the folder can't be created.
     """
@@ -83,10 +84,10 @@ def only_one(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def noted_as_up(folder: Path) -> Iterator[None]:
-    """Within it this process is recorded as the `up` of the folder."""
+    """Inside the `with` block, this process is recorded as the `up` of the folder."""
     path = folder / "run" / "up.pid"
     who = identity(os.getpid())
-    assert who is not None  # we run
+    assert who is not None  # this process runs
     note_identity(path, who)
     try:
         yield
@@ -128,4 +129,4 @@ def _locked(handle: int) -> bool:
 def _taken(folder: Path) -> ConfigError:
     who = up_runs(folder)
     by = f"`jobledger up`, pid {who.pid}" if who else "another `jobledger up` or `down`"
-    return ConfigError(f"{folder} is looked after by {by}.", hint="Stop it first; what it started runs on.")
+    return ConfigError(f"{folder} is managed by {by}.", hint="Stop it first; the processes that it started keep running.")

@@ -1,7 +1,7 @@
-"""Run a program while holding a lock file: `python hold.py LOCK PROGRAM ARGUMENT...`. Standard library only; run by path.
+"""Runs a program that holds a lock file: `python hold.py LOCK PROGRAM ARGUMENT...`. Standard library only; run by path.
 
-Two combined Kafka nodes on one folder both write the metadata log before the second one notices that its port is taken.
-The lock is the process's own, through a descriptor that the program inherits: its id stays, and kill -9 frees the lock.
+Without the lock, a second Kafka node on the same folder writes to the metadata log before it notices that its port is
+taken. The program inherits the descriptor of the lock and keeps the process id, and kill -9 frees the lock.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ def main() -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.stderr.write(f"{lock} is held by another process: what it guards is running already.\n")
+        sys.stderr.write(f"{lock} is held by another process: the server of this folder runs already.\n")
         sys.exit(HELD)
     os.set_inheritable(descriptor, True)
     os.execv(command[0], command)

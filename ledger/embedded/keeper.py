@@ -12,14 +12,14 @@ FIRST_DELAY_S = 0.2
 DELAY_MAX_S = 10.0
 HEALTHY_S = 30.0  # a process that ran this long did not fail at once: the backoff is reset
 REFUSED = 2  # the exit code of a role that can't work with settings, topics or data as they are
-LINE_CHARS_MAX = 4096  # of a line of a log, which may be an object: what it says is told up to …
+LINE_CHARS_MAX = 4096  # read of a log line, which may be a JSON object; of its text SAID_CHARS_MAX are shown
 SAID_CHARS_MAX = 300
 Say = Callable[[str], None]
 
 
 class ProcessRestarter:
-    """Call `begin` once and `step` repeatedly. Prints one line per event. refusals: how often in a row it ended soon
-    with exit code 2; another start does not fix that."""
+    """Call `begin` once and `step` repeatedly. Calls `say` with one line per event. refusals: how often in a row the
+    process ended soon with exit code 2; another start does not fix that."""
 
     def __init__(self, process: Process, clock: Clock, say: Say) -> None:
         self.process, self._clock, self._say = process, clock, say
@@ -53,7 +53,7 @@ class ProcessRestarter:
         if now - self._since >= HEALTHY_S:
             self._failures = self.refusals = 0
         self.refusals = self.refusals + 1 if self.process.exit_code == REFUSED else 0
-        self._put_off(now)
+        self._back_off(now)
         said = texts_of(self.process.last_line(LINE_CHARS_MAX))[0][:SAID_CHARS_MAX]
         self._say(
             f"{self.process.name} pid {self.process.pid} fell: {self.process.ended_how()}{f': {said}' if said else ''}"
@@ -63,14 +63,14 @@ class ProcessRestarter:
         try:
             self.process.start()
         except LedgerError as error:
-            self._put_off(now)
+            self._back_off(now)
             self._say(f"{self.process.name} can't be started: {error}")
             return
         self.started_here = True
         self._since, self._down = now, False
         self._say(f"started {self.process.name} pid {self.process.pid} again")
 
-    def _put_off(self, now: float) -> None:
+    def _back_off(self, now: float) -> None:
         self._down = True
         self._again_at = now + min(DELAY_MAX_S, FIRST_DELAY_S * 2**self._failures)
         self._failures = min(self._failures + 1, 16)

@@ -1,4 +1,4 @@
-"""Whether the roles on this host have a leader: a process that holds the lock *and* has claimed its epoch in the log."""
+"""Checks whether a role has a leader on this host: a process that holds the lock *and* has claimed its epoch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ledger.util.identity import instance
 
 
 class Leaders:
-    """leader: role -> the pid of the holder of the lock on this host; None if there is none. fresh: whether the
-    process of a pid was started after this object was made; an older claim is of another process that had the
-    same pid."""
+    """leader: role -> the pid of the lock holder on this host; None if there is none. fresh: whether the process of a
+    pid was started after this object was made. A claim from before then belongs to an earlier process with the same
+    pid."""
 
     def __init__(self, source: Source, leader: Callable[[str], int | None], fresh: Callable[[int], bool]) -> None:
         self._leader, self._fresh = leader, fresh
         self._claims = ClaimFollower(source)
 
     def led(self, role: str) -> bool:
-        """Raises: what a `ports.Reader` raises."""
+        """Whether the role has a leader on this host. Raises: the errors of a `ports.Reader`."""
         pid, claimed = self._leader(role), self._claims.newest(role)
         if pid is None or claimed is None:
             return False

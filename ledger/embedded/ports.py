@@ -1,8 +1,8 @@
-"""Ports for servers on the loopback interface. They are chosen once; the caller records and keeps them.
+"""Chooses ports for servers on the loopback interface, once; the caller records them.
 
-JOBLEDGER_PORTS in the environment is the range to choose from (`20000-24999`, both included). Give each of several
-ledgers its own range: a port is free for others between the choice and the start of its server, and while that server
-is down.
+The environment variable JOBLEDGER_PORTS is the range to choose from (`20000-24999`, both included). Give each of
+several ledgers its own range: other programs can take a port between its choice and the start of its server, and while
+that server is down.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ledger.errors import ConfigError
 HOST = "127.0.0.1"
 VARIABLE = "JOBLEDGER_PORTS"
 
-# Below the range of outgoing connections in Linux (32768 upwards): such a connection could take a server's port while the
-# server is down, and the server could not start again.
+# Below the range of outgoing connections in Linux (32768 upwards): such a connection could take a server's port while
+# the server is down, and the server could not start again.
 PORTS = range(20_000, 30_000)
 _TRIED = 200
 
@@ -41,12 +41,12 @@ def free_ports(count: int) -> list[int]:
             one.close()
     raise ConfigError(
         f"no free ports on {HOST} between {ports.start} and {ports.stop - 1}",
-        hint=f"Stop what listens there, or name others: {VARIABLE}=20000-29999.",
+        hint=f"Stop servers that listen there, or choose another range: {VARIABLE}=20000-29999.",
     )
 
 
 def _chosen_from(text: str) -> range:
-    """Raises: ConfigError."""
+    """The range in the environment variable's value. Raises: ConfigError if it is not a range of ports."""
     if not text:
         return PORTS
     first, separator, last = text.partition("-")
@@ -55,5 +55,5 @@ def _chosen_from(text: str) -> range:
     except ValueError:
         ports = range(0)
     if not separator or not ports or ports.start < 1 or ports.stop > 65_536:
-        raise ConfigError(f"{VARIABLE} is {text!r}, which is no range of ports", hint=f"Write {VARIABLE}=20000-29999.")
+        raise ConfigError(f"{VARIABLE} is {text!r}, which is not a range of ports", hint=f"Set {VARIABLE}=20000-29999.")
     return ports

@@ -1,5 +1,5 @@
-"""`up`: keeps an embedded ledger running. Its processes are no children that die with it: killing `up` stops nothing, and
-the next `up` on the same folder adopts the running processes."""
+"""`up`: keeps an embedded ledger running. The processes that it starts outlive it: killing `up` stops none of them, and
+the next `up` on the same folder adopts them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ REFUSALS_MAX = 3
 
 
 def role_names(projectors: int = 2, reconcilers: int = 1) -> list[str]:
-    """Two projectors, so that one is always a hot standby. One reconciler, since it holds a JVM and `up` restarts it."""
+    """The names of the roles to run. Two projectors by default, so that one is always a hot standby. One reconciler,
+    since it needs a JVM and `up` restarts it."""
     many = [(PROJECTOR, projectors), (RECONCILER, reconcilers)]
     return [AGENT] + [f"{kind}-{number}" for kind, count in many for number in range(1, count + 1)]
 
 
 class Up:
-    """One embedded ledger. roles: the processes beside the broker; none: a broker alone, with its topics unchanged and
-    no archiver. say: gets a line for each event. source: makes the `Source`, once the broker runs.
+    """One embedded ledger. roles: the processes besides the broker; [] = only the broker, without topics or an
+    archiver. say: called with a line for each event. source: makes the `Source`, once the broker runs.
 
     `run` returns when `stopped` is set; the processes that it started keep running.
     """
@@ -62,8 +63,8 @@ class Up:
     ) -> None:  # fmt: skip
         if not config.embedded:
             raise ConfigError(
-                f"`up` brings a Kafka of its own, but kafka.bootstrap.servers is set to {config.bootstrap}.",
-                hint="Unset it; or, for that Kafka, run: jobledger topics create, and jobledger serve ROLE.",
+                f"`up` runs its own Kafka, but kafka.bootstrap.servers is set to {config.bootstrap}.",
+                hint="Unset it. Or, to use that Kafka, run: jobledger topics create, and jobledger serve ROLE.",
             )
         self._config, self._say, self._stopped, self._source = config, say, stopped, source
         self._clock = clock or SystemClock()
@@ -97,7 +98,7 @@ class Up:
     def _bring_up(self) -> None:
         for name in noted(self._folder):
             if name not in self._keepers and (surplus := program(self._folder, name)).adopt() is not None:
-                self._say(f"stopping {name} pid {surplus.pid}: not asked for")
+                self._say(f"stopping {name} pid {surplus.pid}: not one of the roles to run")
                 surplus.stop(GRACE_S)
         ensure_java()
         broker = Broker.at(self._folder / BROKER)
@@ -109,7 +110,7 @@ class Up:
             return
         client, settings = self._config.client(), self._config.topic_settings()
         if made := create_topics(client, settings, timeout_s=ANSWER_S):
-            self._say(f"made topics {' '.join(made)}")
+            self._say(f"created topics {' '.join(made)}")
         require_topics(client, settings, timeout_s=ANSWER_S)
         with closing(Leaders(self._source(), partial(leader_on_host, self._config), self._fresh)) as leaders:
             for name, role in self._keepers.items():
@@ -122,7 +123,7 @@ class Up:
     def _wait_for_roles(self, leaders: Leaders) -> None:
         """Waits until the agent answers and every other role has a leader."""
         signs = {AGENT: self._agent_answers} | {role: partial(leaders.led, role) for role in (PROJECTOR, RECONCILER)}
-        missing = {kind_of(name) for name in self._keepers} - {BROKER, ARCHIVER}  # nobody waits for the archive
+        missing = {kind_of(name) for name in self._keepers} - {BROKER, ARCHIVER}  # readiness does not depend on the archive
         deadline = self._clock.monotonic() + ROLES_READY_S
         while missing := {kind for kind in missing if not signs[kind]()}:
             if self._stopped.wait(STEP_S):
@@ -151,7 +152,7 @@ class Up:
         return True
 
     def _fresh(self, pid: int) -> bool:
-        """Whether a process of this pid was started here, not adopted."""
+        """Whether this `up` started the process of this pid, and did not adopt it."""
         return any(keeper.started_here and keeper.process.pid == pid for keeper in self._keepers.values())
 
     def _step(self) -> None:
@@ -165,6 +166,6 @@ class Up:
 
 
 def _environment(config: Config) -> dict[str, str]:
-    """The environment of the roles: that of this process, with the settings from flags."""
+    """The environment of the roles: that of this process, plus the settings given as options."""
     paths = {"LEDGER_CONFIG": str(config.config_file.absolute())} if config.config_file else {}
     return {**os.environ, **paths, **config.environment()}

@@ -1,5 +1,4 @@
-"""Runs a broker through its start, the calls that every client makes, and its end, so that its JVM has loaded those
-classes."""
+"""Starts a broker, uses it as clients do, and ends it, so that its JVM loads the classes for the class archive."""
 
 from __future__ import annotations
 
@@ -21,8 +20,9 @@ _TOPIC = "exercise"
 _SILENT = logging.Logger("ledger.embedded.warm_up", logging.CRITICAL + 1)
 
 
-def exercise(options: Sequence[str]) -> None:
-    """options: of the broker's JVM. Raises: ConfigError, Unreachable or KafkaException where the broker fails."""
+def warm_up(options: Sequence[str]) -> None:
+    """Runs the broker once. options: for its JVM. Raises: ConfigError, Unreachable or KafkaException if the broker
+    fails."""
     with tempfile.TemporaryDirectory(prefix="jobledger-exercise-") as folder:
         broker = replace(Broker.at(Path(folder)), java_options=options)
         broker.prepare()
@@ -37,7 +37,7 @@ def exercise(options: Sequence[str]) -> None:
 
 
 def _use(bootstrap: str) -> None:
-    """A compacted topic, a transaction, a group that reads it."""
+    """Uses a compacted topic, a transaction, and a group that reads it."""
     client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     topic = NewTopic(_TOPIC, 1, 1, config={"cleanup.policy": "compact"})
     admin = AdminClient(client, logger=_SILENT)

@@ -1,4 +1,4 @@
-"""The small files that Java servers read: properties, and what their log looks like."""
+"""Writes the configuration files of Java servers: properties files and the log4j2 configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LOG_PROPERTY = "ledger.broker.log"
-"""The system property that tells `LOG4J` the path of the log."""
+"""The system property that `LOG4J` reads the path of the log from."""
 
 LOG4J = """\
 status = error
@@ -30,7 +30,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """A Java properties file. Java reads it as Latin-1, so everything beyond ASCII is written as an escape."""
+    """The text of a Java properties file. Java reads it as Latin-1, so other characters than ASCII are escaped."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in sorted(settings.items()))
 
 
@@ -42,14 +42,14 @@ def _escaped(text: str) -> str:
 
 
 def unescaped(value: str) -> str:
-    """The value of a line that `properties` wrote. Escapes of control characters, which no path has, stay as they are."""
+    """The value of a line that `properties` wrote. Escapes of control characters are not resolved: no path has any."""
     units = re.sub(r"\\u([0-9a-f]{4})", lambda unit: chr(int(unit[1], 16)), value)
     whole = units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     return re.sub(r"\\([\\ =:#!])", r"\1", whole)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there in full or not at all."""
+    """Writes a file atomically: it exists in full or not at all."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(path)

@@ -1,10 +1,13 @@
-"""One member of a ZooKeeper ensemble in one folder, from the jars that PySpark ships: how it is written, started, asked.
+"""One member of a ZooKeeper ensemble in one folder, run from jars that PySpark ships: its files, its command, its
+status.
 
-The folder: `zoo.cfg` and `members.dynamic` (who the members are; ZooKeeper itself goes on from there with
-`zoo.cfg.dynamic.<version>` after every change), `log4j2.properties`, `zookeeper.log` (rotated), `lock` (held while it
-runs) and `data/`, ZooKeeper's own, with `myid`. Whoever starts `command()` owns the process. It may be killed at any
-moment and started again on the same folder: what was acknowledged is still there, because the page cache outlives the
-process (`forceSync` is off; only a crash of the machine can lose what the kernel had not yet written).
+The folder: `zoo.cfg`, `members.dynamic` (the first list of members; after every change ZooKeeper itself writes
+`zoo.cfg.dynamic.<version>`), `log4j2.properties`, `zookeeper.log` (rotated), `lock` (held while it runs) and `data/`,
+ZooKeeper's own, with `myid`.
+
+The starter of `command()` owns the process. It may be killed at any moment and started again on the same folder:
+acknowledged writes are still there, because the page cache outlives the process. `forceSync` is off, so a crash of the
+machine can lose data that the kernel had not written yet.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _SETTINGS: Mapping[str, str] = {
     "reconfigEnabled": "true",
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "ruok,srvr,mntr",
-    # Ticks: how long a member may take to follow its leader at first, and how long either may be silent afterwards.
+    # In ticks: how long a member may take to start following its leader, and how long either may be silent afterwards.
     "initLimit": "20",
     "syncLimit": "4",
     "maxClientCnxns": "0",
@@ -46,20 +49,20 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """One line of the list of members, as ZooKeeper writes it and as `reconfig` takes it."""
+    """The addresses of one member: one line of the list of members, in the format of ZooKeeper and of `reconfig`."""
 
     id: int
-    """1 to 255, never used again for another member."""
+    """1 to 255; never reused for another member."""
     host: str
-    """Name or address that the other members and the clients reach it by."""
+    """The name or address that the other members and clients connect to."""
     client_port: int = 2181
     quorum_port: int = 2888
     election_port: int = 3888
-    client_host: str = "0.0.0.0"  # noqa: S104 # what the official image writes too: clients take `host` then
-    """Where it listens for clients."""
+    client_host: str = "0.0.0.0"  # noqa: S104 # as in the official image: clients then connect to `host`
+    """The address that it listens on for clients."""
 
     def line(self, role: str = "participant") -> str:
-        """`server.1=host:2888:3888:participant;0.0.0.0:2181`"""
+        """The line for this member: `server.1=host:2888:3888:participant;0.0.0.0:2181`."""
         quorum = f"{self.host}:{self.quorum_port}:{self.election_port}:{role}"
         return f"server.{self.id}={quorum};{self.client_host}:{self.client_port}"
 
@@ -71,33 +74,34 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleMember:
-    """A member and all that it knows at its first start."""
+    """One member, with its settings for the first start."""
 
     folder: Path
-    """Everything about it lies here."""
+    """Holds all its files."""
     server: ServerAddress
-    """Itself."""
+    """The addresses of this member."""
     ensemble: Sequence[ServerAddress]
-    """Who the members are at its first start, itself included or not. Later the ensemble itself knows better."""
+    """The members at its first start, with or without itself. Later, ZooKeeper's own list counts."""
     joining: bool = False
-    """It comes to a running ensemble: it begins as an observer, so that it can't make a quorum with other newcomers, and
-    takes part once `reconfig` has added its line."""
+    """Whether it joins a running ensemble. It then starts as an observer, so that it can't form a quorum with other new
+    members, and becomes a participant once `reconfig` has added its line."""
     tick_ms: int = TICK_MS
     heap_mb: int = HEAP_MB
-    """The most the Java heap may take; the process needs about 70 MB more."""
+    """The maximum size of the Java heap; the process needs about 70 MB more."""
     super_password: str = ""
-    """Of the user `super`, who may do everything and whom `reconfig` asks for; "": there is none."""
+    """The password of the user `super`, who has all permissions and whom `reconfig` requires; "" = no such user."""
     extra: Mapping[str, str] = field(default_factory=dict)
-    """Settings by ZooKeeper's own names; they win over those of this module."""
+    """Settings by ZooKeeper's own names; they override those of this module."""
 
     @property
     def log(self) -> Path:
-        """Where the running member writes what it does; the older ones are `zookeeper.log.1` to `.3`."""
+        """The log file of the member; older log files are `zookeeper.log.1` to `.3`."""
         return self.folder / "zookeeper.log"
 
     @property
     def data(self) -> Path:
-        """ZooKeeper's own folder. Removed while the member is down, its data is lost; `prepare` makes it again."""
+        """ZooKeeper's own folder. If it is removed while the member is down, the member's data is lost; `prepare`
+        creates it again."""
         return self.folder / "data"
 
     @property
@@ -105,9 +109,9 @@ class EnsembleMember:
         return self.folder / "zoo.cfg"
 
     def prepare(self) -> None:
-        """Write the settings; the list of members only the first time, for afterwards ZooKeeper keeps it.
+        """Writes the settings. The list of members is written only the first time: afterwards ZooKeeper maintains it.
 
-        Idempotent. Not while the member runs."""
+        Idempotent. Don't call it while the member runs."""
         self.data.mkdir(parents=True, exist_ok=True)
         write_whole(self.data / "myid", f"{self.server.id}\n")
         write_whole(self.folder / "log4j2.properties", LOG4J)
@@ -118,27 +122,27 @@ class EnsembleMember:
         write_whole(self.config_file, properties({**self.settings(), "dynamicConfigFile": str(members)}))
 
     def settings(self) -> dict[str, str]:
-        """All that `zoo.cfg` holds, the list of members apart."""
+        """The content of `zoo.cfg`, without the path of the list of members."""
         secret = {}
         if self.super_password:
             secret["DigestAuthenticationProvider.superDigest"] = digest("super", self.super_password)
         return {**_SETTINGS, "tickTime": str(self.tick_ms), "dataDir": str(self.data), **secret, **self.extra}
 
     def first_members(self) -> str:
-        """The list of members as it is at the first start: one line each."""
+        """The list of members for the first start, one line each."""
         others = [server.line() for server in self.ensemble if server.id != self.server.id]
         return "".join(f"{line}\n" for line in [*others, self.server.line("observer" if self.joining else "participant")])
 
     def command(self) -> list[str]:
-        """The program that is the member. It runs in the foreground, writes to `log` and ends on SIGTERM (143).
+        """The command that runs the member in the foreground. It logs to `log` and ends on SIGTERM (exit code 143).
 
-        Started a second time on the same folder it ends at once with `hold.HELD`, having touched nothing.
+        A second process on the same folder exits at once with `hold.HELD` and changes nothing.
         Raises: ConfigError without Java or PySpark."""
         return [
             *(sys.executable, "-I", "-S", str(Path(__file__).with_name("hold.py")), str(self.folder / "lock")),
             str(find_java()),
             f"-Xmx{self.heap_mb}m",
-            # Small and soon there: the serial collector, and no second, slower compiler.
+            # For little memory and a fast start: the serial collector, and no C2 compiler.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-XX:+ExitOnOutOfMemoryError",
@@ -152,12 +156,13 @@ class EnsembleMember:
         ]
 
     def mode(self, timeout_s: float = 1.0) -> str | None:
-        """leader, follower or observer; None while it serves nobody, that is without a quorum, or does not answer."""
-        told = re.search(r"^Mode: (\w+)", self.ask("srvr", timeout_s), re.MULTILINE)
-        return told[1] if told else None
+        """leader, follower or observer; None while the member serves no clients (there is no quorum), or does not
+        answer."""
+        matched = re.search(r"^Mode: (\w+)", self.ask("srvr", timeout_s), re.MULTILINE)
+        return matched[1] if matched else None
 
     def alive(self, timeout_s: float = 1.0) -> bool:
-        """Whether the process answers at all, with or without a quorum."""
+        """Whether the process answers, with or without a quorum."""
         return self.ask("ruok", timeout_s) == "imok"
 
     def ask(self, word: str, timeout_s: float = 1.0) -> str:
@@ -171,9 +176,9 @@ class EnsembleMember:
             return ""
 
     def ready(self, timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
-        """Return once it serves clients, for which a quorum of the members is needed: start them all, then wait for each.
+        """Waits until the member serves clients. That needs a quorum: start all members, then wait for each.
 
-        `alive` tells whether the process still runs, so that a member that gave up is not waited for.
+        alive: whether the process still runs, so that the wait ends if the process does.
         Raises: Unreachable if it ended or does not serve in time."""
         deadline = time.monotonic() + timeout_s
         while alive():
@@ -186,10 +191,10 @@ class EnsembleMember:
         raise Unreachable(f"ZooKeeper at {self.server.address} ended before it served", hint=f"See {self.log}.")
 
     def _members_file(self) -> Path | None:
-        """The list of members that ZooKeeper last wrote; None before the first start."""
+        """The path of the list of members that ZooKeeper last wrote; None before the first `prepare`."""
         if not self.config_file.exists():
             return None
-        # ZooKeeper writes the path as it is, `prepare` with the escapes of a properties file.
+        # ZooKeeper writes the path unescaped; `prepare` writes it with the escapes of a properties file.
         lines = re.findall(r"^dynamicConfigFile\s*=\s*(.+)$", self.config_file.read_text(), re.MULTILINE)
         named = Path(unescaped(lines[-1].strip())) if lines else None
         return named if named is not None and named.exists() else None
@@ -199,9 +204,10 @@ def members_at(
     folder: Path, count: int = 3, *, tick_ms: int = TICK_MS, super_password: str = "",
     extra: Mapping[str, str] | None = None,
 ) -> list[EnsembleMember]:  # fmt: skip
-    """An ensemble on the loopback interface. Its ports are chosen and written down the first time, then always the same.
+    """The members of an ensemble on the loopback interface. The first call chooses the ports and records them; later
+    calls reuse them.
 
-    Raises: ConfigError without free ports, or if what was written down is damaged."""
+    Raises: ConfigError without free ports, or if the recorded ports are damaged."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     chosen = folder / "ports.json"
@@ -221,7 +227,7 @@ def members_at(
             for number in range(count)
         ]
     except (ValueError, TypeError, IndexError) as damaged:
-        hint = f"It is a list of {3 * count} numbers: client, quorum and election port of each. Remove it for new ones."
+        hint = f"It must list {3 * count} numbers: client, quorum and election port of each. Remove it to choose new ports."
         raise ConfigError(f"{chosen} does not hold the ports of {count} members", hint=hint) from damaged
     return [
         EnsembleMember(
@@ -237,7 +243,7 @@ def members_at(
 
 
 def connect_string(members: Sequence[EnsembleMember]) -> str:
-    """The list of hosts for clients."""
+    """The connect string for clients: `host:port` of all members."""
     return ",".join(member.server.address for member in members)
 
 

@@ -50,7 +50,7 @@ def _records(spark: SparkSession, config: Config, topic: str) -> DataFrame:
     archive = _archive(config)
     files = [
         tuple(file)
-        for place, partition in archive.places() if place == topic
+        for tp, partition in archive.partitions() if tp == topic
         for file in archive.files(topic, partition)
     ]  # fmt: skip
     slices = max(1, min(len(files), spark.sparkContext.defaultParallelism * 4))

@@ -245,8 +245,8 @@ def texts_of(line: str) -> list[str]:
     """The lines that a terminal shows for one JSON line of a log. A line that is no JSON object is returned
     unchanged."""
     try:
-        told = json.loads(line)
-        event, level, hint = str(told["event"]), told.get("level"), told.get("hint")
+        event_fields = json.loads(line)
+        event, level, hint = str(event_fields["event"]), event_fields.get("level"), event_fields.get("hint")
     except (ValueError, KeyError, TypeError, AttributeError):
         return [line]
     if level not in ("error", "critical"):

@@ -35,10 +35,10 @@ def test_a_broker_alone_is_given_back_what_the_archive_has(own_folder: Folder, t
     own_folder.up("--broker-only")
     told = own_folder.run("archive restore --adopt", "-o", "json")
     assert sum(row["records"] for row in json.loads(told.stdout)) == sum(
-        len(list(world.archive.records(*place))) for place in world.archive.places()
+        len(list(world.archive.records(*place))) for place in world.archive.partitions()
     )
     own_folder.run("topics check")
     assert check_topics(own_folder.config.client(), own_folder.config.topic_settings()) == []
     assert sorted(own_folder.published().entries) == sorted(jobs)
-    assert all(Archive(kept).head(*place).topic_id != "id" for place in world.archive.places())
+    assert all(Archive(kept).head(*place).topic_id != "id" for place in world.archive.partitions())
     own_folder.run("down")

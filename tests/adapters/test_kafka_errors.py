@@ -21,8 +21,8 @@ from ledger.adapters.kafka.errors import (
     TOO_LARGE,
     FailureAction,
     classify,
+    describe_error,
     error_of,
-    told,
 )
 from ledger.adapters.kafka.heartbeats import HeartbeatWatch
 from ledger.adapters.kafka.log import OURS, KafkaLog
@@ -78,7 +78,7 @@ def test_every_verdict_is_reached() -> None:
 
 def test_an_exception_that_is_none_of_kafkas_is_indefinite() -> None:
     assert classify(error_of(SystemError("returned NULL without setting an exception"))) is FailureAction.FENCED
-    assert "returned NULL" in told(error_of(SystemError("returned NULL without setting an exception")))
+    assert "returned NULL" in describe_error(error_of(SystemError("returned NULL without setting an exception")))
     assert error_of(KafkaException(KafkaError(KafkaError._FENCED))).code() == KafkaError._FENCED
 
 

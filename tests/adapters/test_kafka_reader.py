@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 
 from ledger.adapters.clock import SystemClock
-from ledger.adapters.kafka.cluster import LATEST, Cluster, Place
+from ledger.adapters.kafka.cluster import LATEST, Cluster, Partition
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.kafka.reader import KafkaReader
 from ledger.errors import LedgerError
@@ -105,7 +105,7 @@ def test_records_that_vanish_before_they_are_read_break_the_reader(client: Clien
 class Truncated(Cluster):
     """A cluster that has lost the newest record of each partition."""
 
-    def ends(self, places: Iterable[Place], spec: OffsetSpec = LATEST) -> dict[Place, int]:
+    def ends(self, places: Iterable[Partition], spec: OffsetSpec = LATEST) -> dict[Partition, int]:
         return {place: end - 1 if spec is LATEST else end for place, end in super().ends(places, spec).items()}
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from consumers.completeness import Place, compare, read_archive
+from consumers.completeness import RecordPosition, compare, read_archive
 from consumers.sealed import Unreadable
 from ledger.adapters import cloudevents
 from ledger.adapters.local.objects import FolderObjects
@@ -27,7 +27,7 @@ from tests.support.archives.days import DAYS, LATER_S, PER_DAY, sealed_days
 from tests.support.archives.given import TOPIC, records, sealed
 from tests.support.pages import ROOT
 
-A, B, C = Place(0, 0), Place(0, 1), Place(1, 0)
+A, B, C = RecordPosition(0, 0), RecordPosition(0, 1), RecordPosition(1, 0)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,8 @@ A, B, C = Place(0, 0), Place(0, 1), Place(1, 0)
     ],
 )
 def test_what_is_told(
-    acknowledged: str, archived: dict[Place, str], logged: dict[Place, str] | None, missing: list[str], doubled: list[str],
+    acknowledged: str, archived: dict[RecordPosition, str], logged: dict[RecordPosition, str] | None,
+    missing: list[str], doubled: list[str],
     differing: list[str],
 ) -> None:  # fmt: skip
     report = compare(list(acknowledged), list(archived.items()), logged)

@@ -13,7 +13,8 @@ from ledger.adapters.clock import SystemClock
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
-from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record, TopicPartition
+from ledger.ports import Clock, Event, EventLog, Marks, Reader, Record
+from ledger.ports import TopicPartition as Partition
 from tests.support.servers import COMPACT_NOW, create_topic
 from tests.support.waiting import in_time
 
@@ -39,7 +40,7 @@ class World(Protocol):
     def topic(self, partitions: int = 1) -> str: ...
     def unique(self, name: str) -> str: ...
     def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open: ...
-    def committed_offsets(self, group: str, places: Sequence[TopicPartition]) -> Marks: ...
+    def committed_offsets(self, group: str, tps: Sequence[Partition]) -> Marks: ...
     def delete(self, topic: str) -> None: ...
     def make_anew(self, topic: str) -> None: ...
     def compacted_topic(self) -> str: ...
@@ -70,8 +71,8 @@ class MemoryWorld:
     def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open:
         return _MemoryOpen(self.log, transactional_id, timeout_s)
 
-    def committed_offsets(self, group: str, places: Sequence[TopicPartition]) -> Marks:
-        return {place: self.log.committed_offsets.get(group, {}).get(place, -1) for place in places}
+    def committed_offsets(self, group: str, tps: Sequence[Partition]) -> Marks:
+        return {tp: self.log.committed_offsets.get(group, {}).get(tp, -1) for tp in tps}
 
     def delete(self, topic: str) -> None:
         raise NotImplementedError("topics in memory can't be deleted")
@@ -130,10 +131,10 @@ class KafkaWorld:
     def open(self, transactional_id: str, timeout_s: float = OPEN_S) -> Open:
         return _KafkaOpen(self._client, transactional_id, timeout_s)
 
-    def committed_offsets(self, group: str, places: Sequence[TopicPartition]) -> Marks:
+    def committed_offsets(self, group: str, tps: Sequence[Partition]) -> Marks:
         consumer = Consumer({**self._client, "group.id": group})
         try:
-            found = consumer.committed([TopicPartition(*place) for place in places], timeout=30)
+            found = consumer.committed([TopicPartition(*tp) for tp in tps], timeout=30)
             return {(tp.topic, tp.partition): max(-1, tp.offset) for tp in found}
         finally:
             consumer.close()
@@ -194,7 +195,7 @@ class _KafkaOpen:
 
 def reached(reader: Reader, marks: Marks) -> bool:
     position = reader.position()
-    return all(position[place] >= mark for place, mark in marks.items())
+    return all(position[tp] >= mark for tp, mark in marks.items())
 
 
 def read_until(world: World, reader: Reader, done: Callable[[], bool]) -> list[Record]:

@@ -33,7 +33,7 @@ def tampered(file: Path) -> list[int]:
         about = decode(store.read(ABOUT))
         cut = {place: last + 1 for place, last in (parse(about.cut, 0.0).last or {}).items()}
         before, after, guilty = Archive(store), Archive(made), list[int]()
-        for topic, partition in before.places():
+        for topic, partition in before.partitions():
             records: list[Record] = list(before.records(topic, partition))
             own = [one for one in records if (found := parse_key(one.key())) and found[0] == JOB]
             if topic == about.events and own:

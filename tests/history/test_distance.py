@@ -103,7 +103,7 @@ def all_events(source: Source) -> list[Any]:
 
 def segments_between(world: Remembered, first: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> int:
     return sum(
-        1 for place in world.archive.places() for one in world.archive.manifests(*place)
+        1 for place in world.archive.partitions() for one in world.archive.manifests(*place)
         if one.next > first.get(place, 0) and one.first < end.get(place, 0)
     )  # fmt: skip
 

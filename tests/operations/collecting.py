@@ -1,4 +1,4 @@
-"""Runners whose files are collected."""
+"""A cluster for tests of garbage collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_S = 86_400.0
 
 
 class Collecting(Cluster):
-    """Everything that lies there is as old as the world's clock says."""
+    """A cluster where the age of stored data is by the cluster's clock."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -41,7 +41,7 @@ class Collecting(Cluster):
         return collect(self.source(), {"memory": self.runner}, self.blobs, evidence, grace_s)
 
     def put(self, job_id: str, text: str = "") -> str:
-        """A graph that nothing refers to; its uri."""
+        """Stores a graph that nothing references. Returns its uri."""
         path = self.tmp_path / "graph"
         path.write_text(text or job_id)
         return self.blobs.put(job_id, path).uri

@@ -1,7 +1,7 @@
-"""A submitter and a collector of garbage meet at one abandoned graph, in every order of their steps: the job has its graph.
+"""A submitter and a garbage collector race for one abandoned graph, in every order of their steps. The job keeps its graph.
 
-Two threads, of which one runs at a time: at each of its points a thread gives the baton back, and the schedule says whose
-turn is next. Points are where the other can make a difference: the steps named in docs/decisions/0019.
+They are two threads, and only one runs at a time. At each of its points a thread hands the baton back, and the schedule
+chooses the next thread. The points are the steps named in docs/decisions/0019, where the other thread matters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUBMITTER, COLLECTOR = 4, 6  # turns: one more than points
 
 
 class Turns:
-    """Runs the two by a schedule: 0 = the submitter's turn, 1 = the collector's."""
+    """Runs the two threads by a schedule: 0 = the submitter's turn, 1 = the collector's."""
 
     def __init__(self, *works: Callable[[Callable[[], None]], object]) -> None:
         self._go = [threading.Semaphore(0) for _ in works]
@@ -119,7 +119,7 @@ def test_in_every_order_the_job_has_its_graph(stopped_s: float, tmp_path: Path, 
         told = (world.folder / "collected").read_text() if (world.folder / "collected").exists() else ""
         deletions += '"does": "delete"' in told
         reunions += '"does": "left"' in told
-    assert deletions > reunions > 0, "the collector did delete, and was told in time that it must not"
+    assert deletions > reunions > 0, "the collector deleted graphs, and was also stopped in time"
 
 
 collecting_read = collecting._Read

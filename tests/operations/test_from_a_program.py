@@ -1,4 +1,4 @@
-"""The program of docs/JOBS.md that submits and waits, as it stands there."""
+"""The program in docs/JOBS.md that submits a job and waits runs unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client on a real broker, beside a real projector: what it answers there, and what while the projector is away."""
+"""The client on a real broker, with a real projector, and while the projector is down."""
 
 from __future__ import annotations
 

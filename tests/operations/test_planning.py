@@ -1,4 +1,4 @@
-"""jobledger plan, as a library: it says what a new leader then does, and touches nothing."""
+"""`jobledger plan`, as a library: it returns the actions that a new leader then takes, and changes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.roles.world import EVENTS, RECOVERY, REJECTS, SPEC
 
 
 class Untouchable:
-    """Something of which only so much may be asked."""
+    """A proxy that allows only the given attributes."""
 
     def __init__(self, thing: Any, *allowed: str) -> None:
         self._thing, self._allowed = thing, allowed
@@ -57,7 +57,7 @@ class Planning(Cluster):
         return Source(log, RoleTopics(EVENTS, RECOVERY, REJECTS), avro, cloudevents, self.clock, patience_s=5.0)
 
     def state_of_the_world(self) -> Any:
-        """All that a plan could change."""
+        """All state that a plan could change."""
         reader = self.log.reader([EVENTS, RECOVERY, REJECTS])
         return (
             dict(reader.high_watermarks()),
@@ -81,14 +81,14 @@ class Planning(Cluster):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Planning:
-    """It was led for a while; the reconciler is gone from here on."""
+    """A cluster that was led for a while. From here on there is no reconciler."""
     cluster = Planning(tmp_path)
     cluster.go(4)
     return cluster
 
 
 def leave(cluster: Cluster) -> None:
-    """From now on no reconciler works."""
+    """Takes the reconciler out of service."""
     cluster.r.step = lambda: None
 
 
@@ -151,7 +151,7 @@ def test_one_that_replaces_another_waits_for_it_then_begins_from_what_it_left(cl
 
 
 def test_a_job_that_no_projector_has_seen_end_is_planned_from_the_log(cluster: Planning) -> None:
-    """Nobody publishes any more: the plan folds by itself, and reckons the delay from now."""
+    """No projector publishes any more. The plan folds the log itself, and computes the delay from now."""
     cluster.job("job")
     cluster.go()
     cluster.runner.kill("job", 1)
@@ -314,7 +314,7 @@ def test_what_was_recorded_and_not_started_is_started_as_recorded(cluster: Plann
 
 
 def test_what_is_started_while_a_plan_is_made_is_not_started_again(cluster: Planning) -> None:
-    """A leader records it and starts it after the plan has asked the runners, and before the plan has read the log."""
+    """A leader records and starts an attempt after the plan has observed the runners, but before it has read the log."""
     leave(cluster)
     spec = cluster.job("job")
     cluster.record("job", Attempt(1, 1), AttemptStarted(avro.spec_digest(spec)))

@@ -1,4 +1,4 @@
-"""Submit: one id, one spec, told apart from refusals and from what nobody knows."""
+"""Submit: one id has one spec. Success, refusal and an unknown outcome are distinguished."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_same_spec_again_records_nothing_when_the_job_is_retired(world):
 
 
 def test_the_graph_of_a_job_that_is_retired_is_not_stored_again(world):
-    """Nobody would delete it: a retirement deletes graphs once."""
+    """Nothing would delete it, because a retirement deletes graphs only once."""
     world.started(job_id="job-1")
     stands = world.now("job-1").digest
     world.record("job-1", Result("FINISHED"), replace(RESULT, digest=stands))
@@ -83,7 +83,7 @@ def test_the_graph_of_a_job_that_is_retired_is_not_stored_again(world):
 
 
 def test_the_loser_of_two_that_submit_at_once_is_refused(world):
-    """The other spec comes between our look at the log and our record."""
+    """The other spec is recorded between our read of the log and our record."""
     other = replace(spec("other"), graph=world.blobs.put("job-1", world.graph("other")))
     record = world.recorder.record
 
@@ -179,7 +179,7 @@ def test_what_is_no_id_is_a_usage_error(world):
 
 
 def test_only_own_partition_decides(world):
-    """A record under the job's key in a foreign partition is no register of it."""
+    """A record with the job's key in a foreign partition is no register of the job."""
     foreign = (partition_of("job-1", PARTITIONS) + 1) % PARTITIONS
     key = key_of("job-1", Result("FINISHED")).encode()
     world.log.append([Event(EVENTS, foreign, key, avro.encode(RESULT))])

@@ -1,4 +1,4 @@
-"""Servers that scenarios share: each ledger on them has topics and elections of its own."""
+"""Servers that scenarios share. Each ledger on them has its own topics and elections."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.cluster import Cluster
 
 @pytest.fixture(scope="package")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three members and one broker; each test leaves them serving."""
+    """Three ZooKeeper members and one broker. Each test leaves them serving."""
     with Cluster.open(tmp_path_factory.mktemp("one")) as cluster:
         yield cluster.start(brokers=1, topics=False)

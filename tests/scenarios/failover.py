@@ -1,4 +1,4 @@
-"""A ledger whose reconcilers fail over while short jobs come and go: who leads, what ran, whether all of it is right."""
+"""A ledger whose reconcilers fail over while short jobs are submitted and end, with checks of leaders and attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.mirror import Mirror
 
 ROLE = "reconciler"
 LEADERLESS_S = 120.0  # for so long at most a trouble leaves nobody that admits a job
-#: A line when it begins, a line when it ends: the evidence of what ran. $0 is the file.
+#: A job that writes a line at its begin and at its end, as evidence. $0 is the file.
 JOB = """
 say() { echo "$1 $LEDGER_JOB_ID $LEDGER_ATTEMPT $(date +%s.%N)" >> "$0"; }
 say start; sleep 0.3; say end
@@ -29,7 +29,8 @@ say start; sleep 0.3; say end
 
 
 class FailingOver(Ledger):
-    """With a projector and an agent that nobody disturbs. runs: where jobs say that they ran. mirrored: the topics."""
+    """A ledger whose projector and agent stay undisturbed. runs: the file with the jobs' lines. mirrored: a copy of the
+    topics."""
 
     def __init__(self, cluster: Cluster, name: str, session_s: float, election: str) -> None:
         super().__init__(cluster, name, session_s, election)
@@ -40,7 +41,7 @@ class FailingOver(Ledger):
         self.mirrored: Mirror
 
     def submit(self, name: str) -> None:
-        """Returns once it is acknowledged."""
+        """Submits a short job. Returns once the ledger has acknowledged it."""
         blob = pack(["sh", "-c", JOB, str(self.runs)])
         try:
             spec = JobSubmitted(name, "default", "subprocess", NO_GRAPH, RestartPolicy())
@@ -53,19 +54,19 @@ class FailingOver(Ledger):
         return self.mirrored.to_end().committed(self.config.topics.events)
 
     def over(self) -> set[str]:
-        """Jobs that have finished and are retired."""
+        """The jobs that have finished and are retired."""
         parsed = (parse_key(one.key) for one in self.events() if one.value is not None)
         return {job_id for job_id, register in filter(None, parsed) if register == Result("FINISHED")}
 
     def go_on(self, jobs: int = 2) -> None:
-        """Waits until so many more jobs were submitted and are over: whoever leads does its work."""
+        """Waits until this many more jobs were submitted and are over. So the current leader does its work."""
         before = len(self.submitted)
         self.until(lambda: len(self.submitted) >= before + jobs, "jobs are submitted")
         wanted = set(self.submitted[before : before + jobs])
         self.until(lambda: wanted <= self.over(), f"jobs end: {sorted(wanted)}")
 
     def standing_by(self, *nodes: Node, role: str = ROLE) -> bool:
-        """Whether all of them take part in the election, or at least have come that far."""
+        """Whether all of these nodes are candidates, or (with Kafka) have at least written their candidate file."""
         if self.election == "zookeeper":
             told = {one.who for _, one in self.line(role)}
             return {self.writer(node, role) for node in nodes} <= told
@@ -73,13 +74,13 @@ class FailingOver(Ledger):
         return all((folder / f"{self.writer(node, role)}.json").exists() for node in nodes)
 
     def ran(self) -> list[Ran]:
-        """What jobs have said of themselves, in the order in which they did."""
+        """The starts and ends that the jobs wrote, in their order."""
         lines = [line.split() for line in self.runs.read_text().splitlines()] if self.runs.exists() else []
         return [Ran("start" if word == "start" else "end", job_id, int(n), float(at)) for word, job_id, n, at in lines]
 
     def wrong(self, leases: Sequence[Leased] = ()) -> list[str]:
-        """What is wrong once all jobs that were submitted are over: I4, I6, I7, I8, and stale writes."""
-        missing = lambda: set(self.submitted) - self.over()  # noqa: E731 - asked again and again
+        """Waits until all submitted jobs are over. Returns the violations of I4, I6, I7 and I8, and stale writes."""
+        missing = lambda: set(self.submitted) - self.over()  # noqa: E731 - called repeatedly
         self.until(lambda: not missing(), f"all {len(self.submitted)} jobs end")
         wrong = self.judge(self.mirrored, [], leases)
         events, recovery, ran = self.events(), self.mirrored.committed(self.config.topics.recovery), self.ran()
@@ -96,7 +97,7 @@ class FailingOver(Ledger):
 
 
 class Jobs:
-    """Short jobs, one after the other, for as long as the block lasts."""
+    """Submits short jobs, one after the other, while the block lasts."""
 
     def __init__(self, it: FailingOver, pause_s: float = 0.3) -> None:
         self._it, self._pause_s, self._over = it, pause_s, threading.Event()
@@ -127,7 +128,7 @@ class Jobs:
 def failing_over(
     servers: Cluster, name: str, session_s: float, election: str, projector: bool = True
 ) -> Iterator[FailingOver]:
-    """For one test, and for one try of it, with an agent. projector: whether one runs that leads."""
+    """A ledger with an agent, for one try of one test. projector: whether a leading projector runs too."""
     with ledger(servers, name, session_s, election, FailingOver) as it:
         it.role("agent")
         if projector:
@@ -138,7 +139,7 @@ def failing_over(
 
 
 def stale_writes(events: Sequence[Copied]) -> list[str]:
-    """Records of a reconciler behind the claim of a later one, in the same partition."""
+    """Records of a reconciler after a later reconciler's claim, in the same partition."""
     highest: dict[int, int] = defaultdict(int)
     found = []
     for record in events:

@@ -1,4 +1,4 @@
-"""What a scenario leaves, kept as a bundle: `BUNDLES=DIR pytest tests/scenarios` makes those of docs/incidents anew."""
+"""Saves the ledger of a scenario as a bundle. `BUNDLES=DIR pytest tests/scenarios` makes the bundles of docs/incidents."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PATIENCE_S = 240.0
 
 
 def keep(number: str, reason: str, config: Config, end: Callable[[], None] | None = None) -> None:
-    """number: of the incident. Has the ledger archived as it is now, and leaves two files: its bundle, and the anchors that
-    prove it. Does nothing unless it is asked to.
+    """Archives the current ledger and writes two files: its bundle, and the anchors that prove it. Does nothing without
+    the variable BUNDLES. number: the number of the incident.
 
-    end: takes all away that writes. Needed where the topics are compacted at once: of the past of such a ledger nothing
-    is sure, only how it is now."""
+    end: ends everything that writes. It is needed if the topics are compacted at once: then only the current state of the
+    ledger is certain, but no past state."""
     if not (folder := os.environ.get(VARIABLE)):
         return
     bundle, anchors = (Path(folder).absolute() / f"{number}.{kind}" for kind in ("zip", "anchors"))
@@ -43,12 +43,12 @@ def keep(number: str, reason: str, config: Config, end: Callable[[], None] | Non
         return done.stdout
 
     def archived() -> bool:
-        """Whether all that was there then lies in the archive."""
-        status = json.loads(run("archive", "status", "-o", "json", expect=(0, 1)))  # 1: it was begun late, as it is here
+        """Whether all records that were in the topics are archived."""
+        status = json.loads(run("archive", "status", "-o", "json", expect=(0, 1)))  # 1: the archive was begun late, as here
         rows = {(row["topic"], row["partition"]): row["sealed"] for row in status}
         return all(rows.get(place, 0) > last for place, last in there.items())
 
-    run("topics", "create")  # that of anchors, which a ledger without an archive has not
+    run("topics", "create")  # creates the topic of anchors, which a ledger without an archive lacks
     if end is not None:
         end()
     moment = ("--as-of", rfc3339(time.time())) if end is None else ()
@@ -66,7 +66,7 @@ def keep(number: str, reason: str, config: Config, end: Callable[[], None] | Non
 
 
 def newest(config: Config) -> dict[TopicPartition, int]:
-    """The offset of the last record in each partition of the two topics that has any."""
+    """The offset of the last record in each non-empty partition of the two topics."""
     last = dict[TopicPartition, int]()
     with closing(Ledger.open(config).event_log.reader([config.topics.events, config.topics.recovery])) as reader:
         ends = reader.high_watermarks()

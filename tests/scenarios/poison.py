@@ -1,7 +1,6 @@
-"""What must harm nobody but itself: events, specs, graphs, checkpoints, runners and plug-ins that no ledger can do anything
-with.
+"""Poison, which must harm only its own job: unusable events, specs, graphs, checkpoints, runners and plug-ins.
 
-Each is one line of a table: what is put into the ledger, and what the ledger has to say of it in the end.
+Each poison is one line of a table: a function that puts it into the ledger, and the words that the ledger must report.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ MEMORY_BYTES = 256 << 20
 
 SEGFAULTS = "import ctypes; ctypes.string_at(0)"
 EATS_MEMORY = "held = []\nwhile True: held.append(bytearray(16 << 20))"
-#: A program that takes a checkpoint, waits for the word of the test, spoils the checkpoint, and fails; and what it does
-#: with one that it is given.
+#: A program that makes a checkpoint, waits for the test's signal, corrupts the checkpoint, and fails. {restores}: its code
+#: for a restore.
 SPOILS = """
 import ctypes, os, sys, time
 chk = os.environ["LEDGER_CHECKPOINT_DIR"] + "/chk-1"
@@ -70,8 +69,8 @@ sys.exit(1)
 
 
 class Hand:
-    """Puts things into a ledger as a producer of any language could, past every check of ours. go: the file whose
-    appearance lets checkpoints be spoiled."""
+    """Puts things into a ledger as a foreign producer could, without any checks. go: a file; once it exists, the programs
+    corrupt their checkpoints."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.go = folder, folder.path.parent / "go"
@@ -98,26 +97,27 @@ class Hand:
         self.submit(JobSubmitted(job_id, "default", runner, graph, policy))
 
     def submit(self, spec: JobSubmitted) -> None:
-        """Under the spec's name as its id."""
+        """Submits a spec. The job's id is the spec's name."""
         self.event(spec.name, Spec(avro.spec_digest(spec)), spec)
 
     def job(self, job_id: str, *command: str) -> None:
-        """A good one."""
+        """Submits a good job."""
         self.spec(job_id, self.graph(job_id, *command), RestartPolicy())
 
     def flush(self) -> None:
         assert self._producer.flush(60) == 0
 
     def close(self) -> None:
-        """Before the broker goes: a producer that is left would say so for ever."""
+        """Closes the producer. Call it before the broker stops: a remaining producer would log errors for ever."""
         self.flush()
         del self._producer
 
 
 @dataclass(frozen=True)
 class Poison:
-    """put: what is done, given the job's id. words: in the reason of the quarantine; or, of what never becomes a job, in
-    the reason of the reject; or, of what waits for a runner that does not answer, in what it waits for."""
+    """One poison. put: puts it into the ledger, given the job's id. words: expected in the reason of the quarantine. If
+    `rejected`, they are expected in the reason of the reject instead; if `waits`, in the reason why the job waits for its
+    runner."""
 
     name: str
     put: Callable[[Hand, str], None]
@@ -136,14 +136,14 @@ def _garbage(hand: Hand, name: str) -> None:
 
 
 def _endless_text(hand: Hand, name: str) -> None:
-    """A spec whose name is 2^61 bytes long, by its own word."""
+    """A spec that claims a name of 2^61 bytes."""
     head = avro.encode(JobSubmitted(name, "default", "subprocess", NO_GRAPH))[: avro.HEADER_BYTES]
     value = head + b"\xfe" + b"\xff" * 7 + b"\x3f"
     hand.record(key_of(name, Spec("0" * 64)).encode(), value, partition_of(name, PARTITIONS))
 
 
 def _endless_list(hand: Hand, name: str) -> None:
-    """A record of an attempt with 2^40 refused restore points, by its own word; the job itself is not to be started."""
+    """An attempt record that claims 2^40 refused restore points. The job itself must not be started."""
     head = avro.encode(AttemptStarted("d"))[: avro.HEADER_BYTES]
     value = head + b"\x00\x00" + b"\x80" * 5 + b"\x40"
     hand.record(key_of(name, Attempt(1, 1)).encode(), value, partition_of(name, PARTITIONS))
@@ -171,7 +171,7 @@ def _policy(**fields: object) -> Callable[[Hand, str], None]:
 
 
 def _endless_pattern(hand: Hand, name: str) -> None:
-    """Its failure rule takes longer than the universe lasts."""
+    """A job with a failure rule whose evaluation would practically never end."""
     policy = replace(ONCE, failure_rules=(FailureRule("slow", None, "(a+)+$", False),))
     hand.spec(name, hand.graph(name, *PYTHON, "raise SystemExit('a' * 80 + '!')"), policy)
 
@@ -243,7 +243,8 @@ def _runner(runner: str) -> Callable[[Hand, str], None]:
 
 
 def _plugin(name: str, call: str, deed: str, words: str) -> Poison:
-    """One that can't be asked what runs is silent, and silence is no verdict; a start that breaks it is a failed start."""
+    """A job with a foreign runner plug-in. A plug-in that can't report its attempts counts as silent, and silence is no
+    verdict. A start that breaks the plug-in is a failed start."""
     return Poison(f"plugin-{name}", _runner(f"foreign-{call}-{deed}"), words, waits=call in ("import", "observe"))
 
 
@@ -257,7 +258,7 @@ PLUGINS = (
     _plugin("raises", "start", "raises", "ValueError: no such"),
     _plugin("nonsense", "start", "nonsense", "is not a valid StartAnswer"),
 )
-#: Entry points of all of them: name -> value.
+#: The entry points of all plug-ins: name -> value.
 FOREIGN = {
     f"foreign-{call}-{deed}": value_of(call, deed)
     for call, deeds in {

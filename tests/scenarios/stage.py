@@ -1,4 +1,4 @@
-"""A ledger on a running cluster, its roles, and what is seen of it from outside: claims, candidates, copies of topics."""
+"""A ledger on a running cluster, its roles, and outside views of it: claims, candidates, copies of topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 
 class Ledger:
-    """One of several on a cluster with one broker: its own topics, elections and folder. name "": the cluster's own."""
+    """One of several ledgers on a cluster with one broker, with its own topics, elections and folder. name "": the
+    cluster's default ledger."""
 
     def __init__(self, cluster: Cluster, name: str = "", session_s: float = 10.0, election: str = "zookeeper") -> None:
         """election: zookeeper or kafka."""
@@ -60,21 +61,21 @@ class Ledger:
         self.source: Source = OpenLedger.open(self.config).source()
         self.nodes: dict[str, Node] = {}
         self.away: set[str] = set()
-        """Members that it is no use to ask."""
+        """Names of ZooKeeper members that are unreachable, so clients skip them."""
         create_topics(self.config.client(), self.config.topic_settings())
 
     # -- roles
 
     def projector(self, *, failpoint: str = "", mutant: str = "") -> Node:
-        """mutant: a guard that it goes without (`tests.support.mutants`)."""
+        """Starts a projector. mutant: the guard that is removed (`tests.support.mutants`)."""
         return self.role("projector", failpoint=failpoint, mutant=mutant)
 
     def reconciler(self, *, failpoint: str = "", mutant: str = "") -> Node:
-        """One without Spark, which starts in a second."""
+        """Starts a reconciler without Spark, which is ready in a second."""
         return self.role("reconciler", failpoint=failpoint, mutant=mutant, module="tests.scenarios.without_spark")
 
     def role(self, kind: str, *, failpoint: str = "", mutant: str = "", module: str = "tests.support.mutants") -> Node:
-        """module: what runs the command line of a role that is not as users have it."""
+        """Starts a role. module: the module that runs the command line if the role is modified."""
         name = f"{self.name}-{kind}-{1 + len(self.nodes)}".lstrip("-")
         other = mutant or module != "tests.support.mutants"
         program = [sys.executable, "-m", module, *([mutant] if mutant else []), "--"] if other else [JOBLEDGER]
@@ -99,18 +100,18 @@ class Ledger:
         return max((claim.epoch for claim in self.claims(role)), default=0)
 
     def writer(self, node: Node, role: str = "projector") -> str:
-        """What its claims bear."""
+        """The writer name in the claims of a node."""
         return instance(role, node.pid, node.name)
 
     def claimed(self, role: str = "projector", after: int = 0) -> Node | None:
-        """Whose claim is the newest, if its epoch is above `after`."""
+        """The node with the newest claim, if its epoch is above `after`; else None."""
         claim = next(iter(self.claims(role)), None)
         if claim is None or claim.epoch <= after:
             return None
         return next(node for node in self.nodes.values() if self.writer(node, role) == claim.writer)
 
     def line(self, role: str = "projector") -> list[tuple[str, recipe.CandidateRecord]]:
-        """The candidates by ZooKeeper's word: path and what each has told, the first leads."""
+        """(path, candidate record) of each candidate in ZooKeeper, in the order of the line. The first one leads."""
         path = SettingsAdapters(self.config)._zookeeper(role)[1]
         members = zip(self.cluster.zookeeper.nodes, self.cluster.zookeeper.addresses.split(","), strict=True)
         client = KazooClient(hosts=",".join(address for name, address in members if name not in self.away), timeout=4.0)
@@ -125,7 +126,7 @@ class Ledger:
             client.close()
 
     def holder(self, role: str = "projector") -> Node | None:
-        """Who holds the lock."""
+        """The node that holds the lock, or None."""
         if self.election == "kafka":
             who = next((one.who for one in OpenLedger.open(self.config).candidates(role) if one.leads), "")
             return next((node for node in self.nodes.values() if who == self.writer(node, role)), None)
@@ -133,7 +134,7 @@ class Ledger:
         return told and next((node for node in self.nodes.values() if told.who == self.writer(node, role)), None)
 
     def leading(self, role: str = "projector", after: int = 0, timeout_s: float = 90.0) -> Node:
-        """Who has claimed an epoch above `after` and holds the lock, as soon as one does."""
+        """Waits for a node that has claimed an epoch above `after` and holds the lock, and returns it."""
 
         def found() -> Node | None:
             claimed = self.claimed(role, after)
@@ -142,7 +143,7 @@ class Ledger:
         return self.until(found, f"a {role} leads with an epoch above {after}", timeout_s)
 
     def renewed_after(self, moment: float, role: str = "projector") -> bool:
-        """Whether the first in line has renewed its lease since then."""
+        """Whether the first candidate in line has renewed its lease since that moment."""
         return any(told.renewed > moment for _, told in self.line(role)[:1])
 
     def member_of(self, node: Node) -> str:
@@ -159,15 +160,15 @@ class Ledger:
         return until(holds, what, timeout_s, every_s=0.1, story=self.story)
 
     def story(self) -> str:
-        """The last that each role has said."""
+        """The last log lines of each role."""
         return "\n".join(
             f"--- {name}\n" + "\n".join(node.printed.read_text(errors="replace").splitlines()[-12:])
             for name, node in self.nodes.items()
             if node.printed.exists()
         )
 
-    def judge(self, mirror: Mirror, told: Sequence[checkers.Told], leases: Sequence[copies.Leased] = ()) -> list[str]:
-        """What is wrong, once the projection has caught up: I4 to I7, and whether epochs rise by one."""
+    def judge(self, mirror: Mirror, told: Sequence[checkers.Delivery], leases: Sequence[copies.Leased] = ()) -> list[str]:
+        """Waits until the projection has caught up. Returns violations of I4 to I7, and epochs that do not rise by one."""
         topics = self.config.topics
 
         def quiet() -> Replay | None:
@@ -215,7 +216,7 @@ def ledger(
 
 
 def as_readers_take(recovery: Sequence[copies.Copied]) -> list[copies.Taken]:
-    """What the ledger's own reader makes of the records."""
+    """The entries that the ledger's own reader accepts from the records."""
     view, taken = Published(avro.decode), []
     for one in recovery:
         record = MemoryRecord(
@@ -227,7 +228,7 @@ def as_readers_take(recovery: Sequence[copies.Copied]) -> list[copies.Taken]:
 
 
 def one_effective_writer(recovery: Sequence[copies.Copied]) -> list[str]:
-    """Of each epoch, the records that count are of one instance: the one that claimed it."""
+    """Violations of the rule that all effective records of an epoch are from the one instance that claimed it."""
     writers: dict[int, set[str]] = {}
     for record in copies.effective(recovery):
         writers.setdefault(copies.epoch_of(record), set()).add(copies.header(record, cloudevents.ACTOR))
@@ -239,7 +240,7 @@ def one_effective_writer(recovery: Sequence[copies.Copied]) -> list[str]:
 
 
 def written_since(records: Sequence[copies.Copied], node: Node, moment: float) -> list[str]:
-    """Records of an instance that were appended after a moment (seconds since the epoch)."""
+    """Records of an instance that were appended after a moment (seconds since the Unix epoch)."""
     return [
         f"{node.name} wrote {record.key!r} {record.time_s - moment:.2f} s too late"
         for record in records
@@ -251,12 +252,12 @@ def written_since(records: Sequence[copies.Copied], node: Node, moment: float) -
 
 
 def expire(ledger: Ledger, role: str = "projector") -> None:
-    """Ends the session of who leads, from outside: a client that comes with the same session, and closes it.
+    """Ends the leader's ZooKeeper session from outside: another client connects with the same session and closes it.
 
-    The server makes a session's password of its id, by java.util.Random and a constant of its own."""
+    The server derives a session's password from its id, with java.util.Random and a constant."""
 
     def expired() -> bool:
-        """False if it had ended by itself before."""
+        """Whether the session was ended from here; False if it had ended by itself."""
         line = ledger.line(role)
         if not line:
             return False
@@ -288,7 +289,7 @@ def session_password(session: int) -> bytes:
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
-#: Beats ten times a second, until the file that it is given appears.
+#: A job that writes ten heartbeats a second until a given file exists.
 BEATING = """
 import os, sys, time
 with open(sys.argv[2], "a", buffering=1) as beats:
@@ -299,7 +300,7 @@ with open(sys.argv[2], "a", buffering=1) as beats:
 
 
 class Beats:
-    """Jobs that run until `enough` appears, and say all the time that they do."""
+    """Jobs that run until the file `enough` exists, and write heartbeats."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -309,13 +310,13 @@ class Beats:
         return [sys.executable, "-I", "-S", "-c", BEATING, str(self.enough), str(self.folder / name)]
 
     def since(self, name: str, moment: float) -> list[tuple[int, float]]:
-        """Process id and time of each beat."""
+        """(process id, time) of each heartbeat since a moment."""
         path = self.folder / name
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(int(pid), float(at)) for pid, at in (line for line in lines if len(line) == 2) if float(at) >= moment]
 
     def longest_pause_s(self, moment: float) -> float:
-        """Of any job since then."""
+        """The longest time without a heartbeat of any job since that moment."""
         pauses = [0.0]
         for name in self.names:
             times = [moment, *(at for _, at in self.since(name, moment)), time.time()]
@@ -324,7 +325,7 @@ class Beats:
 
 
 def alive(config: Config, names: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """Job -> attempt and process id of what runs, by the agent's word."""
+    """Job -> (attempt, process id) of the running attempts, as the agent reports them."""
     observed: dict[str, tuple[int, str]] = {}
     for attempt in OpenLedger.open(config).runners["subprocess"].observe():
         if attempt.alive and attempt.engine_id and attempt.job_id in names:

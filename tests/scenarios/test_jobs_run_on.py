@@ -1,6 +1,6 @@
-"""Twenty jobs run, and ZooKeeper loses members, gets new ones, or loses a leader: no job may notice.
+"""Twenty jobs run while ZooKeeper loses members or gets new ones, or a leader fails. No job may notice.
 
-One cluster with one broker, two projectors, one reconciler and one agent for all tests here; each leaves it sound.
+All tests here share one cluster with one broker, two projectors, one reconciler and one agent. Each leaves it healthy.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ while not os.path.exists(sys.argv[1]): time.sleep(0.1)
 
 
 class Running(Ledger):
-    """With its jobs. mirror: a copy of the topics from their beginning."""
+    """A ledger with its jobs. mirror_: a copy of the topics from their beginning."""
 
     client: Client
     beats: Beats
     mirror_: Mirror
 
     def submit(self, name: str, command: list[str]) -> str:
-        """Returns once it is acknowledged."""
+        """Submits a job. Returns once the ledger has acknowledged it."""
         blob = pack(command)
         try:
             spec = JobSubmitted(name, "default", "subprocess", NO_GRAPH, RestartPolicy())
@@ -69,7 +69,7 @@ class Running(Ledger):
         return {role: self.epoch(role) for role in ROLES}
 
     def attempts(self) -> set[tuple[str, int]]:
-        """Every attempt of the twenty that was ever recorded."""
+        """Every recorded attempt of the twenty jobs."""
         events = self.mirror_.to_end().committed(self.config.topics.events)
         parsed = (parse_key(one.key) for one in events if one.value is not None)
         found = [(job, register.n) for job, register in filter(None, parsed) if isinstance(register, Attempt)]
@@ -95,7 +95,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 class Undisturbed:
-    """Within `with`, every job must go on as it is: the same process, the same attempt, no new one in the log."""
+    """Checks that within `with` every job keeps its process and its attempt, and that no new attempt is recorded."""
 
     def __init__(self, it: Running) -> None:
         self._it = it
@@ -103,7 +103,7 @@ class Undisturbed:
 
     def __enter__(self) -> Undisturbed:
         self._before, self._began = self._it.alive(), time.time()
-        assert len(self._before) == len(JOBS), "it begins with all of them"
+        assert len(self._before) == len(JOBS), "all jobs run at the beginning"
         return self
 
     def __exit__(self, error: object, _: object, __: object) -> None:
@@ -136,15 +136,15 @@ def silently_cut(node: Node) -> Callable[[], None]:
 def test_the_leader_s_member_goes_away_and_nothing_happens(
     running: Running, away: Callable[[Node], Callable[[], None]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of three members, the one that the leading projector is connected to. Flink 2.3 here (20 jobs, session 10 s): all 20
-    jobs suspended and restarted, about 5 s without work, though the session never expired."""
+    """The ZooKeeper member that the leading projector is connected to fails; there are three. In Flink 2.3 (20 jobs, session
+    10 s) all 20 jobs were suspended and restarted, with about 5 s of downtime, although the session never expired."""
     epochs, leaders = running.epochs(), {role: running.leading(role) for role in ROLES}
     member = running.member_of(leaders["projector"])
     with Undisturbed(running) as jobs:
         back = away(running.cluster.zookeeper.nodes[member])
         running.away, gone = {member}, time.time()
         for role in ROLES:
-            # Beyond what the lease would have lasted without another member.
+            # Later than the lease could have lasted without another member.
             running.until(lambda role=role: running.renewed_after(gone + SESSION_S * 0.7, role), f"{role} renews its lease")
         assert running.member_of(leaders["projector"]) != member or away is silently_cut
         assert running.epochs() == epochs, "the same leaders, by the log"
@@ -163,8 +163,9 @@ def test_the_leader_s_member_goes_away_and_nothing_happens(
 def test_incident_000_only_the_running_job_comes_back(
     running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There: the leader's connection to ZooKeeper was suspended, another JobManager took over, and brought back a job that
-    was over for two months, from scratch, because its graph was still stored; it took the slots of the one that ran."""
+    """In the incident, the leader's connection to ZooKeeper was suspended, and another JobManager took over. It restarted a
+    job from scratch that was over for two months, because its graph was still stored. That job took the slots of the
+    running one."""
     submitted = {
         "over": [sys.executable, "-I", "-S", "-c", UNTIL, str(tmp_path / "seen")],  # it finishes, once it was seen
         "canceled": [sys.executable, "-c", "import time; time.sleep(600)"],
@@ -202,7 +203,7 @@ def test_incident_000_only_the_running_job_comes_back(
         running.until(lambda: not any(blobs.exists(graphs[name]) for name in ("over", "canceled")), "their graphs are gone")
         assert blobs.exists(graphs["ticking"])
 
-        # And now it must come back, under the new leader: from its newest checkpoint.
+        # Now the running job must be restarted by the new leader from its newest checkpoint.
         os.kill(int(before["ticking"][1]), signal.SIGKILL)
         running.until(lambda: alive(running.config, ["ticking"]).get("ticking", (0,))[0] == 2, "it is brought back")
 
@@ -221,7 +222,7 @@ def test_incident_000_only_the_running_job_comes_back(
 
 
 def _newest_of_attempt(running: Running, job_id: str, n: int) -> tuple[int, int] | None:
-    """By the log: the last checkpoint that the attempt told of before its successor was recorded."""
+    """The attempt's newest checkpoint in the log before the record of the next attempt; None if the latter is missing."""
     newest = None
     for one in running.mirror_.to_end().committed(running.config.topics.events):
         parsed = parse_key(one.key)
@@ -239,7 +240,7 @@ def _newest_of_attempt(running: Running, job_id: str, n: int) -> tuple[int, int]
 
 
 class Submissions:
-    """Short jobs, one after the other, within `with`. acknowledged: those of which the ledger said yes."""
+    """Submits short jobs, one after the other, within `with`. acknowledged: the jobs that the ledger acknowledged."""
 
     def __init__(self, it: Running, folder: Path) -> None:
         self._it, self.folder, self._over = it, folder, threading.Event()
@@ -271,8 +272,8 @@ class Submissions:
 def test_all_five_members_are_replaced_and_every_job_runs_on(
     running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Incident 002: members were replaced one at a time, and the cluster ended in a state that it could not leave: no
-    leader was known to anybody, registrations timed out, task managers and jobs were lost."""
+    """Incident 002: members were replaced one at a time, and the cluster ended in a permanently broken state. No component
+    knew a leader, registrations timed out, and task managers and jobs were lost."""
     members = running.cluster.zookeeper
     while len(members.members) < 5:
         members.join()

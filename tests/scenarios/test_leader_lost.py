@@ -1,11 +1,11 @@
 """Incident 001: a leader failed, and all running jobs were lost with it.
 
-There, the leading JobManager kept its job graphs in memory. A standby was elected, and knew of no job. The remedy was a
-store of graphs with references to them in ZooKeeper, so that a new leader finds just those that it must bring back. Jobs
-then began from scratch; checkpoints were to follow one day.
+In the incident, the leading JobManager kept its job graphs in memory. A standby was elected and knew no job. The remedy was
+a store of graphs with references in ZooKeeper, so that a new leader finds exactly the jobs to bring back. Jobs then started
+from scratch; checkpoints were to follow later.
 
-Here the leaders die, both of them; then the whole host. What is to be recovered is known from the log alone, the graphs
-lie in the blob store, the references are records, and jobs go on from their checkpoints.
+Here both leaders die, and then the whole host. The log alone says which jobs to recover. The graphs are in the blob store,
+the references are records, and jobs resume from their checkpoints.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_incident_001_a_new_leader_knows_every_job(folder: Folder) -> None:
     before, known, led = folder.running(), graphs(folder), epochs(folder)
     assert set(known) == set(JOBS)
 
-    # -- both leaders die: others lead, know the same jobs, and start none of them anew
+    # -- both leaders die: others lead, know the same jobs, and restart none of them
     pids = {process: folder.pid(process) for process in ("projector-1", "projector-2", "reconciler-1")}
     for pid in pids.values():
         os.kill(pid, signal.SIGKILL)
@@ -77,7 +77,7 @@ def test_incident_001_a_new_leader_knows_every_job(folder: Folder) -> None:
     folder.run("wait", "next")
     assert folder.running() == before, "no job noticed"
 
-    # -- everything dies: what is known comes from the log, and jobs go on from where they were
+    # -- everything dies: the jobs are known from the log, and resume from their checkpoints
     folder.kill_everything()
     folder.run("up", "--detach", "--projectors", "2", timeout_s=PATIENCE_S)
 

@@ -1,14 +1,14 @@
-"""Leaders that lose ZooKeeper, Kafka, their time or their session, on real servers: one effective writer for each epoch,
-and a projection that is exact, by a full copy of the topics.
+"""Leaders that lose ZooKeeper, Kafka or their session, or are paused, on real servers. By a full copy of the topics, each
+epoch has one effective writer, and the projection is exact.
 
-A peer beside it: Flink 2.3 (ZooKeeper HA) gives the lead up at each lost connection and restarts every job; its stored
-references carry no epoch, so what a stale leader still writes is kept apart by version checks in ZooKeeper alone.
+For comparison: Flink 2.3 (ZooKeeper HA) gives up the lead at each lost connection and restarts every job. Its stored
+references carry no epoch, so only version checks in ZooKeeper protect against the writes of a stale leader.
 
-Each ledger here has topics and elections of its own on the same servers. A guard that is taken out
-(`tests.support.mutants`) must be seen by the same functions: here the lease that counts from the suspension, the late
-init that is not re-checked and the read-committed end; in `test_written_over.py` the filters of readers, the claim keys
-and what is not re-published. The producer that is kept after an indefinite error is seen in
-simulation (`tests/simulation/test_caught.py`).
+Each ledger here has its own topics and elections on the same servers. The same functions must detect removed guards
+(`tests.support.mutants`). Here these are: the lease that counts from the suspension, the late init that is not re-checked,
+and the read-committed end. `test_written_over.py` covers the filters of readers, the claim keys and missing
+re-publication. The simulation (`tests/simulation/test_caught.py`) covers the producer that is kept after an indefinite
+error.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tests.support.waiting import in_time
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 SESSION_S = 2.0
-#: What may lie between a look at the lease and the moment when the broker stamps what was sent after it.
+#: The maximum time between a check of the lease and the append time of a record that was sent after it.
 UNDER_WAY_S = 2.0
-#: Two seconds, on a machine that is not busy.
+#: On an idle machine it takes two seconds.
 LEADER_AGAIN_S = 10.0
 
 
 def two_projectors(it: Ledger, mutant: str = "") -> tuple[Node, Node]:
-    """The one that leads, and one that stands by."""
+    """(the leading projector, a standby)."""
     it.projector(mutant=mutant)
     it.projector(mutant=mutant)
     leader = it.leading()
@@ -57,7 +57,7 @@ def go_on(it: Ledger, load: Load) -> None:
 
 
 def cut_from_kafka(it: Ledger, leader: Node) -> None:
-    """It can neither read nor write, and holds a valid lease: it must give the lead away by itself."""
+    """The leader can neither read nor write, but holds a valid lease. It must step down by itself."""
     epoch = it.epoch()
     leader.cut(KAFKA)
     it.leading(after=epoch, timeout_s=120)
@@ -72,7 +72,7 @@ def cut_from_both(it: Ledger, leader: Node) -> None:
 
 
 def stopped(it: Ledger, leader: Node) -> None:
-    """For three sessions, as a machine that is paused: it wakes up in the middle of whatever it did."""
+    """The leader is paused for three session timeouts, as on a paused machine, and continues in the middle of its work."""
     epoch, began = it.epoch(), time.monotonic()
     leader.stop()
     it.leading(after=epoch)
@@ -87,7 +87,7 @@ def session_expired(it: Ledger, leader: Node) -> None:
 
 
 def zookeeper_wiped(it: Ledger, leader: Node) -> None:
-    """No member knows anything any more: only the log knows the epochs."""
+    """All ZooKeeper members lose their data. Only the log knows the epochs."""
     epoch = it.epoch()
     it.cluster.zookeeper.wipe()
     it.leading(after=epoch)
@@ -124,7 +124,7 @@ def test_each_epoch_has_one_writer_and_the_projection_is_exact(
 
 
 def cut_from_zookeeper(servers: Cluster, name: str, mutant: str = "") -> list[str]:
-    """What is wrong with a leader that loses ZooKeeper alone and could go on writing for ever."""
+    """The violations by a leader that loses only ZooKeeper and could keep writing to Kafka for ever."""
     session_s = 10.0
     with ledger(servers, name, session_s) as it:
         leader = it.projector(mutant=mutant)
@@ -163,8 +163,8 @@ def test_a_lease_that_counts_from_the_suspension_is_seen(servers: Cluster) -> No
 def test_nothing_is_written_without_a_lease_and_the_first_member_that_serves_again_is_enough(
     servers: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ten sessions without a quorum. Producers go on; nobody may publish, and who led before can't know that nobody else
-    does. Flink suspends and restarts every job here; kazoo's own lock holds on to what it has lost."""
+    """ZooKeeper has no quorum for ten session timeouts. Producers go on, but nobody may publish: the previous leader can't
+    know whether another one leads. Flink suspends and restarts every job here; kazoo's lock keeps its lost lock."""
     with ledger(servers, "no-quorum", SESSION_S) as it:
         two_projectors(it)
         members = servers.zookeeper
@@ -205,8 +205,9 @@ def test_nothing_is_written_without_a_lease_and_the_first_member_that_serves_aga
 
 
 def woken_late(servers: Cluster, name: str, mutant: str = "", pause_s: float = 1.5) -> list[str]:
-    """What is wrong after a candidate was stopped between its election and its init, for longer than its lease; it wakes
-    up while the true leader pauses, so that nothing but its own guard keeps it from leading. pause_s: at most."""
+    """The violations after a candidate was paused between its election and its init, for longer than its lease. It
+    continues while the true leader is paused, so only its own guard keeps it from leading. pause_s: the maximum pause of
+    the true leader."""
     with ledger(servers, name, 5.0) as it:
         late = it.projector(failpoint="term.elected:stop@1", mutant=mutant)
         it.until(lambda: state(late.pid) == "T", "the first one is elected, and stopped")
@@ -217,7 +218,7 @@ def woken_late(servers: Cluster, name: str, mutant: str = "", pause_s: float = 1
             go_on(it, load)
             epoch = it.epoch()
             true.stop()
-            # By a clock of its own: a look at the epoch may take longer than the true leader's session lasts.
+            # A separate timer, because reading the epoch may take longer than the true leader's session timeout.
             pause = threading.Timer(pause_s, true.cont)
             pause.start()
             os.kill(late.pid, signal.SIGCONT)
@@ -226,7 +227,7 @@ def woken_late(servers: Cluster, name: str, mutant: str = "", pause_s: float = 1
             pause.cancel()
             pause.join()
             true.cont()
-            # Its init fences the true leader, who takes a new epoch at once: that is all that it can do.
+            # The candidate's init fences the true leader, which takes a new epoch at once. Nothing worse may happen.
             it.until(lambda: it.epoch() > epoch, "the true leader was fenced, and leads again")
             go_on(it, load)
             it.until(lambda: len(it.line()) == 2, "the late one is a candidate as any other")
@@ -251,15 +252,15 @@ def test_a_late_init_that_is_not_rechecked_is_seen(servers: Cluster) -> None:
 
 
 def led_in_spite_of_an_open_transaction(servers: Cluster, name: str, mutant: str = "", wait_s: float = 3.0) -> bool:
-    """Whether a new leader claims although acknowledged events lie where it can't read yet: it would publish, as what is to
-    be brought back, less than was acknowledged."""
+    """Whether a new leader claims although acknowledged events are above the last stable offset, where it can't read yet.
+    The recovery set that it publishes would then lack acknowledged jobs."""
     with ledger(servers, name, SESSION_S) as it:
         leader, other = two_projectors(it, mutant)
         client = {**it.config.client(), "transactional.id": f"{it.name}-another", "transaction.timeout.ms": 600_000}
         writer = Producer(client)
         writer.init_transactions(30)
         writer.begin_transaction()
-        for partition in range(1, 4):  # in 0 the claims are read
+        for partition in range(1, 4):  # partition 0 stays readable for the claims
             writer.produce(it.config.topics.events, None, b"~noop", partition)
         assert writer.flush(30) == 0
         with Load(it.config) as load:

@@ -1,8 +1,8 @@
 """Incident 003: one job graph that could not be recovered killed leader after leader, and every cold start.
 
-Here: poisons of six kinds, five and more of each, among 50 good jobs. No good job is disturbed, no process of the ledger
-ends, no leader changes; each poison is set aside with its reason, or waits with its reason for a runner plug-in that does
-not answer. Then everything is killed and started anew with the poison in the log.
+Here there are six kinds of poison, at least five of each, among 50 good jobs. No good job is disturbed, no process of the
+ledger ends, and no leader changes. Each poison is quarantined or rejected with its reason, or waits with its reason for a
+runner plug-in that does not answer. Then everything is killed and starts again with the poison in the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROCESSES = ("broker", "agent", "projector-1", "projector-2", "reconciler-1", "u
 QUARANTINED = [poison for poison in POISONS if not poison.rejected and not poison.waits]
 WAITING = [poison for poison in POISONS if poison.waits]
 REJECTED = [poison for poison in POISONS if poison.rejected]
-#: Counts, and says seldom how far it is: fifty of them must leave the machine to others.
+#: A job that counts, with few checkpoints: fifty of them must not overload the machine.
 COUNTER = """
 import os, sys, time
 count = int(open(os.environ["LEDGER_RESTORE_FROM"]).read()) if "LEDGER_RESTORE_FROM" in os.environ else 0
@@ -49,7 +49,7 @@ while not os.path.exists(sys.argv[1]):
 """
 
 
-#: What people are told by: a line for each notification.
+#: A hook for notifications. It writes a line for each.
 NOTES = """
 import json, sys
 with open(sys.argv[1], "a") as told:
@@ -95,7 +95,7 @@ def all_quarantined(folder: Folder) -> dict[str, RecoveryEntry] | None:
 
 
 def waits_rightly(folder: Folder) -> bool:
-    """They are neither lost nor tried, and people can read why."""
+    """Whether the jobs with silent plug-ins are neither lost nor started, and show the reason."""
     found, said = entries(folder), read_waits(folder.config.waits_file)
     return all(
         one.name in found and (found[one.name].state, found[one.name].attempt) == (JobState.CREATED, 0)
@@ -115,7 +115,7 @@ def rejects(folder: Folder) -> list[dict[str, str]]:
 
 
 def started(folder: Folder) -> set[tuple[str, int]]:
-    """Every attempt of a good job that was ever recorded."""
+    """Every recorded attempt of a good job."""
     parsed = [parse_key(record.key()) for record in folder.records("ledger.events") if record.value() is not None]
     return {(found[0], found[1].n) for found in parsed if found and found[0] in GOOD and isinstance(found[1], Attempt)}
 
@@ -143,7 +143,7 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
     before = folder.until(lambda: (a := folder.running()).keys() >= set(BEFORE) and a, "the good jobs run", PATIENCE_S)
     roles, claimed = pids(folder), epochs(folder)
 
-    # -- the poison comes, and among it more good jobs
+    # -- the poison is sent, with more good jobs in between
     for number, poison in enumerate(POISONS):
         poison.put(hand, poison.name)
         if number < len(AMONG):
@@ -183,7 +183,7 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
     assert "\x1b" not in folder.run("explain", "runner-control").stdout
     harmed_s = time.monotonic() - began
 
-    # -- a cold start with all of it in the log
+    # -- a cold start with all the poison in the log
     alive = set(folder.alive())
     assert alive == set(GOOD), "nothing of the poison runs"
     refused = {(one["place"], one["reason"]) for one in rejects(folder)}
@@ -207,7 +207,7 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
     folder.until(lambda: waits_rightly(folder), "those wait again whose plug-in does not answer", PATIENCE_S)
     folder.run("replay")
 
-    # -- mended, one of them runs
+    # -- after a repair, one poisoned job runs
     folder.run("retry", "checkpoint-gone", "--from", "scratch", "--reason", "mended")
     folder.until(lambda: (e := folder.entry("checkpoint-gone")) and e.attempt > told["checkpoint-gone"].attempt,
                  "the graph was kept", PATIENCE_S)  # fmt: skip

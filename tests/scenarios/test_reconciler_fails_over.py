@@ -1,7 +1,7 @@
-"""The leading reconciler is killed, stopped, cut off and woken up late, by both elections, while jobs come and go.
+"""The leading reconciler is killed, paused, cut off or resumed late, with both elections, while jobs start and end.
 
-Each time: no attempt starts twice, no job comes back, an epoch has one writer, nothing of an older epoch is written after a
-newer claim, and every job that was acknowledged ends. Flink's own test of this kills one JobManager, once.
+Each time, no attempt starts twice, no finished job comes back, an epoch has one writer, no record of an older epoch follows
+a newer claim, and every acknowledged job ends. Flink's own test of this kills one JobManager, once.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tests.support import repetitions
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 SESSION_S = 2.0
-QUICK_S = 1.0  # where nothing depends on how long a lease lasts
-LATE_S = 3.0  # where a leader pauses for a second and must lead on
+QUICK_S = 1.0  # for tests that do not depend on the duration of a lease
+LATE_S = 3.0  # for tests where a leader pauses for a second and must keep leading
 ELECTIONS = ("zookeeper", "kafka")
-#: What a reconciler comes to by itself where jobs are submitted and end.
+#: The failpoints that a reconciler reaches by itself while jobs are submitted and end.
 POINTS = (
     "term.elected", "term.initialised", "start.recorded", "start.answered", "clean.unasked", "clean.answered",
     "retire.unwritten", "retire.written",
@@ -38,7 +38,7 @@ POINTS = (
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three members and one broker; each test leaves them serving."""
+    """Three ZooKeeper members and one broker. Each test leaves them serving."""
     with Cluster.open(tmp_path_factory.mktemp("failover")) as cluster:
         short = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
         cluster.kafka.settings = {**cluster.kafka.settings, **short}
@@ -53,7 +53,7 @@ def said(wrong: list[str]) -> str:
 
 
 def actions(election: str, what: str) -> dict[str, str]:
-    """Point -> kill or stop. either: both, in turn, and in the other election the other way round."""
+    """Failpoint -> kill or stop. what: "either" = kill and stop in turn, swapped for the other election."""
     if what != "either":
         return dict.fromkeys(POINTS, what)
     first = ELECTIONS.index(election)
@@ -61,7 +61,8 @@ def actions(election: str, what: str) -> dict[str, str]:
 
 
 def one_after_another(it: FailingOver, actions: dict[str, str]) -> dict[str, list[Node]]:
-    """A reconciler for each point. Whichever leads comes to its own point, and then another leads. Action -> nodes."""
+    """Starts a reconciler for each failpoint. The leader reaches its own failpoint, and then another one leads. Returns
+    action -> nodes."""
     nodes: dict[str, list[Node]] = {"kill": [], "stop": []}
     for point, action in actions.items():
         nodes[action].append(it.reconciler(failpoint=f"{point}:{action}@1"))
@@ -78,8 +79,8 @@ def one_after_another(it: FailingOver, actions: dict[str, str]) -> dict[str, lis
 @pytest.mark.parametrize("what", ["kill", "stop"] if repetitions.DEEP else ["either"])
 @pytest.mark.parametrize("election", ELECTIONS)
 def test_killed_or_stopped_at_each_failpoint(servers: Cluster, election: str, what: str) -> None:
-    """The stopped ones go on once another has led: in the middle of a start, or of the end of a job, which another has
-    brought to its end meanwhile (so Flink lost and doubled jobs in 2015)."""
+    """The paused reconcilers continue after another one has led. They are in the middle of a job's start or end, which the
+    other one has completed meanwhile (Flink lost and duplicated jobs in this way in 2015)."""
     with failing_over(servers, f"{what}-{election}", QUICK_S, election) as it:
         with Jobs(it):
             nodes = one_after_another(it, actions(election, what))
@@ -113,7 +114,7 @@ def killed(it: FailingOver, leader: Node, role: str) -> None:
 
 
 def stopped(it: FailingOver, leader: Node, role: str) -> None:
-    """For three sessions: it wakes up in the middle of whatever it did."""
+    """The leader is paused for three session timeouts and continues in the middle of its work."""
     epoch, began = it.epoch(role), time.monotonic()
     leader.stop()
     another_leads(it, role, epoch)
@@ -139,14 +140,14 @@ def session_expired(it: FailingOver, leader: Node, role: str) -> None:
 
 
 def election_wiped(it: FailingOver, leader: Node, role: str) -> None:
-    """No member knows anything any more: only the log knows the epochs. The other role's election goes with it."""
+    """All ZooKeeper members lose their data, so only the log knows the epochs. The other role's election is lost too."""
     epoch = it.epoch(role)
     it.cluster.zookeeper.wipe()
     another_leads(it, role, epoch)
 
 
-#: Here a chain of reconcilers has been killed and stopped already; who loses Kafka, and not the election, takes half a
-#: minute to give up.
+#: The troubles of a quick run. Killed and paused reconcilers are covered by the tests above. A leader that loses Kafka but
+#: not its election takes half a minute to step down.
 QUICK: dict[str, tuple[Trouble, ...]] = {
     "zookeeper": (cut_from(ZK), session_expired, election_wiped), "kafka": (cut_from(KAFKA),),
 }  # fmt: skip
@@ -157,7 +158,7 @@ TROUBLES: dict[str, tuple[Trouble, ...]] = {
 
 
 def goes_through(it: FailingOver, troubles: Sequence[tuple[Trouble, str]]) -> list[str]:
-    """What is wrong after these troubles of these roles, one after the other, each healed."""
+    """The violations after these troubles of these roles, one after the other. Each trouble is healed before the next."""
     roles = dict.fromkeys(role for _, role in troubles)
     of_role = {role: [it.reconciler() if role == ROLE else it.projector() for _ in range(2)] for role in roles}
     if ROLE not in of_role:
@@ -178,7 +179,7 @@ def goes_through(it: FailingOver, troubles: Sequence[tuple[Trouble, str]]) -> li
 @pytest.mark.parametrize("election", ELECTIONS)
 def test_after_each_trouble_another_goes_on(servers: Cluster, election: str) -> None:
     troubles = [(trouble, ROLE) for trouble in (TROUBLES if repetitions.DEEP else QUICK)[election]]
-    if repetitions.DEEP:  # where no candidate of the election can tell it
+    if repetitions.DEEP:  # the case that no candidate of the election can notice
         troubles += [(cut_from(KAFKA), "projector")]
     with failing_over(servers, f"troubles-{election}", SESSION_S, election, projector=not repetitions.DEEP) as it:
         wrong = goes_through(it, troubles)
@@ -205,8 +206,9 @@ def test_three_troubles_of_any_role_in_any_order(
 
 
 def woken_late(servers: Cluster, name: str, election: str, mutant: str = "", pause_s: float = 1.0) -> list[str]:
-    """What is wrong after a candidate was stopped between its election and its init, for longer than its lease; it wakes
-    up while the true leader pauses, so that nothing but its own guard keeps it from leading. pause_s: at most."""
+    """The violations after a candidate was paused between its election and its init, for longer than its lease. It
+    continues while the true leader is paused, so only its own guard keeps it from leading. pause_s: the maximum pause of
+    the true leader."""
     with failing_over(servers, name, LATE_S, election) as it:
         late = it.reconciler(failpoint="term.elected:stop@1", mutant=mutant)
         it.until(lambda: state(late.pid) == "T", "the first one is elected, and stopped")
@@ -217,7 +219,7 @@ def woken_late(servers: Cluster, name: str, election: str, mutant: str = "", pau
             it.go_on()
             epoch = it.epoch(ROLE)
             true.stop()
-            # By a clock of its own: a look at the epoch may take longer than the true leader's session lasts.
+            # A separate timer, because reading the epoch may take longer than the true leader's session timeout.
             pause = threading.Timer(pause_s, true.cont)
             pause.start()
             os.kill(late.pid, signal.SIGCONT)
@@ -226,7 +228,7 @@ def woken_late(servers: Cluster, name: str, election: str, mutant: str = "", pau
             pause.cancel()
             pause.join()
             true.cont()
-            # Its init fences the true leader, who takes a new epoch at once: that is all that it can do.
+            # The candidate's init fences the true leader, which takes a new epoch at once. Nothing worse may happen.
             it.until(lambda: it.epoch(ROLE) > epoch, "the true leader was fenced, and leads again")
             it.go_on()
             it.until(lambda: it.standing_by(late, true), "the late one is a candidate as any other")

@@ -1,13 +1,14 @@
 """Incident 000: an old job was resurrected, and the live one starved.
 
-There, a member of the ZooKeeper ensemble lost its network. The leading JobManager's connection was suspended, it gave up
-its lead though its session never ended, and suspended its job. Its successor asked the store what was to be recovered and
-found two jobs: the live one, with three checkpoints, and one that had been over for two months, whose graph had stayed
-behind. The old one had no checkpoints, so it started right away, from scratch, and took the slots. The live one failed for
-want of slots, again and again, until people stopped both and started a new job from the last known checkpoint.
+In the incident, a member of the ZooKeeper ensemble lost its network. The leading JobManager's connection was suspended. It
+gave up its lead although its session never ended, and suspended its job. Its successor read the jobs to recover from the
+store and found two: the live job with three checkpoints, and a job that had been over for two months, whose graph had
+never been deleted. The old job had no checkpoints, so it started at once from scratch and took the slots. The live job
+failed again and again for lack of slots, until operators stopped both and started a new job from the last known
+checkpoint.
 
-Here, on one host with one slot, the same: a job that is over, of which everything that could stay behind is put back; a
-live one; a leader that is suspended, then one that dies.
+Here the same happens on one host with one slot. There is a job that is over, with everything restored that could have been
+left behind, and a live job. One leader is paused, and then one dies.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 
 def of_job(folder: Folder, job_id: str) -> list[Record]:
-    """What the log was told of a job, but for its result."""
+    """The records of a job in the log, without tombstones and without its result."""
     found = ((record, parse_key(record.key())) for record in folder.records(folder.config.topics.events))
     own = [record for record, parsed in found if parsed and parsed[0] == job_id and record.value() is not None]
     return [record for record in own if b"/result/" not in (record.key() or b"")]
@@ -58,7 +59,7 @@ def attempts(folder: Folder, job_id: str) -> set[int]:
 
 
 def leader(folder: Folder) -> str:
-    """Of the two projectors the one that has claimed the newest epoch, by the name of its process."""
+    """The process name of the projector that has claimed the newest epoch."""
     claim = next(claim for claim in read_claims(Ledger.open(folder.config).source()) if claim.role == "projector")
     return next(name for name in ("projector-1", "projector-2") if claim.writer.endswith(f"-{folder.pid(name)}"))
 
@@ -84,12 +85,12 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     folder.run("cancel", "old", "--reason", "it has run for a month")
     folder.until(lambda: retired(folder, "old"), "it is retired", PATIENCE_S)
 
-    # -- a live one runs, and has checkpoints
+    # -- a live job runs, and has checkpoints
     folder.ticker("live")
     folder.until(lambda: (e := folder.entry("live")) and e.restore_points, "it has a checkpoint", PATIENCE_S)
     alive = folder.running()["live"]
 
-    # -- all that could stay behind of the old one does: its graph, and late copies of all that the log was told of it
+    # -- everything of the old job that could be left behind comes back: its graph, and late copies of its records
     Ledger.open(folder.config).blobs.put("old", copy)
     writer = Ledger.open(folder.config).event_log.writer("somebody-s-late-copies")
     writer.init()
@@ -97,7 +98,7 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     writer.commit([Event(topic, r.partition(), r.key() or b"", r.value(), tuple(r.headers() or ())) for r in told])
     writer.close()
 
-    # -- the leader is suspended, and goes on: nothing has happened
+    # -- the leader is paused and continues: nothing changes
     before, led = epoch(folder), leader(folder)
     os.kill(folder.pid(led), signal.SIGSTOP)
     assert folder.running()["live"] == alive
@@ -105,7 +106,7 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     folder.until(lambda: folder.entry("old") is None, "the leader has removed what came late", PATIENCE_S)
     assert epoch(folder) == before
 
-    # -- it dies, and the reconciler too: others take over
+    # -- the leader dies, and the reconciler too: others take over
     reconciler = folder.pid("reconciler-1")
     os.kill(folder.pid(led), signal.SIGKILL)
     os.kill(reconciler, signal.SIGKILL)
@@ -123,7 +124,7 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     assert "CANCELED" in shown and folder.entry("old") is None, "over is over"
     folder.run("cancel", "next", "--reason", "it has shown what it should")
 
-    # -- the live one dies: it comes back, from its newest checkpoint, and nothing else has its slot
+    # -- the live job dies: it is restarted from its newest checkpoint, and no other job takes its slot
     os.kill(int(alive[1]), signal.SIGKILL)
     folder.until(lambda: (e := folder.entry("live")) and e.attempt == 2 and e.known, "it is back", PATIENCE_S)
     entry = folder.entry("live")
@@ -131,7 +132,7 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     assert entry.base is not None and entry.base.attempt == 1
     assert set(folder.alive()) == {"live"}
 
-    # -- and what they did by hand in the end is a verb: a new job from the last known checkpoint of another
+    # -- the operators' manual repair is one command: a new job from the last known checkpoint of another job
     location = tmp_path / "last-known"
     location.write_text(Path(entry.base.location).read_text())
     folder.run("cancel", "live", "--reason", "it moves")

@@ -1,4 +1,4 @@
-"""What the scenarios of the reconciler take for a stale write."""
+"""The check for stale writes that the scenarios of the reconciler use."""
 
 from __future__ import annotations
 

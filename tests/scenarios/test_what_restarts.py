@@ -1,11 +1,12 @@
-"""Incident 004: nobody could say what restarts when what dies.
+"""Incident 004: nobody could say which parts restart when a part dies.
 
-There, people asked: if a TaskManager dies, who brings back its tasks? If the JobManager fails, do all TaskManagers? Can one
-recover without ZooKeeper, "when all job managers go down"? Is the whole job restarted if one task fails, the healthy ones
-along with it, and how does one restart only those that must be? The answers were folklore, and differed.
+In the incident, people asked: If a TaskManager dies, which component restarts its tasks? If the JobManager fails, do all
+TaskManagers fail? Can one recover without ZooKeeper, "when all job managers go down"? If one task fails, is the whole job
+restarted, with its healthy tasks? How does one restart only the necessary tasks? The answers were folklore and differed.
 
-Here it is a table, docs/FAILURES.md, and this goes through it on one host without ZooKeeper, with one leader at a time: two
-jobs of a region, which depend on each other, and one that depends on nobody. One after the other dies, then everything.
+Here the answer is a table, docs/FAILURES.md. This test goes through it on one host without ZooKeeper, with one leader at a
+time. There are two jobs of a region, which depend on each other, and one independent job. One part after the other dies,
+and then everything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PATIENCE_S = 300.0
 REGION, ALONE = ("prices", "orders"), "alone"
 JOBS = (*REGION, ALONE)
 LEDGER = ("broker", "agent", "projector-1", "projector-2", "reconciler-1")
-#: Counts, and completes a checkpoint with the label that stands in its file, once for each label.
+#: A job that counts. For each new label in its file, it completes a checkpoint with that label.
 COUNTER = """
 import os, sys, time
 said, folder, last = sys.argv[1], os.environ["LEDGER_CHECKPOINT_DIR"], ""
@@ -77,7 +78,7 @@ class Jobs(Folder):
         return entry
 
     def run_attempts(self, **attempts: int) -> dict[str, tuple[int, str]]:
-        """What runs, once it is just that."""
+        """Waits until exactly these attempts run, and returns them."""
 
         def so() -> dict[str, tuple[int, str]] | None:
             found = self.running()
@@ -110,7 +111,7 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
     folder.checkpoint("noon", *JOBS)
     folder.checkpoint("one", "orders", ALONE)  # prices has not come so far
 
-    # -- a job of a region dies: its region goes back to the last cut that all have, and nobody else
+    # -- a job of a region dies: only its region goes back, to the last cut that all its members have
     os.kill(int(before["prices"][1]), signal.SIGKILL)
     after = folder.run_attempts(prices=2, orders=2, alone=1)
     assert after[ALONE] == before[ALONE]
@@ -126,14 +127,14 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
     assert why in folder.run("explain", "orders").stdout
     assert "ended/1/stopped/" in folder.run("history", "orders").stdout
 
-    # -- a supervisor dies: its job dies with it, and goes on from its newest checkpoint
+    # -- a supervisor dies: its job dies with it, and resumes from its newest checkpoint
     supervisor_of(after[ALONE][1]).send_signal(signal.SIGKILL)
     before, after = after, folder.run_attempts(prices=2, orders=2, alone=2)
     assert {job_id: after[job_id] for job_id in REGION} == {job_id: before[job_id] for job_id in REGION}
     base = folder.job(ALONE).base
     assert base is not None and base.location.endswith("@one")
 
-    # -- everything that is the ledger dies, all leaders with it: no job notices, and `up` is all it takes
+    # -- all processes of the ledger die, leaders included: no job notices, and `up` is enough to repair it
     processes = [psutil.Process(folder.pid(process)) for process in ("up", *LEDGER)]
     for process in processes:
         with suppress(psutil.NoSuchProcess):  # one may end because another did
@@ -145,7 +146,7 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
     assert folder.run_attempts(prices=2, orders=2, alone=2) == after
     folder.checkpoint("two", *JOBS)
 
-    # -- everything dies, the jobs too: all come back from their newest checkpoints, the region from one cut
+    # -- everything dies, jobs included: all resume from their newest checkpoints, the region from one cut
     folder.kill_everything()
     folder.up("--projectors", "2")
     folder.run_attempts(prices=3, orders=3, alone=3)

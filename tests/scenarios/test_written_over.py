@@ -1,7 +1,7 @@
-"""A record of an ended epoch lies over the good one, on a real broker: readers don't take it, and the leader writes anew
-what compaction would otherwise lose. With each of the guards taken out it is seen that they don't, or that it doesn't.
+"""A record of an ended epoch supersedes the good one, on a real broker. Readers ignore it, and the leader writes the good
+record again, because log compaction would lose it. With each guard removed, the checks detect the failure.
 
-Flink keeps one reference for each job, without an epoch: what a stale leader writes last is what counts.
+Flink keeps one reference for each job, without an epoch. There the last write of a stale leader counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEY = JOB.encode()
 
 
 def second_epoch(it: Ledger, mirror: Mirror, mutant: str = "") -> None:
-    """Jobs of the first epoch, of which nothing new is told, under a leader with the second one; and all is published."""
+    """Makes a ledger with published jobs of the first epoch that do not change, and with a leader of the second epoch."""
     first = it.projector()
     it.leading()
     with Load(it.config) as load, Recorder("one", config=it.config) as recorder:
@@ -52,7 +52,7 @@ def second_epoch(it: Ledger, mirror: Mirror, mutant: str = "") -> None:
 
 
 def write_over(it: Ledger, mirror: Mirror) -> int:
-    """Appends the job's first entry once more, as a client that was paused in the first epoch would; its epoch."""
+    """Appends the job's first entry again, as a client that was paused in the first epoch would. Returns its epoch."""
     recovery = mirror.to_end().committed(it.config.topics.recovery)
     job = next(one for one in recovery if one.key == KEY)
     producer = Producer({"bootstrap.servers": it.config.bootstrap})
@@ -63,13 +63,13 @@ def write_over(it: Ledger, mirror: Mirror) -> int:
 
 
 def compacted(records: Sequence[copies.Copied]) -> list[copies.Copied]:
-    """What the cleaner leaves in the end: the last record of each key."""
+    """The records that full log compaction leaves: the last one of each key."""
     last = {(one.partition, one.key): one.offset for one in records}
     return [one for one in records if last[one.partition, one.key] == one.offset]
 
 
 def read(records: Sequence[copies.Copied], mutant: str = "") -> Entries:
-    """As the ledger's own reader takes them, perhaps with a guard taken out."""
+    """The entries by the ledger's own reader, optionally with a guard removed."""
     plain = [MemoryRecord(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in records]
     with mutated(mutant) if mutant else nullcontext():
         view = Published(avro.decode)
@@ -105,15 +105,15 @@ def test_readers_do_not_take_it_and_the_leader_writes_anew(servers: Cluster) -> 
 
 
 def test_the_guards_of_readers_and_leader_are_needed(servers: Cluster) -> None:
-    """The leader lets the stale record stand; readers are of each kind."""
+    """The leader does not overwrite the stale record. Readers with each of their guards removed fail."""
     with ledger(servers, "left-over", SESSION_S) as it, it.mirror() as mirror:
         second_epoch(it, mirror, "overwritten-not-republished")
         write_over(it, mirror)
-        # Enough is published after it for a leader that would have seen it.
+        # Many entries are published after it, so a leader with the guard would have noticed it.
         with Load(it.config) as load:
             it.until(lambda: len(load.told) > 20, "events go on")
         wrong = it.judge(mirror, load.told)
-        assert not wrong, "whoever has the full log and the filter is not misled: " + "\n".join(wrong)
+        assert not wrong, "a reader with the full log and the filter must not be misled: " + "\n".join(wrong)
         events = mirror.committed(it.config.topics.events)
         recovery = mirror.committed(it.config.topics.recovery)
         assert checkers.view_exact(read(compacted(recovery)), events, "overwritten, not republished")
@@ -122,7 +122,7 @@ def test_the_guards_of_readers_and_leader_are_needed(servers: Cluster) -> None:
 
 
 def test_one_key_for_all_claims_is_seen(servers: Cluster) -> None:
-    """Compaction takes the claims of ended epochs, and with them all that still counts of those."""
+    """Log compaction removes the claims of ended epochs, so the effective records of these epochs are lost."""
     with ledger(servers, "one-key", SESSION_S) as it, it.mirror() as mirror:
         first = it.projector(mutant="one-claim-key")
         with Load(it.config) as load:

@@ -1,9 +1,9 @@
-"""A reconciler whose recovery stream and whose tasks are plain Python, so that it starts in a second and not in fifteen.
+"""A reconciler with a recovery stream and tasks in plain Python, so that it starts in one second instead of fifteen.
 
     python -m tests.scenarios.without_spark [MUTANT] -- serve reconciler --name reconciler-1
 
-All else is what `jobledger serve reconciler` runs: the role, its election, its writer, the agent, the failpoints. For tests
-that end many reconcilers; what Spark itself may do wrong is tested elsewhere (tests/adapters/test_spark.py).
+Everything else is as in `jobledger serve reconciler`: the role, its election, its writer, the agent, the failpoints. It is
+for tests that end many reconcilers. Faults of Spark itself are tested elsewhere (tests/adapters/test_spark.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECORDS_MAX = 1000
 
 
 class PlainStream:
-    """A RecoveryStream that reads the topic itself, and reduces it as Spark's tasks do."""
+    """A RecoveryStream that reads the topic itself and reduces it as Spark's tasks do."""
 
     def __init__(self, _: object, topic: str, kafka: Mapping[str, str], folder: Path, *__: object) -> None:
         self._log, self._topic = KafkaLog({"bootstrap.servers": kafka["bootstrap.servers"]}, SystemClock()), topic
@@ -51,7 +51,7 @@ class PlainStream:
 
 
 class PlainExecutor:
-    """An Executor of threads; a task that raises has crashed."""
+    """An Executor of threads. A task that raises has crashed."""
 
     def __init__(
         self, _: object, world: Callable[[], tuple[Mapping[str, Runner], BlobStore]], time_limit_s: float, slots: int = 4,

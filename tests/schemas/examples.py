@@ -1,4 +1,4 @@
-"""Facts to test with: one of each with every field set, and hypothesis strategies for any."""
+"""Facts for tests: one of each class with every field set, and hypothesis strategies for random facts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _STALLS = StallPolicy(30.5, 4, OnStall.RESTART)
 _SAVEPOINTS = SavepointPolicy(600.5, 3)
 _REPLACEMENT = Replacement("2/12", 5, "release 7 ✓")
 
-#: One of each class with every field set to something else than its default. What lies in golden/ was written from these.
+#: One fact of each class with no field at its default. The files in golden/ were written from these.
 FULL: tuple[Any, ...] = (
     JobSubmitted(
         "orders", "prod", "subprocess", _GRAPH,
@@ -101,7 +101,7 @@ _DOUBLE = st.floats(allow_nan=False, allow_infinity=False)
 
 @cache
 def any_of(kind: type) -> st.SearchStrategy[Any]:
-    """Any value of a class, by its type hints alone."""
+    """A strategy for any value of a class, from its type hints."""
     hints = typing.get_type_hints(kind)
     return st.builds(kind, **{f.name: _any(hints[f.name]) for f in fields(kind)})
 
@@ -128,7 +128,7 @@ def anything() -> st.SearchStrategy[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A fact as JSON would have it, with the names of the schema."""
+    """A fact as a JSON value with the schema's names."""
     if is_dataclass(value):
         return {f.name.removesuffix("_"): plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Facts become bytes and the same facts again; whatever else the bytes are, the answer is Undecodable."""
+"""Facts survive encoding and decoding. For all other bytes, decoding raises Undecodable."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ def test_what_is_encoded_decodes_to_the_same(fact: Any) -> None:
 
 
 def _types(fact: Any) -> Any:
-    """A float that came back as an int, or a list in place of a tuple, would be equal and yet wrong."""
+    """The types inside a fact. An int in place of a float, or a list in place of a tuple, would be equal but wrong."""
     return [(key, type(getattr(fact, key))) for key in fact.__slots__ if key != "labels"]
 
 
 @given(anything())
 @settings(max_examples=50)
 def test_apache_avro_reads_the_same(fact: Any) -> None:
-    """Also of an older version what a newer one added: the codec takes that from the classes, Avro from the schemas."""
+    """This includes fields that a newer version added to an older value: the codec takes their defaults from the classes,
+    Avro takes them from the schemas."""
     value = encode(fact)
     written = avro.schema.parse(json.dumps(ALL[snake(name(fact))][by_fingerprint()[value[2:10]].version - 1].schema))
     newest = avro.schema.parse(json.dumps(ALL[snake(name(fact))][-1].schema))
@@ -139,7 +140,7 @@ def test_what_is_no_fact_is_refused() -> None:
 
 
 def outcome(kind: type, value: bytes) -> Any:
-    """The fact, or Undecodable: anything else that is raised fails the test."""
+    """The fact, or the Undecodable error. Any other error fails the test."""
     try:
         return decode(kind, value)
     except Undecodable:
@@ -182,7 +183,7 @@ def test_any_bytes_give_a_fact_or_undecodable(kind: type, data: Any) -> None:
 
 
 def varint(n: int) -> bytes:
-    """A long as Avro writes it."""
+    """A long as Avro encodes it."""
     n = (n << 1) ^ (n >> 63)
     out = bytearray()
     while n > 0x7F:
@@ -196,7 +197,7 @@ HUGE = (2**31, 2**40, 2**62, 2**63 - 1, -1, -2, -(2**31), -(2**62), -(2**63))
 
 @pytest.mark.parametrize("length", HUGE)
 def test_a_length_that_lies_costs_no_memory(length: int) -> None:
-    """As the length of a string, the count of an array and of a map, with and without a block size behind it."""
+    """The length is that of a string, or the count of an array or map, with and without a block size after it."""
     admitted = encode(JobAdmitted("x"))[:HEADER_BYTES]
     started = encode(AttemptStarted(""))
     spec = encode(SPEC)
@@ -218,7 +219,7 @@ def test_a_length_that_lies_costs_no_memory(length: int) -> None:
 
 
 def test_a_value_of_the_smallest_items_takes_bounded_memory() -> None:
-    """The worst there is: refused restore points of seven bytes each, every one of them two objects."""
+    """The worst case is refused restore points of seven bytes each, which decode to two objects each."""
     count = 10_000
     value = encode(AttemptStarted(""))[:-3] + b"".join([varint(count), b"\2\2\0\0\0\2\0" * count, b"\0\0\0"])
     tracemalloc.start()
@@ -249,7 +250,7 @@ def test_a_branch_that_the_union_does_not_have_is_damage() -> None:
 
 @pytest.mark.parametrize("number", ["7ff8000000000000", "7ff0000000000000", "fff0000000000000"])
 def test_a_number_that_is_not_finite_is_undecodable(number: str) -> None:
-    """NaN is not even equal to itself when read again: an entry with one would be published anew for ever."""
+    """NaN is not equal to itself, so an entry with NaN would be published again for ever."""
     value = encode(AttemptEnded("", None, 1.0))
     with pytest.raises(Undecodable, match="not a finite number"):
         decode(AttemptEnded, value[:-8] + bytes.fromhex(number)[::-1])

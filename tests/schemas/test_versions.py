@@ -1,4 +1,4 @@
-"""Old bytes under new code, and what a newer schema says to old classes: by two schema folders made for the purpose."""
+"""New code reads old bytes, and old classes read values of a newer schema. Two schema folders are made for these tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = json.loads((FOLDER / "checkpoint_completed" / "0001.avsc").read_text(encod
 
 
 def framed(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
-    """A value as another program writes it that knows only this one schema."""
+    """A value as another program encodes it that knows only this schema."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(copy.deepcopy(schema)), value)
     return b"\xc3\x01" + schemas.fingerprint_of(schema) + out.getvalue()
@@ -29,7 +29,7 @@ def framed(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the schemas, which is what the codec reads; put versions of CheckpointCompleted into it."""
+    """A copy of the schemas, which the codec reads. Tests add versions of CheckpointCompleted to it."""
     for path in FOLDER.rglob("*.avsc"):
         target = tmp_path / path.relative_to(FOLDER)
         target.parent.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ LATER: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", LATER)
 def test_a_value_is_written_with_the_oldest_schema_that_holds_it(folder: Path, name: str) -> None:
-    """So that the same fact is the same bytes in every release, and old readers can read what has nothing new in it."""
+    """So the same fact has the same bytes in every release, and old readers can read facts without new fields."""
     old = copy.deepcopy(NOW)
     old["fields"] = old["fields"][:1]
     write(folder, old, NOW)
@@ -119,7 +119,7 @@ def test_what_a_nested_record_or_enum_got_later_counts_too(folder: Path) -> None
 
 
 def test_avros_own_resolution_says_the_same(folder: Path) -> None:
-    """The codec reads with the writer's schema alone and takes defaults from the classes; here is the long way."""
+    """The codec uses only the writer's schema and takes defaults from the classes. This test resolves by both schemas."""
     old = copy.deepcopy(NOW)
     old["fields"] = old["fields"][:2]
     write(folder, old, NOW)
@@ -132,7 +132,7 @@ def test_avros_own_resolution_says_the_same(folder: Path) -> None:
 
 
 def test_a_symbol_that_the_code_does_not_know_is_unknown(folder: Path) -> None:
-    """Fail-closed: the core quarantines what is UNKNOWN, it never guesses."""
+    """Fail-closed: the core quarantines a job with an UNKNOWN symbol and never guesses its meaning."""
     new = copy.deepcopy(NOW)
     field(field(new, "base")["type"][1], "kind")["type"]["symbols"].append("INCREMENTAL")
     write(folder, NOW, new)
@@ -145,7 +145,7 @@ def test_a_symbol_that_the_code_does_not_know_is_unknown(folder: Path) -> None:
 
 
 def test_a_symbol_that_the_newest_schema_does_not_know_is_unknown(folder: Path) -> None:
-    """The same by Avro's own rule, between two schemas: this is what the enum's default is for."""
+    """Avro's own resolution between two schemas does the same. The enum's default exists for this."""
     other = copy.deepcopy(NOW)
     field(field(other, "base")["type"][1], "kind")["type"]["symbols"].append("INCREMENTAL")
     write(folder, other, NOW)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata
 from tests.simulation.copies import Copied
 from tests.support.waiting import in_time, until
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 
 class Mirror:
@@ -31,9 +31,9 @@ class Mirror:
     def __init__(self, client: Mapping[str, str], topics: Sequence[str]) -> None:
         self._admin = AdminClient(dict(client))
         described = until(lambda: self._described(topics), "the broker knows the topics")
-        self.places: list[Place] = [(topic, p) for topic in topics for p in sorted(described[topic].partitions)]
-        self._all = _Reading(client, self.places, "read_uncommitted")
-        self._committed = _Reading(client, self.places, "read_committed")
+        self.tps: list[Partition] = [(topic, p) for topic in topics for p in sorted(described[topic].partitions)]
+        self._all = _Reading(client, self.tps, "read_uncommitted")
+        self._committed = _Reading(client, self.tps, "read_committed")
         self._lock, self._over = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._follow, name="mirror", daemon=True)
 
@@ -60,14 +60,14 @@ class Mirror:
         """Lets both readers read up to the current ends. Raises: AssertionError if an open transaction prevents it."""
         asked = self._admin.list_offsets(
             {
-                TopicPartition(*place): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-                for place in self.places
+                TopicPartition(*tp): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                for tp in self.tps
             }
         )
         ends = {(at.topic, at.partition): future.result(10).offset for at, future in asked.items()}
         deadline = time.monotonic() + timeout_s
-        while behind := [(r.isolation, place) for r in (self._all, self._committed) for place in self.places
-                         if r.position[place] < ends[place]]:  # fmt: skip
+        while behind := [(r.isolation, tp) for r in (self._all, self._committed) for tp in self.tps
+                         if r.position[tp] < ends[tp]]:  # fmt: skip
             in_time(time.monotonic() < deadline, f"not within {timeout_s} s read to the end: {behind}")
             self.take()
         return self
@@ -103,31 +103,31 @@ class Mirror:
 class _Reading:
     """One reader of a partition. position: the offset below which everything was read, transaction markers included."""
 
-    def __init__(self, client: Mapping[str, str], places: Sequence[Place], isolation: str) -> None:
+    def __init__(self, client: Mapping[str, str], tps: Sequence[Partition], isolation: str) -> None:
         self.isolation = isolation
-        self.position = dict.fromkeys(places, 0)
-        self._found: dict[Place, list[Copied]] = {place: [] for place in places}
+        self.position = dict.fromkeys(tps, 0)
+        self._found: dict[Partition, list[Copied]] = {tp: [] for tp in tps}
         self._consumer = Consumer({
             **client, "group.id": "mirror", "isolation.level": isolation, "enable.partition.eof": True,
             "enable.auto.commit": False, "auto.offset.reset": "error", "fetch.wait.max.ms": 50, "log_level": 0,
         })  # fmt: skip
-        self._consumer.assign([TopicPartition(*place, 0) for place in places])
+        self._consumer.assign([TopicPartition(*tp, 0) for tp in tps])
 
     def take(self, timeout_s: float) -> None:
         for message in self._consumer.consume(1, timeout_s) + self._consumer.consume(1000, 0):
             error = message.error()
-            place = str(message.topic()), int(message.partition() or 0)
+            tp = str(message.topic()), int(message.partition() or 0)
             offset = int(message.offset() or 0)
             if error is None:
-                self._found[place].append(Copied.of(message))
-                self.position[place] = offset + 1
+                self._found[tp].append(Copied.of(message))
+                self.position[tp] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self.position[place] = max(self.position[place], offset)
+                self.position[tp] = max(self.position[tp], offset)
             else:
-                assert error.retriable() or error.code() < 0, f"{place}: {error}"
+                assert error.retriable() or error.code() < 0, f"{tp}: {error}"
 
     def of(self, topic: str) -> list[Copied]:
-        return [record for place, found in self._found.items() if place[0] == topic for record in found]
+        return [record for tp, found in self._found.items() if tp[0] == topic for record in found]
 
     def close(self) -> None:
         self._consumer.close()

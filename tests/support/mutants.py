@@ -160,7 +160,7 @@ def _own_keys(records: Any) -> list[MemoryRecord]:
 @mutant
 def read_committed_end(p: Patches) -> None:
     """Readers take the last stable offset for the end of the log."""
-    p.set(MemoryReader, "high_watermarks", lambda self: {there.place: there.stable_end() for there in self._partitions})
+    p.set(MemoryReader, "high_watermarks", lambda self: {there.tp: there.stable_end() for there in self._partitions})
     p.set(cluster, "IsolationLevel", SimpleNamespace(READ_UNCOMMITTED=IsolationLevel.READ_COMMITTED))
 
 

@@ -39,11 +39,11 @@ def class_archive(program: str, jars: Iterable[Path]) -> Path:
     Raises: ConfigError if there is no Java."""
     java = find_java()
     release = java.parent.parent / "release"
-    told = [str(java), release.read_text(errors="replace") if release.is_file() else ""]
+    lines = [str(java), release.read_text(errors="replace") if release.is_file() else ""]
     for jar in jars:
         seen = jar.stat()
-        told.append(f"{jar} {seen.st_size} {seen.st_mtime_ns}")
-    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
+        lines.append(f"{jar} {seen.st_size} {seen.st_mtime_ns}")
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return cache_folder() / f"classes-{program}-{digest[:16]}" / "classes.jsa"
 
 
@@ -67,8 +67,8 @@ def make_archive(archive: Path, progress: Progress, run: Callable[[list[str]], o
     except subprocess.TimeoutExpired as late:
         progress(f"skipped: took longer than {late.timeout:g} s; run make setup again")
     except Exception as trouble:
-        told = str(trouble).partition("\n")[0][:TROUBLE_MAX]
-        progress(f"skipped: {program} will not start faster: {told or type(trouble).__name__}")
+        lines = str(trouble).partition("\n")[0][:TROUBLE_MAX]
+        progress(f"skipped: {program} will not start faster: {lines or type(trouble).__name__}")
     for other in folder.parent.glob(f"classes-{program}-*"):
         if time.time() - other.stat().st_mtime > KEPT_S:
             shutil.rmtree(other, ignore_errors=True)

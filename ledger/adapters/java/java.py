@@ -69,10 +69,10 @@ def java_major(java: Path) -> int | None:
         text = release.read_text(errors="replace")
     else:
         try:
-            told = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+            answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        text = told.stderr + told.stdout
+        text = answer.stderr + answer.stdout
     found = re.search(r'(?:^JAVA_VERSION=| version )"(\d+)', text, re.MULTILINE)
     return int(found[1]) if found else None
 

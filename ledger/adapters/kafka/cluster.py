@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from ledger.adapters.kafka.errors import PASSING, error_of, made, told
+from ledger.adapters.kafka.errors import PASSING, describe_error, error_of, made
 from ledger.errors import ConfigError, Unreachable
 
 log = logging.getLogger("ledger.kafka")
 T = TypeVar("T")
-Place = tuple[str, int]
+Partition = tuple[str, int]
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: The client's metadata names another partition leader than the broker's: after a failover, or while a restarted broker
@@ -79,13 +79,13 @@ class Cluster:
             )
         return found
 
-    def ends(self, places: Iterable[Place], spec: OffsetSpec = LATEST) -> dict[Place, int]:
+    def ends(self, tps: Iterable[Partition], spec: OffsetSpec = LATEST) -> dict[Partition, int]:
         """Partition -> its high watermark, open transactions included; with `spec`, another offset.
 
         Uses the admin client on purpose: a read_committed consumer returns the last stable offset instead. An error of
         OUTDATED is retried until timeout_s has passed. Raises: Unreachable, ConfigError.
         """
-        wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
+        wanted = {TopicPartition(topic, partition): spec for topic, partition in tps}
         deadline = time.monotonic() + self.timeout_s
         while True:
             try:
@@ -95,12 +95,12 @@ class Cluster:
                     raise
                 time.sleep(_ASK_AGAIN_S)
 
-    def _offsets(self, wanted: dict[TopicPartition, OffsetSpec], timeout_s: float) -> dict[Place, int]:
+    def _offsets(self, wanted: dict[TopicPartition, OffsetSpec], timeout_s: float) -> dict[Partition, int]:
         futures = self.admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
         )
         found = {(tp.topic, tp.partition): self.answer(future).offset for tp, future in futures.items()}
-        if unknown := [place for place, offset in found.items() if offset < 0]:
+        if unknown := [tp for tp, offset in found.items() if offset < 0]:
             # Neither an error nor an offset: the client's metadata has no leader (seen while Kafka went down).
             raise _Outdated(f"No answer from Kafka at {self.bootstrap} on {unknown[0][0]}[{unknown[0][1]}].")
         return found
@@ -122,12 +122,12 @@ class Cluster:
             error = error_of(exception)
             if error.code() in OUTDATED:
                 self.__dict__.pop("admin", None)  # the next query uses a new client without old metadata
-                raise _Outdated(f"No answer from Kafka at {self.bootstrap}: {told(error)}") from exception
+                raise _Outdated(f"No answer from Kafka at {self.bootstrap}: {describe_error(error)}") from exception
             # The admin client marks no error as retriable. A negative code comes from the client, not from a broker.
             if error.retriable() or error.code() < 0 or error.code() in PASSING:
-                raise Unreachable(f"No answer from Kafka at {self.bootstrap}: {told(error)}") from exception
+                raise Unreachable(f"No answer from Kafka at {self.bootstrap}: {describe_error(error)}") from exception
             kind = Unheard if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else ConfigError
-            raise kind(f"Kafka at {self.bootstrap} refused: {told(error)}") from exception
+            raise kind(f"Kafka at {self.bootstrap} refused: {describe_error(error)}") from exception
 
     def _shape(self, future: Future[Any]) -> Shape | None:
         try:

@@ -74,7 +74,7 @@ def error_of(exception: BaseException) -> KafkaError:
     return KafkaError(KafkaError._FAIL, repr(exception))
 
 
-def told(error: KafkaError) -> str:
+def describe_error(error: KafkaError) -> str:
     """The name and text of an error, for people."""
     return f"{error.name()}: {error.str()}"
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ledger.adapters.kafka.errors import error_of, made, told
+from ledger.adapters.kafka.errors import describe_error, error_of, made
 
 log = logging.getLogger("ledger.kafka")
 TEXT_MAX = 200  # characters of one value; a broker accepts 4096 bytes in all (offset.metadata.max.bytes)
@@ -89,7 +89,7 @@ class HeartbeatWatch:
             self._take(now, self._ask())
             self.trouble = ""
         except KafkaException as exception:
-            self.trouble = told(error_of(exception))
+            self.trouble = describe_error(error_of(exception))
 
     def drop(self) -> None:
         """Closes the consumer on another thread: without a broker that may take long. Do not use this object afterwards."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ledger.adapters.kafka.errors import PASSING, made, told
+from ledger.adapters.kafka.errors import PASSING, describe_error, made
 from ledger.adapters.kafka.heartbeats import QUIET, Heartbeat
 
 log = logging.getLogger("ledger.kafka")
@@ -113,9 +113,9 @@ class Membership:
 
     # -- callbacks, all within poll ------------------------------------------------------------------------------------
 
-    def _answered(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+    def _answered(self, error: KafkaError | None, tps: list[TopicPartition]) -> None:
         sent_at, self._open = self._open, None
-        error = error or next((place.error for place in places if place.error), None)
+        error = error or next((tp.error for tp in tps if tp.error), None)
         if error is None:
             self.trouble = ""
             if self.holds and sent_at is not None:
@@ -123,17 +123,17 @@ class Membership:
         elif error.code() in EXPELLED:
             self._end(SILENT)
         elif error.code() not in REBALANCING:
-            self.trouble = told(error)
+            self.trouble = describe_error(error)
 
-    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        mine = [TopicPartition(place.topic, place.partition, 0) for place in places]
+    def _assigned(self, consumer: Consumer, tps: list[TopicPartition]) -> None:
+        mine = [TopicPartition(tp.topic, tp.partition, 0) for tp in tps]
         consumer.incremental_assign(mine)
         consumer.pause(mine)  # there is nothing to read
-        if any(place.partition == 0 for place in mine) and not self.leaving:
+        if any(tp.partition == 0 for tp in mine) and not self.leaving:
             self.holds = True
 
-    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
-        if any(place.partition == 0 for place in places):
+    def _revoked(self, _consumer: Consumer, tps: list[TopicPartition]) -> None:
+        if any(tp.partition == 0 for tp in tps):
             self._end("the group took the partition back")
 
     def _expelled(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
@@ -146,7 +146,7 @@ class Membership:
             self._lost(why)
 
     def _take(self, error: KafkaError) -> None:
-        before, self.trouble = self.trouble, told(error)
+        before, self.trouble = self.trouble, describe_error(error)
         if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
             self.trouble += "; the broker's group.min.session.timeout.ms (6 s by default) exceeds session_timeout_s"
         if error.code() not in PASSING and self.trouble != before:

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ledger.adapters.kafka.cluster import EARLIEST, Cluster
-from ledger.adapters.kafka.errors import PASSING, error_of, made, told
+from ledger.adapters.kafka.errors import PASSING, describe_error, error_of, made
 from ledger.adapters.kafka.topics import (
     RESTORING,
     Client,
@@ -60,12 +60,12 @@ class KafkaTarget:
                     f"{topic} has {shape.partitions} partitions, but the settings require {self._settings.partitions}.",
                     hint="Delete the empty topic, or set LEDGER_TOPICS__PARTITIONS.",
                 )
-        places = [(topic, p) for topic in self._topics for p in range(shapes[topic].partitions)]
-        begins, ends = self._cluster.ends(places, EARLIEST), self._cluster.ends(places)
+        tps = [(topic, p) for topic in self._topics for p in range(shapes[topic].partitions)]
+        begins, ends = self._cluster.ends(tps, EARLIEST), self._cluster.ends(tps)
         for topic in self._topics:
-            own = [place for place in places if place[0] == topic]
-            whole = is_restoring(self._cluster.config(topic)) and not any(begins[place] for place in own)
-            if any(ends[place] for place in own) and not whole:
+            own = [tp for tp in tps if tp[0] == topic]
+            whole = is_restoring(self._cluster.config(topic)) and not any(begins[tp] for tp in own)
+            if any(ends[tp] for tp in own) and not whole:
                 raise LedgerError(f"{topic} holds records already, and no restore into it is under way.", hint=EMPTY)
         self._alter(RESTORING)
         return ends
@@ -118,7 +118,7 @@ class KafkaTarget:
             return
         if error is not None:
             kind = Unreachable if error.retriable() or error.code() in PASSING else ConfigError
-            self._trouble = kind(f"Can't write {topic}[{partition}]@{wanted}: {told(error)}.")
+            self._trouble = kind(f"Can't write {topic}[{partition}]@{wanted}: {describe_error(error)}.")
         elif message is not None and (found := message.offset()) is not None and found >= 0 and found != wanted:
             self._trouble = LedgerError(
                 f"{topic}[{partition}] gave offset {found} to the record of offset {wanted}: another program writes to it.",

@@ -21,7 +21,7 @@ ELSEWHERE = "registers of this job belong in partition"  # begins the reason for
 
 
 #: A register's raw value and its offset. A plain tuple: names would cost a tenth of the reading time.
-Held = tuple[bytes, int]
+RawValue = tuple[bytes, int]
 
 
 class MalformedRecord(NamedTuple):
@@ -40,7 +40,7 @@ class RegisterTable:
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
-        self.jobs: list[dict[bytes, dict[bytes, Held]]] = [{} for _ in range(partitions)]
+        self.jobs: list[dict[bytes, dict[bytes, RawValue]]] = [{} for _ in range(partitions)]
         self.claims: dict[str, int] = {}
         self._known: dict[bytes, bytes] = {}  # valid register names; all jobs share one object for each
 
@@ -88,7 +88,7 @@ class RegisterTable:
                 del by_partition[partition][job_id]
         return touched, foreign
 
-    def registers(self, job_id: bytes, partition: int) -> dict[bytes, Held]:
+    def registers(self, job_id: bytes, partition: int) -> dict[bytes, RawValue]:
         return self.jobs[partition].get(job_id, {})
 
     def __len__(self) -> int:

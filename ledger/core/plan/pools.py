@@ -119,7 +119,7 @@ def admit(
     held: Mapping[str, int],
     pools: Pools,
     starts_max: int,
-    put_off: Collection[str] = (),
+    backoff: Collection[str] = (),
     unread: str = "",
 ) -> list[Action]:
     """The actions to perform in this pass: other actions first, then the starts that fit, then a Wait for each other start.
@@ -139,7 +139,7 @@ def admit(
     queues: Counter[str] = Counter()
     admitted: list[Action] = []
     late: list[Action] = []
-    for group in _in_order(starts, entries, put_off):
+    for group in _in_order(starts, entries, backoff):
         needs: Counter[Pool] = Counter()
         for action in group:
             entry = entries[action.job_id]
@@ -147,9 +147,9 @@ def admit(
                 needs[pool] += entry.slots
         if reason := _why_not(needs, free, queues, unread):
             region = starts_with_region(group[0], entries[group[0].job_id]) if group[1:] else None
-            told = f"region {region[1]} starts together: {reason}" if region else reason
-            late += [Wait(action.job_id, told) for action in group]
-            if all(need <= pool.slots for pool, need in needs.items()) and not any(a.job_id in put_off for a in group):
+            text = f"region {region[1]} starts together: {reason}" if region else reason
+            late += [Wait(action.job_id, text) for action in group]
+            if all(need <= pool.slots for pool, need in needs.items()) and not any(a.job_id in backoff for a in group):
                 queues.update({pool.name: len(group) for pool in needs})
             continue
         for pool, need in needs.items():
@@ -162,7 +162,7 @@ def admit(
 
 
 def _in_order(
-    starts: Iterable[Start | StartAgain], entries: Mapping[str, RecoveryEntry], put_off: Collection[str]
+    starts: Iterable[Start | StartAgain], entries: Mapping[str, RecoveryEntry], backoff: Collection[str]
 ) -> list[list[Start | StartAgain]]:
     """Starts in their order. Those of one region form a group, at the position of its most urgent job."""
     groups: dict[str | Region, list[Start | StartAgain]] = {}
@@ -172,7 +172,7 @@ def _in_order(
         group.sort(key=lambda action: urgency(entries[action.job_id]))
 
     def place(group: list[Start | StartAgain]) -> tuple[bool, tuple[int, bool, tuple[int, int], str]]:
-        return any(action.job_id in put_off for action in group), urgency(entries[group[0].job_id])
+        return any(action.job_id in backoff for action in group), urgency(entries[group[0].job_id])
 
     return sorted(groups.values(), key=place)
 

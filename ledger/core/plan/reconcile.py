@@ -98,7 +98,7 @@ class JobView(NamedTuple):
     idle: bool = True
     waits_for: str = ""
     starting: int = 0
-    put_off: bool = False
+    backoff: bool = False
     steady: bool = False
 
 
@@ -146,8 +146,8 @@ def plan_actions(
     for action in wanted:
         if isinstance(action, Start) and action.inherited is not None:  # they decide its position in the pool's queue
             entries[action.job_id] = replace(entries[action.job_id], restore_points=action.inherited.points)
-    put_off = {job_id for job_id in entries if views[job_id].put_off}
-    found = admit(wanted, entries, held, pools, starts_max, put_off, unread)
+    backoff = {job_id for job_id in entries if views[job_id].backoff}
+    found = admit(wanted, entries, held, pools, starts_max, backoff, unread)
     return [*found, *_spared(_disposing(views, observed, found), views, unread)]
 
 

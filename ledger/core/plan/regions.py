@@ -163,13 +163,13 @@ def _starts(
         reason = _because(region, fallen) if fallen else "" if alone else f"region {region[1]} restarts together"
         cut = Cut() if alone else _cut(coming, _common(coming))
     if cut.verify:
-        told = "can't be verified at the moment" if cut.unknown else "are being verified"
+        stage = "can't be verified at the moment" if cut.unknown else "are being verified"
         for member in coming:
             job_id, n = member.entry.job_id, member.entry.next_attempt
             if job_id in cut.verify:
                 yield Verify(job_id, n, (cut.verify[job_id],))
             else:
-                yield Wait(job_id, f"region {region[1]} restarts together: restore points of others {told}")
+                yield Wait(job_id, f"region {region[1]} restarts together: restore points of others {stage}")
         return
     if cut.why not in reason:  # a partner's reason says it already
         reason = "; ".join(part for part in (reason, cut.why) if part)

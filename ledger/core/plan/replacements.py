@@ -54,8 +54,8 @@ def apply_replacements(
             extra += _settling(pair)
         extra += _held(pair, acted)
     declares = [action for action in extra if isinstance(action, Declare)]
-    told = {action.job_id for action in declares}
-    rest = [a for a in out if not (a.job_id in told and isinstance(a, Start | StartAgain | Retire))]
+    declared = {action.job_id for action in declares}
+    rest = [a for a in out if not (a.job_id in declared and isinstance(a, Start | StartAgain | Retire))]
     # If a job has two actions, the first is performed.
     return [*declares, *rest, *(action for action in extra if not isinstance(action, Declare))]
 

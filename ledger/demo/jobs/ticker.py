@@ -1,4 +1,4 @@
-"""A long job: counts ticks and writes a checkpoint a second, until the file that it is given appears.
+"""A long job: counts ticks and writes a checkpoint each second, until the given file appears.
 
 usage: ticker.py UNTIL_FILE
 """

@@ -1,10 +1,10 @@
-"""Counts the words of many files, with checkpoints. Knows nothing of the ledger but five environment variables.
+"""Counts the words of many files, with checkpoints. All that it knows of the ledger is three environment variables.
 
 usage: wordcount.py FILE_LIST OUTPUT [--checkpoint-every N] [--seconds S]
 
-FILE_LIST names one file a line; OUTPUT gets a JSON object of word -> count. A checkpoint is a JSON file `chk-<id>`,
-renamed into $LEDGER_CHECKPOINT_DIR when it is whole; $LEDGER_RESTORE_FROM, if set, is the one to go on from.
---seconds: take at least that long, so that somebody can watch.
+FILE_LIST names one file per line; OUTPUT gets a JSON object of word -> count. A checkpoint is a JSON file `chk-<id>`,
+renamed into $LEDGER_CHECKPOINT_DIR when it is complete. $LEDGER_RESTORE_FROM, if set, is the checkpoint to resume from.
+--seconds: take at least that long, so that people can watch.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def count(path: Path) -> Counter[str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Nobody ever sees half a file: written beside, then renamed."""
+    """Writes a file atomically: under another name, then renamed."""
     part = path.with_name(f".{path.name}.part")
     with part.open("w") as out:
         out.write(text)

@@ -40,13 +40,13 @@ class CatchUp:
     def behind(self, position: Marks) -> list[Behind]:
         """The partitions that are not read up to their marks, the longest stuck first; [] once all are."""
         now, found = self._clock.monotonic(), []
-        for place, mark in self._marks.items():
-            at = position.get(place, 0)
+        for tp, mark in self._marks.items():
+            at = position.get(tp, 0)
             if at >= mark:
                 continue
-            if self._moved.get(place, (-1, 0.0))[0] != at:
-                self._moved[place] = (at, now)
-            found.append(Behind(*place, at, mark, now - self._moved[place][1]))
+            if self._moved.get(tp, (-1, 0.0))[0] != at:
+                self._moved[tp] = (at, now)
+            found.append(Behind(*tp, at, mark, now - self._moved[tp][1]))
         return sorted(found, key=lambda one: -one.still_s)
 
 

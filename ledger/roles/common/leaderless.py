@@ -28,7 +28,7 @@ class LeaderlessAlarm:
         self._candidacy, self._leadership, self._clock, self._after_s = candidacy, leadership, clock, after_s
         self._since: float | None = None
         self._held_since: float | None = None
-        self._tried = self._told = False
+        self._tried = self._reported = False
         self._next = 0.0
 
     def look(self) -> Mapping[str, Any]:
@@ -44,7 +44,7 @@ class LeaderlessAlarm:
             if self._since is None:
                 self._since, self._next = now, now + self._after_s
             if now >= self._next:
-                self._next, self._told = now + AGAIN_S, True
+                self._next, self._reported = now + AGAIN_S, True
                 self._log.error("leaderless", seconds=round(now - self._since, 1), waits_for=waits_for)
         return {
             "role": self._role, "who": self._instance, "leads": leads, "epoch": epoch or None,
@@ -64,6 +64,6 @@ class LeaderlessAlarm:
         return not self._tried or now - self._held_since >= self._after_s
 
     def _is_over(self, now: float, leader: str) -> None:
-        if self._since is not None and self._told:
+        if self._since is not None and self._reported:
             self._log.warning("led_again", leader=leader, leaderless_s=round(now - self._since, 1))
-        self._since, self._tried, self._told = None, False, False
+        self._since, self._tried, self._reported = None, False, False

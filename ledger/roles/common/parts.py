@@ -11,10 +11,10 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.ports import Clock, Codec, Envelope, EventLog, Leadership
 
 #: Called with an entry that is in the log.
-Told = Callable[[RecoveryEntry], None]
+EntryListener = Callable[[RecoveryEntry], None]
 
 
-def unheard(_: RecoveryEntry) -> None: ...
+def ignore_entry(_: RecoveryEntry) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

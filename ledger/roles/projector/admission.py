@@ -11,7 +11,7 @@ from ledger.core.fold.fold import LASTING
 from ledger.core.fold.job import Job
 from ledger.core.model.facts import JobAdmitted, JobResult, JobSubmitted
 from ledger.core.model.registers import Admitted, Register, Spec, parse_register
-from ledger.core.model.table import Held, RegisterTable
+from ledger.core.model.table import RawValue, RegisterTable
 from ledger.ports import Clock, Codec, Event
 from ledger.roles.common.events import EventFactory
 from ledger.roles.common.rejecting import RejectEvents
@@ -38,7 +38,7 @@ class Admission:
         """Notes when a spec was submitted (its header ce_time). Used only if results expire."""
         self._submitted_at[job_id, digest] = time_s
 
-    def judge(self, job: Job, registers: dict[bytes, Held], partition: int, factory: EventFactory) -> list[Event]:
+    def judge(self, job: Job, registers: dict[bytes, RawValue], partition: int, factory: EventFactory) -> list[Event]:
         """Admits the first valid spec in log order; refuses every other one with a tombstone and a reject."""
         place = (partition, job.job_id.encode())
         self._note_result(job, place)
@@ -75,7 +75,7 @@ class Admission:
                 events += self._tombstones(table, place, factory)
         return events
 
-    def _why_refused(self, job: Job, spec: Spec, held: Held) -> str:
+    def _why_refused(self, job: Job, spec: Spec, held: RawValue) -> str:
         if len(held[0]) > self._spec_bytes_max:
             return f"the spec takes {len(held[0])} bytes, more than {self._spec_bytes_max}"
         if job.fact(spec, JobSubmitted) is None:
@@ -87,7 +87,7 @@ class Admission:
                 return f"submitted {age_s:.0f} s ago: a job of this id may have come and gone since"
         return ""
 
-    def _refuse(self, job: Job, registers: dict[bytes, Held], partition: int, spec: Spec, reason: str) -> list[Event]:
+    def _refuse(self, job: Job, registers: dict[bytes, RawValue], partition: int, spec: Spec, reason: str) -> list[Event]:
         name = job.names[spec]
         held = registers[name]
         if (job.job_id, spec, held[1]) in self._refused:  # by its offset: a repeated submission gets an answer too

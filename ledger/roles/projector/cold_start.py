@@ -56,18 +56,18 @@ def begun(cold_start: ColdStart, age_max_s: float, clock: Clock) -> StartPositio
     begin: dict[TopicPartition, int] = {}
     runs: list[Sequence[Record]] = []
     age_s = 0.0
-    for place, kept in offered.items():
+    for tp, kept in offered.items():
         old_s = clock.time() - kept.newest_s
         if old_s > age_max_s:
-            log.warning("snapshot_too_old", topic=place[0], partition=place[1], age_s=round(old_s), age_max_s=age_max_s)
+            log.warning("snapshot_too_old", topic=tp[0], partition=tp[1], age_s=round(old_s), age_max_s=age_max_s)
             continue
         try:
             runs.append(list(kept.records()))
         except LedgerError as error:
-            log.warning("snapshot_unreadable", topic=place[0], partition=place[1], why=str(error))
+            log.warning("snapshot_unreadable", topic=tp[0], partition=tp[1], why=str(error))
             continue
-        begin[place], age_s = kept.next, max(age_s, old_s)
+        begin[tp], age_s = kept.next, max(age_s, old_s)
     if begin:
-        told = {f"{topic}[{partition}]": at for (topic, partition), at in sorted(begin.items())}
-        log.info("begins_from_snapshots", begin=told, records=sum(map(len, runs)), age_s=round(age_s))
+        starts = {f"{topic}[{partition}]": at for (topic, partition), at in sorted(begin.items())}
+        log.info("begins_from_snapshots", begin=starts, records=sum(map(len, runs)), age_s=round(age_s))
     return StartPosition(begin, runs, age_s)

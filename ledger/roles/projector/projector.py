@@ -22,7 +22,7 @@ from ledger.ports import Marks, Record
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.catching_up import read_up_to
 from ledger.roles.common.events import STRAY_EPOCH_MAX, epoch_after, noops
-from ledger.roles.common.parts import Parts, ProjectorSettings, Told, unheard
+from ledger.roles.common.parts import EntryListener, Parts, ProjectorSettings, ignore_entry
 from ledger.roles.common.rejecting import RejectEvents
 from ledger.roles.common.standstill import Standstill
 from ledger.roles.projector.cold_start import ColdStart, begun, from_the_log
@@ -38,12 +38,12 @@ class Projector:
     """One instance of the role. Call `step` for ever (or `run`)."""
 
     def __init__(
-        self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings, told: Told = unheard,
+        self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings, on_entry: EntryListener = ignore_entry,
         cold_start: ColdStart = from_the_log,
     ) -> None:  # fmt: skip
-        """told: called with every published entry, and after a take-over with all entries; it must not block or raise.
+        """on_entry: called with every published entry, and after a take-over with all entries; it must not block or raise.
         cold_start: called whenever reading begins anew."""
-        self._parts, self._rejects, self._settings, self._told = parts, rejects, settings, told
+        self._parts, self._rejects, self._settings, self._on_entry = parts, rejects, settings, on_entry
         self._cold_start = cold_start
         self._topics, self._clock = parts.topics, parts.clock
         self._partitions = parts.log.partitions(parts.topics.events)
@@ -149,7 +149,7 @@ class Projector:
 
     def _reached(self, marks: Marks) -> bool:
         position = self._reader.position()
-        return all(position.get(place, 0) >= mark for place, mark in marks.items())
+        return all(position.get(tp, 0) >= mark for tp, mark in marks.items())
 
     def _read_up_to(self, marks: Marks) -> None:
         read_up_to(marks, self._reader, self._poll, self.candidacy, self._clock)
@@ -175,7 +175,7 @@ class Projector:
         epoch = epoch_after(self._highest_epoch(), self._topics.recovery)
         self._term = ProjectorTerm(
             self._parts, self._settings, self._rejects, writer, epoch, self._table, self.published, self._reader,
-            self._told,
+            self._on_entry,
         )  # fmt: skip
         with self._foreign_taken() as foreign:
             claimed = self._term.claim(foreign, self.candidacy.reason())

@@ -14,12 +14,12 @@ from ledger.core.model.facts import Progress
 from ledger.core.model.published import ROLE, Published
 from ledger.core.model.recovery import JobState, RecoveryEntry, same_meaning
 from ledger.core.model.registers import NOOP_KEY, PROGRESS_KEY, Spec, is_job_id, key_of, parse_claim, partition_of
-from ledger.core.model.table import Held, MalformedRecord, RegisterTable
+from ledger.core.model.table import MalformedRecord, RawValue, RegisterTable
 from ledger.errors import Fenced, LedgerError
 from ledger.ports import Codec, Event, Leadership, Marks, Reader, Record, Writer
 from ledger.roles.common.events import EventFactory
 from ledger.roles.common.own_claims import OwnClaims
-from ledger.roles.common.parts import Parts, ProjectorSettings, Told
+from ledger.roles.common.parts import EntryListener, Parts, ProjectorSettings
 from ledger.roles.common.rejecting import RejectEvents
 from ledger.roles.projector.admission import Admission
 from ledger.roles.projector.clocks import LeaderClocks
@@ -36,11 +36,11 @@ class ProjectorTerm:
 
     def __init__(
         self, parts: Parts, settings: ProjectorSettings, rejects: RejectEvents, writer: Writer, epoch: int,
-        table: RegisterTable, published: Published, reader: Reader, told: Told,
+        table: RegisterTable, published: Published, reader: Reader, on_entry: EntryListener,
     ) -> None:  # fmt: skip
         self._parts, self._settings, self._rejects = parts, settings, rejects
         self._writer, self._table, self._published, self._reader = writer, table, published, reader
-        self._topics, self._clock, self._told = parts.topics, parts.clock, told
+        self._topics, self._clock, self._on_entry = parts.topics, parts.clock, on_entry
         self._codec: Codec = parts.codec
         self._leadership: Leadership = parts.leadership
         self.epoch = epoch
@@ -71,7 +71,7 @@ class ProjectorTerm:
         self._own_claims = OwnClaims(claims)
         self._commit(claims + self._plan(self._everything(), foreign) + self._progress())
         for entry in self._current.values():  # the predecessor may have ended before it passed its last entries on
-            self._told(entry)
+            self._on_entry(entry)
         return {(c.topic, c.partition): self._written[c.partition, c.key] + 1 for c in claims}
 
     def _everything(self) -> dict[str, int]:
@@ -176,7 +176,7 @@ class ProjectorTerm:
         events += [self._factory.register(self._topics.events, job_id, register, None) for register in gone]
         return events + self._unreadable(job, registers, partition)
 
-    def _read(self, register: Any, held: Held) -> Any:
+    def _read(self, register: Any, held: RawValue) -> Any:
         return self._codec.read(register, held[0])
 
     def _entry(self, job: Job, partition: int) -> list[Event]:
@@ -205,7 +205,7 @@ class ProjectorTerm:
             return str(error)
         return f"it takes {size} bytes" if size > self._settings.record_bytes_max else ""
 
-    def _unreadable(self, job: Job, registers: dict[bytes, Held], partition: int) -> list[Event]:
+    def _unreadable(self, job: Job, registers: dict[bytes, RawValue], partition: int) -> list[Event]:
         events = []
         for register in job.unreadable:
             if isinstance(register, Spec) and job.admitted is None:
@@ -237,13 +237,13 @@ class ProjectorTerm:
     def _commit(self, events: list[Event]) -> None:
         if not self._leadership.valid():
             raise Fenced("the lease ended")
-        marks = {place: at for place, at in self._reader.position().items() if place[0] == self._topics.events}
+        marks = {tp: at for tp, at in self._reader.position().items() if tp[0] == self._topics.events}
         for event, offset in zip(events, self._writer.commit(events, marks), strict=True):
             if event.topic == self._topics.recovery:
                 self._written[event.partition, event.key] = offset
         untold, self._untold = self._untold, []
         for entry in untold:
-            self._told(entry)
+            self._on_entry(entry)
 
 
 def _unpublishable(entry: RecoveryEntry, why: str) -> RecoveryEntry:

@@ -48,8 +48,8 @@ class JobMemory:
     #: The highest attempt that this reconciler has recorded.
     recorded: int = 0
     #: Why the last start could not be made, "" = it could, or there was none; and since when.
-    put_off: str = ""
-    put_off_at: float = 0.0
+    backoff: str = ""
+    backoff_at: float = 0.0
     #: The attempt that runs, and since when this reconciler sees that; only for a job that replaces another.
     runs_since: tuple[int, float] = (0, 0.0)
     #: The runner's verification of restore points, for the next start alone.

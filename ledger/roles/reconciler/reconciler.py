@@ -109,8 +109,8 @@ class Reconciler:
         self.candidacy.step_down(error)
         self._drop_term(str(error))
 
-    def _observe(self, unheard: Callable[[str, LedgerError], None]) -> Mapping[str, Observation | None]:
-        return self._ask(self._runners, unheard)
+    def _observe(self, ignore_entry: Callable[[str, LedgerError], None]) -> Mapping[str, Observation | None]:
+        return self._ask(self._runners, ignore_entry)
 
     def _drop_term(self, reason: str) -> None:
         term, self._term = self._term, None

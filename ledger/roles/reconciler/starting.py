@@ -38,8 +38,8 @@ def verify(flow: JobFlow, n: int, points: tuple[RestorePoint, ...]) -> Flow:
     answers = outcome.answer if outcome.answer is not None else (Verification.UNKNOWN,) * len(points)
     memory.verified.update(zip(points, map(str, answers), strict=True))
     unknown = Verification.UNKNOWN in answers
-    memory.put_off = "its restore points can't be verified at the moment" if unknown else ""
-    memory.put_off_at = flow.context.clock.monotonic()
+    memory.backoff = "its restore points can't be verified at the moment" if unknown else ""
+    memory.backoff_at = flow.context.clock.monotonic()
 
 
 def start(flow: JobFlow, n: int, inherited: Inherited | None, together: Together | None) -> Flow:
@@ -115,12 +115,12 @@ def _start_task(flow: JobFlow, n: int, base: RestorePoint | None) -> StartTask:
 def _note_backoff(flow: JobFlow, outcome: TaskOutcome[Prepared]) -> None:
     """Notes why a start cannot be made now: other jobs of its pool may start first, and people read the reason."""
     memory = flow.memory
-    memory.put_off = ""
+    memory.backoff = ""
     if outcome.answer is not None:
-        memory.put_off = outcome.answer.unknown
+        memory.backoff = outcome.answer.unknown
     elif not outcome.refused:
-        memory.put_off = f"its start could not be prepared: {outcome.reason}"
-    memory.put_off_at = flow.context.clock.monotonic()
+        memory.backoff = f"its start could not be prepared: {outcome.reason}"
+    memory.backoff_at = flow.context.clock.monotonic()
 
 
 def _started(flow: JobFlow, n: int, outcome: TaskOutcome[StartAnswer]) -> Flow:

@@ -48,7 +48,7 @@ class ReconcilerSettings:
     observe_interval_s: float = 1.0
     starts_max: int = 50
     pools: Pools = NO_POOLS
-    put_off_s: float = 5.0
+    backoff_s: float = 5.0
     replaced_after_s: float = 10.0
     records_max: int = 5_000
 
@@ -146,7 +146,7 @@ class ReconcilerTerm:
         )  # fmt: skip
         self._confirm(views, actions)
         waits = {job_id: trouble for job_id in views if (trouble := self._memory[job_id].trouble)}
-        waits |= {job_id: self._memory[job_id].put_off for job_id, view in views.items() if view.put_off}
+        waits |= {job_id: self._memory[job_id].backoff for job_id, view in views.items() if view.backoff}
         for action in actions:
             if isinstance(action, Wait | Confirm):
                 waits[action.job_id] = action.reason
@@ -192,10 +192,10 @@ class ReconcilerTerm:
         idle = job_id not in self._running and as_of > memory.last_fact
         old = "" if self._past_claim(entry.partition, as_of) else "the entry is older than this reconciler's claim"
         if entry.state not in (JobState.CREATED, JobState.RESTARTING):
-            memory.put_off = ""
-        lately = memory.put_off_at + self._settings.put_off_s > self._clock.monotonic()
-        put_off = bool(memory.put_off) and lately
-        return JobView(entry, known, idle, old if idle else "", starting, put_off, self._steady(entry, memory))
+            memory.backoff = ""
+        lately = memory.backoff_at + self._settings.backoff_s > self._clock.monotonic()
+        backoff = bool(memory.backoff) and lately
+        return JobView(entry, known, idle, old if idle else "", starting, backoff, self._steady(entry, memory))
 
     def _steady(self, entry: RecoveryEntry, memory: JobMemory) -> bool:
         """Whether a job that replaces another has run for replaced_after_s, as this reconciler has seen itself."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledger.adapters.runners.subprocess.cleanup import PastAttempts
 from ledger.adapters.runners.subprocess.folders import ANSWERED, ANSWERED_MAX, MarkedAttempt
-from ledger.adapters.runners.subprocess.retention import AttemptCheckpoints, Place, subsumed
+from ledger.adapters.runners.subprocess.retention import AttemptCheckpoints, CheckpointKey, subsumed
 from ledger.core.fold.fold import HISTORY
 from ledger.core.model.facts import CheckpointKind, RestorePoint
 from ledger.core.model.registers import NUMBER_MAX, Checkpoint
@@ -25,7 +25,7 @@ J = "job-1"
 CHK, SAV = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT
 
 
-def chain(*ids: int, base: Place | None = None, over: bool = True, sav: tuple[int, ...] = ()) -> AttemptCheckpoints:
+def chain(*ids: int, base: CheckpointKey | None = None, over: bool = True, sav: tuple[int, ...] = ()) -> AttemptCheckpoints:
     return AttemptCheckpoints(base, {i: SAV if i in sav else CHK for i in ids}, over)
 
 
@@ -80,7 +80,7 @@ def chain(*ids: int, base: Place | None = None, over: bool = True, sav: tuple[in
         ),
     ],
 )  # fmt: skip
-def test_which_checkpoints_are_subsumed(attempts: dict[int, AttemptCheckpoints], gone: list[Place]) -> None:
+def test_which_checkpoints_are_subsumed(attempts: dict[int, AttemptCheckpoints], gone: list[CheckpointKey]) -> None:
     assert subsumed(attempts, keep=3) == gone
 
 

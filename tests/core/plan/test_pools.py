@@ -94,10 +94,10 @@ def test_a_pool_that_is_full_does_not_hold_up_others() -> None:
 def test_a_start_that_was_just_put_off_goes_last_and_holds_up_nobody() -> None:
     jobs = [created("first", 3, priority=9), created("second", 2)]
     assert started(starts(jobs)) == ["first"]
-    assert started(starts(jobs, put_off={"first"})) == ["second"]
-    assert started(starts(jobs[:1], put_off={"first"})) == ["first"]  # there is room, so the start is tried
+    assert started(starts(jobs, backoff={"first"})) == ["second"]
+    assert started(starts(jobs[:1], backoff={"first"})) == ["first"]  # there is room, so the start is tried
     full = [created("first", 4, priority=9), created("second", 1), created("third", 1)]
-    assert started(starts(full, held=2, put_off={"first"})) == ["second", "third"]
+    assert started(starts(full, held=2, backoff={"first"})) == ["second", "third"]
 
 
 def test_nothing_starts_in_a_pool_before_it_is_known_what_holds_its_slots() -> None:
@@ -202,7 +202,7 @@ def worlds(draw: Any) -> dict[str, Any]:
         )  # fmt: skip
         listed += [(name, n, True, "") for n in range(1, top + 1) if draw(st.integers(0, 3)) == 0]
         idle = draw(st.integers(0, 4)) > 0
-        views[name] = JobView(made, idle=idle, starting=0 if idle else top + 1, put_off=draw(st.integers(0, 4)) == 0)
+        views[name] = JobView(made, idle=idle, starting=0 if idle else top + 1, backoff=draw(st.integers(0, 4)) == 0)
     listed += [("ghost", 1, True, "")] * draw(st.integers(0, 1))
     answer = draw(st.sampled_from([listed, listed, listed, None]))
     before = Observed({"memory": listed})
@@ -245,9 +245,9 @@ def test_nobody_overtakes_within_a_pool_but_those_that_can_not_start(world: dict
     for job_id in waits(actions):
         one = views[job_id].entry
         pool = world["pools"].of(one)
-        wants = isinstance(next(iter(plan_actions({job_id: views[job_id]._replace(put_off=False)}, world["observed"],
+        wants = isinstance(next(iter(plan_actions({job_id: views[job_id]._replace(backoff=False)}, world["observed"],
                                                 NO_POOLS, 99)), None), Start)  # fmt: skip
-        if pool is None or not wants or views[job_id].put_off or one.slots > pool.slots:
+        if pool is None or not wants or views[job_id].backoff or one.slots > pool.slots:
             continue
         overtaken_by = [other for other in begun if world["pools"].of(views[other].entry) == pool
                         and urgency(views[other].entry) > urgency(one)]  # fmt: skip
@@ -266,7 +266,7 @@ def test_the_first_of_a_pool_starts_if_it_fits_and_what_has_no_pool_never_waits_
         if reason.startswith("waiting for slots"):
             pool = pools.of(views[job_id].entry)
             assert pool is not None
-            if views[job_id].entry.slots <= pool.slots and not views[job_id].put_off:
+            if views[job_id].entry.slots <= pool.slots and not views[job_id].backoff:
                 queues.setdefault(pool.name, []).append(views[job_id].entry)
     for pool in pools:
         begun = sum(views[a.job_id].entry.slots for a in actions
@@ -324,10 +324,10 @@ def test_a_region_that_can_never_fit_or_was_put_off_holds_up_nobody() -> None:
     told = region_starts([member("a", 3, priority=1), member("b", 2), member("c", 4, region="")])
     assert started(told) == ["c"]
     assert "needs 5, and pool p has 4 in all" in waits(told)["a"]
-    told = region_starts([member("a", 3, priority=1), member("b", 1), member("c", 4, region="")], held=1, put_off={"b"})
+    told = region_starts([member("a", 3, priority=1), member("b", 1), member("c", 4, region="")], held=1, backoff={"b"})
     assert waits(told)["c"] == "waiting for slots: needs 4, 3 of 4 free in pool p"
-    both_put_off = [member("a", 3, priority=1), member("b", 1), member("c", 3, region="")]
-    assert started(region_starts(both_put_off, held=1, put_off={"b", "c"})) == ["c"]
+    both_in_backoff = [member("a", 3, priority=1), member("b", 1), member("c", 3, region="")]
+    assert started(region_starts(both_in_backoff, held=1, backoff={"b", "c"})) == ["c"]
 
 
 def test_a_region_may_go_beyond_the_start_rate_but_begins_within_it() -> None:

@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         "chain-of-the-highest-attempt-goes", RETENTION,
-        "kept = set(islice(_downwards(attempts, top, None), keep))", "kept = set[Place]()",
+        "kept = set(islice(_downwards(attempts, top, None), keep))", "kept = set[CheckpointKey]()",
         (SUBSUMED,),
         "restore points are deleted that an attempt without checkpoints leads to",
     ),

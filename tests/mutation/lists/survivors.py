@@ -170,14 +170,14 @@ MUTANTS = (
     ),
     Mutant(
         "who-else-writes-to-restored-topics-is-not-looked-for", RESTORING,
-        "            if reader.high_watermarks()[place] != found.end:", "            if False:",
+        "            if reader.high_watermarks()[tp] != found.end:", "            if False:",
         ("tests/archive/restore/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
         "a ledger is restored with records of nobody's behind it",
     ),
     Mutant(
         "a-restored-topic-may-be-longer-than-what-was-compared", RESTORING,
-        "            if reader.high_watermarks()[place] != found.end:",
-        "            if reader.high_watermarks()[place] < found.end:",
+        "            if reader.high_watermarks()[tp] != found.end:",
+        "            if reader.high_watermarks()[tp] < found.end:",
         ("tests/archive/restore/test_restoring.py::test_what_somebody_else_writes_beside_a_restore_keeps_it_from_being_finished",),
         "a ledger is restored with records of nobody's behind it",
     ),
@@ -208,7 +208,7 @@ MUTANTS = (
     Mutant(
         "a-start-that-is-not-wanted-any-more-is-waited-for", RECONCILER,
         "        if entry.state not in (JobState.CREATED, JobState.RESTARTING):\n"
-        '            memory.put_off = ""\n', "",
+        '            memory.backoff = ""\n', "",
         ("tests/roles/test_reconciler.py::test_a_job_that_is_not_to_start_any_more_does_not_wait_for_that",),
         "people are told that a suspended job waits for its storage",
     ),
