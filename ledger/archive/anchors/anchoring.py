@@ -1,7 +1,7 @@
 """Anchors the chains of an archive in the topic of anchors: a chore of the archiver, and `jobledger audit anchor`.
 
-A chain is anchored only if it extends its last anchor. Otherwise an honest archiver would anchor an archive that was
-cut off or made anew, and log compaction would remove the only anchors that show it. Source: docs/decisions/0037.
+A chain is anchored only if it extends its last anchor. Suppose an archive was cut off or made anew: a new anchor from
+an honest archiver would let log compaction remove the only anchors that show it. Source: docs/decisions/0037.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class Broken(NamedTuple):
 def broken_links(
     topic: str, partition: int, manifests: Sequence[Manifest | None], anchors: Mapping[int, str]
 ) -> list[Broken]:
-    """Every manifest that is not what was sealed, lowest first. manifests: of one partition, in sequence from 0; None:
+    """The manifests that are not what was sealed, lowest first. manifests: of one partition, in sequence from 0; None:
     it is missing or can't be read. anchors: sequence -> the anchored hash of that manifest.
 
     Hashes prove downwards: an anchor proves its manifest, that manifest proves its predecessor, and so on. So a

@@ -1,10 +1,10 @@
 """Whether an archiver read records in time: before log compaction may have removed some of them.
 
 Compaction removes only records that are older than the lag. For each key, it keeps the last of these, so the age of the
-sealed records shows whether any may be missing. A tombstone is an exception, because it is removed in the end. If a
-removed tombstone was between two records, it is younger than the first of them. If it was in front of the first record
-that is left, it is younger than the records that were sealed before, and leaves a hole there. It was written in a
-transaction, so the hole has two offsets at least. A hole of one offset is the end of a transaction.
+sealed records shows whether any may be missing. A tombstone is an exception, because it is removed in the end. A
+removed tombstone between two records is younger than the first of them. A removed tombstone in front of the first
+remaining record is younger than the records sealed before, and leaves a hole there. It was written in a transaction, so
+the hole has two offsets at least. A hole of one offset is the end of a transaction.
 """
 
 from __future__ import annotations

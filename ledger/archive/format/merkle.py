@@ -13,7 +13,7 @@ _LEAF, _NODE = b"\x00", b"\x01"
 
 
 def leaf(data: bytes) -> bytes:
-    """The hash of one entry."""
+    """The hash of a leaf with this data."""
     return sha256(_LEAF + data).digest()
 
 

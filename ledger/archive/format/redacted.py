@@ -1,4 +1,4 @@
-"""A record of the archive whose value is gone."""
+"""A record of the archive whose value was redacted."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def store_segment(
 def store_object(
     store: ObjectStore, stem: str, suffix: str, data: bytes, same: Callable[[bytes, bytes], bool] = bytes.__eq__
 ) -> tuple[str, str]:
-    """Name and digest of an object that holds the data. An object of that name with other content, from a bad disk or
-    from somebody, is left as it is, as evidence. The name then includes the digest."""
+    """Name and digest of an object that holds the data. If that name is taken by other content, from a bad disk or from
+    somebody, the old object stays as evidence. The new name then includes the digest."""
     digest = sha256(data).hexdigest()
     for name in (stem + suffix, f"{stem}.{digest[:16]}{suffix}"):
         if store.create(name, data):

@@ -1,1 +1,1 @@
-"""Proofs that a record lies in an archive: `proving` for one record, `bundle_proofs` inside a bundle."""
+"""Proofs that a record is in an archive: `proving` for one record, `bundle_proofs` inside a bundle."""

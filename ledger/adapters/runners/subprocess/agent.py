@@ -147,7 +147,7 @@ class Agent:
             if answer := _known(job, n):
                 return answer
             if job.preparing is not None:
-                raise Unreachable(f"attempt {job.preparing} of {job_id} is being started", hint="Ask again.")
+                raise Unreachable(f"attempt {job.preparing} of {job_id} is being started", hint="Try again.")
             for earlier in job.attempts.values():
                 if earlier.phase is Phase.ENDED:
                     job.report_late(earlier)
@@ -265,7 +265,7 @@ class Agent:
         with self._jobs.locked(job_id, damaged=True) as job, answering(job_id):
             folders = numbered(str(job.folder / "attempts"), suffix="") if job.damaged else []
             if alive := [n for n, path in folders if lives(path)] if job.damaged else job.alive():
-                raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it and ask again.")
+                raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it, then try again.")
             self._maker.sequences.save()  # the event files that hold the numbers are deleted below
             self._jobs.forget(job)
             past_logs.keep(self.folder, job_id, held=self._held)

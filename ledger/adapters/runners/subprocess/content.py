@@ -164,7 +164,8 @@ def save(checkpoint: Path, manifest: ContentManifest) -> bool:
 
 
 def load(checkpoint: Path) -> ContentManifest | None:
-    """The stored manifest; None if there is none or it is damaged. Everything can also be done without it."""
+    """The stored manifest; None if there is none or it is damaged. It is only an aid, so a damaged one counts as
+    missing."""
     try:
         rows = (read_json(str(manifest_path(checkpoint))) or {})["files"]
         return ContentManifest(tuple(_file(*row) for row in rows))

@@ -35,8 +35,8 @@ IDLE_S = 0.5
 
 
 class Limits(NamedTuple):
-    """Limits for computing digests. bytes_per_s: read rate, 0 = no digests are computed. wait_s: how long the record of
-    a checkpoint waits for its digest at most."""
+    """Limits for digests. bytes_per_s: how fast checkpoints are read for them, 0 = no digests. wait_s: how long the
+    record of a checkpoint waits for its digest at most."""
 
     bytes_per_s: int = BYTES_PER_S
     wait_s: float = WAIT_S

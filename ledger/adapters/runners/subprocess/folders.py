@@ -86,8 +86,8 @@ class MarkedAttempt:
         return self.claim
 
     def _claim_anew(self) -> dict[str, Any]:
-        """Replaces an unreadable claim by the supervisor that runs, or by one that is gone. No other supervisor can
-        claim it now."""
+        """Replaces an unreadable claim: by the supervisor that runs, or by GONE if none runs. None can claim the
+        attempt now."""
         pid = supervisor_of(str(self.folder))
         who = {"pid": GONE, "start_time": 0, "boot_id": procs.boot_id()}
         if pid is not None:

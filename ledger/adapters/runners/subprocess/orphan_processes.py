@@ -21,10 +21,10 @@ MARK = "LEDGER_CHECKPOINT_DIR"
 def leftovers(folder: str, child: dict[str, Any] | None) -> list[ProcessStat]:
     """Living processes of the attempt in this run folder.
 
-    These are the processes that carry the attempt's mark in their environment. They are also the processes in the
-    session or process group of its job, if the group is proved to be the job's still: a group number can be reused once
-    all members are gone. A process that left the group *and* dropped its environment is not found; a living supervisor
-    finds even that one.
+    A process belongs to the attempt if its environment has the attempt's mark. It also does if it is in the session or
+    process group of the job, and that group is proved to be still the job's. The number of a group can be reused once
+    all its members are gone. A process that left the group *and* dropped its environment is not found; a living
+    supervisor finds even that one.
     """
     processes = [process for process in procs.all_stats() if process.pid not in (1, os.getpid())]
     mark = f"{MARK}={folder}/checkpoints".encode()

@@ -1,7 +1,8 @@
 """Which ledger the jobs in an agent's folder belong to.
 
 An agent sends its events to one ledger, deletes checkpoints when that ledger orders it, and stops jobs that this ledger
-does not know. So a folder with jobs must not meet another Kafka: `DIR/agent/ledger.json` names the topic of its ledger.
+does not know. So a folder with jobs must never be used with another Kafka: `DIR/agent/ledger.json` names the topic of
+its ledger.
 """
 
 from __future__ import annotations

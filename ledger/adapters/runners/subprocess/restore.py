@@ -38,7 +38,7 @@ def path_of(restore_point: RestorePoint) -> Path | None:
 
 def verify(restore_point: RestorePoint, jobs: Path | None = None) -> RestoreCheck:
     """Verifies a restore point. VALID: it exists, can be read, and has the recorded size and content, as far as they
-    were recorded. A pipe or a device is no restore point: to open one may take for ever.
+    were recorded. A pipe or a device is never valid, because opening one may block for ever.
 
     A recorded size of 0 or an empty digest means unknown. If the record has no content digest, the manifest counts that
     the agent stored later. jobs: the agent's folder of jobs, where such manifests are; None: there are none. UNKNOWN:

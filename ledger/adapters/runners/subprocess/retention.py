@@ -1,9 +1,9 @@
 """Which checkpoint files no attempt will ever start from again. Pure functions.
 
-The fold offers restore points along a chain: the newest ones of the highest attempt, then those of its base, and so on
-from base to base. Retention keeps every checkpoint that the fold may offer. These are the newest KEEP of that chain,
-whether it begins with the highest attempt or with the highest one that has checkpoints. Every base of an attempt that
-is not over is kept too. Savepoints are deleted only when they are disposed of.
+The fold offers restore points along a chain: the newest of the highest attempt, then down from base to base. Retention
+keeps every checkpoint that the fold may offer. These are the newest KEEP of that chain, whether it begins with the
+highest attempt or with the highest one that has checkpoints. Every base of an attempt that is not over is kept too.
+Savepoints are deleted only when they are disposed of.
 """
 
 from __future__ import annotations

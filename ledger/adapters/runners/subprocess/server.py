@@ -135,7 +135,7 @@ class AgentServer:
         if call not in SLOW:
             return calls.answer(self._agent, call, arguments, instance)
         if not self._slow.acquire(blocking=False):
-            raise Unreachable("the agent is busy", hint="Ask again.")
+            raise Unreachable("the agent is busy", hint="Try again.")
         try:
             return calls.answer(self._agent, call, arguments, instance)
         finally:

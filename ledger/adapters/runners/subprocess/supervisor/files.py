@@ -22,7 +22,7 @@ def write_durably(path: str, data: bytes) -> None:
 
 
 def create_once(path: str, data: bytes) -> bool:
-    """Creates the file with this content, durably; False if it exists already and is unchanged.
+    """Creates the file with this content, durably; False if it exists already, and is then unchanged.
 
     If several processes try at once, exactly one succeeds. No process ever reads a partial file.
     """
