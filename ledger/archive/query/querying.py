@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,7 @@ from ledger.archive.store.archive import Archive, RecordFile
 from ledger.errors import LedgerError, UsageError
 from ledger.reader.expiry_gaps import Expired, ExpiryGaps
 from ledger.reader.reading import TopicNames
+from ledger.util.times import rfc3339
 
 VIEWS = (
     "events, recovery, attempts, checkpoints, recovery_records, sealed, expired, expired_jobs, recovery_set_at(T), "
@@ -50,8 +51,9 @@ _TIME_MAX_S = 9e9  # the year 2255
 @dataclass(frozen=True, slots=True)
 class SealedPartition:
     """The archived part of a partition. next: the first offset that is not archived. until_s: the latest archived append
-    time. sure_from_s: the oldest moment for which the archive is surely complete. Before it, expired records are missing,
-    and so may be records that log compaction removed early. Both times are in seconds since the epoch."""
+    time. sure_from_s: the oldest moment for which the archive is surely complete. Before it, records are missing that have
+    expired, and perhaps some that log compaction removed before they were archived. Both times are in seconds since the
+    epoch."""
 
     topic: str
     partition: int
@@ -242,7 +244,7 @@ def _begun(folder: Path) -> tuple[str, ...]:
 
 def _utc(time_s: float) -> str:
     """The time as RFC 3339. A time after the year 2255 becomes that year."""
-    return datetime.fromtimestamp(min(time_s, _TIME_MAX_S), UTC).isoformat()
+    return rfc3339(min(time_s, _TIME_MAX_S))
 
 
 @contextmanager

@@ -184,8 +184,8 @@ def entries_at(sure_from: str) -> str:
     retired. Each row is the job's last effective record that was appended by T. It may differ from the state of the log at
     T, because the leader may have lagged behind the log.
 
-    sure_from: RFC 3339. A T before it is an error, because records may be missing that log compaction removed early. A T in
-    the future is an error too. The jobs of `left_out_at(T)` are left out."""
+    sure_from: RFC 3339. A T before it is an error, because log compaction may have removed records before they were
+    archived. A T in the future is an error too. The jobs of `left_out_at(T)` are left out."""
     older = f"the archive is surely complete for ledger.recovery only from {sure_from} on"
     return f"""
 CREATE MACRO entries_at(T) AS TABLE

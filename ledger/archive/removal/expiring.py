@@ -209,8 +209,8 @@ class _Past:
         return [one for one in goes if not one.is_spec]
 
     def taken(self, job_id: str, goes: Sequence[_Old]) -> ExpiredJob:
-        """The job as the note names it. Behind the job's last record before the cut, nothing is missing: the records
-        that superseded the removed ones are all before the cut."""
+        """The job's entry for the note. `below` is the offset behind the job's last record before the cut. The records
+        that superseded the removed ones are all below it, so a reader that has read up to it misses nothing."""
         return ExpiredJob(job_id, goes[0].offset, goes[0].seen_ms, self._last[job_id] + 1)
 
     def _before(self) -> Iterator[Record]:

@@ -24,7 +24,7 @@ def name_of(job_id: str, pin_id: str, which: str) -> str:
 
 
 def held_jobs(store: ObjectStore) -> Mapping[str, str]:
-    """job id -> a pin that protects it; of several, the first by pin id. Raises: as the store."""
+    """job id -> the pin that protects it; the oldest one if there are several. Raises: as the store."""
     return _open(store.names(PREFIX))
 
 

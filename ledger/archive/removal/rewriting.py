@@ -131,7 +131,7 @@ def _needless(archive: Archive, chain: Chain, topic: str, partition: int) -> Ite
             continue
         now = chain.replaced.get(name)
         if now is not None and now.name in named:
-            one = named[now.name]  # so far only a note says so, and anyone who can write to the store can write a note
+            one = named[now.name]  # named by a note, which anyone who can write to the store could have written: verify
             _must_hold(one, _sealed(archive, one), (topic, partition), chains.read_as(archive.store, one.now), chain, ())
             yield name
         elif _holds_what_is_gone(archive, name, chain, topic, partition):
@@ -158,7 +158,7 @@ def _objects(chain: Chain) -> Iterator[_Object]:
 
 
 def _due(one: _Object, chain: Chain, wanted: Wanted) -> Wanted:
-    """The wanted offsets that lie in this object and are not removed yet."""
+    """The removal reduced to those wanted offsets that lie in this object and are not removed yet."""
     first, end = one.manifests[0].first, one.manifests[-1].next
     said = chain.absences
     left = frozenset(

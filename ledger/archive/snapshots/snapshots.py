@@ -37,8 +37,8 @@ Thin = Callable[[Iterable[Record]], list[Record]]
 
 
 class Listed(NamedTuple):
-    """The facts in a snapshot's name. head: the first 16 characters of its manifest's hash. steps: as above; 0 = it was
-    compared with the whole archive."""
+    """The facts in a snapshot's name. head: the first 16 characters of its manifest's hash. steps: the number of
+    snapshots back to one that was compared with the whole archive; 0 = this one was."""
 
     next: int
     head: str
@@ -57,8 +57,9 @@ class Snapshot(NamedTuple):
 
 
 def thin_events(records: Iterable[Record]) -> list[Record]:
-    """The last record of each key, unless it is a tombstone: all that a fold reads. Also the last record of each of
-    these jobs, even a tombstone: a projector counts as up to date with a job only if it has read up to that record."""
+    """The last record of each key, unless it is a tombstone: all that a fold reads. Also the last record of each job
+    that has such a key, even a tombstone: a projector is up to date with a job only if it has read the job's last
+    record."""
     last: dict[bytes | None, Record] = {}
     of_job: dict[bytes, Record] = {}
     for record in records:
@@ -150,7 +151,7 @@ def latest(archive: Archive, topic: str, partition: int, end: int) -> Snapshot |
 
 
 def _of_this_chain(archive: Archive, topic: str, partition: int, end: int) -> list[Snapshot]:
-    """The snapshots of this chain that cover no offset from `end` on, by offset; of two up to the same offset, the one
+    """The snapshots of this chain that cover no offset from `end` on, by offset. If two cover the same offsets, the one
     with fewer `steps` comes later."""
     found = [one for one in listed(archive, topic, partition) if one.next <= end]
     heads = {(one.next, one.sha256[:16]) for one in archive.manifests(topic, partition)} if found else set()

@@ -192,9 +192,9 @@ def _joined(
     """The joined runs that count, in order and without overlap. fitting: note -> the run that it names, if the run's
     listing is stored as the note says.
 
-    The last such note is a single manifest. It names a listing that may hold the note before it, and so on: the runs of
-    these notes count. Other runs (after the loss of a note, or forged) count only for manifests that would be
-    missing."""
+    The last note on a join is a single manifest. It names a listing that may hold the previous note on a join, and so on:
+    the runs of these notes count. Other runs are forged, or their notes were lost. Such a run counts only for manifests
+    that would be missing without it."""
     sure, found = set[Joined](), list[Joined]()
     left = [one for number, one in singles.items() if one is not None and one.sequence == number]
     while left:
@@ -216,9 +216,9 @@ def _widest_first(one: Joined) -> tuple[int, int]:
 
 
 def _end(numbers: Iterable[int]) -> int:
-    """The number behind the last manifest. A manifest more than GAP_MAX behind the others counts as one missing
-    manifest: anyone who can write to the store can create one of any number, and filling such a gap would exhaust the
-    memory."""
+    """The number after the last manifest. If more than GAP_MAX manifests are missing before a manifest, the gap and all
+    behind it count as one missing manifest. Anyone who can write to the store can create a manifest of any number, and
+    a list with such a gap would exhaust the memory."""
     end = 0
     for number in sorted(numbers):
         if number - end > GAP_MAX:

@@ -45,8 +45,8 @@ class Compacted:
 def compact(archive: Archive, now_s: float, report: Callable[[str], object] = len) -> list[Compacted]:
     """Joins all days that are over, in every partition.
 
-    Raises: LedgerError if an object is not as it was sealed. That day and the later days of the partition stay as they
-    are."""
+    Raises: LedgerError if an object is not as it was sealed. That day, the later days of its partition, and the later
+    partitions stay as they are."""
     found = []
     for topic, partition in archive.partitions():
         report(f"{topic}[{partition}]")

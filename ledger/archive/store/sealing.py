@@ -25,8 +25,8 @@ _VERIFY = "Run: jobledger audit verify --bundle FILE"
 
 
 class SealCheck(NamedTuple):
-    """sealed: whether any chain has a seal. objects: how many objects the seal names. broken: chain -> its differences
-    from the seal."""
+    """The result of comparing a bundle with its seal. sealed: whether any chain has a seal. objects: how many objects
+    the seal names. broken: chain -> its differences from the seal."""
 
     sealed: bool
     objects: int

@@ -129,8 +129,8 @@ def verify_partition(
 
 
 def _is_young(store: ObjectStore, name: str, young_s: float) -> bool:
-    """Whether an object is younger than young_s, or gone by now. An age far below zero does not count as young:
-    somebody has set the object's time."""
+    """Whether an object is younger than young_s, or deleted by now. An object with an age far below zero is not young,
+    because somebody has set its time."""
     found = store.stat(name)
     return found is None or (found.age_s is not None and -_CLOCKS_DIFFER_S <= found.age_s < young_s)
 
