@@ -1,4 +1,4 @@
-"""Whatever a producer writes, a projector goes on, good jobs stand as they stood, and what can't be used is on record."""
+"""Faulty records stop no projector and change no good job. Unusable records become rejects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = everything()
 
 
 class Fed:
-    """A projector that leads, good jobs, and what is thrown at it."""
+    """A leading projector with good jobs, which a test feeds with faulty records."""
 
     def __init__(self, result_retention_s: float | None = None) -> None:
         self.world = World(ProjectorSettings(commit_interval_s=0.0, result_retention_s=result_retention_s))
@@ -37,7 +37,7 @@ class Fed:
         self.before = self.good()
 
     def throw(self, bads: Sequence[Bad]) -> dict[str, str]:
-        """what -> place"""
+        """Writes faulty records. Returns description -> place of the record."""
         places = {}
         for bad in bads:
             if bad.job and not bad.alone:
@@ -98,7 +98,7 @@ def test_all_of_them_at_once_and_a_successor_that_reads_them_cold(fed: Fed, caps
 
 
 def test_with_results_that_expire_a_spec_from_long_ago_is_refused_and_none_from_the_future(fed: Fed) -> None:
-    """Only then is the producer's clock looked at at all."""
+    """Only with expiring results does the producer's clock matter."""
     clocks = [bad for bad in ALL if bad.job.startswith("clock-")]
     fed = Fed(100 * 365 * 86_400.0)
     places = fed.throw(clocks)

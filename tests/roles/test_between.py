@@ -1,4 +1,4 @@
-"""Log, entry and runner are each asked at another moment: a reconciler acts on none of them too soon."""
+"""Log, entry and runner are read at different moments. A reconciler acts only when they are consistent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def attempts(cluster: Cluster) -> set[str]:
 
 
 def test_nothing_is_planned_from_an_entry_that_is_older_than_the_claim(tmp_path: Path) -> None:
-    """A predecessor may have recorded an attempt just before, which the entry does not show yet."""
+    """A predecessor may have recorded an attempt that the entry does not show yet."""
     cluster = Cluster(tmp_path)
     cluster.job("job")
     run(cluster.p)
@@ -54,7 +54,7 @@ def test_an_entry_that_ends_right_before_the_claim_is_older_than_the_claim(tmp_p
     ask = cluster.r._ask
 
     def asks_late(*given: Any) -> Any:
-        """Between what a take-over has read and its claim the projector reads and publishes."""
+        """Lets the projector read and publish between the reconciler's last read and its claim."""
         cluster.r._ask = ask
         cluster.clock.advance(1.0)
         cluster.p.step()
@@ -84,7 +84,7 @@ def test_what_a_predecessor_recorded_is_seen_before_anything_is_recorded_again(c
 
 
 def test_a_start_waits_until_its_entry_holds_all_that_the_log_held_at_the_fence(cluster: Cluster) -> None:
-    """The fence brings nothing new, since the agent has sent its last facts itself, a moment ago."""
+    """The fence returns no new facts, because the agent has just sent its last facts itself."""
     cluster.job("job", AT_ONCE)
     cluster.go()
     cluster.runner.checkpoint("job", 1, 1)
@@ -104,7 +104,7 @@ def test_a_start_waits_until_its_entry_holds_all_that_the_log_held_at_the_fence(
 
 
 def marked(cluster: Cluster) -> None:
-    """A job runs, and its entry says that it makes no progress; the reconciler has not seen that yet."""
+    """A job runs, and its entry is marked as stalled. The reconciler has not read that yet."""
     cluster.job("job", WATCHED)
     cluster.go()
     stalls(cluster)
@@ -123,7 +123,7 @@ def is_well(cluster: Cluster) -> bool:
 
 
 def test_what_looks_wrong_is_left_alone_until_its_entry_holds_all_that_the_log_held_then(cluster: Cluster) -> None:
-    """The progress that its entry misses is in the log already, so no fence brings it."""
+    """The progress that the entry lacks is in the log already, so the fence does not return it."""
     marked(cluster)
     cluster.runner.checkpoint("job", 1, 1)
     cluster.step("agent")
@@ -135,7 +135,7 @@ def test_what_looks_wrong_is_left_alone_until_its_entry_holds_all_that_the_log_h
 
 
 def test_what_looks_wrong_again_is_confirmed_anew(cluster: Cluster) -> None:
-    """What the log held when the job looked wrong before says nothing about now."""
+    """The end of the log at the earlier suspicion must not be used for a new one."""
     marked(cluster)
     for checkpoint in (1, 2):
         cluster.runner.checkpoint("job", 1, checkpoint)
@@ -151,7 +151,7 @@ def test_what_looks_wrong_again_is_confirmed_anew(cluster: Cluster) -> None:
 
 
 def test_what_looks_wrong_is_confirmed_though_others_go_on_writing(cluster: Cluster) -> None:
-    """One look at the end of the log is enough: entries that always come a pass late catch up with that."""
+    """One read of the log's end is enough: entries that are always a pass late catch up with it."""
     marked(cluster)
     partition = partition_of("job", PARTITIONS)
     take, batches = cluster.r._stream.take, [[]]
@@ -170,7 +170,7 @@ def test_what_looks_wrong_is_confirmed_though_others_go_on_writing(cluster: Clus
 
 
 def test_what_a_fence_brings_keeps_a_job_from_being_stopped_until_its_entry_holds_that(cluster: Cluster) -> None:
-    """The agent could not send. What the reconciler relays for it is a fact of its own, so its entry is too old then."""
+    """The agent could not send its facts. The reconciler relays them, so the entry is older than these facts."""
     marked(cluster)
     cluster.hold("fence")
     fence = cluster.until("fence", "projector", "reconciler")
@@ -202,7 +202,7 @@ def test_a_start_that_was_prepared_for_an_entry_that_has_changed_is_not_recorded
 
 
 def finished(cluster: Cluster) -> Any:
-    """A job's attempt has finished, and the job is about to be cleaned: its graph, and the task that waits."""
+    """A job whose attempt has finished and that is about to be cleaned. Returns its graph and the waiting clean task."""
     spec = cluster.job("job")
     cluster.go()
     cluster.runner.end("job", 1)
@@ -211,7 +211,7 @@ def finished(cluster: Cluster) -> Any:
 
 
 def test_a_job_is_not_retired_while_anything_of_it_runs(cluster: Cluster) -> None:
-    """The start of an attempt that nobody knows of reaches the runner after it was asked what runs."""
+    """The start of an unrecorded attempt reaches the runner after the reconciler has observed it."""
     graph, clean = finished(cluster)
     cluster.runner.obedient = False
     cluster.runner.start("job", 2, graph, None, {})
@@ -226,7 +226,7 @@ def test_a_job_is_not_retired_while_anything_of_it_runs(cluster: Cluster) -> Non
 
 
 def test_a_start_that_comes_while_its_job_is_cleaned_is_fenced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reaches the runner right after that said that nothing runs: then it is too late for it."""
+    """The start reaches the runner right after the runner reported that nothing runs. It is refused then."""
     graph, clean = finished(cluster)
     observe, answers = cluster.runner.observe, []
 
@@ -242,7 +242,8 @@ def test_a_start_that_comes_while_its_job_is_cleaned_is_fenced(cluster: Cluster,
 
 
 def closing(cluster: Cluster) -> Any:
-    """A job is canceled between two attempts: the task that fences the one that is not to come, before that is said."""
+    """A job that is canceled between two attempts. Returns its graph and the waiting task that fences the next attempt,
+    before its end is recorded."""
     spec = cluster.job("job")
     cluster.go()
     cluster.runner.kill("job", 1)

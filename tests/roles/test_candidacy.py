@@ -1,4 +1,4 @@
-"""When a leader that stands back keeps the lead, and when it lets another try; the alarm that nobody leads."""
+"""When a leader that steps down keeps the lead, and when it lets another one try; the alarm for a missing leader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AFTER_S = 15.0
 
 
 class Candidate:
-    """A Candidacy in memory and the alarm beside it."""
+    """A Candidacy in memory, and its alarm."""
 
     def __init__(self, election: MemoryElection, clock: ManualClock, who: str = "p1", forced: bool = False) -> None:
         self.clock = clock
@@ -41,7 +41,7 @@ class Candidate:
         self.candidacy.became_leader(epoch)
 
     def told(self, seconds: float, looking: Callable[[], object] = lambda: None) -> list[dict[str, Any]]:
-        """What the alarm says within so many seconds."""
+        """The logs of the alarm within this many seconds."""
         with capture_logs() as logs:
             for _ in range(round(seconds)):
                 self.clock.advance(1.0)
@@ -76,7 +76,7 @@ def test_who_holds_the_lease_leads_again_at_once_after_a_fence(one: Candidate) -
 
 @pytest.mark.parametrize("error", [Unreachable("no answer"), TemporaryError("the stream broke"), Fenced("unknown")])
 def test_a_term_ends_by_any_error_and_the_lead_is_kept(one: Candidate, error: LedgerError) -> None:
-    """Whether Kafka can be reached is what the next take-over finds out."""
+    """The next take-over finds out whether Kafka is reachable."""
     one.lead()
     one.clock.advance(HEALTHY_S)
     one.candidacy.step_down(error)
@@ -89,7 +89,7 @@ def test_who_cannot_take_over_lets_another(one: Candidate, election: MemoryElect
     assert one.candidacy.may_lead()
     one.candidacy.step_down(error)
     assert election.holder is None
-    assert not one.candidacy.may_lead(), "or the first to ask would be the one who let go"
+    assert not one.candidacy.may_lead(), "otherwise the candidate that released the lead would win it first"
     assert str(error) in one.candidacy.waits_for
     assert two.candidacy.may_lead()
     one.clock.advance(AWAY_S)
@@ -115,7 +115,7 @@ def test_a_lease_that_ends_after_a_fence_leads_to_an_election(one: Candidate, el
 
 
 def test_fences_in_a_row_are_no_busy_loop_and_end_with_another_leader(one: Candidate, election: MemoryElection) -> None:
-    """Two that fence each other in turn, or one whose commits never come to an answer."""
+    """Two leaders may fence each other in turn, or the commits of one leader may never get an answer."""
     began, tries, at = one.clock.monotonic(), 0, []
     while election.holder is one.leadership or not tries:
         if one.candidacy.may_lead():
@@ -167,7 +167,7 @@ def test_a_standby_that_cannot_read_changes_nothing(one: Candidate, election: Me
 
 
 def test_who_kept_the_lead_and_then_cannot_even_read_gives_it_away(one: Candidate, election: MemoryElection) -> None:
-    """Cut off from Kafka: the term ends by a commit without an answer, and reading fails before the next take-over."""
+    """A leader is cut off from Kafka: a commit without an answer ends its term, and the next take-over can't read."""
     one.lead()
     one.clock.advance(HEALTHY_S)
     one.candidacy.step_down(Fenced("commit: no answer in time"))
@@ -195,7 +195,7 @@ def reasons(world: World, role: str, topic: str) -> list[str]:
 
 
 def test_a_fenced_projector_keeps_the_lock_and_claims_with_the_reason() -> None:
-    """A candidate that wakes up late takes the transactional id once: epoch 1 ends, the same instance leads on."""
+    """A late candidate initialises the transactional id once. Epoch 1 ends, and the same instance leads again."""
     world = World()
     first, second = world.projector("p1"), world.projector("p2")
     world.submit("job-1")
@@ -212,7 +212,7 @@ def test_a_fenced_projector_keeps_the_lock_and_claims_with_the_reason() -> None:
 
 
 def test_a_projector_that_was_forced_is_a_candidate_like_any_other_after_its_first_term() -> None:
-    """Two that both come back at once would fence each other for ever."""
+    """Two forced projectors that both returned at once would fence each other for ever."""
     world = World()
     first, forced = world.projector("p1"), world.projector("p2", force=True)
     run(first)
@@ -225,8 +225,8 @@ def test_a_projector_that_was_forced_is_a_candidate_like_any_other_after_its_fir
 
 
 class CutOff:
-    """A log whose transactions can't be begun and whose ends are not told while `cut`: what a leader sees that is cut off
-    from Kafka alone."""
+    """A log as seen by a leader that is cut off from Kafka. While `cut`, transactions fail and the ends of the partitions
+    are unknown."""
 
     def __init__(self, log: Any) -> None:
         self._log, self.cut = log, False
@@ -312,7 +312,7 @@ def test_a_stream_that_does_not_close_does_not_keep_a_reconciler_from_leading_ag
 
 
 def test_what_a_take_over_waits_for_is_told() -> None:
-    """Somebody's transaction is open below the high watermark; in the end its time is over."""
+    """A foreign transaction is open below the high watermark until it times out."""
     world = World(ProjectorSettings(commit_interval_s=0.5))
     projector = world.projector()
     world.log.produce(world.log.begin("somebody", world.log.init("somebody"), 10.0), Event(EVENTS, 1, b"x", b"x"))
@@ -320,7 +320,7 @@ def test_what_a_take_over_waits_for_is_told() -> None:
     projector._reader.poll = lambda *given: (waits.append(projector.candidacy.waits_for), poll(*given))[1]  # type: ignore
     projector.step()
     assert projector.epoch == 1 and projector.candidacy.waits_for == ""
-    assert waits[0] == "", "it only stands by"
+    assert waits[0] == "", "a standby waits for nothing"
     assert waits[1] == f"reading {EVENTS}[0], at 0 of 2", "its own no-op and the end of that transaction"
     assert any(f"{EVENTS}[1], which stands at 0 of 3 for 9 s: an open transaction" in told for told in waits)
 
@@ -330,7 +330,7 @@ def test_what_stands_still_is_told_with_its_place_and_since_when() -> None:
     catch_up = CatchUp({("t", 0): 5, ("t", 1): 9}, clock)
     assert [str(b) for b in catch_up.behind({})] == ["reading t[0], at 0 of 5", "reading t[1], at 0 of 9"]
     clock.advance(3)
-    assert [b.partition for b in catch_up.behind({("t", 0): 4})] == [1, 0], "the one that stands still goes first"
+    assert [b.partition for b in catch_up.behind({("t", 0): 4})] == [1, 0], "the partition without progress comes first"
     clock.advance(9)
     (still,) = catch_up.behind({("t", 0): 5, ("t", 1): 0})
     assert str(still) == "t[1], which stands at 0 of 9 for 12 s: an open transaction, or a broker is away"
@@ -381,14 +381,15 @@ def test_holding_the_lock_without_coming_to_lead_is_an_alarm_that_says_what_is_w
 
 
 def test_a_lease_that_ended_unnoticed_is_no_leadership(one: Candidate, election: MemoryElection) -> None:
-    """The role's thread hangs in a call, so it has not stood back yet."""
+    """The role's thread hangs in a call, so the role has not stepped down yet."""
     one.lead()
     election.end_lease()
     assert [log["event"] for log in one.told(AFTER_S + 1)] == ["leaderless"]
 
 
 def test_two_that_take_turns_in_failing_do_not_lead(one: Candidate, election: MemoryElection) -> None:
-    """Each holds the lock for a moment, and then lets the other try. Seen from either, another holds it half the time."""
+    """Each candidate holds the lock for a moment and then lets the other one try. To each, the other holds it half the
+    time."""
     two = Candidate(election, one.clock, "p2")
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a job's checkpoints when it is over, and when it is only suspended; savepoints stay in any case."""
+"""Which checkpoints are deleted when a job is over, and when it is suspended. Savepoints always stay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILS = Policy(RestartKind.NONE, on_exhausted=OnExhausted.FAIL)
 
 
 def over(cluster: Cluster, how: str, retention: CheckpointRetention) -> tuple[str, str]:
-    """A job with a checkpoint and a savepoint comes to its end. Their locations."""
+    """Brings a job with a checkpoint and a savepoint to its end. Returns their locations."""
     cluster.job("job", replace(SPEC, restart_policy=FAILS, checkpoint_retention=retention))
     cluster.go()
     point = cluster.runner.checkpoint("job", 1, 1)
@@ -82,7 +82,7 @@ def test_a_quarantined_job_is_not_over_either(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("retention", [DELETE, KEEP])
 def test_a_retry_of_what_is_over_already_passes_over_no_checkpoint(tmp_path: Path, retention: CheckpointRetention) -> None:
-    """It names an older place: the newest is still what the result names, or what is deleted."""
+    """The retry names an older checkpoint. The result still names the newest one, or all are deleted."""
     cluster = Cluster(tmp_path)
     cluster.job("job", replace(SPEC, checkpoint_retention=retention))
     cluster.go()

@@ -1,7 +1,7 @@
-"""A claim that lies in the log a second time, or is tombstoned: whoever did that, no reader loses a job.
+"""If somebody repeats a claim in the log, or tombstones it, no reader loses a job.
 
-The cleaner keeps the last copy of a claim. The records before that copy then lie before their own claim, and a reader
-drops them.
+Log compaction keeps the last copy of a claim. Earlier records of that epoch then come before their own claim, and readers
+drop them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JOBS = [f"job-{n}" for n in range(6)]
 
 
 def two_terms() -> tuple[World, Projector]:
-    """Three jobs published under epoch 1 and three under epoch 2, whose leader leads."""
+    """A ledger with three jobs published in epoch 1 and three in epoch 2, and the leader of epoch 2."""
     world = World()
     projector = world.projector()
     for job_id in JOBS[:3]:
@@ -41,7 +41,7 @@ def two_terms() -> tuple[World, Projector]:
 
 
 def claim_again(world: World, epoch: int, tombstone: bool = False, role: str = "projector") -> None:
-    """The record as it lies there once more, in every partition; or its tombstone, without any header."""
+    """Appends a copy of the claim to every partition; or a tombstone for it, without headers."""
     topic = RECOVERY if role == "projector" else EVENTS
     key = claim_key(role, epoch).encode()
     for partition in range(PARTITIONS):
@@ -63,7 +63,7 @@ def cleaned(world: World) -> World:
 @pytest.mark.parametrize("epoch", [1, 2])
 @pytest.mark.parametrize("leads", [True, False])
 def test_whoever_reads_after_the_cleaner_finds_every_job(epoch: int, tombstone: bool, leads: bool) -> None:
-    """leads: whether somebody leads when it happens, or the next leader finds it in the log."""
+    """leads: True = there is a leader when it happens; False = the next leader finds it in the log."""
     world, projector = two_terms()
     meaning, progress = world.meaning(), world.published().progress
     if not leads:
@@ -120,7 +120,7 @@ def test_only_what_that_claim_carried_is_written_again_and_once() -> None:
 def test_what_the_leader_wrote_before_it_read_the_tombstone_of_its_own_claim_is_written_again_too(
     records_max: int,
 ) -> None:
-    """The tombstone lands just before the leader's next transaction, which carries the epoch that is then unclaimed."""
+    """The tombstone comes just before the leader's next transaction, whose epoch is then unclaimed."""
     world, projector = two_terms()
     projector._settings = replace(projector._settings, records_max=records_max)
 
@@ -138,8 +138,8 @@ def test_what_the_leader_wrote_before_it_read_the_tombstone_of_its_own_claim_is_
 
 
 def test_a_reconciler_whose_claim_was_tombstoned_claims_its_epoch_again_with_the_same_record(tmp_path: Path) -> None:
-    """The events have no epoch filter: nothing else is to be written again. But the highest claim says which epochs are
-    spent, and an epoch that was claimed twice would have two writers for `attempt/<n>/<epoch>`."""
+    """The events have no epoch filter, so no other records must be repeated. But the highest claim shows which epochs are
+    used, and an epoch claimed twice would have two writers for `attempt/<n>/<epoch>`."""
     world = Cluster(tmp_path)
     world.job("job")
     world.go()

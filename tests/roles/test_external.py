@@ -21,7 +21,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def test_it_is_restarted_from_nothing_of_ours_even_if_its_markers_are_gone(cluster: Cluster) -> None:
-    """The same with `restore: ledger` is a quarantine: never silently from scratch."""
+    """With `restore: ledger` the job would be quarantined, because it must never start silently from scratch."""
     for job_id, spec in (("job", EXTERNAL), ("other", SPEC)):
         cluster.job(job_id, spec)
         cluster.go()
@@ -47,7 +47,7 @@ def test_a_marker_is_progress(cluster: Cluster) -> None:
 
 
 def test_a_retry_that_names_a_place_all_the_same_begins_from_nothing_of_ours(cluster: Cluster) -> None:
-    """As another program may write it; our own commands refuse it."""
+    """A foreign program may write such a retry. The ledger's own commands refuse it."""
     cluster.job("job", EXTERNAL)
     cluster.go()
     cluster.runner.checkpoint("job", 1, 3)

@@ -1,4 +1,4 @@
-"""A flow of the reconciler that ends at a failpoint does nothing twice, and leaves nothing behind (incident 001)."""
+"""If a flow of the reconciler ends at a failpoint, nothing is done twice and nothing is left behind (incident 001)."""
 
 from __future__ import annotations
 

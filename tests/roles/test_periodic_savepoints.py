@@ -1,4 +1,5 @@
-"""Periodic savepoints: the leader is the clock, the reconciler asks, and neither forgets nor doubles when replaced."""
+"""Periodic savepoints: the leader measures the interval, and the reconciler requests savepoints. No request is lost or
+doubled when either is replaced."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_a_job_without_a_policy_has_no_stamp() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "savepoint", "again", "successor"]), st.integers(1, 40)), max_size=30))
 def test_law_due_exactly_an_interval_after_the_newest_savepoint(steps: list[tuple[str, int]]) -> None:
-    """Whoever leads, and however often it is looked at."""
+    """This holds for any leader and any number of evaluations."""
     times, now, newest, since = SavepointTimes(), 0.0, 0, 0.0
     entry = times.stamp(RUNNING, None, 1000.0, now)
     for what, number in steps:

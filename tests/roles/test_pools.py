@@ -1,4 +1,4 @@
-"""Slots on memory adapters, with the real roles: what is stale makes way for what lives, and there is never too much."""
+"""Slots, with the real roles on memory adapters: stale jobs make way for live ones, and no pool is ever overfull."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def at_most(cluster: Cluster, slots: int) -> Callable[[], None]:
 
 
 def recorded_and_lost(cluster: Cluster) -> None:
-    """The reconciler dies with an attempt recorded and its start not handed out; another takes its place."""
+    """The reconciler dies after it recorded an attempt and before it submitted the start. Another one takes over."""
 
     def submit(tasks: Any) -> None:
         if any(task.verb == "start" for task in tasks):
@@ -65,9 +65,9 @@ def recorded_and_lost(cluster: Cluster) -> None:
 
 
 def test_incident_000_a_stale_job_never_keeps_a_slot_that_a_live_one_waits_for(cluster: Cluster) -> None:
-    """There: a failover brought a finished job back, it took the slots, and the live job, which had checkpoints, failed
-    for want of slots, again and again. Here the finished one is never started again; what is left of it is told to stop
-    before anything starts; the live one waits, without a failure, and goes on from its checkpoint."""
+    """In the incident, a failover restarted a finished job, which took the slots. The live job, which had checkpoints,
+    failed again and again for lack of slots. Here the finished job is never restarted, and a stray attempt of it is
+    stopped before anything starts. The live job waits without a failure and resumes from its checkpoint."""
     spec = cluster.job("live")
     cluster.go()
     cluster.runner.checkpoint("live", 1, 69256)
@@ -95,7 +95,8 @@ def test_incident_000_a_stale_job_never_keeps_a_slot_that_a_live_one_waits_for(c
 
 
 def test_a_superseded_attempt_keeps_its_slots_until_it_is_gone(tmp_path: Path) -> None:
-    """Somebody else's word that attempt 1 is lost: the next waits for its slot, and nobody else gets it meanwhile."""
+    """Another writer records attempt 1 as lost. The next attempt waits for its slot, and no other job gets it
+    meanwhile."""
     cluster = led(Cluster(tmp_path, pools=Pools([Pool("p", 2)])))
     cluster.job("job", replace(SPEC, slots=2))
     cluster.go()
@@ -179,7 +180,7 @@ def test_there_is_never_more_than_the_pool_has(tmp_path: Path, slow: bool) -> No
 
 
 def queued(cluster: Cluster) -> QueuedExecutor:
-    """Tasks wait until the test performs them."""
+    """An executor whose tasks wait until the test performs them."""
     executor = cluster.r._executor = cluster.r._term._executor = QueuedExecutor({"memory": cluster.runner}, cluster.blobs)
     return executor
 
@@ -194,7 +195,7 @@ def test_a_start_that_is_being_prepared_has_its_slot(cluster: Cluster) -> None:
 
 
 def test_a_start_that_is_recorded_and_not_published_yet_has_its_slot(cluster: Cluster) -> None:
-    """Nobody knows what became of the start: it may begin at any moment."""
+    """The outcome of the start is unknown: the attempt may begin at any moment."""
     executor = queued(cluster)
     cluster.job("a")
     cluster.job("b")
@@ -219,7 +220,7 @@ def test_what_a_predecessor_recorded_has_its_slot_though_the_runner_knows_nothin
 
 
 def test_nothing_starts_in_a_pool_before_every_partition_is_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds the slot may be a record that was not read yet."""
+    """An attempt that holds the slot may be in a record that is not read yet."""
     by_partition = {partition_of(f"job-{i}", PARTITIONS): f"job-{i}" for i in range(20)}
     held, wanting = by_partition[0], by_partition[1]
     cluster.job(held)

@@ -198,7 +198,8 @@ def test_a_standby_leads_with_the_next_epoch_and_republishes_nothing() -> None:
 
 
 def test_a_stale_leader_writes_nothing_that_readers_see() -> None:
-    """It has read what is to be published, and its lease lies: another takes over, and publishes, before it writes."""
+    """A leader has read facts to publish, and its lease is outdated. Another leader takes over and publishes before it
+    writes."""
     world = World()
     first, second = world.projector("p1"), world.projector("p2")
     world.submit("job-1")
@@ -206,7 +207,7 @@ def test_a_stale_leader_writes_nothing_that_readers_see() -> None:
     lease, seen = first._parts.leadership, []
 
     class Lie:
-        """Word of the end of its lease has not come."""
+        """A lease whose end the leader has not learned yet."""
 
         def valid(self) -> bool:
             if not seen:
@@ -230,8 +231,8 @@ def test_a_stale_leader_writes_nothing_that_readers_see() -> None:
 
 
 def test_a_zombies_late_record_is_written_over_by_the_leader() -> None:
-    """A zombie's entry, and a zombie's tombstone, over a good one: dropped by readers, but compaction would lose the
-    good one under it."""
+    """A zombie's entry or tombstone follows a good entry. Readers drop it, but log compaction would remove the good
+    entry."""
     world = World()
     projector = world.projector()
     world.submit("job-1")
@@ -250,7 +251,7 @@ def test_a_zombies_late_record_is_written_over_by_the_leader() -> None:
 
 
 def test_a_zombies_late_progress_is_written_over_though_nothing_has_changed() -> None:
-    """Else readers would not know how far the leader has read, once the cleaner has removed its own record."""
+    """Otherwise readers would not know the leader's progress, once log compaction has removed the leader's record."""
     world = World()
     projector = world.projector()
     world.submit("job-1")
@@ -271,7 +272,8 @@ def test_a_zombies_late_progress_is_written_over_though_nothing_has_changed() ->
 
 
 def test_the_takeover_compares_with_the_last_raw_record_not_with_what_readers_see() -> None:
-    """The zombie's record came while nobody led: the standby sees the good entry, and compaction would lose it."""
+    """The zombie's record came while there was no leader. The standby sees the good entry, but log compaction would
+    remove it."""
     world = World()
     first = world.projector("p1")
     world.submit("job-1")
@@ -398,7 +400,7 @@ def test_what_is_given_up_stays_with_the_result_and_expires_with_it() -> None:
 
 
 def test_a_standby_that_slept_reads_everything_anew() -> None:
-    """It would keep a job whose tombstones it never saw."""
+    """Otherwise it would keep a job whose tombstones it never read."""
     world = World()
     world.log.delete_retention_s = 10.0
     first, second = world.projector("p1"), world.projector("p2")
@@ -417,7 +419,7 @@ def test_a_standby_that_slept_reads_everything_anew() -> None:
 
 
 def test_a_standby_that_never_comes_to_the_end_of_the_log_reads_everything_anew() -> None:
-    """It reads, and never as much as is written: tombstones that it has not come to may be cleaned away before it does."""
+    """It reads more slowly than others write. Tombstones may be removed by log compaction before it reads them."""
     world = World(ProjectorSettings(commit_interval_s=0.0, records_max=1, forget_after_s=1000.0))
     world.elections["projector"].holder = object()
     standby = world.projector()
@@ -463,7 +465,7 @@ def test_a_spec_that_is_too_large_is_refused() -> None:
     ids=["more than the settings allow", "more than can be encoded"],
 )
 def test_an_entry_that_no_record_can_hold_quarantines_its_job_alone(bytes_max: int, why: str) -> None:
-    """The spec just fits; the entry repeats its labels and holds restore points beside."""
+    """The spec just fits into a record. The entry repeats its labels and also holds restore points."""
     world = World(replace(World().settings, record_bytes_max=bytes_max))
     projector = world.projector()
     world.submit("good")
@@ -496,7 +498,7 @@ def test_rejects_whose_transaction_came_to_nothing_are_written_by_the_next_term(
 
 
 def test_a_leader_that_slept_for_too_long_forgets_what_it_has_read() -> None:
-    """It may have missed tombstones that the cleaner has removed meanwhile."""
+    """It may have missed tombstones that log compaction has removed meanwhile."""
     world = World(ProjectorSettings(commit_interval_s=0.0, forget_after_s=1000.0))
     projector = world.projector()
     world.submit("job")

@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_refused_with_its_reason(cluster: Cluster) -> No
 
 
 def test_a_start_recorded_from_an_old_entry_is_followed_by_one_from_what_is_left(cluster: Cluster) -> None:
-    """A forced start: the attempt before lives on and makes checkpoints until the recorded one is pruned."""
+    """The start is forced: the previous attempt still runs and writes checkpoints until the recorded one is pruned."""
     cluster.job("job")
     cluster.go()
     for id_ in range(1, 6):
@@ -357,7 +357,7 @@ def test_a_new_reconciler_starts_nothing_twice_and_claims_the_next_epoch(cluster
 
 
 def test_a_stale_reconciler_is_fenced_and_starts_nothing(cluster: Cluster) -> None:
-    """Word of the end of its lease has not come, and another takes over when it is about to record an attempt."""
+    """A reconciler has not learned that its lease ended. Another one takes over just before it records an attempt."""
     old = cluster.r
     cluster.job("job")
     cluster.hold("prepare")
@@ -383,7 +383,7 @@ def test_a_stale_reconciler_is_fenced_and_starts_nothing(cluster: Cluster) -> No
 
 
 def crash_between(cluster: Cluster, verb: str) -> None:
-    """The reconciler dies when it is about to hand out a task of this kind."""
+    """The reconciler dies just before it submits a task of this kind."""
 
     def submit(tasks: Any) -> None:
         if any(task.verb == verb for task in tasks):
@@ -417,7 +417,7 @@ def test_a_crash_before_and_after_cleaning_resurrects_nothing(cluster: Cluster) 
 
 
 def test_a_lost_attempt_is_fenced_before_its_successor_starts(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's word that attempt 1 is lost, while it runs: it is stopped, and settled, before 2 begins."""
+    """Another writer records attempt 1 as lost while it runs. Attempt 1 is stopped and drained before attempt 2 starts."""
     fence, fenced = cluster.runner.fence, list[tuple[int, int]]()
 
     def fence_told(job_id: str, n: int) -> Any:
@@ -508,7 +508,7 @@ def test_a_forced_cancel_is_retired_while_the_runner_is_silent(cluster: Cluster)
 def test_a_forced_cancel_is_retired_while_the_runner_can_answer_for_other_jobs_only(
     cluster: Cluster, alive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lists the attempt, and every call about its job fails: as an agent does with a folder that is damaged."""
+    """The runner lists the attempt, but every call for its job fails, as with an agent whose job folder is damaged."""
     spec = cluster.job("job")
     cluster.go()
     if not alive:
@@ -523,7 +523,7 @@ def test_a_forced_cancel_is_retired_while_the_runner_can_answer_for_other_jobs_o
             patch.setattr(cluster.runner, call, damaged)
         cluster.intend("job", IntentKind.CANCEL, attempt=1)
         cluster.go(20)
-        assert cluster.state("job") == "CANCELLING", "without --force the runner's word is waited for"
+        assert cluster.state("job") == "CANCELLING", "without --force the cancel waits for the runner's report"
         cluster.intend("job", IntentKind.CANCEL, rev=2, attempt=1, force=True)
         cluster.go(20)
         assert cluster.registers("job") == {"result/CANCELED"} and not cluster.blobs.exists(spec.graph)
@@ -581,7 +581,7 @@ def test_a_job_that_is_not_to_start_any_more_does_not_wait_for_that(cluster: Clu
 
 
 def test_an_outcome_of_an_earlier_term_is_nothing_to_a_later_flow(cluster: Cluster) -> None:
-    """A task handed out before a fence answers after it, when the job has a new flow under way."""
+    """A task that was submitted before the fence answers after it, when the job has a new flow."""
     held: list[Any] = []
     submit, results = cluster.r._executor.submit, cluster.r._executor.results
     cluster.r._executor.submit = held.extend

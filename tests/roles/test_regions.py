@@ -1,4 +1,4 @@
-"""Regions on memory adapters, with the real roles: what fails takes back those that depend on it, once, and nobody else."""
+"""Regions, with the real roles on memory adapters: a failure restarts the members of its region once, and no other job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def led(cluster: Cluster, spec: JobSubmitted = MEMBER) -> Cluster:
-    """Three members of a region and one job beside them, all running."""
+    """Starts three members of a region and one other job."""
     cluster.go(4)
     for job_id in MEMBERS:
         cluster.job(job_id, replace(spec, name=job_id))
@@ -43,7 +43,7 @@ def cut(cluster: Cluster, label: str, id_: int, *jobs: str, n: int = 1) -> None:
 
 
 def records(cluster: Cluster, job_id: str) -> dict[int, Together | None]:
-    """Of each attempt what the effective record says of its region."""
+    """Attempt -> the region's part of its effective record."""
     found = {}
     for key, value in sorted(cluster.values().items()):
         match parse_key(key):
@@ -53,7 +53,7 @@ def records(cluster: Cluster, job_id: str) -> dict[int, Together | None]:
 
 
 def refused(cluster: Cluster, job_id: str, n: int) -> dict[str, str]:
-    """Of an attempt's record which restore points were passed over, and why."""
+    """Restore point -> reason, for the restore points that an attempt's record skipped."""
     (key,) = (key for key in cluster.values() if key.startswith(f"{job_id}/attempt/{n}/".encode()))
     return {str(one.restore_point): one.reason for one in avro.decode(AttemptStarted, cluster.values()[key]).refused}
 
@@ -289,7 +289,7 @@ def test_a_member_that_keeps_failing_is_answered_once_each_time(cluster: Cluster
 
 
 def killed_at(cluster: Cluster, moment: int) -> None:
-    """The reconciler of now dies at its so-manieth step outwards: before or behind a commit, before or behind a task."""
+    """Kills the current reconciler at its n-th external action: before or after a commit, before or after a task."""
     r, seen = cluster.r, 0
     submit, commit = r._executor.submit, r._term._writer.commit
 

@@ -1,5 +1,5 @@
-"""A job that replaces another, with the real roles on memory adapters: never both at once, never none for good, whoever is
-killed when."""
+"""A job replaces another, with the real roles on memory adapters. Both jobs never run at once, and in the end one of them
+runs, also if roles are killed at any moment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEW = replace(SPEC, replaces="old")
 
 
 class Pair(Cluster):
-    """A job `old` that may be replaced by `new`; an obedient runner makes savepoints when it is told to, if it can."""
+    """A job `old` that may be replaced by `new`. An obedient runner makes savepoints on request, if it can."""
 
     can_save = True
 
@@ -63,7 +63,7 @@ class Pair(Cluster):
             assert not {"old", "new"} <= set(jobs), "both run"
 
     def intents(self, job_id: str = "old") -> list[tuple[str, str]]:
-        """(kind, id) of every intent that was ever put on the job."""
+        """(kind, id) of every intent on the job."""
         found = {}
         for p in range(self.log.partitions("ledger.events")):
             for record in self.log.records("ledger.events", p):
@@ -155,7 +155,7 @@ def test_the_old_one_is_resumed_if_the_new_one_never_runs(pair: Pair, why: str) 
 
 
 def test_one_that_is_tried_again_after_that_waits_for_people_to_stop_the_old_one(pair: Pair) -> None:
-    """And then begins from what the old one has by then, not from what it would have begun from at first."""
+    """It then starts from the old job's newest restore point, not from the one of the first try."""
     pair.runner.refusals["new"] = "this host is too small"
     pair.job("new", NEW)
     pair.go(24)
@@ -320,7 +320,7 @@ def test_a_chain_goes_link_by_link(pair: Pair) -> None:
     pair.go(40)
     assert pair.alive() == {("third", 1)} and pair.starts("third") == [(1, "/memory/new/1/sav-1000")]
     assert (pair.state("old"), pair.state("new")) == ("CANCELED", "CANCELED")
-    assert pair.r.waits["old"].startswith("the job that replaced it may begin from"), "by way of what new offers to third"
+    assert pair.r.waits["old"].startswith("the job that replaced it may begin from"), "third may inherit it from new"
     pair.runner.checkpoint("third", 1, 1)
     pair.go(24)
     assert pair.registers("old") == {"result/CANCELED"}
@@ -365,7 +365,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killing(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
-    """Whoever comes to the at-th point from now on is killed there; the names of those passed."""
+    """Kills the role that reaches the at-th failpoint from now on. Yields the names of the passed failpoints."""
     passed: list[str] = []
 
     def hit(name: str) -> None:
@@ -379,7 +379,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
 
 
 def play(pair: Pair, rounds: int) -> None:
-    """Each reconciler that is killed is followed by another."""
+    """Runs rounds. A new reconciler follows each one that is killed."""
     for _ in range(rounds):
         try:
             pair.go(1)

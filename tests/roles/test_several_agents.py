@@ -1,4 +1,4 @@
-"""Reconcilers that reach different agents: what an agent holds is left alone until a reconciler leads that reaches it."""
+"""Reconcilers that reach different agents. Attempts of an agent are left alone until a reconciler leads that reaches it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELD = "attempt 1 is held by agent-a, which this reconciler can't reach (agent-b
 
 
 class Hosts(Cluster):
-    """Two hosts, each with an agent; the reconciler that leads reaches the agent of its own host alone."""
+    """Two hosts, each with an agent. The leading reconciler reaches only the agent of its own host."""
 
     def __init__(self, tmp_path: Path) -> None:
         super().__init__(tmp_path)
@@ -32,7 +32,7 @@ class Hosts(Cluster):
         self.r = self.new_reconciler()
 
     def deliver(self) -> None:
-        """Agents send what they know, whoever leads."""
+        """All agents send their facts, whichever reconciler leads."""
         here = self.runner
         for agent in self.agents.values():
             self.runner = agent
@@ -81,7 +81,7 @@ def test_what_another_agent_holds_is_never_lost_and_never_started_twice(hosts: H
 
 
 def test_a_recorded_attempt_that_never_started_waits_for_its_agent(hosts: Hosts) -> None:
-    """Its start may be under way: nobody else may begin it."""
+    """The start may be in flight, so no other agent may start the attempt."""
     spec = hosts.job("late")
     hosts.elections["reconciler"].holder = None
     hosts.go(2)
@@ -175,7 +175,7 @@ def test_force_gives_up_what_an_agent_holds_and_it_is_stopped_once_it_is_reached
     hosts.go(6)
     hosts.intend("job", IntentKind.RETRY, attempt=1, force=True)
     hosts.go(20)
-    assert hosts.all_alive() == {("a", "job", 1), ("b", "job", 2)}, "at most once was given up, knowingly"
+    assert hosts.all_alive() == {("a", "job", 1), ("b", "job", 2)}, "the operator gave up the single-attempt guarantee"
     hosts.lead("a")
     hosts.go(20)
     assert hosts.all_alive() == {("b", "job", 2)}
@@ -199,7 +199,7 @@ def test_an_older_record_names_no_agent_and_whoever_took_it_remembers_it(hosts: 
 
 
 def test_a_call_that_reaches_another_agent_than_was_observed_does_nothing(hosts: Hosts) -> None:
-    """The folder's agent is replaced between a pass and the call that follows from it."""
+    """The agent of the folder is replaced between a pass and the call that the pass decided on."""
     hosts.job("next")
     observe, swapped = hosts.runner.observe, hosts.agents["b"]
 

@@ -1,4 +1,4 @@
-"""Jobs that run and do not get on: marked by the leader, restarted where the spec says so, never for others' silence."""
+"""Stalled jobs: the leader marks them, and they are restarted if the spec says so, but never for a component's silence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_checkpoint_begins_anew_and_takes_the_mark_away() -> None:
     assert stalls.passed(30.0) == ["job"]
     marked = stalls.stamp(RUNNING, first, 1030.0, 30.0)
     assert marked.stalled
-    assert stalls.stamp(RUNNING, marked, 1031.0, 31.0).stalled, "and nothing else does"
+    assert stalls.stamp(RUNNING, marked, 1031.0, 31.0).stalled, "and only then"
     anew = stalls.stamp(at(7), marked, 1040.0, 40.0)
     assert (anew.stalls_at, anew.stalled) == (1070.0, False)
     assert stalls.passed(69.9) == [] and stalls.passed(70.0) == ["job"]
@@ -73,7 +73,8 @@ def test_a_job_that_gets_on_is_looked_at_once_in_its_patience_and_not_once_a_che
 
 
 def test_a_successor_takes_the_stamp_over_and_judges_only_what_it_has_watched_itself() -> None:
-    """Neither a clock that is ahead brands a job that is well, nor does an outage in which nothing could be sent."""
+    """A healthy job is not marked because of a clock that is ahead, nor because of an outage in which nothing could be
+    sent."""
     stamped = StallTimes().stamp(RUNNING, None, 1000.0, 0.0)
     for ahead in (0.0, 3600.0):
         successor = StallTimes()
@@ -98,8 +99,8 @@ def test_a_mark_survives_a_successor() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "checkpoint", "again", "successor"]), st.integers(1, 40)), max_size=30))
 def test_law_marked_exactly_where_nothing_came_for_its_patience(steps: list[tuple[str, int]]) -> None:
-    """While leaders last: after each step the mark says whether patience passed since the last checkpoint, and a
-    successor says so one interval later at the latest. It is looked at in time by itself."""
+    """After each step, the mark shows whether the limit since the last checkpoint has passed. A new leader sets the mark
+    at most one interval later. The leader evaluates it in time by itself."""
     stalls, now, newest, came_at, led_since = StallTimes(), 0.0, 0, 0.0, 0.0
     entry = stalls.stamp(at(0), None, 1000.0, now)
     for what, number in steps:
@@ -168,7 +169,7 @@ def test_a_stalled_job_is_restarted_and_that_counts_as_a_failure(cluster: Cluste
     cluster.go()
     assert starts(cluster) == [(1, None), (2, "1/5")]
     ends = {key for key in cluster.values() if key.startswith(b"job/ended/1/")}
-    assert ends == {b"job/ended/1/failed/agent-memory"}, "by the runner's own word"
+    assert ends == {b"job/ended/1/failed/agent-memory"}, "recorded by the runner itself"
     fact = avro.decode(AttemptEnded, cluster.values()[ends.pop()])
     assert "no progress" in fact.cause
     entry = cluster.entry("job")
@@ -190,11 +191,11 @@ def test_it_survives_new_leaders(cluster: Cluster) -> None:
     entry = cluster.entry("job")
     assert entry is not None and before is not None and entry.stalls_at == before.stalls_at
     cluster.go(rounds=16, seconds=1.0)
-    assert starts(cluster)[-1][0] == 2, "not a whole patience later"
+    assert starts(cluster)[-1][0] == 2, "not a whole limit later"
 
 
 def test_silence_that_is_not_the_jobs_own_stops_nothing(cluster: Cluster) -> None:
-    """The agent can't send for long: what it has is relayed, and shows that the job is well."""
+    """The agent can't send for a long time. The reconciler relays its facts, which show that the job is healthy."""
     cluster.job("job", RESTART)
     cluster.go()
     cluster.mute = True

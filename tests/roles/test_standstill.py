@@ -1,4 +1,5 @@
-"""A partition that a killed broker left open for ever: every take-over ends it, and a leader that meets one takes over."""
+"""A killed broker left a transaction open for ever in a partition. Every take-over ends it, and a leader that meets one
+takes over again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ RECONCILERS_ID = f"{EVENTS}-reconciler"
 
 
 def leave_open(world: World, transactional_id: str, *topics: str) -> None:
-    """As if the leader's last transaction had been the one whose markers were lost."""
+    """Leaves an open transaction, as if the markers of the leader's last transaction had been lost."""
     epoch = world.log._epochs.get(transactional_id) or world.log.init(transactional_id)
     for topic in topics:
         for partition in range(world.log.partitions(topic)):
@@ -65,7 +66,7 @@ def test_a_leader_that_stands_still_takes_over_from_itself(tmp_path: Any, role: 
 
 
 class Stands:
-    """A reader that stands where it is told to."""
+    """A reader whose position the test sets."""
 
     def __init__(self) -> None:
         self.at, self.end, self.up = 0, 0, True
@@ -120,7 +121,8 @@ def test_a_log_that_does_not_answer_for_long_ends_a_term() -> None:
 
 
 class CutOff:
-    """The log as one instance sees it that the broker does not answer, once `up` is False: nothing comes, and no error."""
+    """The log for one instance. While `up` is False, the broker does not answer it: polls return nothing, without an
+    error."""
 
     def __init__(self, log: Any) -> None:
         self._log, self.up = log, True
@@ -154,7 +156,7 @@ class _CutOffReader:
 
 
 def test_a_projector_that_loses_the_log_alone_and_has_nothing_to_write_lets_another_lead() -> None:
-    """It holds its lease: nothing but its own look at the log can tell it."""
+    """It holds its lease, so only its own check of the log can detect the loss."""
     world, logs = World(), []
     cut_off, other = (world.projector(name, wrap=lambda log: logs.append(CutOff(log)) or logs[-1]) for name in ("p1", "p2"))
     run(cut_off)

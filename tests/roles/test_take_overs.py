@@ -1,4 +1,4 @@
-"""A candidate that lost its lease on the way writes nothing more; a leader that was replaced orders nothing more."""
+"""A candidate that loses its lease during a take-over writes nothing more. A superseded leader gives no more orders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = {"projector": RECOVERY, "reconciler": EVENTS}
 
 
 class Watched:
-    """The log as one instance has it: `then` hears the name of each call to a reader or writer after it was answered."""
+    """The log for one instance. After each call to a reader or writer, `then` is called with the name of the call."""
 
     def __init__(self, log: Any, then: Callable[[str], None]) -> None:
         self._log, self._then = log, then
@@ -56,7 +56,8 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def candidate(cluster: Cluster, role: str, then: Callable[[str], None]) -> Any:
-    """It takes over in its next step. then: hears of its calls to the log from `init` on."""
+    """A candidate that takes over in its next step. then: is called with the name of each call to the log, from `init`
+    on."""
     heard: list[str] = []
 
     def told(name: str) -> None:
@@ -94,7 +95,7 @@ def test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing(clus
 
 @pytest.mark.parametrize("role", ROLES)
 def test_who_loses_the_lease_while_the_log_does_not_come_to_its_end_gives_up(cluster: Cluster, role: str) -> None:
-    """Somebody's transaction stays open: whoever read on without a look at the lease would do so for as long as that."""
+    """A foreign transaction stays open. A candidate that did not check its lease would keep reading for as long."""
     transaction = cluster.log.begin("foreign", cluster.log.init("foreign"), 1e9)
     cluster.log.produce(transaction, Event(EVENTS, 0, b"x", b"x"))
     polls = []
@@ -129,7 +130,7 @@ def test_who_keeps_the_lease_all_the_way_leads(cluster: Cluster, role: str) -> N
 
 
 def test_a_reconciler_that_was_replaced_orders_nothing_though_its_lease_lies(cluster: Cluster) -> None:
-    """No order to a runner needs a write that could be fenced."""
+    """An order to a runner needs no write to the log, so no fence can prevent it."""
     cluster.job("job")
     cluster.go()
     old = cluster.r
