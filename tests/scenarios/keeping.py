@@ -10,10 +10,10 @@ from collections.abc import Callable, Container
 from contextlib import closing
 from pathlib import Path
 
-from ledger.adapters.cloudevents import rfc3339
 from ledger.app.ledger import Ledger
 from ledger.config.config import Config
 from ledger.ports import TopicPartition
+from ledger.util.times import rfc3339
 from tests.support.folder import JOBLEDGER
 from tests.support.waiting import until
 

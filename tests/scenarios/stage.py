@@ -172,7 +172,8 @@ class Ledger:
         topics = self.config.topics
 
         def quiet() -> Replay | None:
-            """What replay finds, if no event came meanwhile: what a leader has just read it admits by one more."""
+            """The result of replay if no event came meanwhile, else None. A leader may still write an admission for an
+            event that it has just read."""
             before = len(mirror.to_end().committed(topics.events))
             found = replay(self.source, timeout_s=60.0)
             return found if len(mirror.to_end().committed(topics.events)) == before else None
@@ -201,7 +202,7 @@ L = TypeVar("L", bound=Ledger)
 def ledger(
     cluster: Cluster, name: str, session_s: float, election: str = "zookeeper", kind: type[L] | None = None
 ) -> Iterator[L]:
-    """For one test, and for one try of it. The servers stay as they are. kind: of ledger."""
+    """A ledger for one try of one test. The servers keep running. kind: the class of the ledger."""
     made = (kind or Ledger)(cluster, f"{name}-{uuid.uuid4().hex[:4]}", session_s, election)
     try:
         yield made

@@ -136,8 +136,9 @@ def silently_cut(node: Node) -> Callable[[], None]:
 def test_the_leader_s_member_goes_away_and_nothing_happens(
     running: Running, away: Callable[[Node], Callable[[], None]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The ZooKeeper member that the leading projector is connected to fails; there are three. In Flink 2.3 (20 jobs, session
-    10 s) all 20 jobs were suspended and restarted, with about 5 s of downtime, although the session never expired."""
+    """One ZooKeeper member of three fails: the one to which the leading projector is connected. In Flink 2.3 (20 jobs,
+    session 10 s) all 20 jobs were suspended and restarted, with about 5 s without work, although the session never
+    expired."""
     epochs, leaders = running.epochs(), {role: running.leading(role) for role in ROLES}
     member = running.member_of(leaders["projector"])
     with Undisturbed(running) as jobs:
