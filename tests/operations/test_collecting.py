@@ -65,7 +65,7 @@ def test_a_grace_below_the_least_is_refused(cluster: Collecting) -> None:
 
 
 def end_at(point: str) -> list[str]:
-    """Ends the process at the first pass of that failpoint, as kill -9 does. Yields the failpoints that were reached."""
+    """Ends the code under test at the first pass of that failpoint, as kill -9 does. Returns a list that gets its name."""
     reached: list[str] = []
 
     def end(name: str) -> None:
@@ -98,7 +98,7 @@ def test_a_submitter_that_ends_there_leaves_only_what_is_found(point: str, world
     lying = list(world.blobs.stored)  # type: ignore[attr-defined]
     found = look(world.source(), {}, world.blobs)
     if point == "recorded":
-        assert found.orphans == () and world.now("job-1").graph is not None, "the job exists, so none of its data is garbage"
+        assert found.orphans == () and world.now("job-1").graph is not None, "no data of an existing job is garbage"
     else:
         assert wheres(found.orphans) == lying and len(lying) == (point == "submit.stored")
     collect(world.source(), {}, world.blobs, DeletionLog(world.folder / "c", "ann", world.clock.time))

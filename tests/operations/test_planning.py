@@ -156,7 +156,7 @@ def test_a_job_that_no_projector_has_seen_end_is_planned_from_the_log(cluster: P
     cluster.go()
     cluster.runner.kill("job", 1)
     cluster.deliver()
-    assert cluster.state("job") == "RUNNING"  # by what is published
+    assert cluster.state("job") == "RUNNING"  # in the published entry
     assert cluster.row().action == "wait" and cluster.row().why == "restart delay: due in 1 s"
 
 
