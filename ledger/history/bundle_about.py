@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from ledger.archive.format.removals import taken_of
@@ -14,6 +14,7 @@ from ledger.errors import UsageError
 from ledger.history.moment import parse
 from ledger.ports import TopicPartition
 from ledger.reader.expiry_gaps import Expired
+from ledger.util.times import rfc3339
 
 ABOUT = "bundle.json"
 FORMAT = 1
@@ -50,7 +51,7 @@ class About:
     @property
     def as_of(self) -> str:
         """The moment up to which the bundle holds the ledger, RFC 3339."""
-        return self.made_at if self.as_of_s is None else utc(self.as_of_s)
+        return self.made_at if self.as_of_s is None else rfc3339(self.as_of_s, "milliseconds")
 
     @property
     def known_s(self) -> float:
@@ -144,8 +145,8 @@ def _check(about: About) -> None:
 
 
 def plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:
-    """The fields of an Expired as plain values, with only the given jobs (none = all) as id -> [first, since_ms, below];
-    None = it concerns none of them."""
+    """The fields of an Expired as plain values, with only the given jobs (none = all) as id -> [first, since_ms,
+    below]; None = no given job lost records."""
     plain = expired._asdict()
     if expired.jobs is not None:
         taken = {job_id: numbers for job_id, *numbers in expired.jobs if not jobs or job_id in jobs}
@@ -159,7 +160,3 @@ def expired_of(plain: Mapping[str, Any]) -> Expired:
     """The inverse of `plain`. Raises: AttributeError, KeyError, TypeError, ValueError for invalid values."""
     jobs = None if plain["jobs"] is None else taken_of(plain["jobs"])
     return Expired(str(plain["namespace"]), float(plain["until_s"]), int(plain["below"]), jobs, int(plain["records"]))
-
-
-def utc(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -18,7 +18,7 @@ from ledger.archive.format.removals import redacted_before
 from ledger.archive.format.segments import Leaf, leaves_of, runs, store_segment
 from ledger.archive.store.archive import Archive
 from ledger.errors import LedgerError, UsageError
-from ledger.history.bundle_about import ABOUT, TIME_MAX_S, About, decode, expired_of, plain, utc
+from ledger.history.bundle_about import ABOUT, TIME_MAX_S, About, decode, expired_of, plain
 from ledger.history.historical_log import (
     Archived,
     HistoricalLog,
@@ -32,6 +32,7 @@ from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, EventLog, Marks, Reader, Record, TopicPartition, Writer
 from ledger.reader.expiry_gaps import Expired, ExpiredJob
 from ledger.reader.reading import Source, Tail
+from ledger.util.times import rfc3339
 
 if TYPE_CHECKING:
     from ledger.archive.proof.bundle_proofs import Carried
@@ -130,7 +131,8 @@ class _Seen:
 
 
 def _hidden(then: Source, cut: Cut) -> dict[TopicPartition, list[Expired]]:
-    """The jobs that are left out of the moment. The bundle holds no record of them, so it cannot answer for them."""
+    """The expired records of the jobs that are left out of the moment, by partition. The bundle holds no record of
+    these jobs, so it cannot answer questions about them at any moment."""
     found: dict[TopicPartition, list[Expired]] = {}
     left_out = then.expiry_gaps
     for job_id, (namespace, _) in left_out.jobs.items():
@@ -189,8 +191,8 @@ class Bundle:
         return as_of(self.source, moment, self.archived, nothing_s, refusal=_refusal)
 
     def _must_tell_when(self, moment: Moment) -> None:
-        """Checks that the record at a named offset is here: its time cuts the other partitions. A bundle of some jobs may
-        not hold it."""
+        """Checks that the bundle holds the record at each named offset, because its time cuts the other partitions. A
+        bundle of some jobs may lack this record. Raises: LedgerError if it does."""
         topics = {"events": self.about.events, "recovery": self.about.recovery}
         named = {(topics[short], partition): last for (short, partition), last in (moment.last or {}).items()}
         if not self.about.jobs or self.archived.keys() <= named.keys():
@@ -211,7 +213,9 @@ def _refusal(tp: TopicPartition, sealed: SealedRecords | None, end: int) -> Ledg
         ends = 0 if sealed is None else sealed.next
         return LedgerError(f"This bundle holds {name} up to offset {ends} only, and that moment is later.",
                            hint="Use an earlier moment.")  # fmt: skip
-    sure = f"only from {utc(sealed.sure_from_s)} on" if sealed.sure_from_s < TIME_MAX_S else "at no moment"
+    sure = (
+        f"only from {rfc3339(sealed.sure_from_s, 'milliseconds')} on" if sealed.sure_from_s < TIME_MAX_S else "at no moment"
+    )
     return LedgerError(
         f"This bundle is surely complete for {name} {sure}: log compaction may have removed older records before the "
         f"bundle was made.", hint="Use a later moment.",

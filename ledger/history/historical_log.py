@@ -24,8 +24,9 @@ class Span(NamedTuple):
 
 
 class Want(NamedTuple):
-    """A choice of records. thin: superseded ones may be missing, as after log compaction; enough for a fold. keys: only
-    records whose key begins with one of these; none = all. begin: partition -> the first offset; 0 for others."""
+    """A choice of records. thin: superseded records may be missing, as after log compaction; that is enough for a fold.
+    keys: only records whose key begins with one of these; none = all. begin: partition -> the first offset; 0 for
+    partitions not named."""
 
     thin: bool = False
     keys: tuple[bytes, ...] = ()
@@ -73,8 +74,9 @@ EVERYTHING = Want()
 
 
 class HistoricalLog:
-    """A read-only EventLog that ends at `cut`: partition -> the first offset that does not count. left_out: jobs that it
-    cannot answer for. holes: partitions that may lack records behind the archive."""
+    """A read-only EventLog that ends at a cut. cut: partition -> the first offset behind the moment. left_out: jobs
+    whose state is unknown, because records expired. holes: partitions that may lack records behind the archive's
+    end."""
 
     def __init__(
         self, log: EventLog, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
@@ -84,7 +86,7 @@ class HistoricalLog:
         self.left_out, self.holes = left_out or ExpiryGaps(), holes
 
     def reader(self, topics: Sequence[str], partition: int | None = None, begin: Marks = NOWHERE) -> PastReader:
-        """A reader of the archive, and of the topics behind the archive's end."""
+        """A reader of the archived records, then of the topics from the archive's end up to the cut."""
         sealed = {tp: one.next for tp, one in self._archived.items()}
         live = self._log.reader(topics, partition, {**sealed, **{p: max(at, sealed.get(p, 0)) for p, at in begin.items()}})
         cut = {tp: min(end, self.cut.get(tp, end)) for tp, end in live.high_watermarks().items()}
@@ -105,7 +107,8 @@ class HistoricalLog:
         return HistoricalLog(self._log, self.cut, self._archived, self._want, left_out)
 
     def left_out_since(self, source: Source, begin: Marks) -> ExpiryGaps:
-        """Jobs that it cannot answer for at some moment between `begin` and its own cut. source: reads this log."""
+        """The jobs whose state is unknown at some moment between `begin` and the cut of this log, because records
+        expired. source: reads this log."""
         return left_out_between(source, begin, self.cut, self._archived)
 
     def writer(self, transactional_id: str) -> Writer:  # noqa: ARG002
@@ -130,7 +133,7 @@ class HistoricalSource(Source):
 
 
 class PastReader:
-    """A Reader with an end: first the archived records, then those of the topic behind them."""
+    """A Reader that ends at a cut. It reads the archived records first, then the later records from the topic."""
 
     def __init__(
         self, live: Reader, cut: Mapping[TopicPartition, int], archived: Archived, want: Want = EVERYTHING,
@@ -193,7 +196,7 @@ def picked(source: Source, keys: tuple[bytes, ...]) -> Source:
 
 
 def until(source: Source, cut: Marks) -> Source:
-    """A source of the past, with only those records below these offsets that a fold needs; any other source unchanged."""
+    """A source of the past, with only the records below these offsets that a fold needs; any other source unchanged."""
     return replace(source, log=source.log.ending(cut)) if isinstance(source, HistoricalSource) else source
 
 
@@ -203,8 +206,8 @@ def since(source: Source, cut: Marks) -> Source:
 
 
 def together(before: Source, after: Source, between: bool = False) -> tuple[Source, Source]:
-    """Two moments of a ledger, without the jobs that one of them cannot answer for; any other sources unchanged. between:
-    also without jobs that a moment between the two cannot answer for."""
+    """Two moments of a ledger, without the jobs whose state is unknown at one of the moments; any other sources
+    unchanged. between: also leave out jobs whose state is unknown at a moment between the two."""
     if not (isinstance(before, HistoricalSource) and isinstance(after, HistoricalSource)):
         return before, after
     one, other = before.log, after.log
@@ -215,8 +218,8 @@ def together(before: Source, after: Source, between: bool = False) -> tuple[Sour
 
 
 def left_out_between(source: Source, begin: Marks, end: Marks, archived: Archived) -> ExpiryGaps:
-    """The jobs that lack records for some cut between `begin` and `end`: removed ones that were not superseded below that
-    cut."""
+    """The jobs whose state is unknown at some cut between `begin` and `end`: at that cut, one of their expired records
+    was not superseded yet."""
     expired: dict[int, list[Expired]] = {}
     for tp, sealed in archived.items():
         if tp in end:

@@ -43,9 +43,9 @@ def as_of(
     source: Source, moment: Moment, archived: Archived, lag_s: Mapping[str, float], thin: bool = False,
     refusal: Refusal | None = None,
 ) -> tuple[Source, Cut]:  # fmt: skip
-    """The ledger as it was at a moment, and the cut: ("events" or "recovery", partition) -> the first offset that does not
-    count. lag_s: topic -> min.compaction.lag in seconds, for which a topic is complete. thin: as in `Want`. refusal: makes
-    the error for an incomplete partition, None = that of a ledger.
+    """The ledger as it was at a moment, and the cut: ("events" or "recovery", partition) -> the first offset behind the
+    moment. lag_s: topic -> min.compaction.lag in seconds; a topic is complete for this time. thin: as in `Want`.
+    refusal: makes the error for an incomplete partition; None = the error for a ledger with or without an archive.
 
     Raises: NotFound if there is no such event or record; LedgerError if log compaction may have removed records of that
     moment, or if the record that dates it has expired."""
@@ -78,8 +78,8 @@ def as_of(
 
 
 class _Named(NamedTuple):
-    """A named offset. end: the first offset that does not count. time_s: append time of the last record that does. until_s:
-    until when that was the last record, as far as the remaining records show."""
+    """A named offset. end: the first offset behind it. time_s: append time of the last record below `end`. until_s: the
+    time until which that record was the last one, as far as the remaining records show."""
 
     end: int
     time_s: float

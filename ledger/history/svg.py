@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from html import escape
+
+from ledger.util.times import shown
 
 WIDTH, LEFT, RIGHT = 1200, 128, 36
 CHAR = 6.1  # the width of a letter of 11 px, about
@@ -85,11 +86,8 @@ def _clock(at_s: float, step_s: float) -> str:
 
 
 def utc(at_s: float) -> str:
-    """A time as 2026-01-31T14:05:00.250; in seconds if the calendar does not reach so far."""
-    try:
-        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")[:23]
-    except (ValueError, OverflowError, OSError):
-        return f"{at_s:g} s"
+    """A time as 2026-01-31T14:05:00.250; in seconds since the epoch if no calendar date can hold it."""
+    return shown(at_s, "milliseconds").removesuffix("Z")
 
 
 # -- shapes and words --------------------------------------------------------------------------------------------------

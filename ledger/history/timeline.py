@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -20,12 +19,13 @@ from ledger.core.model.recovery import TERMINAL, RecoveryEntry
 from ledger.history.historical_log import picked
 from ledger.ports import Record
 from ledger.reader.reading import HistoryRecord, JobLog, Source, Tail
+from ledger.util.times import shown
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMark:
-    """A checkpoint or savepoint of attempt n. pruned: no later attempt can begin from it any more. clock: the time by its
-    writer's clock, "" = the same."""
+    """A checkpoint or savepoint of attempt n. at_s: append time. pruned: no later attempt can start from it. clock: the
+    time by its writer's clock; "" = it differs from the append time by less than a second."""
 
     n: int
     id: int
@@ -212,11 +212,8 @@ def _clock(record: HistoryRecord) -> str:
     """The producer's time in words, if it differs from the append time by a second or more."""
     if record.ce_time_s is None or abs(record.ce_time_s - record.time_s) < 1.0:
         return ""
-    try:
-        said = datetime.fromtimestamp(record.ce_time_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        said = f"{record.ce_time_s:g}s"
-    return f"by its writer's clock {said}{f', implausibly {record.skew}' if record.skew else ''}"
+    doubt = f", implausibly {record.skew}" if record.skew else ""
+    return f"by its writer's clock {shown(record.ce_time_s).replace('T', ' ')}{doubt}"
 
 
 def _runs(job: Job, at: Mapping[Any, float], clocks: Mapping[Any, str]) -> list[AttemptSpan]:

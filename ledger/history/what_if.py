@@ -1,7 +1,7 @@
 """Folds the log with and without some records, and compares.
 
-Only the fold runs again, not the roles: records that they wrote because of the dropped ones stay. The answer shows what
-depends on a record in the present log, and not how history would have continued.
+Only the fold runs again, not the roles: records that the roles wrote because of the dropped records stay. The answer shows
+the states that depend on a record of the present log. It does not show how history would have continued.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _PLACE = re.compile(r"(.+/.+)@(0|[1-9][0-9]{0,17})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Records to leave out: all records of an event (it may have been sent twice), or the one of a key at an offset."""
+    """The records to leave out: all records of an event (it may have been sent twice), or one record, by key and
+    offset."""
 
     event_id: str = ""
     key: bytes = b""

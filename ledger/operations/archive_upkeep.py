@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ledger.adapters import avro, cloudevents
 from ledger.config.config import Config
 from ledger.ports import Clock, Record
+from ledger.util import times
 from ledger.util.identity import instance
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def expire(config: Config, archive: Archive, clock: Clock, by: str, report: Repo
     from ledger.archive.removal.expiring import expire as remove
 
     due = expiring(config, archive, clock, report)
-    remove(archive, due, by, cloudevents.rfc3339(clock.time()), report)
+    remove(archive, due, by, times.rfc3339(clock.time()), report)
     return due
 
 

@@ -306,7 +306,8 @@ class Client:
         return ended or JobOutcome(job_id, "", "the time ran out")
 
     def _moment(self) -> tuple[float, float]:
-        """The time by both clocks: the monotonic one may stop while the machine sleeps, the other may be set back."""
+        """The monotonic time and the wall time. The monotonic clock may stop while the machine sleeps; the wall clock
+        may be set back."""
         return self.source.clock.monotonic(), self.source.clock.time()
 
     # -- parts ---------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ The runners are asked first. Then both topics are read to the high watermark and
 (`core.plan.reconcile`) decides the next action for each job. Since the log is newer than the answers, a contradiction
 between the two is real. Restore points are verified by the same task that precedes a start.
 
-A plan does not know the answer to a fence (it does not fence), the actions that a running reconciler has begun, or the
-future. If something else comes first, `then` names the action that follows if all goes well.
+A plan does not know the answer to a fence (it does not fence), the actions that a running reconciler has begun, or future
+events. If another action must come before a start, `then` names the action that follows it if all goes well.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def savepoints(job: Job) -> list[tuple[RestorePoint, CheckpointCompleted]]:
 
 
 def find(job: Job, there: Iterable[Savepoint], which: str) -> Savepoint | None:
-    """The savepoint that `which` names, as ATTEMPT/ID or by location; None = it was disposed of and is gone. Raises:
-    UsageError if there never was one."""
+    """The savepoint that `which` names, as ATTEMPT/ID or by location; None = it was disposed of and deleted. Raises:
+    UsageError if the job never had such a savepoint."""
     known = list(there)
     for one in known:
         if which in (str(one.point), one.point.location, one.point.location.removeprefix("file://")):
@@ -109,8 +109,8 @@ def check_unneeded(job: Job, one: Savepoint, entries: Mapping[str, RecoveryEntry
 
 
 def outcome(watch: Watch, point: RestorePoint) -> bool | None:
-    """True = files and register are gone. False = the job is retired, so this process must delete the files. None = not
-    decided yet."""
+    """True = the reconciler has deleted the files and the register. False = the job is retired, so this process must
+    delete the files. None = neither is the case yet."""
     job = watch.job()
     if job.result is not None:
         return False

@@ -51,8 +51,8 @@ class ClaimFollower:
         self._newest: dict[str, tuple[Claim, bool]] = {}
 
     def newest(self, role: str) -> tuple[Claim, bool] | None:
-        """The newest claim that was read so far, and whether it came after this follower was made; None = none was seen.
-        Does not wait."""
+        """The newest claim that was read so far, and whether it was appended after this follower was made; None = no claim
+        was read. Does not wait."""
         for _ in range(_POLLS_MAX):
             records = self._tail.more(0)
             for claim, record in _claims(self._source, records):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ledger.core.model.facts import JobResult, JobSubmitted
@@ -17,6 +16,7 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import Result, Spec, is_job_id, parse_key
 from ledger.errors import LedgerError
 from ledger.ports import Codec, Record
+from ledger.util.times import utc
 
 #: At most so many jobs are listed by name.
 JOBS_TOLD_MAX = 5
@@ -34,9 +34,10 @@ class ExpiredJob(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """The removal of superseded records of a namespace in one partition. until_s: records superseded before this are gone,
-    seconds since the epoch. below: the offset behind the last older record; reading up to there gives the complete
-    namespace. jobs: those that lost records; None = unknown, so it may be any job. records: how many were removed."""
+    """The removal of superseded records of a namespace in one partition. until_s: records superseded before this time
+    are removed, seconds since the epoch. below: the offset behind the last record before until_s; a reader that has
+    read up to there knows the complete namespace. jobs: the jobs that lost records; None = unknown, so it may be any
+    job. records: how many were removed."""
 
     namespace: str
     until_s: float
@@ -83,7 +84,7 @@ class ExpiryGaps:
         """The error for a question about one of these jobs."""
         namespace, name = self.jobs[job_id]
         return LedgerError(
-            f"Records of {namespace} that were superseded before {_utc(self.namespaces[namespace])} have expired. "
+            f"Records of {namespace} that were superseded before {utc(self.namespaces[namespace])} have expired. "
             f"So the state of {f'{namespace}/{name}' if name else job_id} at that moment is unknown.",
             hint="The setting archive.retention removed them. Use a later moment, or a bundle that was made before.",
         )  # fmt: skip
@@ -96,7 +97,7 @@ class ExpiryGaps:
                 who = f" ({', '.join(names)})" if len(names) <= JOBS_TOLD_MAX else ""
                 jobs, are, they = ("job", "is", "it") if len(names) == 1 else ("jobs", "are", "they")
                 left = f"{len(names)} {jobs} of {namespace} {are} left out{who}"
-                yield f"{left}: the records that {they} superseded before {_utc(until_s)} have expired"
+                yield f"{left}: the records that {they} superseded before {utc(until_s)} have expired"
 
 
 #: The present has none.
@@ -139,7 +140,3 @@ def _said(codec: Codec, record: Record) -> Iterator[tuple[str, str, str]]:
         except ValueError:
             return
         yield job_id, entry.namespace, entry.name
-
-
-def _utc(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from ledger.core.explain import Explanation, Origin, explain
 from ledger.core.failures import Failure
@@ -13,6 +12,7 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.reader.publication_lag import differs
 from ledger.reader.reading import HistoryRecord, Source, result_of
 from ledger.reader.watching import Watch
+from ledger.util.times import utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ def _due(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> tuple
     """The leader's stamps, if they are for the same start as the folded entry."""
     if folded is None or published is None or published.start_key != folded.start_key or published.due_at is None:
         return "", False
-    return _utc(published.due_at), published.due
+    return utc(published.due_at), published.due
 
 
 def _stalled_since(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> str:
     if folded is None or published is None or published.progress_key != folded.progress_key or not published.stalled:
         return ""
-    return _utc(published.stalls_at or 0.0)
+    return utc(published.stalls_at or 0.0)
 
 
 def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> str:
@@ -116,15 +116,11 @@ def _periodic(folded: RecoveryEntry | None, published: RecoveryEntry | None) -> 
         fold_says += "; one is requested and not complete yet"
     if published is None or published.savepoint_key != folded.savepoint_key or published.savepoint_at is None:
         return fold_says
-    return f"{fold_says}; the next request {'is due' if published.savepoint_due else f'at {_utc(published.savepoint_at)}'}"
+    return f"{fold_says}; the next request {'is due' if published.savepoint_due else f'at {utc(published.savepoint_at)}'}"
 
 
 def _instance(folded: RecoveryEntry | None) -> str:
     return "" if folded is None or folded.retiring else folded.instance
-
-
-def _utc(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _evidence(

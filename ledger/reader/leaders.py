@@ -15,10 +15,11 @@ ROLES = ("projector", "reconciler")
 
 @dataclass(frozen=True, slots=True)
 class LeaderCandidate:
-    """A candidate for the lead. who: the name of its process, as in its claims. holds: whether the election gives it the
-    lock. epoch: the one that it reports to lead, None = none. since: when it became a candidate, or began or ceased to
-    lead, seconds since the epoch; None = unknown. lease_left_s: None = unknown, or the lease lasts as long as the
-    process."""
+    """A candidate for the lead. who: the name of its process, as in its claims. holds: whether the election gives it
+    the lock. epoch: the epoch that it reports to lead; None = it does not lead. since: when it became a candidate, or
+    began or ceased to lead, seconds since the epoch; None = unknown. lease_left_s: the remaining time of its lease;
+    None = unknown, or the lease lasts as long as the process. waits_for: what it waits for before it can lead, "" =
+    nothing."""
 
     who: str
     pid: int | None
@@ -32,9 +33,9 @@ class LeaderCandidate:
 @dataclass(frozen=True, slots=True)
 class Led:
     """The leadership of one role. led: whether the holder of the lock has the newest claim; None = the election did not
-    answer (not_asked: why). why_not: why nobody leads. lock, pid, lease_left_s: of the holder of the lock. epoch, writer,
-    since, reason, reaches: of the newest claim; led_s: its age. others: runner -> instance that the predecessor reached, if
-    that is another one."""
+    answer, and not_asked holds the reason. why_not: why there is no leader. lock, pid, lease_left_s: name, process and
+    lease of the holder of the lock. epoch, writer, since, reason, reaches: of the newest claim; led_s: its age. others:
+    runner -> the instance that the previous leader reached, if the newest leader reaches another instance."""
 
     role: str
     led: bool | None

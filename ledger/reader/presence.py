@@ -87,8 +87,8 @@ def sweep(folder: Path, now: float) -> None:
 
 
 def present(folder: Path, role: str, now: float = math.inf) -> list[Mapping[str, Any]]:
-    """The reports of a role's instances in this folder, by name: of those that run, and of fresh ones in another PID
-    namespace. now: seconds since the epoch; inf = none of another namespace."""
+    """The reports of a role's instances in this folder, ordered by name: reports of running processes, and fresh
+    reports from another PID namespace. now: seconds since the epoch; inf = no reports from another namespace."""
     read = (_read(path) for path in sorted(folder.glob(f"{role}-*.json")))
     return [said for said in read if said is not None and said["role"] == role and _runs(said, now, 3 * HEARTBEAT_S)]
 

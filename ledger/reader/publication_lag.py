@@ -1,7 +1,7 @@
 """Compares the published entry of a job with the fold of the log, and measures how far the leader was behind.
 
-Both describe one moment. Everybody acted on the published entry. The folded one is what a leader without delay or error
-would have published.
+Both entries describe one moment. Readers and roles acted on the published entry. A leader without delay or error would have
+published the folded entry.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Tail:
             yield self.more(POLL_S)
 
     def more(self, timeout_s: float) -> Sequence[Record]:
-        """The records that have come since, [] if none."""
+        """The next records, [] if none arrived within timeout_s."""
         return self._reader.poll(RECORDS_MAX, timeout_s)
 
     def high_watermarks(self) -> Marks:
@@ -217,7 +217,8 @@ class HistoryRecord:
 
 
 class JobLog:
-    """The records of one job in offset order, and what follows from them. Give it records of the job's partition only."""
+    """The records of one job in offset order, and its registers and entry. Give it records of the job's partition
+    only."""
 
     def __init__(self, source: Source, job_id: str) -> None:
         self.source, self.job_id = source, job_id

@@ -17,13 +17,13 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from ledger.core.model.published import headers_of
 from ledger.core.model.registers import NOOP_KEY, is_job_id, parse_claim, parse_register, partition_of
 from ledger.errors import Unreachable
 from ledger.ports import Event, Headers, MemoryRecord, Reader, Record
+from ledger.util.times import rfc3339
 
 VALUE_HEAD_BYTES = 64 * 1024
 KEY_HEAD_BYTES = 4 * 1024
@@ -192,17 +192,12 @@ def _headers(reject: Reject) -> Headers:
         ("ce_id", reject.place),
         ("ce_source", f"/ledger/rejects/{reject.place}"),
         ("ce_type", "io.jobledger.RecordRejected.v1"),
-        ("ce_time", _rfc3339(reject.time_ms) if reject.time_ms else ""),
+        ("ce_time", rfc3339(reject.time_ms / 1000) if reject.time_ms else ""),
         ("ce_partitionkey", reject.place),
         ("ce_sequence", "1"),
         ("content-type", "application/json"),
     ]
     return tuple((name, text.encode()) for name, text in attributes if text)
-
-
-def _rfc3339(time_ms: int) -> str:
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _text(data: bytes | None) -> str | None:

@@ -54,7 +54,8 @@ def replay(source: Source, timeout_s: float = CATCH_UP_S) -> Replay:
 
 
 class _Both:
-    """Reads log and entries. compared: jobs that were compared at a point that both cover."""
+    """The log and the published entries as read so far. compared: jobs that were compared at an offset that both
+    cover."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -85,7 +86,8 @@ class _Both:
                     self._held_back.setdefault(job_id, []).append(record)
 
     def compare(self) -> list[str]:
-        """Compares the jobs of the first read that are not compared yet. Returns those that cannot be compared yet."""
+        """Compares the jobs of the first read that are not compared yet. Returns the jobs for which the projector is
+        still behind."""
         if self._wanted is None:
             self._wanted = {*self._last, *self.published.entries, *self.published.unreadable}
         behind = []
