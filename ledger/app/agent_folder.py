@@ -1,4 +1,4 @@
-"""Which ledger owns the agent's folder of this host: jobs of two ledgers must not lie in one folder."""
+"""Checks and records which ledger owns the agent's folder of this host: two ledgers must not share such a folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def claim_agent_folder(ledger: Ledger) -> None:
 
 
 def adopt_agent_folder(ledger: Ledger) -> None:
-    """After a restore of the topics: records that they own the jobs in the agent's folder of this host, if it exists."""
+    """Records, after a restore of the topics, that this ledger owns the agent's folder of this host, if it exists."""
     from ledger.adapters.runners.subprocess.owner import record
 
     if ledger.config.agent_folder.is_dir():

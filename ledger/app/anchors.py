@@ -1,4 +1,4 @@
-"""The anchors of a ledger by its settings: their topic, their keys, their writer; and the watch over an archiver."""
+"""The anchors of a ledger, made by its settings: their topic, keys and writer; and the monitoring of an archiver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def signer(config: Config) -> PrivateKey | None:
-    """The key that signs anchors; None: they are not signed. Raises: ConfigError."""
+    """The key that signs anchors; None if the settings name none. Raises: ConfigError."""
     if (path := config.archive.anchor_key_file) is None:
         return None
     with of_extra("sign"):
@@ -39,7 +39,8 @@ def signer(config: Config) -> PrivateKey | None:
 
 
 def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
-    """The keys of valid anchors, from that file or from the settings; None: every anchor counts. Raises: ConfigError."""
+    """The public keys of valid anchors, from `path` or else from the settings; None if neither names a file: every
+    anchor counts. Raises: ConfigError."""
     if (path := path or config.archive.anchor_public_key_file) is None:
         return None
     with of_extra("sign"):
@@ -48,9 +49,11 @@ def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
 
 
 def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str] | None:
-    """The check of anchors for an archiver: returns why an anchor does not count, "" = it counts. None: all count.
-    It is None for an archiver that does not sign, or whose own key is not among the public ones, since it would
-    reject its own anchors. Raises: as `public_keys`."""
+    """The check of anchors for an archiver: a function that returns why an anchor does not count, "" if it counts. None
+    if all anchors count.
+
+    It is None for an archiver that does not sign, and for one whose own key is not among the public keys, since it
+    would reject its own anchors. Raises: as `public_keys`."""
     from ledger.archive.anchors.anchors import made
     from ledger.archive.format.chain import Head
 
@@ -59,7 +62,8 @@ def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str]
 
 
 def anchor_topic(ledger: Ledger, topic: str = "") -> AnchorTopic:
-    """The topic of anchors; close it. topic: instead of the one in the settings. Raises: as `Ledger.event_log`."""
+    """The topic of anchors; the caller closes it. topic: a name in place of the one in the settings. Raises: as
+    `Ledger.event_log`."""
     from ledger.adapters import cloudevents
     from ledger.archive.anchors.anchor_topic import AnchorTopic
 
@@ -72,8 +76,8 @@ def anchor_topic(ledger: Ledger, topic: str = "") -> AnchorTopic:
 def anchoring(
     ledger: Ledger, archive: Archive, tps: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
 ) -> Anchoring:
-    """The anchoring of an archive; close it. places: as in `Anchoring`; None: the partitions of the topics. to: a file
-    instead of the topic.
+    """The anchoring of an archive; the caller closes it. tps: as in `Anchoring`; None = all partitions of the topics.
+    to: a file in place of the topic of anchors.
 
     Raises: as `signer`, `public_keys` and `Ledger.event_log`.
     """
@@ -103,7 +107,8 @@ def anchored_progress(ledger: Ledger) -> list[ArchiveProgress]:
 
 @contextmanager
 def watched(ledger: Ledger, archiver: Archiver, anchoring: Anchoring) -> Iterator[None]:
-    """Watches a running archiver: its compaction margin, with an alarm, and its metrics if the settings name a port.
+    """Monitors a running archiver inside the `with` block: its compaction margin, with an alarm, and its metrics if the
+    settings name a port.
 
     Raises: ConfigError if the metrics can't be served.
     """
@@ -114,7 +119,7 @@ def watched(ledger: Ledger, archiver: Archiver, anchoring: Anchoring) -> Iterato
     known: dict[TopicPartition, Head] = {}
 
     def ask() -> list[ArchiveProgress]:
-        """The progress, by the heads that the archiver knows; others are read from the store."""
+        """The progress of all partitions, with heads from the archiver where it knows them, else from the store."""
         known.update(archiver.heads)
         return archives.archive_progress(ledger, known)
 

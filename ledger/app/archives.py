@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ledger.adapters.clock import SystemClock
 from ledger.app.wiring import of_extra
 from ledger.ports import EventLog, Record, TopicPartition
+from ledger.util import times
 from ledger.util.identity import versions, whoami
 
 if TYPE_CHECKING:
@@ -38,14 +39,15 @@ if TYPE_CHECKING:
 
 
 def where(config: Config) -> str:
-    """Where the archive lies, for people."""
+    """A sentence that names the location of the archive."""
     given = config.archive
     return f"It lies in {config.dir / 'archive' if given.adapter == 'file' else f'{given.bucket}/{given.prefix}'}."
 
 
 @contextmanager
 def queries(ledger: Ledger, bundled: Path | None = None) -> Iterator[Queries]:
-    """The archive, or else a bundle, opened for SQL. Raises: as `Ledger.archive`, `bundle` and `querying.opened`."""
+    """The archive, opened for SQL; with `bundled`, that bundle instead. Raises: as `Ledger.archive`, `bundle` and
+    `querying.opened`."""
     with of_extra("duckdb"):
         from ledger.archive.query.querying import opened
     from ledger.archive.format.lateness import sure_from_s
@@ -66,7 +68,7 @@ def queries(ledger: Ledger, bundled: Path | None = None) -> Iterator[Queries]:
 
 
 def archiving(config: Config) -> tuple[ObjectStore, Callable[[Record], Decoded]]:
-    """The object store and the decoder that a task of the archiver works with, made in the process that performs it."""
+    """The object store and the decoder for a task of the archiver. Call it in the process that performs the task."""
     from ledger.app.ledger import Ledger
 
     return Ledger.open(config).objects, _decoded
@@ -80,7 +82,7 @@ def _decoded(record: Record) -> Decoded:
 
 
 def archived_partitions(ledger: Ledger) -> dict[TopicPartition, PartitionShape]:
-    """The partitions that the archive covers: topic id, first offset and end of each, now. Raises: ConfigError if no
+    """Each partition that the archive covers -> its topic id, first offset and current end. Raises: ConfigError if no
     setting names a Kafka; Unreachable."""
     from ledger.adapters.kafka.cluster import EARLIEST, Cluster
     from ledger.archive.store.archiving import PartitionShape
@@ -100,7 +102,7 @@ def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None
     from ledger.adapters.kafka.oldest import first_times
     from ledger.archive.store.status import progress
 
-    kept, known = ledger.archive, known or {}  # a missing archive is reported before Kafka is asked
+    kept, known = ledger.archive, known or {}  # a missing archive is reported before Kafka is queried
     shapes = archived_partitions(ledger)
     heads = {tp: known.get(tp) or kept.head(*tp) for tp in shapes}
     oldest = partial(first_times, ledger.config.client())
@@ -142,7 +144,8 @@ def restoring(ledger: Ledger, report: Callable[[str], object]) -> Restoring:
 
 
 def past(ledger: Ledger, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Cut]:
-    """The ledger as it was at a moment, and the offsets at which that cuts its partitions. thin: enough for a fold.
+    """The ledger as it was at a moment, and the offsets where the moment cuts its partitions. thin: only what a fold
+    needs.
 
     Raises: as `resolve_moment.as_of`, and as `Ledger.archive` if the settings name one."""
     from ledger.history.resolve_moment import as_of, must_be_of
@@ -176,18 +179,17 @@ def cold_start(ledger: Ledger) -> Mapping[TopicPartition, StartSnapshot]:
 
 
 def make_bundle(ledger: Ledger, store: ObjectStore, then: Source, cut: Cut, jobs: Sequence[str], reason: str) -> int:
-    """Writes the ledger as it was into an empty store and returns the number of records. then, cut: as `past` returns
-    them. Add other files before `seal_bundle`.
+    """Writes a past ledger to an empty store and returns the number of records. then, cut: the result of `past`. Add
+    other files before you call `seal_bundle`.
 
     Raises: as `bundling.write` and `Ledger.archive`."""
     with of_extra("archive"):
         from ledger.history import bundling
-    from ledger.adapters import cloudevents
     from ledger.archive.proof.bundle_proofs import carry
 
     config = ledger.config
     now_s = ledger.clock.time()
-    why = bundling.Why(cloudevents.rfc3339(now_s), whoami(), reason, config.shown(), versions())
+    why = bundling.Why(times.rfc3339(now_s), whoami(), reason, config.shown(), versions())
     carried = {"carried": partial(carry, ledger.archive)} if config.archive.adapter else {}
     return bundling.write(
         store, then, cut, jobs, why, _decoded, _archived(ledger), config.topics.lags_s, now_s, **carried,
@@ -195,15 +197,16 @@ def make_bundle(ledger: Ledger, store: ObjectStore, then: Source, cut: Cut, jobs
 
 
 def seal_bundle(store: ObjectStore) -> None:
-    """The last step of making a bundle: its chains record the hash of every other file. Raises: as `sealing.seal`."""
+    """Records the hash of every other file in the bundle's chains: the last step of making a bundle. Raises: as
+    `sealing.seal`."""
     with of_extra("archive"):
         from ledger.history import bundling
     bundling.seal(store)
 
 
 def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
-    """Opens a bundle. It reads no settings and calls no server. Raises: UsageError; LedgerError if `bundle.json` differs
-    from what was sealed."""
+    """The bundle at a path. It needs no settings and no server. Raises: UsageError; LedgerError if `bundle.json`
+    differs from its sealed hash."""
     with of_extra("archive"):
         from ledger.history import bundling
     from ledger.adapters import avro, cloudevents

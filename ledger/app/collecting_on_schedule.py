@@ -1,8 +1,8 @@
 """The garbage collection of the leading reconciler: `jobledger gc --apply` on a schedule, in a process of its own.
 
 The process reads the log from its beginning, which takes time and memory, and its failures do not touch the reconciler.
-Two leaders that collect at once, or a former leader that still collects, do no harm: the log decides what is garbage, not
-the lead.
+Two leaders that collect at once, or a former leader that still collects, do no harm: the log decides what is garbage,
+not leadership.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Command(NamedTuple):
 
 
 def command_of(config: Config) -> Command:
-    """The command, with the settings of this process in the environment: arguments would be visible to everyone."""
+    """The command for a collection, with the settings of this process in its environment: arguments would be visible to
+    all users."""
     given = {"LEDGER_DIR": str(config.dir)}
     if config.config_file:
         given["LEDGER_CONFIG"] = str(config.config_file.absolute())
@@ -45,8 +46,8 @@ def command_of(config: Config) -> Command:
 
 
 class Collections:
-    """Within `with`, runs the command every interval_s while `leads` returns True; 0 = never. The first run comes
-    after a whole interval, since a new leader has more urgent work."""
+    """Inside the `with` block, runs the command every interval_s while `leads` returns True; 0 = never. The first run
+    starts after a whole interval, since a new leader has more urgent work."""
 
     def __init__(self, command: Command, leads: Callable[[], bool], interval_s: float) -> None:
         self._command, self._leads, self._interval_s = command, leads, interval_s
@@ -68,7 +69,7 @@ class Collections:
             try:
                 if self._leads():
                     self._collect()
-            except Exception as error:  # whatever it is: the next one may go well
+            except Exception as error:  # any error: the next run may succeed
                 log.warning("not_collected", reason=f"{type(error).__name__}: {error}")
 
     def _collect(self) -> None:
@@ -90,7 +91,9 @@ class Collections:
             log.warning("not_collected", exit_code=child.returncode, reason=reason)
 
     def _answer(self, child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-        """Raises: TimeoutError. When the role ends, a running collection ends too; the next leader repeats it."""
+        """The stdout and stderr of a collection. When the role ends, it is terminated, and the next leader repeats it.
+
+        Raises: TimeoutError after TIMEOUT_S."""
         waited_s = 0.0
         while True:
             try:
@@ -104,7 +107,7 @@ class Collections:
 
 
 def tell(answer: Mapping[str, Any]) -> None:
-    """Logs what was deleted, and what could not be deleted."""
+    """Logs the deleted items, and the items that could not be deleted."""
     for row in answer["deleted"][:TOLD_MAX]:
         log.info("collected", **{name: row[name] for name in ("kind", "job_id", "where", "size", "evidence")})
     for row in answer["left"][:TOLD_MAX]:

@@ -22,7 +22,7 @@ RUNNER = "memory"
 
 
 class MemoryAdapters:
-    """Implements `ledger.Adapters`. Every adapter is an attribute, so that a test can look into it and make it fail."""
+    """Implements `ledger.Adapters`. Every adapter is an attribute, so that a test can inspect it and make it fail."""
 
     def __init__(self, topics: TopicsSection, clock: ManualClock | None = None, partitions: int = PARTITIONS) -> None:
         self.clock = clock if clock is not None else ManualClock()
@@ -42,7 +42,7 @@ class MemoryAdapters:
         return MemoryLeadership(self.elections[role], who=instance(role))
 
     def candidates(self, role: str) -> list[Candidate]:
-        """The leader alone: the election in memory knows no others."""
+        """The leader, if there is one: the election in memory knows no other candidates."""
         holder = self.elections[role].holder
         leader = "" if holder is None else holder.standing().leader
         return [Candidate(leader, 0, 0.0, leads=True)] if leader else []
@@ -58,5 +58,5 @@ class MemoryAdapters:
 
 
 def default_config() -> Config:
-    """All defaults; neither environment nor file is read. No file lies in `dir`."""
+    """The default settings, without environment and files. `dir` is only a name: no file is stored there."""
     return Config.model_construct(dir=Path("in-memory"))

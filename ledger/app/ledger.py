@@ -1,4 +1,4 @@
-"""One ledger as one object: its settings, and the adapters that work on it, each made once at its first use."""
+"""One ledger as one object: its settings and its adapters, each made once, at first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.operations.client import Client
     from ledger.reader.reading import Progressed, Source
 
-#: For `ce_source` of the events of operators: /ns/default/producer/operator/<instance>.
+#: The producer's name in `ce_source` of operators' events: /ns/default/producer/operator/<instance>.
 OPERATOR = "operator"
 
 
@@ -70,9 +70,11 @@ class Ledger:
 
     @classmethod
     def in_memory(cls, clock: ManualClock | None = None, config: Config | None = None) -> Ledger:
-        """An empty ledger in the memory of this process, for tests. clock: default a `ManualClock`, which stands still
-        until it is moved. config: default all defaults, whatever the environment says. No role runs on it: see
-        `ledger.testing.MiniCluster`."""
+        """An empty ledger in the memory of this process, for tests. No role runs on it: see
+        `ledger.testing.MiniCluster`.
+
+        clock: by default a `ManualClock`, which only the test moves. config: by default all default settings, whatever
+        the environment."""
         from ledger.app.in_memory import MemoryAdapters, default_config
 
         config = config if config is not None else default_config()
@@ -84,7 +86,8 @@ class Ledger:
 
     @cached_property
     def event_log(self) -> EventLog:
-        """The two topics of the ledger. Raises: ConfigError if no setting names a Kafka."""
+        """The log: makes readers and writers of the ledger's topics. Raises: ConfigError if no setting names a
+        Kafka."""
         return self._adapters.event_log()
 
     @cached_property
@@ -104,23 +107,24 @@ class Ledger:
 
     @cached_property
     def archive(self) -> Archive:
-        """Raises: as `objects`; ConfigError if the extra `archive` is missing."""
+        """The archive. Raises: as `objects`; ConfigError if the extra `archive` is missing."""
         from ledger.app.wiring import of_extra
 
         with of_extra("archive"):
             from ledger.archive.store.archive import Archive
-        from ledger.adapters.cloudevents import rfc3339
         from ledger.util.identity import instance
+        from ledger.util.times import rfc3339
 
         return Archive(self.objects, instance("archiver"), lambda: rfc3339(self.clock.time()))
 
     def sender(self, timeout_s: float = 30.0) -> Sender:
-        """A new connection for writing events; close it. timeout_s: how long Kafka may take to acknowledge a write."""
+        """A new connection for writing events; the caller closes it. timeout_s: how long Kafka may take to acknowledge
+        a write."""
         return self._adapters.sender(timeout_s)
 
     def leadership(self, role: str, force: bool = False) -> Leadership:
-        """A new candidate of the role's election; close it. force: it leads one term without the lock, so only the epoch
-        in the log keeps two leaders apart.
+        """A new candidate of the role's election; the caller closes it. force: it leads one term without the lock; then
+        only the epoch in the log protects against two leaders.
 
         Raises: ConfigError."""
         made = self._adapters.leadership(role)
@@ -146,7 +150,7 @@ class Ledger:
         return made if progressed is None else replace(made, progressed=progressed)
 
     def entries(self) -> Entries:
-        """job id -> entry of every job that is not retired; `.recovery_set()` of them are those to bring back."""
+        """job id -> entry, for every job that is not retired. Its `.recovery_set()` holds the jobs to bring back."""
         from ledger.reader.reading import entries_of
 
         return entries_of(self.source())
@@ -176,8 +180,8 @@ class Ledger:
         )  # fmt: skip
 
     def _held_by(self) -> Callable[[str], str]:
-        """Returns the pin that holds a job, "" for none. Without an archive there are no pins, and nothing is
-        imported."""
+        """A function: job id -> the pin that protects the job, "" if none does. Without an archive there are no pins,
+        and nothing is imported."""
         if not self.config.archive.adapter:
             return lambda _: ""
         from ledger.app import pinning
@@ -186,18 +190,18 @@ class Ledger:
 
 
 def task_context(config: Config) -> tuple[dict[str, Runner], BlobStore]:
-    """The runners and the blob store that a task of the reconciler works with, made in the process that performs it. With
-    an archive both spare what a pin holds."""
+    """The runners and the blob store for a task of the reconciler. Call it in the process that performs the task. With
+    an archive, neither deletes data that a pin protects."""
     return guarded(Ledger.open(config))
 
 
 def guarded(ledger: Ledger) -> tuple[dict[str, Runner], BlobStore]:
-    """The runners and the blob store of a ledger; with an archive both spare what a pin holds."""
+    """The runners and the blob store of a ledger. With an archive, neither deletes data that a pin protects."""
     if not ledger.config.archive.adapter:
         return ledger.runners, ledger.blobs
     from ledger.app import pin_guard, pinning
 
     held_by = pinning.held_by(ledger)
-    # It is a runner: every attribute that it lacks comes from the runner within.
+    # A SparingRunner is a runner: attributes that it lacks come from the wrapped runner.
     spared: dict[str, Any] = {name: pin_guard.SparingRunner(one, held_by) for name, one in ledger.runners.items()}
     return spared, pin_guard.PinGuardedBlobStore(ledger.blobs, held_by)

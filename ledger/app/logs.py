@@ -1,7 +1,7 @@
 """The logs of all processes, on stderr: an event name and fields, as text on a terminal and as JSON elsewhere.
 
-Libraries that use the standard library's logging (confluent_kafka, py4j) log the same way. A field whose name indicates a
-secret is masked; never put a secret into an event's name.
+Libraries that use the standard library's logging (confluent_kafka, py4j) log the same way. A field whose name indicates
+a secret is masked; never put a secret into an event's name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _QUIET = ("py4j", "urllib3")
 
 
 def configure(settings: LogSection, stream: TextIO | None = None, **fields: str) -> None:
-    """Sets up the logging of this process. fields: put into every line, such as `process="projector-1"`."""
+    """Configures the logging of this process. fields: added to every line, such as `process="projector-1"`."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
 
@@ -62,7 +62,7 @@ def configure(settings: LogSection, stream: TextIO | None = None, **fields: str)
 
 
 def mask_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Masks by the name of the field, also within mappings."""
+    """The event with the values of secret fields masked, also inside mappings. The name of a field shows a secret."""
     for name, value in event.items():
         if not name.startswith("_"):
             event[name] = _masked(name, value)

@@ -47,12 +47,12 @@ class _Pending:
 
 
 def notification_id(entry: RecoveryEntry) -> str:
-    """A permanent id of the change: a job enters a state once per attempt."""
+    """The id of a notification. It is the same in every process: a job enters a state once per attempt."""
     return f"{entry.job_id}/{entry.attempt}/{entry.state}"
 
 
 def body_of(entry: RecoveryEntry) -> bytes:
-    """JSON: the entry with the fields of its schema, and before them `id` and a line for people, `text`."""
+    """The body of a notification as JSON: `id`, a line for people (`text`), and the fields of the entry's schema."""
     lines = entry.reason.split("\n")
     why = f"{lines[0]} … {lines[-1]}" if len(lines) > 1 else lines[0]
     text = f"{entry.namespace}/{entry.name} is {entry.state}: {why}"[:TEXT_CHARS_MAX]
@@ -90,7 +90,8 @@ class Notifier:
             self._thread.join(1.0)
 
     def offer(self, entry: RecoveryEntry) -> None:
-        """Cheap, never waits and never raises: the role calls it between two commits."""
+        """Queues a notification if the entry's state is one of `states`. It is cheap, and never blocks or raises,
+        because the role calls it between two commits."""
         if entry.state not in self._states:
             return
         try:
@@ -102,7 +103,7 @@ class Notifier:
             log.exception("not_notified", job=entry.job_id)
 
     def step(self) -> float:
-        """Delivers what is due. Returns the seconds until the next delivery is due."""
+        """Delivers the due notifications. Returns the seconds until the next one is due."""
         now = self._clock.monotonic()
         with self._lock:
             due = [(delivery, one) for delivery, one in self._pending.items() if one.due_at <= now]
@@ -160,7 +161,7 @@ class Notifier:
                 self._over_with.popitem(last=False)
 
     def _remembered(self) -> list[Any]:
-        """[hook, id] of what any instance of this host has delivered."""
+        """[hook, id] of the notifications that any instance on this host has delivered."""
         try:
             keys = json.loads(self._memory.read_bytes())
         except (OSError, ValueError):

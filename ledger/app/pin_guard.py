@@ -1,8 +1,8 @@
-"""Wrappers of the blob store and the runners that keep what a pin holds, for deletions by the reconciler.
+"""Wrappers of the blob store and the runners that stop the reconciler from deleting files of pinned jobs.
 
-A retirement deletes the graph and the checkpoints of its job; a disposal deletes a savepoint. The files of a pinned job
-stay, and nothing waits for them: by the log they are garbage, and `jobledger gc` deletes them once the pin is removed. If
-the pins can't be read, the files stay too. Source: docs/decisions/0036.
+A retirement deletes the graph and the checkpoints of its job; a disposal deletes a savepoint. For a pinned job the
+files stay, but the retirement or disposal goes on. By the log the files are then garbage, and `jobledger gc` deletes
+them once the pin is removed. If the pins can't be read, the files stay too. Source: docs/decisions/0036.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ledger.errors import LedgerError
 from ledger.ports import BlobStore, Runner, StoredBlob
 from ledger.util.loggers import Logger
 
-#: The pin that holds a job, "" = none does. Raises: LedgerError: nobody knows.
+#: job id -> the pin that protects the job, "" if none does. Raises: LedgerError if the pins can't be read.
 HeldBy = Callable[[str], str]
 log = Logger("sparing")
 
 
 class PinGuardedBlobStore:
-    """Implements `ports.BlobStore`."""
+    """A blob store whose `delete_all` keeps the graphs of pinned jobs. Implements `ports.BlobStore`."""
 
     def __init__(self, blobs: BlobStore, held_by: HeldBy) -> None:
         self._blobs, self._held_by = blobs, held_by
@@ -37,7 +37,7 @@ class PinGuardedBlobStore:
         return self._blobs.exists(ref)
 
     def delete_all(self, job_id: str) -> int:
-        """0 also if the job is held."""
+        """The number of deleted graphs; 0, without deleting any, if the job is pinned."""
         return 0 if _spared(job_id, "graphs", self._held_by) else self._blobs.delete_all(job_id)
 
     def listing(self) -> list[StoredBlob]:
@@ -48,7 +48,8 @@ class PinGuardedBlobStore:
 
 
 class SparingRunner:
-    """Implements `ports.Runner`: all but `dispose` is the runner's own, also what not every runner has."""
+    """A runner whose `dispose` keeps the restore points of pinned jobs. Implements `ports.Runner`: every other
+    attribute is the wrapped runner's, including attributes that not every runner has."""
 
     def __init__(self, runner: Runner, held_by: HeldBy) -> None:
         self._runner, self._held_by = runner, held_by
@@ -57,7 +58,7 @@ class SparingRunner:
         return SparingRunner(self._runner.only(instance), self._held_by)
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
-        """Nothing if the job is held."""
+        """Disposes the restore points, unless the job is pinned."""
         if not _spared(job_id, "restore points", self._held_by):
             self._runner.dispose(job_id, restore_points)
 
@@ -69,7 +70,7 @@ def _spared(job_id: str, what: str, held_by: HeldBy) -> bool:
     try:
         pin = held_by(job_id)
     except LedgerError as error:
-        log.warning("spared", job_id=job_id, what=what, reason=f"whether a pin holds it can't be known: {error}")
+        log.warning("spared", job_id=job_id, what=what, reason=f"the pins can't be read: {error}")
         return True
     if pin:
         log.info("spared", job_id=job_id, what=what, pin=pin)

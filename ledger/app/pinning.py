@@ -1,4 +1,4 @@
-"""The pins of a ledger: making and removing them, and which jobs they hold."""
+"""Makes and removes the pins of a ledger, and finds the pins of a job."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def pin(ledger: Ledger, source: Source, jobs: Sequence[str], from_ms: int | None, to_ms: int | None, reason: str) -> Pin:
-    """Makes a pin in the name of the user. Raises: as `Ledger.archive` and `pins.pin`."""
+    """A new pin, recorded with the name of the user. Raises: as `Ledger.archive` and `pins.pin`."""
     kept = ledger.archive
-    from ledger.adapters.cloudevents import rfc3339
     from ledger.archive.removal import pins
+    from ledger.util.times import rfc3339
 
     now_s = ledger.clock.time()
     made = pins.Pin(
@@ -31,8 +31,8 @@ def pin(ledger: Ledger, source: Source, jobs: Sequence[str], from_ms: int | None
 
 
 def is_archived(ledger: Ledger, source: Source, job_id: str) -> bool:
-    """Whether the archive holds a record of the job with that id. It reads the segments that may hold one, up to the first
-    that does. Raises: as `Ledger.archive` and `key_scan.picked`."""
+    """Whether the archive contains a record of the job with that id. It reads the segments that may contain one, until
+    it finds the first. Raises: as `Ledger.archive` and `key_scan.picked`."""
     if not is_job_id(job_id):
         return False
     kept = ledger.archive
@@ -44,18 +44,18 @@ def is_archived(ledger: Ledger, source: Source, job_id: str) -> bool:
 
 
 def unpin(ledger: Ledger, source: Source, pin_id: str, reason: str) -> Pin | None:
-    """Removes a pin and returns it; None if there is none of that id. Raises: as `Ledger.archive` and `pins.unpin`."""
+    """Removes a pin and returns it; None if no pin has that id. Raises: as `Ledger.archive` and `pins.unpin`."""
     kept = ledger.archive
-    from ledger.adapters.cloudevents import rfc3339
     from ledger.archive.removal import pins
+    from ledger.util.times import rfc3339
 
     at = rfc3339(ledger.clock.time())
     return pins.unpin(kept, pin_id, reason, whoami(), at, source.topics.events, source.partition_of)
 
 
 def held_jobs(ledger: Ledger) -> Mapping[str, str]:
-    """job id -> the pin that holds it, by the archive's chain of removals; empty without an archive. Raises: as
-    `Ledger.archive` and `pins.pins`."""
+    """job id -> the pin that protects the job, from the archive's chain of removals; empty without an archive. Raises:
+    as `Ledger.archive` and `pins.pins`."""
     if not ledger.config.archive.adapter:
         return {}
     kept = ledger.archive
@@ -65,14 +65,16 @@ def held_jobs(ledger: Ledger) -> Mapping[str, str]:
 
 
 def listed_holds(ledger: Ledger) -> Mapping[str, str]:
-    """As `held_jobs`, but from one listing of the object store. Raises: as `Ledger.objects`, and as the store."""
+    """job id -> the pin that protects the job, as `held_jobs`, but from one listing of the object store. Raises: as
+    `Ledger.objects`; the errors of the store."""
     from ledger.archive.removal import holds
 
     return holds.held_jobs(ledger.objects) if ledger.config.archive.adapter else {}
 
 
 def held_by(ledger: Ledger) -> Callable[[str], str]:
-    """A function: job id -> the pin that holds the job, "" = none. It raises as `Ledger.objects`, and as the store."""
+    """A function: job id -> the pin that protects the job, "" if none does. The function raises as `Ledger.objects`,
+    and the errors of the store."""
 
     def ask(job_id: str) -> str:
         from ledger.archive.removal import holds

@@ -1,7 +1,7 @@
-"""Whether a reconciler that starts reaches the same agent as the one that leads.
+"""Compares the agent that a starting reconciler reaches with the agent of the leading reconciler.
 
-A standby with another agent would find out when it takes over, and from then on every job of the other agent waits.
-Operators are told when it starts, while nothing waits yet. Source: docs/decisions/0040.
+A standby with another agent would otherwise notice that only when it takes over, and then every job of the other agent
+waits. So it logs a warning when it starts, while no job waits yet. Source: docs/decisions/0040.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ log = structlog.get_logger(ROLE)
 
 
 class AgentComparison:
-    """Within `with`, a thread compares once, as soon as both sides are known.
+    """Inside the `with` block, a thread compares once, as soon as both agents are known.
 
-    reached: runner -> instance that answers here, of runners that have instances; raises LedgerError while none does.
-    own_name: the name in our claims; what we claim ourselves is compared at the take-over (`roles.instances`).
+    reached: returns, for each runner with instances, the instance that this process reaches; raises LedgerError while
+    it does not answer. own_name: the writer name in our own claims, which are not compared here: the take-over compares
+    them (`roles.instances`).
     """
 
     def __init__(self, source: Source, reached: Callable[[], Mapping[str, str]], own_name: str) -> None:
@@ -43,7 +44,8 @@ class AgentComparison:
         self._thread.join(2 * EVERY_S)
 
     def step(self) -> bool:
-        """Whether it is done. False: our agent does not answer, the log can't be read, or nobody has led yet."""
+        """Whether the comparison is done. False if our agent does not answer, the log can't be read, or no reconciler
+        has led yet."""
         try:
             here = self._reached()
             leader = next((one for one in read_claims(self._source) if one.role == ROLE), None)

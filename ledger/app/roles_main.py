@@ -28,18 +28,19 @@ from ledger.roles.projector.cold_start import from_the_log
 from ledger.util.identity import instance, whoami
 
 log = structlog.get_logger("ledger.roles")
-SLOTS = 4  # groups of actions that may be under way at once, beside one for each plug-in
-HEADER_BYTES_MAX = 16_384  # what keys, headers and the batch around a value may take
+SLOTS = 4  # groups of actions that may run at once, besides one for each plug-in
+HEADER_BYTES_MAX = 16_384  # the most that key, headers and batch overhead of a value may take
 
 
 def spare_the_collector() -> None:
-    """Registers and entries live as long as the process and hold no cycles: looking through them again and again costs a
-    fifth of the time that a projector takes to read itself up (benchmarks/fold_rate.py)."""
+    """Makes Python's garbage collector run less often. Registers and entries live as long as the process and have no
+    cycles. Scanning them repeatedly would cost a fifth of a projector's cold start (benchmarks/fold_rate.py)."""
     gc.set_threshold(200_000, 50, 100)
 
 
 def run_projector(ledger: Ledger, *, force_lead: bool = False, stop: threading.Event) -> None:
-    """Raises: ConfigError if a topic is not as it must be; Unreachable if there is no broker."""
+    """Runs a projector until `stop` is set. Raises: ConfigError if a topic has wrong settings; Unreachable if there is
+    no broker."""
     from ledger.roles.projector.projector import Projector
 
     spare_the_collector()
@@ -60,7 +61,7 @@ def run_projector(ledger: Ledger, *, force_lead: bool = False, stop: threading.E
     with closing(parts.leadership), closing(notifier) if notifier else nullcontext():
         snapshots = config.projector.cold_start == "snapshot"
         if snapshots:
-            ledger.archive  # noqa: B018  # raises on wrong settings now; an archive that does not answer is left out later
+            ledger.archive  # noqa: B018  # raises on wrong settings now; later, an archive that does not answer is ignored
         cold_start = partial(archives.cold_start, ledger) if snapshots else from_the_log
         projector = Projector(parts, rejects, settings, notifier.offer if notifier else ignore_entry, cold_start)
         if notifier:
@@ -70,8 +71,8 @@ def run_projector(ledger: Ledger, *, force_lead: bool = False, stop: threading.E
 
 
 def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.Event) -> None:
-    """Raises: ConfigError if a topic, a setting of Kafka or of the blob store is not as it must be; Unreachable if there is
-    no broker."""
+    """Runs a reconciler until `stop` is set. Raises: ConfigError if a topic, or a setting of Kafka or of the blob
+    store, is wrong; Unreachable if there is no broker."""
     from ledger.adapters.parallel_observer import ParallelObserver
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
@@ -121,8 +122,8 @@ def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.
 
 
 def run_archiver(ledger: Ledger, *, stop: threading.Event) -> None:
-    """Raises: ConfigError if there is to be no archive, or a topic or a setting is not as it must be; Unreachable if there
-    is no broker; LedgerError if the topics are not those whose records lie in the archive."""
+    """Runs an archiver until `stop` is set. Raises: ConfigError if the settings name no archive, or a topic or a
+    setting is wrong; Unreachable if there is no broker; LedgerError if the archive holds records of other topics."""
     from ledger.adapters.spark.segments import SparkSegments
     from ledger.adapters.spark.session import start_session
     from ledger.archive.store.archiving import Archiver
@@ -168,12 +169,12 @@ def _parts(ledger: Ledger, role: str, force_lead: bool) -> Parts:
 
 
 def _presence(config: Config, role: str, parts: Parts, candidacy: Candidacy) -> Presence:
-    """Tells of this instance, and raises the alarm when nobody leads."""
+    """The file that reports this instance, and the alarm when nobody leads."""
     after_s = config.leadership.leaderless_after_s or 1.5 * config.leadership.session_timeout_s
     alarm = LeaderlessAlarm(role, parts.writer_name, candidacy, parts.leadership, parts.clock, after_s)
     return Presence(config.candidates_folder / f"{parts.writer_name}.json", alarm.look, parts.clock)
 
 
 def _agent(config: Config) -> dict[str, str]:
-    """The agent that answers here. Raises: Unreachable."""
+    """Runner name -> the instance of the agent that this host reaches. Raises: Unreachable."""
     return {wiring.SUBPROCESS: SubprocessRunner(config.agent_folder).instance()}

@@ -1,4 +1,4 @@
-"""From the settings to the bucket that holds the graphs, or the archive. Nothing here opens a connection."""
+"""Derives the settings of a bucket, for graphs or the archive, from the ledger's settings. Opens no connection."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ledger.errors import ConfigError
 
 
 def s3_settings(given: BucketSection, section: str) -> S3Settings:
-    """section: what its settings are called by. Raises: ConfigError if a setting is missing or can't be."""
+    """The settings of a bucket. section: the name of its section, for messages. Raises: ConfigError if a setting is
+    missing or invalid."""
     if not given.bucket:
         hint = f"Set LEDGER_{section.upper()}__BUCKET=NAME"
-        raise ConfigError(f"{section}.adapter is s3, but nothing says which bucket.", hint=hint)
+        raise ConfigError(f"{section}.adapter is s3, but {section}.bucket is not set.", hint=hint)
     if given.endpoint_url is not None:
         _check_endpoint(given.endpoint_url, section)
     if given.sse_kms_key_id and not given.sse.startswith("aws:kms"):
-        raise ConfigError(f"{section}.sse_kms_key_id takes {section}.sse = aws:kms or aws:kms:dsse.")
+        raise ConfigError(f"{section}.sse_kms_key_id needs {section}.sse = aws:kms or aws:kms:dsse.")
     return S3Settings(
         bucket=given.bucket,
         prefix=given.prefix and given.prefix.rstrip("/") + "/",
@@ -34,14 +35,16 @@ def s3_settings(given: BucketSection, section: str) -> S3Settings:
 
 
 def _check_endpoint(url: str, section: str) -> None:
-    """The message has no url in it: one with a password must not be told further."""
+    """Checks a url. The error does not contain the url, because it may contain a password.
+
+    Raises: ConfigError."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         sound = False
     if not sound:
-        raise ConfigError(f"{section}.endpoint_url can't be: it is http://host:port or https://host:port.")
+        raise ConfigError(f"{section}.endpoint_url is invalid: it must be http://host:port or https://host:port.")
     if "@" in parts.netloc:
-        hint = "Credentials come as boto3 finds them: environment, ~/.aws, the role of the machine."
-        raise ConfigError(f"{section}.endpoint_url holds a user or password.", hint=hint)
+        hint = "boto3 finds the credentials: in the environment, in ~/.aws, or by the role of the machine."
+        raise ConfigError(f"{section}.endpoint_url contains a user or password.", hint=hint)

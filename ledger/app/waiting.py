@@ -1,6 +1,6 @@
-"""The reasons for which jobs wait, as the reconciler of this host writes them: a file for people, no part of the log.
+"""The file in which the reconciler of this host records why jobs wait. It is for people, and not part of the log.
 
-Nothing is decided by it. It is as old as the last change, and empty while no reconciler of this host leads.
+No decision depends on it. It is written at each change, and it is empty while no reconciler of this host leads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from ledger.util.files import write_atomic
 
 
 def tell(path: Path, waits: dict[str, str]) -> None:
-    """waits: job id -> reason. A disk that is full is no reason to stop."""
+    """Writes the file. waits: job id -> reason. Errors are ignored: the reconciler must not stop because of a full
+    disk."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(waits, sort_keys=True).encode())
@@ -21,7 +22,7 @@ def tell(path: Path, waits: dict[str, str]) -> None:
 
 
 def read(path: Path) -> dict[str, str]:
-    """{} if there is no such file, or it can't be read."""
+    """Job id -> reason, from the file; {} if there is no such file, or it can't be read."""
     try:
         waits = json.loads(path.read_bytes())
     except (OSError, ValueError):

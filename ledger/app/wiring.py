@@ -1,6 +1,6 @@
-"""The only place that chooses adapters by the settings. It makes them and decides nothing.
+"""The only module that chooses adapters by the settings. It only makes them.
 
-Every method imports what it makes, so that a command loads only what it needs.
+Every method imports the adapter that it makes, so that a command loads only the modules that it needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ SUBPROCESS = "subprocess"
 
 
 class SettingsAdapters:
-    """Implements `ledger.Adapters` by the settings: Kafka, the election, the blob store and the runners that they name."""
+    """Implements `ledger.Adapters` by the settings: Kafka, the election, the blob store and the runners that they
+    name."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -38,7 +39,7 @@ class SettingsAdapters:
         """Raises: ConfigError if no setting names a Kafka."""
         from ledger.adapters.kafka.log import KafkaLog
 
-        # confluent_kafka types as optional what every record that was read has (its topic, its offset).
+        # confluent_kafka types topic and offset as optional, although every record that was read has them.
         return KafkaLog(self._config.client(), self.clock)  # type: ignore[return-value]
 
     def sender(self, timeout_s: float = 30.0) -> KafkaSender:
@@ -96,8 +97,8 @@ class SettingsAdapters:
         return settings, settings.candidates(self._config.topics.prefix, role)
 
     def blobs(self) -> BlobStore:
-        """Raises: Unreachable if the folder can't be made; ConfigError if the settings are invalid, or an extra is
-        missing."""
+        """The store of job graphs. Raises: Unreachable if its folder can't be created; ConfigError if the settings are
+        invalid, or an extra is missing."""
         if self._config.blobs.adapter == "s3":
             from ledger.app.s3_settings import s3_settings
 
@@ -123,9 +124,10 @@ class SettingsAdapters:
         return FolderObjects(self._config.dir / "archive")
 
     def runners(self) -> dict[str, Runner]:
-        """All installed runners by name: our own, and one for each plug-in, which runs in a process of its own that starts
-        at the first call (docs/decisions/0023). Each has a folder for its files: the agent's for `subprocess`,
-        `<dir>/runners/<name>` for a plug-in. A plug-in that can't be loaded is in the answer: its jobs wait for it."""
+        """All installed runners by name: our own, and one for each plug-in. A plug-in runs in a process of its own,
+        which starts at the first call (docs/decisions/0023). Runners keep files in a folder: the agent's for
+        `subprocess`, `<dir>/runners/<name>` for a plug-in. A plug-in that can't be loaded is included: its jobs
+        wait."""
         from ledger.adapters.runners.contained import ContainedRunner
         from ledger.adapters.runners.outside import OutsideRunner
         from ledger.adapters.runners.subprocess import SubprocessRunner
@@ -149,8 +151,9 @@ def of_extra(name: str) -> Iterator[None]:
 
 
 def plugins() -> dict[str, str]:
-    """Runners that others ship: name -> `module:attribute`. The names of our own runners are taken. If two plug-ins have
-    the same name, the value that sorts first counts, so every process gives the same answer."""
+    """The runners of plug-ins: name -> `module:attribute`. A plug-in with the name of one of our own runners is
+    ignored. If two plug-ins have the same name, the value that sorts first counts, so that every process chooses the
+    same."""
     found = {point.name: point.value for point in sorted(_entry_points(), key=lambda point: point.value, reverse=True)}
     return {name: value for name, value in found.items() if name not in (OUTSIDE, SUBPROCESS) and is_job_id(name)}
 
@@ -168,7 +171,8 @@ def _entry_points() -> list[EntryPoint]:
 
 
 def preload(config: Config) -> None:
-    """Imports and reads what the blob store loads at its first use, for processes that fork. It opens no connection.
+    """Loads the modules and data that the blob store would load at its first use, so that forked processes have them.
+    Opens no connection.
 
     Raises: ConfigError if an extra is missing."""
     if config.blobs.adapter == "s3":

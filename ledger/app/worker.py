@@ -1,6 +1,6 @@
-"""The library for jobs in Python: the restore point to start from, atomic checkpoints, requests to stop or to save.
+"""The library for jobs in Python: the restore point, atomic checkpoints, and requests to stop or to make a savepoint.
 
-Standard library only, and no Kafka: the job speaks with the agent through folders and signals. Source: docs/JOBS.md.
+Standard library only, without Kafka: job and agent communicate through folders and signals. Source: docs/JOBS.md.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from typing import Self
 from ledger.errors import UsageError
 
 ID_MAX = 2**63 - 1
-#: Exit code of a job that was asked to stop, as shells say it of SIGTERM: never 0, which means finished for ever.
+#: Exit code of a job that was asked to stop: 143, as in shells for SIGTERM. Never 0, which means finished for good.
 STOPPED = 128 + signal.SIGTERM
 _NAME = re.compile(r"(?:chk|sav)-(0|[1-9][0-9]{0,18})(?:@[A-Za-z0-9._:+-]{1,128})?\Z")
 _LABEL = re.compile(r"[A-Za-z0-9._:+-]{1,128}\Z")
 
 
 def job(*, fallback: Path | str | None = None, savepoints: bool = True) -> RunningJob:
-    """The job that this program is, as a context manager: `with ledger.job() as job: …`.
+    """This program's own job, as a context manager: `with ledger.job() as job: …`.
 
-    fallback: the folder for checkpoints if the ledger did not start this program, so that it can be tried by hand. The
-    newest checkpoint in it is then what `restored` names, and nobody deletes old ones. None: that is an error.
-    savepoints: False: it makes none, so the ledger does not ask for any (SIGUSR1 has no handler), nor wait for one.
-    Raises: UsageError if the ledger did not start this program and there is no fallback.
+    fallback: the folder for checkpoints if the ledger did not start this program, so that you can run it by hand. Then
+    `restored` is the newest checkpoint in the folder, and old checkpoints are not deleted. savepoints: if False, the
+    job makes no savepoints; the ledger then does not request or wait for any (SIGUSR1 has no handler).
+
+    Raises: UsageError if the ledger did not start this program and fallback is None.
     """
     signals = (signal.SIGTERM, signal.SIGUSR1) if savepoints else (signal.SIGTERM,)
     environment = os.environ
@@ -46,7 +47,7 @@ def job(*, fallback: Path | str | None = None, savepoints: bool = True) -> Runni
     if fallback is None:
         raise _wrong(
             "The ledger did not start this program: LEDGER_CHECKPOINT_DIR is not set.",
-            "Submit it with jobledger submit. To try it by hand: ledger.job(fallback=FOLDER).",
+            "Submit it with jobledger submit. To run it by hand: ledger.job(fallback=FOLDER).",
         )
     folder_by_hand = Path(fallback).absolute()
     folder_by_hand.mkdir(parents=True, exist_ok=True)
@@ -55,11 +56,12 @@ def job(*, fallback: Path | str | None = None, savepoints: bool = True) -> Runni
 
 
 class RunningJob:
-    """One attempt of a job, seen from inside. Made by `ledger.job()`.
+    """One attempt of a job, for use inside its process. `ledger.job()` returns it.
 
-    id: of the job; attempt: its number, from 1. Both are "" and 0 if the ledger did not start this program.
-    restored: the file or folder to go on from, to be read and not changed; None: from scratch.
-    Checkpoints may be made by any thread. The block itself must be entered in the main thread: it handles signals.
+    id: the job's. attempt: its number, from 1. They are "" and 0 if the ledger did not start this program. restored:
+    the file or folder to resume from, which must not be changed; None = from scratch.
+
+    Any thread may make checkpoints. The `with` block must be entered in the main thread, because it handles signals.
     """
 
     def __init__(
@@ -69,14 +71,14 @@ class RunningJob:
         self._signals = signals
         self._folder = folder
         self._newest = max((number for number, _ in _complete(folder)), default=-1)
-        # Numbers have to rise within an attempt. Over attempts they need not; they are easier to read if they do.
+        # Numbers must rise within an attempt. They need not rise from attempt to attempt, but that is easier to read.
         found = _NAME.match(restored.name) if restored is not None else None
         self._follows = int(found[1]) if found else 0
         self._lock = threading.RLock()
         self._writing = False
         self._completed_at = time.monotonic()
         self._stopping = False
-        self._asked = self._answered = 0  # savepoints: one is counted by signals, one under the lock
+        self._asked = self._answered = 0  # savepoints: signals count requests, checkpoint() counts answers
         self._handlers: dict[signal.Signals, object] = {}
         self._wake_up = (-1, -1)
 
@@ -84,22 +86,22 @@ class RunningJob:
 
     @property
     def stopping(self) -> bool:
-        """Whether SIGTERM came: write a last checkpoint and leave the block. SIGKILL follows after the grace (10 s if the
-        job was not submitted with another)."""
+        """Whether SIGTERM came. The job should write a last checkpoint and leave the block: SIGKILL follows after the
+        grace period (10 s unless the job was submitted with another)."""
         return self._stopping
 
     @property
     def savepoint_asked(self) -> bool:
-        """Whether a savepoint is asked for (SIGUSR1): the next checkpoint will be one."""
+        """Whether a savepoint is requested (SIGUSR1): the next checkpoint will be a savepoint."""
         return self._asked > self._answered
 
     def checkpoint_due(self, every_s: float) -> bool:
-        """Whether a checkpoint should be made now: the newest is `every_s` seconds old, a savepoint is asked for, or the
-        job has to stop."""
+        """Whether the job should make a checkpoint now: the newest is `every_s` seconds old, a savepoint is requested,
+        or the job has to stop."""
         return self._stopping or self.savepoint_asked or time.monotonic() - self._completed_at >= every_s
 
     def wait(self, seconds: float) -> None:
-        """Sleeps; returns at once if the job has to stop or a savepoint is asked for. `time.sleep` would sleep on."""
+        """Sleeps, but returns at once if the job has to stop or a savepoint is requested. `time.sleep` would not."""
         until = time.monotonic() + seconds
         while not (self._stopping or self.savepoint_asked) and (left := until - time.monotonic()) > 0:
             if self._wake_up[0] < 0:
@@ -111,25 +113,27 @@ class RunningJob:
 
     @contextmanager
     def checkpoint(self, number: int | None = None, *, label: str = "") -> Iterator[Path]:
-        """A new folder to write the state into; when the block ends it is a completed checkpoint, on disk.
+        """A new folder to write the state into. When the block ends, it becomes a completed checkpoint, synced to disk.
 
-        Files and folders are fsynced and renamed to `chk-<number>`, or to `sav-<number>` if a savepoint is asked for. If
-        the block raises, the folder is removed and no checkpoint was made.
-        number: above that of the last one; None: the next. label: names the cut through several jobs that it belongs to.
-        Raises: UsageError: a number that does not rise, a wrong label, or a checkpoint within a checkpoint; OSError.
+        Its files are fsynced, and it is renamed to `chk-<number>`, or to `sav-<number>` if a savepoint is requested. If
+        the block raises, the folder is removed and there is no checkpoint.
+
+        number: must be above that of the last checkpoint; None = the next number. label: the label of a cut through
+        several jobs that the checkpoint belongs to.
+        Raises: UsageError if the number does not rise, the label is invalid, or a checkpoint is open already; OSError.
         """
         if label and not _LABEL.match(label):
-            raise UsageError(f"{label!r} is no label: 1 to 128 of A-Z, a-z, 0-9 and . _ : + -")
+            raise UsageError(f"{label!r} is not a label: 1 to 128 of A-Z, a-z, 0-9 and . _ : + -")
         with self._lock:
             if self._writing:
-                raise _wrong("A checkpoint is begun within another one.", "End the with block of the first before.")
+                raise _wrong("A checkpoint was begun inside another one.", "End the with block of the first one before.")
             number = max(self._newest, self._follows) + 1 if number is None else number
             if not self._newest < number <= ID_MAX:
                 raise _wrong(
                     f"Checkpoint {number} can't follow checkpoint {self._newest}: numbers rise, up to {ID_MAX}.",
                     "Leave the number out, or take a larger one.",
                 )
-            # The state is written from here on, so it answers what was asked before.
+            # The state is written from here on, so this checkpoint answers all savepoint requests that came before.
             savepoint, part = self.savepoint_asked, self._folder / f".part-{number}"
             self._writing = True
             try:
@@ -150,11 +154,11 @@ class RunningJob:
     # -- the block -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        """Handles its signals from here on. Raises: UsageError outside the main thread, or if entered twice."""
+        """Installs the signal handlers. Raises: UsageError outside the main thread, or if entered twice."""
         if threading.current_thread() is not threading.main_thread():
-            raise _wrong("A job is entered in the main thread: it handles signals.", "Other threads may use it then.")
+            raise _wrong("Enter a job in the main thread: it handles signals.", "Other threads may use it afterwards.")
         if self._handlers:
-            raise _wrong("This job was entered already.", "Share the one that is there.")
+            raise _wrong("This job was entered already.", "Use the object of the first with block.")
         self._wake_up = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._handlers = {n: signal.signal(n, self._signalled) for n in self._signals}
         return self
@@ -162,8 +166,9 @@ class RunningJob:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:  # fmt: skip
-        """After SIGTERM the program exits with code 143 where it would have exited with 0. If the ledger ordered the stop,
-        the code means nothing; if somebody else did, 0 would mean that the job is finished for ever."""
+        """Removes the signal handlers. After SIGTERM the program exits with code 143 where it would have exited with 0.
+        If the ledger ordered the stop, the code is ignored. If someone else sent SIGTERM, 0 would mark the job as
+        finished."""
         for number, before in self._handlers.items():
             signal.signal(number, before)  # type: ignore[arg-type]
         self._handlers = {}
@@ -176,12 +181,12 @@ class RunningJob:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _signalled(self, number: int, _: FrameType | None) -> None:
-        # Between two instructions of the main thread: no lock can be taken here.
+        # Runs between two instructions of the main thread, so it must not acquire a lock.
         if number == signal.SIGTERM:
             self._stopping = True
         else:
             self._asked += 1
-        with suppress(BlockingIOError):  # a full pipe wakes up as well
+        with suppress(BlockingIOError):  # a full pipe wakes the waiter too
             os.write(self._wake_up[1], b"x")
 
     def _drain(self) -> None:
@@ -191,14 +196,14 @@ class RunningJob:
 
 
 def _wrong(message: str, hint: str) -> UsageError:
-    """An error whose traceback shows the hint too: a job has no command line that would."""
+    """A UsageError whose traceback shows the hint too, since a job has no command line that prints hints."""
     error = UsageError(message, hint=hint)
     error.add_note(hint)
     return error
 
 
 def _complete(folder: Path) -> list[tuple[int, str]]:
-    """(number, name) of the completed checkpoints in a folder; [] if it is not there."""
+    """(number, name) of the completed checkpoints in a folder; [] if there is no such folder."""
     try:
         names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
@@ -207,7 +212,7 @@ def _complete(folder: Path) -> list[tuple[int, str]]:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Everything in it is on disk. Links count as names only. Raises: OSError."""
+    """Fsyncs a folder and everything in it; the targets of links are not synced. Raises: OSError."""
     for path, _, names in os.walk(folder, onerror=_fail):
         for name in names:
             if stat.S_ISREG((file := Path(path, name)).lstat().st_mode):

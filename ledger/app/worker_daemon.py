@@ -1,7 +1,7 @@
-"""The process from which Spark forks its Python workers (`spark.python.daemon.module`), with all they need imported.
+"""The process from which Spark forks its Python workers (`spark.python.daemon.module`), with their modules imported.
 
-Else each of them imports it for itself, and does more at every task: Spark puts its own jar and zips on Python's path,
-and a worker reads the names in them anew, which is most of what a task costs (decision 34).
+Otherwise each worker imports the modules itself. Each task also costs more: Spark puts its own jar and zips on Python's
+path, and a worker reads the file names in them again, which is most of the cost of a task (decision 34).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ARCHIVES = (".jar", ".zip")
 
 
 def leave_archives(path: list[str], cache: dict[str, object]) -> None:
-    """Takes archives off Python's path: PySpark is installed, so nothing is imported from them."""
+    """Removes jars and zips from Python's path: PySpark is installed, so nothing is imported from them."""
     path[:] = [entry for entry in path if not entry.endswith(ARCHIVES)]
     for entry in [entry for entry in cache if entry.endswith(ARCHIVES)]:
         del cache[entry]
@@ -27,7 +27,7 @@ def main() -> None:
     import ledger.app.wiring  # noqa: F401
 
     gc.collect()
-    gc.freeze()  # a worker collects garbage after each task: what is here is none
+    gc.freeze()  # a worker runs gc after each task; the objects made so far need no scan
     daemon.manager()  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""From the settings to whoever is asked who leads. Nothing here opens a connection."""
+"""Derives the settings of the connection to ZooKeeper from the ledger's settings. Opens no connection."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ledger.errors import ConfigError
 
 
 def zookeeper_settings(config: Config) -> ZooKeeperSettings:
-    """Where ZooKeeper is and who we are to it, secrets included: never show them.
+    """The settings of the connection to ZooKeeper, including secrets: never show them.
 
-    Raises: ConfigError if a setting is missing or can't be, or a file with a secret can't be read."""
+    Raises: ConfigError if a setting is missing or invalid, or a file with a secret can't be read."""
     given = config.zookeeper
     if not given.hosts:
         hint = "Set LEDGER_ZOOKEEPER__HOSTS=host:port,host:port"
-        raise ConfigError("leadership.adapter is zookeeper, but nothing says where ZooKeeper is.", hint=hint)
+        raise ConfigError("leadership.adapter is zookeeper, but zookeeper.hosts is not set.", hint=hint)
     try:
         hosts(given.hosts)
     except ValueError as error:
-        hint = "It is host:port,host:port; a path goes to zookeeper.chroot."
-        raise ConfigError(f"zookeeper.hosts can't be: {error}.", hint=hint) from None
+        hint = "Write host:port,host:port; put a path into zookeeper.chroot."
+        raise ConfigError(f"zookeeper.hosts is invalid: {error}.", hint=hint) from None
     if given.auth and not (given.username and given.password_file):
-        raise ConfigError(f"zookeeper.auth is {given.auth}: that takes zookeeper.username and zookeeper.password_file.")
+        raise ConfigError(f"zookeeper.auth {given.auth} needs zookeeper.username and zookeeper.password_file.")
     if (given.tls_cert_file is None) != (given.tls_key_file is None):
-        raise ConfigError("zookeeper.tls_cert_file and zookeeper.tls_key_file belong together: set both or neither.")
+        raise ConfigError("Set both zookeeper.tls_cert_file and zookeeper.tls_key_file, or neither.")
     for name in ("tls_ca_file", "tls_cert_file", "tls_key_file"):
         file = getattr(given, name)
         if given.tls and file is not None and not file.expanduser().is_file():

@@ -88,7 +88,7 @@ def test_a_prefix_is_a_path(config: Callable[..., Config], prefix: str, key: str
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"bucket": ""}, "which bucket"),
+        ({"bucket": ""}, "blobs.bucket is not set"),
         ({"sse_kms_key_id": "k"}, "sse_kms_key_id"),
         ({"sse_kms_key_id": "k", "sse": "AES256"}, "sse_kms_key_id"),
         ({"endpoint_url": "s3.example:9000"}, "endpoint_url"),

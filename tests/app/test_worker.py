@@ -42,7 +42,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# -- where it is -------------------------------------------------------------------------------------------------------
+# -- identity and restore point of the job -----------------------------------------------------------------------------
 
 
 def test_it_knows_what_it_is_and_where_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_a_number_may_be_below_that_of_another_attempt_but_has_to_rise(
 
 @pytest.mark.parametrize("label", ["a b", "a/b", "x" * 129, "é"])
 def test_a_wrong_label_is_refused(folder: Path, label: str) -> None:
-    with ledger.job() as job, pytest.raises(UsageError, match="no label"):
+    with ledger.job() as job, pytest.raises(UsageError, match="not a label"):
         save(job, label=label)
     assert names(folder) == []
 
@@ -134,7 +134,7 @@ def test_a_state_that_could_not_be_written_is_no_checkpoint(folder: Path) -> Non
 
 
 def test_a_checkpoint_within_a_checkpoint_is_refused(folder: Path) -> None:
-    with ledger.job() as job, job.checkpoint(), pytest.raises(UsageError, match="within another"), job.checkpoint():
+    with ledger.job() as job, job.checkpoint(), pytest.raises(UsageError, match="inside another"), job.checkpoint():
         pass
     assert names(folder) == ["chk-1"]
 

@@ -88,7 +88,7 @@ def test_everything_that_is_set_arrives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("zookeeper", "told"),
     [
-        ({"hosts": ""}, "where ZooKeeper is"),
+        ({"hosts": ""}, "zookeeper.hosts is not set"),
         ({"hosts": "zk1:x"}, "zookeeper.hosts"),
         ({"hosts": "zk1:2181/chroot"}, "zookeeper.hosts"),
         ({"auth": "digest"}, "zookeeper.username and zookeeper.password_file"),
