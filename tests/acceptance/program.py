@@ -146,7 +146,7 @@ class Record(NamedTuple):
     failed: list[str]
 
 
-# -- what is done, and what is next ------------------------------------------------------------------------------------
+# -- progress, and the next slice --------------------------------------------------------------------------------------
 
 
 def read_records(path: Path = RECORDS) -> list[Record]:

@@ -32,7 +32,7 @@ def is_archived(folder: Folder) -> None:
     ends = dict(written)  # the last offset of each partition
     folder.until(
         lambda: [(p, offset) for p, offset in archived(folder, topic) if offset <= ends.get(p, -1)] == written,
-        "what is in the log is archived",
+        "every record of the log is archived",
     )
 
 
@@ -48,7 +48,7 @@ def is_proved(folder: Folder) -> None:
     assert any(sealed.values())
     folder.until(
         lambda: all(row["proved"] >= sealed[partition] for partition, row in verified(folder).items()),
-        "the archiver has anchored all",
+        "the archiver has anchored all sealed facts",
     )
 
 

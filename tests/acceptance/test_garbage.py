@@ -43,7 +43,7 @@ def test_what_killed_submitters_leave_is_found_and_what_runs_stays(shared_ledger
     folder = shared_ledger
     others = graphs(folder)
     folder.ticker("gc-live")
-    folder.until(lambda: folder.running().get("gc-live"), "it runs")
+    folder.until(lambda: folder.running().get("gc-live"), "gc-live runs")
     killed_at(folder, "submit.unstored", "gc-nothing")
     killed_at(folder, "submit.stored", "gc-lost")
     assert graphs(folder) - others == {"gc-live", "gc-lost"}
@@ -65,4 +65,4 @@ def test_what_killed_submitters_leave_is_found_and_what_runs_stays(shared_ledger
     assert graphs(folder) - others == {"gc-live", "gc-lost"}, "the id can still be used"
     for job in ("gc-live", "gc-lost"):
         folder.run("cancel", job, "--reason", "seen")
-    folder.until(lambda: not {"gc-live", "gc-lost"} & folder.alive().keys(), "both end")
+    folder.until(lambda: not {"gc-live", "gc-lost"} & folder.alive().keys(), "both jobs end")

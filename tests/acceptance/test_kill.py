@@ -59,7 +59,7 @@ def test_kill_any_one_process(own_folder: Folder) -> None:
         submitted(folder, f"before-{process}")
         os.kill(pid, signal.SIGKILL)
         if process == "up":
-            folder.until(lambda pid=pid: not runs(pid), "it is gone")
+            folder.until(lambda pid=pid: not runs(pid), "`up` is gone")
             folder.up("--projectors", "2")
         submitted(folder, f"after-{process}")
         for job in (f"before-{process}", f"after-{process}"):
@@ -107,7 +107,7 @@ def test_kill_everything_then_up(own_folder: Folder) -> None:
     folder.enough.touch()
     for job in TICKERS:
         folder.run("wait", job)
-    folder.until(lambda: not folder.published().entries, "all are retired")
+    folder.until(lambda: not folder.published().entries, "all jobs are retired")
     folder.run("replay")
 
 
@@ -129,7 +129,7 @@ def test_down_with_jobs_then_up_brings_them_back(own_folder: Folder) -> None:
         entry = folder.entry("ticker")
         return entry is not None and entry.state is JobState.RUNNING and entry.attempt == 2 and entry.failures == 0
 
-    folder.until(back, "the ticker runs again, and that counts as no failure")
+    folder.until(back, "the ticker runs again, without a counted failure")
     entry = folder.entry("ticker")
     assert entry is not None and entry.base is not None
 
@@ -146,7 +146,7 @@ def test_a_stale_leader_changes_nothing_that_readers_see(own_folder: Folder) -> 
         entries = folder.published().entries
         return all((e := entries.get(job)) and e.state is JobState.RUNNING and e.known for job in TICKERS)
 
-    folder.until(published, "all tickers run, and it is published")
+    folder.until(published, "all tickers run, and their entries say so")
     compact = {"segment.ms": "1000", "max.compaction.lag.ms": "1000", "min.compaction.lag.ms": "0",
                "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "2000"}  # fmt: skip
     stale = folder.pid("projector-1")
@@ -157,7 +157,7 @@ def test_a_stale_leader_changes_nothing_that_readers_see(own_folder: Folder) -> 
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        folder.until(lambda: max(folder.published().claimed.values()) > epoch, "the forced one leads")
+        folder.until(lambda: max(folder.published().claimed.values()) > epoch, "the forced projector leads")
         resource = ConfigResource(ConfigResource.Type.TOPIC, "ledger.recovery", incremental_configs=[
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in compact.items()
         ])  # fmt: skip
@@ -166,7 +166,7 @@ def test_a_stale_leader_changes_nothing_that_readers_see(own_folder: Folder) -> 
             future.result()
         before = {j: (e.state, e.attempt) for j, e in folder.published().entries.items()}
         os.kill(stale, signal.SIGCONT)
-        folder.until(lambda: stood_back(folder), "the stale one noticed")
+        folder.until(lambda: stood_back(folder), "the stale leader has stepped down")
         seen = {(r.partition(), r.offset()) for r in folder.records("ledger.recovery")}
 
         def cleaned() -> bool:
@@ -174,7 +174,7 @@ def test_a_stale_leader_changes_nothing_that_readers_see(own_folder: Folder) -> 
             left = {(r.partition(), r.offset()) for r in folder.records("ledger.recovery")}
             return len(seen - left) > len(seen) // 2
 
-        folder.until(cleaned, "the cleaner has been there")
+        folder.until(cleaned, "the cleaner has run")
         after = {j: (e.state, e.attempt) for j, e in folder.published().entries.items() if j in before}
         assert after == before
         folder.run("replay")

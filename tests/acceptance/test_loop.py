@@ -72,9 +72,9 @@ def test_poison_harms_nobody_else(shared_ledger: Folder, tmp_path: Path) -> None
     for job, words in reasons.items():
         reason = folder.until(lambda job=job: quarantined(folder, job), f"{job} is quarantined")
         assert words in reason, (job, reason)
-    folder.until(lambda: "hangs" in folder.alive(), "the hanging one runs")
+    folder.until(lambda: "hangs" in folder.alive(), "the hanging job runs")
     folder.run("cancel", "hangs", "--reason", "it hangs")
-    folder.until(lambda: "hangs" not in folder.alive() and not state(folder, "hangs"), "the hanging one is killed")
+    folder.until(lambda: "hangs" not in folder.alive() and not state(folder, "hangs"), "the hanging job is killed")
     listed = {e["job_id"]: e for e in json.loads(folder.run("list", "-o", "json").stdout)}
     assert all(listed[job]["state"] == "QUARANTINED" for job in reasons)
     assert folder.alive()["neighbour"] == before
@@ -119,8 +119,8 @@ def test_a_job_that_makes_no_progress_is_marked_or_restarted(shared_ledger: Fold
         entry = folder.entry("restarted")
         return entry is not None and entry.attempt >= 2 and bool(entry.restore_points)
 
-    folder.until(second, "the stalled one is restarted and gets on")
-    entry = folder.until(lambda: (e := folder.entry("marked")) and e.stalled and e, "the other is marked")
+    folder.until(second, "the stalled job is restarted and completes checkpoints")
+    entry = folder.until(lambda: (e := folder.entry("marked")) and e.stalled and e, "the other job is marked as stalled")
     assert (entry.state, entry.attempt) == (JobState.RUNNING, 1)
     assert "RUNNING,stalled" in folder.run("list").stdout
     assert "stalled since" in folder.run("explain", "marked").stdout
@@ -151,7 +151,7 @@ def test_garbage_is_listed_and_stops_nothing(shared_ledger: Folder) -> None:
         rejects = [json.loads(line) for line in folder.run("rejects", "-o", "jsonl").stdout.splitlines()]
         return len(rejects) >= 11
 
-    folder.until(listed, "all eleven are listed")
+    folder.until(listed, "all eleven jobs are listed")
     folder.submit("after-garbage", "true")
     folder.run("wait", "after-garbage")
     folder.run("replay")
@@ -169,15 +169,15 @@ def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
     savepoint = json.loads(folder.run("savepoint", "steady", "--reason", "upgrade", "-o", "json").stdout)
     assert savepoint["kind"] == "SAVEPOINT" and Path(savepoint["location"]).name == f"sav-{savepoint['id']}"
     folder.run("suspend", "steady", "--savepoint", "--reason", "maintenance")
-    folder.until(lambda: "steady" not in folder.alive(), "it is stopped")
+    folder.until(lambda: "steady" not in folder.alive(), "the job is stopped")
     entry = folder.entry("steady")
     assert entry is not None and entry.state is JobState.SUSPENDED
-    ended = folder.until(lambda: (e := folder.entry("steady")) and e.outcome and e, "its end is known")
+    ended = folder.until(lambda: (e := folder.entry("steady")) and e.outcome and e, "the end of the job is known")
     # The job runs on between its savepoint and the order to stop, and may complete another checkpoint.
     assert any(p.kind is CheckpointKind.SAVEPOINT and p.id > savepoint["id"] for p in ended.restore_points)
     folder.run("resume", "steady", "--reason", "done")
     folder.until(lambda: folder.alive().get("steady", (0, ""))[0] == 2, "attempt 2 runs")
-    os.kill(int(folder.until(lambda: folder.running().get("steady"), "it has a process")[1]), signal.SIGKILL)
+    os.kill(int(folder.until(lambda: folder.running().get("steady"), "the job has a process")[1]), signal.SIGKILL)
     folder.until(lambda: folder.alive().get("steady", (0, ""))[0] == 3, "attempt 3 runs")
     folder.run("cancel", "steady", "--reason", "enough")
     done = folder.run("wait", "steady", expect=1)
@@ -187,7 +187,9 @@ def test_cancel_suspend_resume_retry(shared_ledger: Folder) -> None:
     folder.submit("quits", "false", options=("--restart", "none"))
     folder.until(lambda: quarantined(folder, "quits"), "quarantined")
     folder.run("retry", "quits", "--reason", "once more")
-    folder.until(lambda: (e := folder.entry("quits")) and e.attempt == 2 and e.state is JobState.QUARANTINED, "again")
+    folder.until(
+        lambda: (e := folder.entry("quits")) and e.attempt == 2 and e.state is JobState.QUARANTINED, "quarantined again"
+    )
     folder.run("cancel", "quits", "--reason", "no use")
     folder.until(lambda: not state(folder, "quits"), "retired")
 
@@ -202,9 +204,9 @@ def test_savepoints_come_by_themselves_and_go_when_they_are_disposed_of(shared_l
         rows = json.loads(folder.run("savepoint list", "saver", "-o", "json").stdout)
         return [row for row in rows if not state or row["state"] == state]
 
-    first = folder.until(listed, "a savepoint that nobody asked for by hand")[0]
+    first = folder.until(listed, "a periodic savepoint")[0]
     assert first["periodic"]
-    folder.until(lambda: not Path(first["location"]).exists(), "two newer ones have taken its place")
+    folder.until(lambda: not Path(first["location"]).exists(), "two newer savepoints have replaced it")
     by_hand = json.loads(folder.run("savepoint", "saver", "--reason", "upgrade", "-o", "json").stdout)
     assert Path(by_hand["location"]).exists()
     folder.run("savepoint dispose", "saver", by_hand["restore"], "--reason", "it was not needed")

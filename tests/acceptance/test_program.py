@@ -84,7 +84,7 @@ def test_a_fault_is_met_by_each_unit_of_each_of_its_parts() -> None:
     assert program.met("F1", [*records, record("much", 0, FAILED)], [once, twice]) == 10
 
 
-# -- what is next ------------------------------------------------------------------------------------------------------
+# -- the next slice ----------------------------------------------------------------------------------------------------
 
 
 def test_the_part_that_is_furthest_from_its_goal_is_next() -> None:
@@ -123,7 +123,7 @@ def test_slices_are_counted_by_the_beginning_of_the_commit() -> None:
     assert slices(LITTLE, "badcafe" + 33 * "0", records) == 0
 
 
-# -- what counts -------------------------------------------------------------------------------------------------------
+# -- outcomes that count -----------------------------------------------------------------------------------------------
 
 
 def report(*cases: str) -> str:
@@ -141,5 +141,5 @@ def test_a_slice_counts_only_if_every_test_passed() -> None:
 
 @pytest.mark.parametrize("nothing", ["", report()])
 def test_a_slice_without_a_test_leaves_no_record(nothing: str) -> None:
-    with pytest.raises(SystemExit, match="Nothing was run"):
+    with pytest.raises(SystemExit, match="No test was run"):
         judged(nothing)

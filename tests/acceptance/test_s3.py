@@ -86,7 +86,7 @@ def test_a_job_lives_on_its_graph_in_a_bucket_and_leaves_nothing_there(
     until(lambda: "running" not in ledger.alive(), "the ticker is dead")
     said = ledger.path / "log" / "reconciler-1.log"
     waits = lambda line: "not_prepared" in line and bucket.bucket in line  # noqa: E731
-    until(lambda: any(map(waits, said.read_text().splitlines())), "it is told what the start waits for")
+    until(lambda: any(map(waits, said.read_text().splitlines())), "the log names the store that the start waits for")
     refused = ledger.run("submit", "--id", "late", "--", "true", expect=None)
     assert (refused.returncode, bucket.bucket in refused.stderr) == (3, True)
     entry = ledger.entry("running")

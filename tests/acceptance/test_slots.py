@@ -42,7 +42,7 @@ def start_stale(folder: Folder, job_id: str) -> None:
     blob = pack([sys.executable, "-c", STUBBORN], folder=folder.path.parent)
     graph = Ledger.open(folder.config).blobs.put(job_id, Path(blob))
     runner = Ledger.open(folder.config).runners["subprocess"]
-    answer = folder.until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started")
+    answer = folder.until(lambda: runner.start(job_id, 1, graph, None, {}), "the stale job is started")
     assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), (
         "already: an earlier start succeeded, but its answer came too late"
     )
@@ -95,16 +95,16 @@ def test_incident_000_the_live_job_gets_its_slot_from_the_stale_one(own_folder: 
         history = folder.run("history", "stale", "-o", "json").stdout
         return "ended/1/stopped/reconciler-" in history and "an orphan" in history
 
-    folder.until(told, "why it was stopped is told", PATIENCE_S)
+    folder.until(told, "the reason of the stop is in the history", PATIENCE_S)
 
     folder.submit("huge", "true", options=("--slots", "2"))
     folder.submit("next", "true")
-    folder.until(lambda: "needs 2" in folder.run("explain", "huge").stdout, "the wait is told")
+    folder.until(lambda: "needs 2" in folder.run("explain", "huge").stdout, "explain shows the wait")
     waits = "waiting for slots: needs 1, 0 of 1 free in pool everything"
-    folder.until(lambda: waits in folder.run("explain", "next").stdout, "that of the next one too")
+    folder.until(lambda: waits in folder.run("explain", "next").stdout, "explain shows the wait of the next job")
     # the live job finishes: the next job gets its slot, and the job that can't fit makes no other wait
     folder.enough.touch()
-    folder.until(lambda: folder.retired("live") and folder.retired("next"), "both are over", PATIENCE_S)
+    folder.until(lambda: folder.retired("live") and folder.retired("next"), "both jobs are over", PATIENCE_S)
 
     found: dict[str, Any] = {}
 

@@ -83,7 +83,7 @@ def test_the_checkpoint_is_damaged_while_the_reconciler_runs(folder: Folder, dam
     before = folder.running()
     damage(folder.path / "spark" / "recovery")
     name = folder.ticker(damage.__name__.replace("_", "-"))
-    folder.until(lambda: runs(folder, name), "a job that came after the damage runs", PATIENCE_S)
+    folder.until(lambda: runs(folder, name), "a job submitted after the damage runs", PATIENCE_S)
     assert {job: folder.running()[job] for job in before} == before, "no running job was affected"
 
 
@@ -94,6 +94,6 @@ def test_it_is_damaged_while_no_reconciler_runs(folder: Folder) -> None:
     for damage in (garbage, truncated):
         damage(folder.path / "spark" / "recovery")
     name = folder.ticker("after-the-kill")
-    folder.until(lambda: runs(folder, name), "a job that came after the kill runs", PATIENCE_S)
+    folder.until(lambda: runs(folder, name), "a job submitted after the kill runs", PATIENCE_S)
     assert {job: folder.running()[job] for job in before} == before
     folder.run("replay")

@@ -120,14 +120,14 @@ def kill_at(point: str, hit: int, ledger: Projectors) -> None:
     """Starts two projectors and kills the leader at the hit. The other one must lead, and every check must hold."""
     config = ledger.config
     first = ledger.start(f"{point}:kill@{hit}")
-    ledger.until(lambda: ledger.holds_the_lock(first) or first.poll() is not None, "the first one is elected")
+    ledger.until(lambda: ledger.holds_the_lock(first) or first.poll() is not None, "the first projector is elected")
     second = ledger.start()
-    ledger.until(lambda: ledger.stands_by(second), "the second one stands by")
+    ledger.until(lambda: ledger.stands_by(second), "the second projector is a candidate")
     with Load(config) as load:
         if point == "term.initialised":
-            ledger.until(lambda: ledger.claims(), "the first one leads")
+            ledger.until(lambda: ledger.claims(), "the first projector leads")
             ledger.fence()
-        ledger.until(lambda: first.poll() is not None, f"the first one comes to {point} for the {hit}. time")
+        ledger.until(lambda: first.poll() is not None, f"the first projector reaches hit {hit} of {point}")
         assert first.returncode == -signal.SIGKILL, ledger.story()
         before = len(load.told)
         ledger.until(lambda: _leads(ledger, second.pid), "the standby leads")
@@ -188,7 +188,7 @@ def test_a_submitter_that_is_killed_around_the_blob_leaves_no_job_and_can_submit
         assert mirror.raw(topics.events) == []
         ledger.start()
         # each try takes time while the projector is slow to start
-        ledger.until(lambda: submit() == 0, "it is admitted", 120.0)
-        entry = until(lambda: published(ledger.source).entries.get("job"), "it is published")
+        ledger.until(lambda: submit() == 0, "the job is admitted", 120.0)
+        entry = until(lambda: published(ledger.source).entries.get("job"), "the job's entry is published")
         assert entry.graph is not None and Ledger.open(ledger.config).blobs.exists(entry.graph)
         mirror.close()

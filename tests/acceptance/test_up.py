@@ -75,19 +75,19 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
         (row,) = json.loads(ledger.run("leader", "projector", "-o", "json").stdout)
         return row if {one["pid"] for one in row["candidates"]} == {before["projector-1"], before["projector-2"]} else None
 
-    projector = until(both, "the standby stands by", 240.0)
+    projector = until(both, "the standby is a candidate", 240.0)
     assert projector["led"] and projector["epoch"] == 1
     assert projector["pid"] in (before["projector-1"], before["projector-2"])
     assert "reconciler: nobody leads: there is no candidate" in ledger.run("leader", expect=1).stderr
 
     # The leader dies: the standby leads, and the restarted process stands by.
     os.kill(projector["pid"], signal.SIGKILL)
-    patiently(lambda: set(pids(ledger).values()) != set(before.values()), "the projector is started again")
+    patiently(lambda: set(pids(ledger).values()) != set(before.values()), "the projector is restarted")
     patiently(lambda: _epoch(ledger) >= 2, "another projector leads")
 
     # The broker dies: it comes back under the same address, and the roles go on.
     os.kill(before["broker"], signal.SIGKILL)
-    patiently(lambda: ledger.pid("broker") != before["broker"], "the broker is started again")
+    patiently(lambda: ledger.pid("broker") != before["broker"], "the broker is restarted")
     patiently(lambda: ledger.run("topics check", expect=None).returncode == 0, "the broker answers")
     assert shown(ledger)["bootstrap"] == address
 
@@ -106,7 +106,7 @@ def test_a_ledger_is_brought_up_kept_found_again_and_ended(ledger: Folder) -> No
 
     # The new `up` also restarts the processes that it adopted.
     os.kill(now["agent"], signal.SIGKILL)
-    patiently(lambda: ledger.pid("agent") != now["agent"], "the agent is started again")
+    patiently(lambda: ledger.pid("agent") != now["agent"], "the agent is restarted")
 
     ended = [*pids(ledger).values(), ledger.pid("up")]
     told = ledger.run("down").stdout.splitlines()
@@ -209,7 +209,7 @@ def start_job(folder: Folder, job_id: str = "sleeper") -> int:
     blob = pack(["sleep", "600"], folder=folder.path.parent)
     graph = Ledger.open(folder.config).blobs.put(job_id, Path(blob))
     runner = Ledger.open(folder.config).runners["subprocess"]
-    answer = until(lambda: runner.start(job_id, 1, graph, None, {}), "it is started", 240.0)
+    answer = until(lambda: runner.start(job_id, 1, graph, None, {}), "the job is started", 240.0)
     assert answer in (StartAnswer.STARTED, StartAnswer.ALREADY), (
         "already: an earlier start succeeded, but its answer came too late"
     )
@@ -248,4 +248,4 @@ def test_a_stopped_job_has_ended_as_stopped(ledger: Folder) -> None:
         keys = [(record.key() or b"").decode() for record in ledger.records("ledger.events")]
         return any(key.startswith("sleeper/ended/1/stopped/agent-") for key in keys)
 
-    patiently(ended, "the end stands in the log")
+    patiently(ended, "the end is in the log")

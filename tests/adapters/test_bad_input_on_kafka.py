@@ -108,7 +108,7 @@ def test_all_bad_input_at_once(config: Config, projecting: Projecting) -> None:
     taken = [bad for bad in bads if bad.what in bare.places]
     wanted = {bare.places[bad.what]: bad.what for bad in taken if bad.fate is Fate.REJECTED}
 
-    until(lambda: wanted.keys() <= rejected(config), "what can't be used is listed", DEADLINE_S)
+    until(lambda: wanted.keys() <= rejected(config), "unusable records are listed", DEADLINE_S)
     listed = rejected(config)
     assert not [bad.what for bad in taken if bad.fate is Fate.HARMLESS and bare.places[bad.what] in listed]
     projecting.stop()  # and another projector starts cold

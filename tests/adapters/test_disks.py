@@ -149,7 +149,7 @@ def test_an_object_of_an_archive_that_was_created_is_there(disk: Callable[[], Di
     assert found.after(path) == {None}
 
 
-# -- what is written down before it is done ----------------------------------------------------------------------------
+# -- records written before an action ----------------------------------------------------------------------------------
 
 
 def test_an_event_is_on_the_disk_before_it_is_sent(disk: Callable[[], Disk], tmp_path: Path) -> None:

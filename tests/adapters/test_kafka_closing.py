@@ -33,4 +33,4 @@ def test_a_writer_is_closed_at_once_while_the_broker_does_not_answer(broker: Run
     finally:
         os.kill(pid, signal.SIGCONT)
         goes_on.cancel()
-    in_time(took < 8, "not within 8 s: it waited until the broker went on")
+    in_time(took < 8, "not within 8 s: close waited for the broker")

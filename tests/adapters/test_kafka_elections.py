@@ -103,7 +103,7 @@ def member(server: RunningBroker, names: ElectionNames) -> Iterator[None]:
     thread = Thread(target=stay)
     thread.start()
     try:
-        until(assigned.is_set, "being in the group")
+        until(assigned.is_set, "the member has joined the group")
         yield
     finally:
         ended.set()
@@ -134,7 +134,7 @@ def test_kill_9_of_the_broker_for_less_than_the_lease_changes_nothing(server: Ru
             left_s = leader.leadership.standing().lease_left_s
             return left_s is not None and left_s > 60.0 - (time.monotonic() - back_at)
 
-        until(renewed, "a renewal that was sent to the broker that came back", 30)
+        until(renewed, "a renewal by the restarted broker", 30)
         assert len(leader.spans) == 1
         assert standby.spans == []
     finally:
@@ -176,14 +176,14 @@ def test_a_topic_that_is_not_there_is_told_of(server: RunningBroker, prefix: str
 
 def test_who_leads_is_listed(server: RunningBroker, names: ElectionNames) -> None:
     client = {"bootstrap.servers": server.bootstrap}
-    until(lambda: candidates(client, names) == [], "nobody listed yet")
+    until(lambda: candidates(client, names) == [], "no candidate listed yet")
     with sampled(server, names, "anna@host", session_timeout_s=LASTING_S) as [leader]:
         until(lambda: leader.leads, "leading")
         [found] = until(lambda: candidates(client, names, session_timeout_s=LASTING_S), "the leader listed")
         assert (found.who, found.leads) == ("anna@host", True)
         assert found.lease_left_s is not None
         assert 0 < found.lease_left_s <= LASTING_S * 2 / 3
-    until(lambda: candidates(client, names) == [], "nobody listed")
+    until(lambda: candidates(client, names) == [], "no candidate listed any more")
 
 
 def test_a_broker_that_is_not_there_is_unreachable() -> None:

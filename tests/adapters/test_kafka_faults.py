@@ -127,7 +127,7 @@ def test_a_silent_broker_fences_the_writer_in_time_and_costs_the_reader_nothing(
         reader.poll(10, 0.1)
         return reader.position()[topic, 0] >= first + 2
 
-    until(caught_up, "it was read")
+    until(caught_up, "the record was read")
     before = reader.position()
     assert running.process is not None
     os.kill(running.process.pid, signal.SIGSTOP)
@@ -149,7 +149,7 @@ def test_a_silent_broker_fences_the_writer_in_time_and_costs_the_reader_nothing(
         in_time(time.monotonic() - began < 25, "not within 25 s")
     finally:
         os.kill(running.process.pid, signal.SIGCONT)
-    until(lambda: late.init() or True, "nothing was changed, so it may be asked again")
+    until(lambda: late.init() or True, "a repeated init succeeds, as nothing was changed")
     successor = patient.writer(prefix + "w")
     successor.init()
     successor.commit([Event(topic, 0, b"k", b"3")])

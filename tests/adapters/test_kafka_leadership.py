@@ -76,7 +76,7 @@ class FakeConsumer:
     def pause(self, places: list[TopicPartition]) -> None: ...
     def close(self) -> None: ...
 
-    # -- what the test lets happen -------------------------------------------------------------------------------------
+    # -- events that the test causes -----------------------------------------------------------------------------------
 
     def assign(self) -> None:
         self.news.append(lambda: self.callbacks["on_assign"](self, [TopicPartition("t", 0)]))
@@ -254,7 +254,7 @@ def test_who_releases_says_so_and_leaves(me: Steps, group: FakeGroup) -> None:
     assert member.left
 
 
-# -- entering ----------------------------------------------------------------------------------------------------------
+# -- joining the group -------------------------------------------------------------------------------------------------
 
 
 def other(at: float = 1_750_000_000.0, left: bool = False) -> str:
@@ -339,7 +339,7 @@ def test_who_lost_the_race_leaves(me: Steps, group: FakeGroup) -> None:
     assert group.member.left
 
 
-# -- people, settings --------------------------------------------------------------------------------------------------
+# -- output for people, and settings -----------------------------------------------------------------------------------
 
 
 def test_signs_are_read_back_and_anything_else_is_none() -> None:

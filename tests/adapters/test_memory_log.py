@@ -11,7 +11,7 @@ from ledger.ports import Event
 
 
 class Crash(Exception):
-    """The process ended here."""
+    """Stands for the end of the process at this point."""
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ CALLS: dict[str, Callable[[Bucket, GraphRef], object]] = {
 call = pytest.mark.parametrize("name", CALLS)
 
 
-# -- a store that is busy or away --------------------------------------------------------------------------------------
+# -- a busy or unreachable store ---------------------------------------------------------------------------------------
 
 
 @call
@@ -440,7 +440,7 @@ def test_what_a_killed_submitter_has_uploaded_goes_with_the_job(bucket: Bucket) 
     assert bucket.uploads() == [other["Key"]]
 
 
-# -- refused, or not a store
+# -- refusals, and other servers
 # ---------------------------------------------------------------------------------------------
 
 
@@ -508,7 +508,7 @@ def test_a_store_can_be_copied(bucket: Bucket) -> None:
     assert (bucket.folder / "target").read_bytes() == SMALL
 
 
-# -- how it is asked
+# -- requests
 # -----------------------------------------------------------------------------------------------------
 
 
@@ -598,7 +598,7 @@ def test_nothing_is_connected_before_it_is_asked(monkeypatch: pytest.MonkeyPatch
         blobs.exists(GraphRef(f"graphs/j/{'a' * 64}", "a" * 64, 1))
 
 
-# -- what lies there, for who collects garbage -------------------------------------------------------------------------
+# -- listings for garbage collection -----------------------------------------------------------------------------------
 
 
 def test_a_put_of_what_is_old_puts_it_again_and_so_makes_it_young(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

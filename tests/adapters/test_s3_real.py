@@ -115,7 +115,7 @@ def test_submitters_and_a_retirement_side_by_side_end_in_order(versitygw: S3Sett
     deleting.join(300)
     assert failed == []
     blobs = S3Blobs(versitygw)
-    ref = until(lambda: blobs.put("job-1", source), "what was under way has come to rest")
+    ref = until(lambda: blobs.put("job-1", source), "all earlier requests are done")
     assert {ref, *refs} == {ref}
     blobs.fetch(ref, source.with_name("target"))
     assert source.with_name("target").read_bytes() == data
@@ -157,7 +157,7 @@ def test_a_put_whose_answer_is_lost_is_done(versitygw: S3Settings, proxy: Faulty
 
 
 def test_what_is_gone_before_it_is_deleted_is_deleted(versitygw: S3Settings, proxy: FaultyProxy, source: Path) -> None:
-    """This server answers so to one of two overlapping deletes: to a slow one, or to its own repetition."""
+    """The server reports an object as missing if an overlapping delete, or an earlier try of the same one, removed it."""
     ref = S3Blobs(versitygw).put("job-1", source)
     S3Objects(versitygw).create("one", b"1")
     error = f"<Error><Key>{versitygw.prefix}{ref.uri}</Key><Code>NoSuchKey</Code><Message>none</Message></Error>"

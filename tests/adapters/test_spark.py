@@ -61,7 +61,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     gc.collect()
 
 
-# -- what Spark leaves
+# -- files of Spark
 
 
 def test_spark_writes_into_its_folder_and_not_where_its_role_stands(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_archives_are_left_alone_by_name() -> None:
 def test_settings_of_the_section_spark_reach_the_driver_s_jvm_and_all_that_it_writes_lies_in_its_scratch_folder(
     tmp_path: Path,
 ) -> None:
-    """In a separate process: PySpark keeps the JVM of its first session."""
+    """The session runs in a separate process, since PySpark keeps the JVM of its first session."""
     code = """
 import json, sys
 from pathlib import Path
@@ -167,7 +167,7 @@ def taken(stream: SparkRecoveryStream, view: Published, enough: Callable[[], boo
             count += 1
         return enough()
 
-    until(look, "the stream has come that far", 120.0)
+    until(look, "the stream has reached that record", 120.0)
     return count
 
 

@@ -133,7 +133,7 @@ def go_on(archiver: Archiver, ledger: Ledger) -> None:
         archiver.step()
         return all(archiver.heads[place].next > records[-1][0] for place, records in wanted.items())
 
-    until(done, "all is archived", timeout_s=120)
+    until(done, "everything is archived", timeout_s=120)
     assert ledger.archived() == wanted
 
 
@@ -169,9 +169,9 @@ def test_a_topic_made_anew_is_refused(ledger: Ledger, bootstrap: str) -> None:
     archiver.begin()
     go_on(archiver, ledger)
     ledger.cluster.admin.delete_topics([ledger.topics[0]])[ledger.topics[0]].result()
-    until(lambda: ledger.cluster.shapes([ledger.topics[0]])[ledger.topics[0]] is None, "it is gone")
+    until(lambda: ledger.cluster.shapes([ledger.topics[0]])[ledger.topics[0]] is None, "the topic is gone")
     create_topic(bootstrap, ledger.topics[0], 2, {"cleanup.policy": "compact"})
-    until(ledger.shapes, "there is a new one")
+    until(ledger.shapes, "the new topic exists")
     with pytest.raises(LedgerError, match="created again"):
         ledger.archiver().begin()
 

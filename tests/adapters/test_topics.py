@@ -96,7 +96,7 @@ def test_rules(setting: str, found: str, wanted: str, holds: bool) -> None:
     assert RULES[setting][0](found, wanted) is holds
 
 
-# -- with one ----------------------------------------------------------------------------------------------------------
+# -- with a broker -----------------------------------------------------------------------------------------------------
 
 WRONG = [
     ("ledger.events", "cleanup.policy", "delete"),

@@ -67,7 +67,7 @@ def notifier(clock: ManualClock, memory: Path, **hooks: Any) -> Notifier:
     return Notifier([JobState.QUARANTINED], hooks, memory / "run" / "notified.json", clock)
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- contents and delivery ---------------------------------------------------------------------------------------------
 
 
 def test_the_body_has_an_id_a_line_for_people_and_the_fields_of_the_entry(
@@ -191,7 +191,7 @@ def test_an_entry_that_can_not_be_told_harms_nobody(
     assert [entry["event"] for entry in logs] == ["not_notified"]
 
 
-# -- who tells ---------------------------------------------------------------------------------------------------------
+# -- the role that notifies --------------------------------------------------------------------------------------------
 
 
 def quarantine(world: World, job_id: str) -> None:
@@ -287,7 +287,10 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
         with pytest.raises(HookFailed, match="did not end within"):
             CommandHook([sys.executable, "-c", program, str(pid)], 3)("id", b"")
     stat = Path(f"/proc/{pid.read_text()}/stat")
-    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX", "its child goes with it")
+    until(
+        lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX",
+        "the child of the hook is killed too",
+    )
 
 
 # -- a webhook ---------------------------------------------------------------------------------------------------------

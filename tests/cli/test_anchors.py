@@ -73,7 +73,7 @@ def test_files_count_beside_the_topic_and_without_it(audited: Audited, tmp_path:
 
 @pytest.mark.parametrize("content", [b"", b"\n\n"])
 def test_a_file_that_was_emptied_proves_nothing(audited: Audited, tmp_path: Path, content: bytes) -> None:
-    """Even if the topic or another file holds anchors."""
+    """A file without anchors is an error, even if the topic or another file holds anchors."""
     audited.run("anchor")
     (tmp_path / "emptied").write_bytes(content)
     told = audited.run("verify", "--anchors", str(tmp_path / "emptied"))
@@ -216,7 +216,7 @@ def test_what_was_given_up_is_told(audited: Audited) -> None:
     assert audited.run("anchor", "--anew", "x", "--to", "f").exit_code == 2
 
 
-# -- signed ------------------------------------------------------------------------------------------------------------
+# -- signed anchors ----------------------------------------------------------------------------------------------------
 
 
 def test_only_anchors_of_the_key_count(audited: Audited, tmp_path: Path) -> None:

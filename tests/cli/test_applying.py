@@ -85,7 +85,7 @@ def outcome(shell: Shell, *arguments: object, code: int = 0) -> dict[str, dict[s
     return rows
 
 
-# -- a file is what submit is told by flags ----------------------------------------------------------------------------
+# -- files and the flags of submit -------------------------------------------------------------------------------------
 
 
 def test_a_file_says_what_the_flags_of_submit_say(shell: Shell, folder: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_whole_file_is_the_one_that_the_page_shows() -> None:
     assert "\n".join(shown.lines).strip() == WHOLE.strip()
 
 
-# -- again -------------------------------------------------------------------------------------------------------------
+# -- a repeated apply --------------------------------------------------------------------------------------------------
 
 
 def test_the_same_again_changes_nothing(shell: Shell, folder: Path) -> None:

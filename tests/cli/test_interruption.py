@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 def test_a_submit_that_is_ended_leaves_no_packed_graph(tmp_path: Path) -> None:
-    """It waits for a Kafka that accepts connections and never answers."""
+    """The command waits for a Kafka that accepts connections and never answers."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     (tmp_path / "graph").write_text("files")
@@ -25,7 +25,7 @@ def test_a_submit_that_is_ended_leaves_no_packed_graph(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "ledger", "submit", "-b", broker, "--graph", str(tmp_path / "graph"), "--", "true"]
         submit = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            until(lambda: list(temporary.glob("jobledger-graph-*")), "it has packed the graph")
+            until(lambda: list(temporary.glob("jobledger-graph-*")), "the command has packed the graph")
             mute.settimeout(60)
             calls.enter_context(mute.accept()[0])  # the command waits for Kafka
             submit.send_signal(signal.SIGTERM)

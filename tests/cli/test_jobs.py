@@ -301,7 +301,7 @@ def test_restore_points_from_outside(monkeypatch, tmp_path):
     assert parsing.restore_point("chk-1").location == str(tmp_path / "chk-1")
 
 
-# -- what is wanted of a job ---------------------------------------------------------------------------------------------
+# -- intents -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "savepoint", "resume", "retry"])

@@ -1,4 +1,4 @@
-"""jobledger leader."""
+"""`jobledger leader`: the leaders, candidates and locks that it shows, and its --wait."""
 
 from __future__ import annotations
 

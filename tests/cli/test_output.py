@@ -139,9 +139,9 @@ def test_progress_is_one_line_that_is_rewritten_and_erased(monkeypatch: pytest.M
     printer = Printer(Format.json, out, err)
     with printer.progress("reading") as tell:
         tell("half of " + "much " * 20)
-        until(lambda: "half" in err.getvalue(), "it is told")
+        until(lambda: "half" in err.getvalue(), "the progress is shown")
         printer.note("something else")
-        until(lambda: "half" in err.getvalue().partition("else\n")[2], "it is told again")
+        until(lambda: "half" in err.getvalue().partition("else\n")[2], "the progress is shown again")
     shown = err.getvalue()
     assert shown.count("\n") == 1 and "\r\x1b[Ksomething else\n" in shown
     assert all(len(line.replace("\x1b[K", "")) < 30 for line in shown.split("\r"))

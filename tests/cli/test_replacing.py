@@ -93,7 +93,7 @@ def test_what_is_not_given_of_the_graph_is_the_old_ones(shell, old):
 
 
 def test_a_release_that_knows_no_replacements_can_not_read_the_spec(shell, old):
-    """Such a release would start the job at once, in parallel with the old one."""
+    """A release that could read the spec without `replaces` would start the job at once, in parallel with the old one."""
     new = replaced(shell, old)
     (record,) = [value for key, value in shell.values().items() if key.startswith(f"{new}/spec/".encode())]
     third = schemas.versions()["JobSubmitted"][2]

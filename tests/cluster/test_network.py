@@ -219,7 +219,7 @@ def test_what_a_killed_run_has_left_is_swept(tmp_path: Path):
     left = Path("/run/netns") / namespace
     lived = state(int(pid)) not in {"", "Z"}
     if int(slot) not in sweep():  # another run swept it earlier, or is doing so
-        until(lambda: not left.exists(), "another run has swept it")
+        until(lambda: not left.exists(), "another run has swept the slot")
     else:
         assert lived
     assert not left.exists()

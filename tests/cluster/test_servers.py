@@ -54,7 +54,7 @@ def test_a_broker_that_is_cut_off_is_done_without_and_taken_up_again(servers: Cl
         producer = Producer({"bootstrap.servers": servers.kafka.addresses, "acks": "all", "delivery.timeout.ms": 60_000})
         for partition in range(3):
             producer.produce(name, b"x", partition=partition, on_delivery=lambda error, _: error and failed.append(error))
-        in_time(producer.flush(60) == 0, "not within 60 s: what was sent is acknowledged")
+        in_time(producer.flush(60) == 0, "not within 60 s: all records are acknowledged")
         assert failed == []
     finally:
         servers.kafka.nodes["kafka-2"].heal(KAFKA)

@@ -156,9 +156,9 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
     history.violations()
     history.aborted()
     audit.start()
-    until(lambda: audit.ready()[0] == 200, "it is ready", PATIENCE_S, story=audit.story)
+    until(lambda: audit.ready()[0] == 200, "the consumer is ready", PATIENCE_S, story=audit.story)
     story = lambda: f"{told(audit)} {audit.story()}"  # noqa: E731
-    until(lambda: told(audit) == history.expected, "all is found", PATIENCE_S, story=story)
+    until(lambda: told(audit) == history.expected, "all violations are found", PATIENCE_S, story=story)
     before = findings(audit)
 
     history.spoil(b"garbled/running/1", b"\xc3\x01garbage")
@@ -168,10 +168,15 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
     large = b"\xc3\x01" + bytes(1_040_000)
     for compression in COMPRESSIONS:
         history.spoil(b"large/running/1", large, compression)
-    until(lambda: audit.ready()[0] == 503, "it is not ready", PATIENCE_S, story=audit.story)
-    until(lambda: audit.ready()[1].get("rejected") == history.garbage, "all is rejected", PATIENCE_S, story=audit.story)
-    # They are counted before they are written.
-    until(lambda: len(rejects_of(audit)) == history.garbage, "all rejects lie there", PATIENCE_S, story=audit.story)
+    until(lambda: audit.ready()[0] == 503, "the consumer is not ready", PATIENCE_S, story=audit.story)
+    until(
+        lambda: audit.ready()[1].get("rejected") == history.garbage,
+        "all unreadable records are rejected",
+        PATIENCE_S,
+        story=audit.story,
+    )
+    # Rejects are counted before they are written.
+    until(lambda: len(rejects_of(audit)) == history.garbage, "all rejects are written", PATIENCE_S, story=audit.story)
     rejects = rejects_of(audit)
     spoilt = [b"\xc3\x01garbage", RUNNING, b"", CHECKPOINT, *[large] * len(COMPRESSIONS)]
     assert sorted(message.value() for message in rejects.values()) == sorted(spoilt)
@@ -184,7 +189,12 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
     audit.kill()
     audit.settings["AUDIT_ACCEPTED"] = ",".join(place.decode() for place in rejects)
     audit.start()
-    until(lambda: audit.ready()[0] == 200, "it is ready again, once somebody has looked", PATIENCE_S, story=audit.story)
+    until(
+        lambda: audit.ready()[0] == 200,
+        "the consumer is ready once the rejects are accepted",
+        PATIENCE_S,
+        story=audit.story,
+    )
     spoilt_jobs = ("garbled", "wrong", "large")
     again = {key: value for key, value in findings(audit).items() if json.loads(value)["job"] not in spoilt_jobs}
     assert again == before, "no finding is duplicated or changed"
@@ -193,7 +203,8 @@ def test_it_finds_each_violation_once_and_loses_no_garbage_whoever_is_killed(his
 
 
 def test_a_finding_that_can_not_be_written_ends_it(history: History, audit: Audit, bootstrap: str) -> None:
-    """It must not go on behind the finding: after a restart it reports the finding again."""
+    """The consumer must not go past an event whose finding it can't write: after a restart it finds the violation
+    again."""
     create_topic(bootstrap, f"{audit.prefix}ledger.audit.findings", 1, {"max.message.bytes": "100"})
     assert audit.run(MAKE_TOPICS).returncode == 0
     history.producer.write("silent", "intent/1/u", "IntentDeclared", intent(""))
@@ -213,8 +224,8 @@ def test_a_header_whose_name_is_no_text(history: History, audit: Audit) -> None:
         send_with_headers(*odd, times=number + 1)
     history.producer.write(job, "intent/9/u", "IntentDeclared", intent(""))
     audit.start()
-    until(lambda: told(audit)["reason", job] == 4, "all is judged", PATIENCE_S, story=audit.story)
+    until(lambda: told(audit)["reason", job] == 4, "all records are judged", PATIENCE_S, story=audit.story)
     assert [message.value() for message in audit.topic("rejects")] == [RUNNING] * 6, (
         "the unreadable records are kept as rejects"
     )
-    until(lambda: audit.ready()[0] == 503, "it is not ready", PATIENCE_S, story=audit.story)
+    until(lambda: audit.ready()[0] == 503, "the consumer is not ready", PATIENCE_S, story=audit.story)

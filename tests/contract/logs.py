@@ -163,7 +163,7 @@ class KafkaWorld:
         """Only an append closes a segment, and the cleaner skips the last one: so it appends until the cleaner has run."""
         deadline = time.monotonic() + 60
         while not gone():
-            in_time(time.monotonic() < deadline, "the cleaner has not come by: not within the time")
+            in_time(time.monotonic() < deadline, "not within the time: the cleaner has run")
             self._nudge(topic)
             time.sleep(0.3)
 
@@ -222,7 +222,7 @@ def read_all(world: World, topic: str) -> list[Record]:
 def wait_for(world: World, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     deadline = world.clock.monotonic() + timeout_s
     while not condition():
-        in_time(world.clock.monotonic() < deadline, "has not become true: not within the time")
+        in_time(world.clock.monotonic() < deadline, "not within the time: the condition holds")
         world.clock.sleep(0.05)
 
 

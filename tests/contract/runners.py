@@ -122,7 +122,7 @@ class SubprocessWorld:
 
     def stubborn(self, job_id: str, n: int) -> None:
         self._host.tell(job_id, "on ignore")
-        until(lambda: not list(self._host.control(job_id).glob("*.do")), "it was told")
+        until(lambda: not list(self._host.control(job_id).glob("*.do")), "the job has its order")
 
     def damage(self, point: RestorePoint) -> None:
         Path(point.location).write_text("cut")

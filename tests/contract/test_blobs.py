@@ -226,7 +226,7 @@ def test_putting_what_is_not_there_is_told(store: Store, tmp_path: Path) -> None
         store.blobs.put("job-1", tmp_path / "nowhere")
 
 
-# -- what lies there ---------------------------------------------------------------------------------------------------
+# -- listings ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_listing_holds_everything_with_its_size_and_age(store: Store, source: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def writer(world: World, transactional_id: str | None = None):
     return made
 
 
-# -- what is written is read -------------------------------------------------------------------------------------------
+# -- reading of written records ----------------------------------------------------------------------------------------
 
 
 def test_records_come_in_offset_order_each_once_whole(world: World) -> None:
@@ -287,7 +287,7 @@ def test_a_writer_that_was_not_initialised_says_so(world: World) -> None:
         world.log.writer(world.unique("writer")).commit([Event(topic, 0, b"a", b"1")])
 
 
-# -- what can't be written or read -------------------------------------------------------------------------------------
+# -- records that can't be written or read -----------------------------------------------------------------------------
 
 
 def test_a_record_too_large_is_named_and_the_writer_goes_on(world: World) -> None:
@@ -405,7 +405,7 @@ def test_an_open_transaction_keeps_the_cleaner_out(world: World) -> None:
     assert values(seen)[-5:] == [b"2", b"open", b"3", b"4", b"5"]  # later records were not compacted
 
 
-# -- the fake against the real thing -----------------------------------------------------------------------------------
+# -- the fake compared with Kafka --------------------------------------------------------------------------------------
 
 
 @pytest.mark.kafka

@@ -31,7 +31,7 @@ def quickest_s(call) -> float:
     return min(took_s(call) for _ in range(3))
 
 
-# -- one leads ---------------------------------------------------------------------------------------------------------
+# -- one leader --------------------------------------------------------------------------------------------------------
 
 
 def test_nobody_leads_unasked(election: Election) -> None:
@@ -108,7 +108,7 @@ def test_who_comes_and_goes_changes_nothing(election: Election) -> None:
     leader_kept(leader, election.session_s)
 
 
-# -- what people see ---------------------------------------------------------------------------------------------------
+# -- standings ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_leader_says_so(election: Election) -> None:
@@ -129,13 +129,13 @@ def test_a_candidate_says_who_leads_and_what_it_waits_for(election: Election) ->
     election.leader("anna@host")
     two = election.candidate("bert@host")
     assert not two.acquire()
-    standing = until(lambda: (seen := two.standing()).leader == "anna@host" and seen, "seeing who leads", 20)
+    standing = until(lambda: (seen := two.standing()).leader == "anna@host" and seen, "the leader is shown", 20)
     assert not standing.leads
     assert standing.lease_left_s is None
     assert "anna@host" in standing.waits_for
 
 
-# -- forced ------------------------------------------------------------------------------------------------------------
+# -- forced leadership -------------------------------------------------------------------------------------------------
 
 
 def test_a_forced_lead_stands_beside_the_true_one_for_one_term(election: Election) -> None:
@@ -216,7 +216,7 @@ def test_kill_9_of_the_leader_makes_room(shared: Election) -> None:
     with shared.process("other") as other:
         seconds_until(lambda: other.leads, 30, "the other process leading")
         assert not mine.acquire()
-        seconds_until(lambda: mine.standing().leader == "other", 10, "seeing who leads")
+        seconds_until(lambda: mine.standing().leader == "other", 10, "the leader is shown")
         other.kill()
         seconds_until(mine.acquire, shared.after_death_s, "following who was killed")
 
@@ -249,7 +249,9 @@ def woken(process: Process) -> set[str]:
     """The first words of a continued process. Before the stop, a busy machine may have let it write nothing."""
     said = len(process.said)
     process.signal(signal.SIGCONT)
-    return until(lambda: {word for _, word in process.said[said:] if word.startswith("woke")}, "the stopped one going on")
+    return until(
+        lambda: {word for _, word in process.said[said:] if word.startswith("woke")}, "the stopped process goes on"
+    )
 
 
 @pytest.mark.slow

@@ -417,7 +417,7 @@ def test_all_attempts_are_in_one_answer(world: World) -> None:
     ]  # fmt: skip
 
 
-# -- what is kept ----------------------------------------------------------------------------------------------------
+# -- kept files ------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_kept_of_a_job_is_listed_until_it_is_disposed_of_and_forgotten(world: World) -> None:
@@ -444,7 +444,7 @@ def test_what_is_kept_of_a_job_is_listed_until_it_is_disposed_of_and_forgotten(w
 
 
 def test_savepoints_are_listed_and_disposed_of_one_by_one_and_nothing_goes_with_them(world: World) -> None:
-    """Both while the job runs, and after it is over and forgotten. Its checkpoints are not disposed of."""
+    """Savepoints can be disposed of while the job runs, and after it is over and forgotten. Its checkpoints are kept."""
     start(world)
     first, chk = world.checkpoint(J, 1, 1, "sav"), world.checkpoint(J, 1, 2)
     second = world.checkpoint(J, 1, 3, "sav")
@@ -492,7 +492,7 @@ def test_an_instance_keeps_its_name(world: World) -> None:
     world.kill(J, 1)
     assert ended(world).writer == name != ""
     world.restart()
-    assert until(lambda: _name(world), "it answers") == name
+    assert until(lambda: _name(world), "the runner answers") == name
 
 
 def _name(world: World) -> str | None:
@@ -511,7 +511,8 @@ def test_a_call_for_this_instance_is_answered(world: World) -> None:
 
 
 def test_a_call_for_another_instance_does_nothing(world: World) -> None:
-    """It raises Unreachable. `fenced`, `already` or `invalid` would be a statement about another instance's attempt."""
+    """A call for another instance raises Unreachable: `fenced`, `already` or `invalid` would concern that instance's
+    attempt."""
     start(world)
     point = world.checkpoint(J, 1, 5)
     other = world.runner.only("agent-other")

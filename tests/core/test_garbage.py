@@ -179,7 +179,7 @@ def test_age_counts(age_s: float, grace_s: float, log_s: float, orphans: int, yo
     assert GRACE_MIN_S == 3600.0
 
 
-# -- nothing that a fold refers to -------------------------------------------------------------------------------------
+# -- law: no object that a fold refers to ------------------------------------------------------------------------------
 
 NAMES = [
     f"spec/{DIGEST}", f"spec/{OTHER_DIGEST}", "admitted", "intent/1/u", "intent/2/v", "attempt/1/1", "attempt/2/1",

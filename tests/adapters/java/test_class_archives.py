@@ -112,7 +112,10 @@ def test_a_jvm_that_takes_too_long_is_killed_with_its_children_and_told_in_a_lin
     make_archive(archive, said.append, run)
     assert said[1:] == ["skipped: took longer than 0.01 s; run make setup again"]
     assert len(pids) == 2
-    until(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids), "they end")
+    until(
+        lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids),
+        "both processes end",
+    )
 
 
 def test_trouble_is_told_in_a_short_line(jars: list[Path]) -> None:
@@ -156,7 +159,7 @@ def mapped(pid: int) -> set[str]:
         processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         return "".join(Path(f"/proc/{process.pid}/maps").read_text() for process in processes)
 
-    lines = until(maps, "what is in memory").splitlines()
+    lines = until(maps, "the memory maps are readable").splitlines()
     return {line.split()[-1] for line in lines if line.endswith("classes.jsa") and "/server/" not in line}
 
 

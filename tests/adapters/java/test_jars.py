@@ -119,7 +119,7 @@ def test_what_a_killed_download_left_is_not_taken(world: World):
     world.held.touch()
     process = subprocess.Popen([sys.executable, "-c", script])
     try:
-        until(lambda: list(world.cache.glob("*/jars/*.jar")), "half of it is there")
+        until(lambda: list(world.cache.glob("*/jars/*.jar")), "half of the download is there")
     finally:
         process.kill()
         process.wait()

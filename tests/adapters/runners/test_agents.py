@@ -123,7 +123,7 @@ def test_after_a_restart_of_the_machine_what_ran_has_failed_or_ended_as_ordered(
     """After a reboot another process may have the same pid and start time by chance."""
     host.start_agent()
     job = host.start(J)
-    until(lambda: Running(1) in dict(host.logged(J)), "it runs")
+    until(lambda: Running(1) in dict(host.logged(J)), "the attempt runs")
     host.stop_agent()
     folder = host.run_folder(J)
     os.kill(host.supervisor(J), signal.SIGSTOP)  # alive, but its recorded boot id is an earlier one
@@ -140,7 +140,7 @@ def test_after_a_restart_of_the_machine_what_ran_has_failed_or_ended_as_ordered(
         assert "the machine was restarted" in fact.cause
     finally:
         os.kill(supervisor, signal.SIGKILL)
-    until(lambda: gone(job), "it dies with its supervisor")
+    until(lambda: gone(job), "the job dies with its supervisor")
 
 
 # -- crash points of a start -----------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_a_crash_behind_the_spawn_leaves_an_attempt_that_runs(host: Host) -> Non
     crash_at(host, "spawned")
     assert int(host.said(J, "ready")) > 0  # the job runs without any agent
     host.spawn_agent()
-    until(lambda: Running(1) in dict(host.logged(J)), "the next agent reports it")
+    until(lambda: Running(1) in dict(host.logged(J)), "the next agent reports the attempt")
     assert host.alive(J) == [1]
     assert host.runner.start(J, 1, host.graph(J), None, {}).value == "already"
     host.tell(J, "exit 0")
@@ -228,7 +228,7 @@ def test_a_crash_behind_the_sending_sends_the_same_again(host: Host) -> None:
             return "" if host.process is None or host.process.poll() is None else "started"
 
     assert until(asked, "the agent has been asked") == "started"
-    until(lambda: host.process is not None and host.process.poll() is not None, "it dies behind its first sending")
+    until(lambda: host.process is not None and host.process.poll() is not None, "the agent dies after its first sending")
     host.kill_agent()
     host.spawn_agent()
     end = until(lambda: [r for r, _ in host.logged(J) if isinstance(r, Ended)], "an end")[0]
@@ -244,7 +244,7 @@ def test_a_lost_acknowledgement_means_the_same_bytes_again(host: Host) -> None:
     host.log.lose = True
     host.start_agent()
     host.start(J)
-    until(lambda: len(host.log.read()) >= 3, "sent again and again")
+    until(lambda: len(host.log.read()) >= 3, "the event is sent repeatedly")
     host.restart_agent()
     host.log.lose = False
     host.tell(J, "exit 0")
@@ -260,9 +260,9 @@ def test_an_end_is_not_sent_before_all_else_is_acknowledged(host: Host) -> None:
     host.start(J)
     host.tell(J, "checkpoint 1")
     host.tell(J, "exit 0")
-    until(lambda: host.alive(J) == [], "it is over")
+    until(lambda: host.alive(J) == [], "the attempt is over")
     sent = len(host.log.read())
-    until(lambda: len(host.log.read()) > sent + 4, "sent again")
+    until(lambda: len(host.log.read()) > sent + 4, "events are sent again")
     assert not [r for r, _ in host.logged(J) if isinstance(r, Ended)]
     host.runner.acknowledge(J, [b"job-1/running/1", b"job-1/checkpoint/1/1"])  # as after a reconciler relayed them
     until(lambda: [r for r, _ in host.logged(J) if isinstance(r, Ended)], "now the end is sent")
@@ -273,7 +273,7 @@ def test_no_number_is_used_twice_even_after_a_job_is_forgotten(host: Host) -> No
     for n in range(1, 4):
         host.runner.start(J, n, host.graph(J, command=["true"]), None, {})
         host.end(J, n)
-        until(lambda: not host.runner.fence(J, 0), "all is acknowledged")
+        until(lambda: not host.runner.fence(J, 0), "all events are acknowledged")
         if n == 2:
             host.runner.forget(J)
         host.restart_agent()
@@ -302,13 +302,13 @@ def test_while_nothing_can_be_sent_facts_wait_and_a_fence_answers_with_all(host:
     for number in range(1, 6):
         host.tell(J, f"checkpoint {number}")
     host.tell(J, "exit 1")
-    until(lambda: host.alive(J) == [], "it is over")
+    until(lambda: host.alive(J) == [], "the attempt is over")
     host.restart_agent()
     events = facts_in(host.runner.fence(J, 1))
     assert [type(register) for register, _ in events] == [Running, *[Checkpoint] * 5, Ended]
     host.log.up = True
     host.end(J)
-    until(lambda: not host.runner.fence(J, 1), "all is acknowledged")
+    until(lambda: not host.runner.fence(J, 1), "all events are acknowledged")
     assert [register for register, _ in host.logged(J)] == [register for register, _ in events]
 
 
@@ -321,8 +321,8 @@ def test_what_is_in_memory_is_bounded_while_nothing_can_be_sent(host: Host, monk
     for number in range(1, 9):
         host.tell(J, f"checkpoint {number}")
     facts = host.run_folder(J) / "facts"
-    until(lambda: len(list(facts.glob("*.json"))) == 9, "all are facts")
-    until(lambda: len(list(events.iterdir())) == 4, "some are events")
+    until(lambda: len(list(facts.glob("*.json"))) == 9, "all facts are written")
+    until(lambda: len(list(events.iterdir())) == 4, "four of them are events")
     host.restart_agent()
     assert len(list(events.iterdir())) == 4
     assert len(host.runner.fence(J, 1)) == 9
@@ -332,7 +332,7 @@ def test_what_is_in_memory_is_bounded_while_nothing_can_be_sent(host: Host, monk
     assert_same_bytes(host.log.read())
 
 
-# -- many ------------------------------------------------------------------------------------------------------------
+# -- many attempts at once -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(400)
@@ -345,7 +345,7 @@ def test_fifty_attempts_are_observed_in_one_call(host: Host) -> None:
     assert [(a.job_id, a.n, a.alive) for a in observed] == [(J, n, True) for n in range(1, 51)]
     for n in range(1, 51):
         host.runner.stop(J, n, "stopped")
-    until(lambda: not host.alive(J), "all are stopped", 120)
+    until(lambda: not host.alive(J), "all attempts are stopped", 120)
     assert {r.n for r, _ in host.logged(J) if isinstance(r, Ended)} <= set(range(1, 51))
     until(lambda: len({r.n for r, _ in host.logged(J) if isinstance(r, Ended)}) == 50, "all ends are in the log", 120)
 
@@ -420,7 +420,7 @@ def test_slow_starts_leave_room_for_other_calls(host: Host) -> None:
     graphs = {f"job-{i}": host.graph(f"job-{i}", command=["true"]) for i in range(server.THREADS + 4)}
 
     def start(job_id: str) -> None:
-        until(lambda: patient.start(job_id, 1, graphs[job_id], None, {}), "it is started")
+        until(lambda: patient.start(job_id, 1, graphs[job_id], None, {}), "the job is started")
 
     threads = [threading.Thread(target=start, args=(job_id,)) for job_id in graphs]
     for thread in threads:
@@ -537,7 +537,7 @@ def test_only_the_owner_can_reach_the_agent(host: Host) -> None:
 def test_a_damaged_job_waits_and_concerns_no_other(host: Host) -> None:
     host.start_agent()
     host.start(J)
-    until(lambda: Running(1) in dict(host.logged(J)), "it runs")
+    until(lambda: Running(1) in dict(host.logged(J)), "the attempt runs")
     host.runner.fence(J, 1)
     host.stop_agent()
     marker = host.run_folder(J).parents[1] / "fence"
@@ -580,12 +580,12 @@ def test_a_checkpoint_that_cant_be_deleted_holds_nothing_up(host: Host, monkeypa
     host.start(J)
     for number in range(1, 6):
         host.tell(J, f"checkpoint {number}")
-    until(lambda: Checkpoint(1, 5) in dict(host.logged(J)), "the last one")
-    until(lambda: not list((host.folder / "jobs" / J / "events").iterdir()), "all is settled")
+    until(lambda: Checkpoint(1, 5) in dict(host.logged(J)), "the last checkpoint is in the log")
+    until(lambda: not list((host.folder / "jobs" / J / "events").iterdir()), "all events are acknowledged")
     assert (host.run_folder(J) / "checkpoints" / "chk-1").exists()
     monkeypatch.undo()
     host.tell(J, "checkpoint 6")
-    until(lambda: not (host.run_folder(J) / "checkpoints" / "chk-1").exists(), "tried again")
+    until(lambda: not (host.run_folder(J) / "checkpoints" / "chk-1").exists(), "the deletion is retried")
 
 
 def test_an_unknown_call_is_refused(host: Host) -> None:
@@ -607,7 +607,7 @@ def test_silent_callers_do_not_take_all_threads_for_ever(host: Host, monkeypatch
                 connection.connect(path)
             silent.append(connection)
         # unless this call is slow for half a second too
-        until(lambda: host.runner.observe() == [], "who speaks is answered")
+        until(lambda: host.runner.observe() == [], "a call is answered")
     finally:
         for connection in silent:
             connection.close()
@@ -616,7 +616,7 @@ def test_silent_callers_do_not_take_all_threads_for_ever(host: Host, monkeypatch
 def test_an_agent_that_hangs_is_unreachable_in_time(host: Host) -> None:
     pid = host.spawn_agent()
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: ") T " in Path(f"/proc/{pid}/stat").read_text(), "it stands still")
+    until(lambda: ") T " in Path(f"/proc/{pid}/stat").read_text(), "the agent is stopped")
     try:
 
         def asked_for_s() -> float:
@@ -625,7 +625,7 @@ def test_an_agent_that_hangs_is_unreachable_in_time(host: Host) -> None:
                 SubprocessRunner(host.folder, timeout_s=0.3).observe()
             return time.monotonic() - asked_at
 
-        until(lambda: asked_for_s() < 5, "it is given up after its time")
+        until(lambda: asked_for_s() < 5, "the call ends after its timeout")
     finally:
         os.kill(pid, signal.SIGCONT)
 

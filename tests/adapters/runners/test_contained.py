@@ -158,7 +158,7 @@ def test_its_process_dies_with_the_thread_that_asked_first_even_if_it_hangs(tmp_
     thread.start()
     assert asked.wait(PATIENCE_S)
     thread.join()
-    until(lambda: not servers(), "it is gone")
+    until(lambda: not servers(), "the plug-in's process is gone")
 
 
 POINT = {"attempt": 1, "id": 5, "location": "/x", "size": 1, "digest": "", "kind": "CHECKPOINT"}
@@ -212,7 +212,7 @@ def test_who_hangs_is_silent_and_is_waited_for_once() -> None:
         assert answers["slow"] is None and answers["quick"] in (None, ran(1))
         return (ask, others) if answers["quick"] else None
 
-    ask, runners = until(asked_once, "the quick one answers beside the slow one")
+    ask, runners = until(asked_once, "the quick runner answers in the same pass")
     slow = runners["slow"]
     ask._limit_s = PATIENCE_S  # the slow runner is no longer waited for
     for asked in (2, 3):
@@ -254,11 +254,11 @@ def test_who_hangs_whenever_it_is_asked_is_not_waited_for_again() -> None:
         def told(mood: str = mood) -> bool:
             return pass_() is None and str(silent["moody"]) == mood
 
-        until(told, "its reason is told")
+        until(told, "the runner's reason is reported")
     in_time(time.monotonic() - began < 3 * PATIENCE_S, "not within three times its patience")
     for _ in range(1000):
         moods.put("is well")
-    until(pass_, "it is waited for again once it has answered well")
+    until(pass_, "the runner is waited for again after a good answer")
 
 
 def test_a_runner_that_raises_what_no_runner_may_is_silent() -> None:

@@ -117,7 +117,7 @@ def test_a_manifest_that_cant_be_read_is_none(tmp_path: Path, data: str) -> None
     assert content.load(checkpoint) is None
 
 
-# -- taking ------------------------------------------------------------------------------------------------------------
+# -- computing digests -------------------------------------------------------------------------------------------------
 
 
 class Pacer:
@@ -139,7 +139,7 @@ def taken(digests: Digests, checkpoints: list[Path], pacer: Pacer) -> None:
     stop = threading.Event()
     thread = threading.Thread(target=digests.run, args=(stop, pacer.wait))
     thread.start()
-    until(lambda: not any(digests.under_way(checkpoint) for checkpoint in checkpoints), "all are taken")
+    until(lambda: not any(digests.under_way(checkpoint) for checkpoint in checkpoints), "all digests are computed")
     stop.set()
     thread.join()
 
@@ -184,7 +184,7 @@ def test_nothing_is_taken_where_nothing_may_be_read(tmp_path: Path) -> None:
     digests.run(threading.Event())  # returns at once
 
 
-# -- recorded ----------------------------------------------------------------------------------------------------------
+# -- digests in records ------------------------------------------------------------------------------------------------
 
 
 def test_the_record_of_a_checkpoint_has_the_digest_of_its_content(host: Host) -> None:
@@ -203,7 +203,7 @@ def test_a_record_does_not_wait_for_a_digest_longer_than_it_may_and_the_agent_ke
     host.limits = Limits()
     host.restart_agent()
     path = content.manifest_path(Path(recorded(host, 3).location))
-    until(path.exists, "the next agent takes it")
+    until(path.exists, "the next agent computes the digest")
     point = point_of(host, 3)
     assert host.runner.verify(point) is Verification.VALID
     spoil(Path(point.location))
@@ -226,7 +226,7 @@ def test_a_fence_does_not_wait_for_a_digest(host: Host) -> None:
     host.start_agent()
     host.start(J)
     host.tell(J, "checkpoint 3")
-    until(lambda: list((host.run_folder(J) / "facts").glob("*2.json")), "its supervisor has seen it")
+    until(lambda: list((host.run_folder(J) / "facts").glob("*2.json")), "the supervisor has seen the checkpoint")
     assert f"{J}/checkpoint/1/3".encode() in [event.key for event in host.runner.fence(J, 1)]
 
 
@@ -242,7 +242,7 @@ def test_a_manifest_goes_with_its_checkpoint(host: Host) -> None:
     assert {path.name for path in (host.run_folder(J) / "digests").iterdir()} == kept - {"chk-5.json"}
 
 
-# -- checked -----------------------------------------------------------------------------------------------------------
+# -- checks before a start ---------------------------------------------------------------------------------------------
 
 
 def test_content_that_changed_without_its_size_is_refused_and_the_next_older_is_taken(host: Host) -> None:
@@ -346,7 +346,7 @@ def test_a_check_that_takes_long_is_unknown_until_it_is_done_and_is_made_once() 
     checks = Checks(judge, answer_s=0.0)
     assert checks.verify(point) is Verification.UNKNOWN and checks.why_refused(point) == "its content is being read"
     goes_on.set()
-    until(lambda: checks.verify(point) is Verification.INVALID, "it is done")
+    until(lambda: checks.verify(point) is Verification.INVALID, "the check is done")
     assert (made, checks.why_refused(point)) == ([point], "damaged: a")
-    until(lambda: checks.verify(point) is Verification.INVALID, "the next start has it checked anew")
+    until(lambda: checks.verify(point) is Verification.INVALID, "the next start repeats the check")
     assert made == [point, point]

@@ -30,8 +30,8 @@ def running(host: Host, base: RestorePoint | None = None) -> int:
     host.start_agent()
     pid = host.start(J, base=base)
     host.tell(J, "checkpoint 3")
-    until(lambda: Checkpoint(1, 3) in dict(host.logged(J)), "its checkpoint is in the log")
-    until((host.run_folder(J) / "progress.json").exists, "and the agent knows that")
+    until(lambda: Checkpoint(1, 3) in dict(host.logged(J)), "the checkpoint is in the log")
+    until((host.run_folder(J) / "progress.json").exists, "the agent has recorded its progress")
     host.stop_agent()
     return pid
 
@@ -43,7 +43,7 @@ def damage(host: Host, name: str, how: str) -> None:
 def kill(host: Host, pid: int) -> None:
     """Kills the supervisor, and thereby the job. Call it before the file that names the supervisor is damaged."""
     os.kill(host.supervisor(J), signal.SIGKILL)
-    until(lambda: gone(pid), "it dies with its supervisor")
+    until(lambda: gone(pid), "the job dies with its supervisor")
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -89,9 +89,9 @@ def test_checkpoints_from_before_the_damage_are_known_to_the_end_and_to_retentio
     host.start(J, 2)
     for number in (1, 2, 3):
         host.tell(J, f"checkpoint {number}")
-        until(lambda number=number: Checkpoint(2, number) in dict(host.logged(J)), "it is recorded")
+        until(lambda number=number: Checkpoint(2, number) in dict(host.logged(J)), "the checkpoint is recorded")
     old = host.run_folder(J) / "checkpoints" / "chk-3"
-    until(lambda: not old.exists(), "three newer ones take its place")
+    until(lambda: not old.exists(), "three newer checkpoints have replaced it")
 
 
 def test_the_base_of_an_attempt_is_known_without_its_marker(host: Host) -> None:
@@ -109,7 +109,10 @@ def test_a_supervisor_whose_claim_is_lost_is_found(host: Host) -> None:
     supervisor = host.supervisor(J)
     damage(host, "supervisor.json", "zeros")
     host.start_agent()
-    until(lambda: (host.run_folder(J) / "supervisor.json").read_bytes() != DAMAGES["zeros"], "it is claimed anew")
+    until(
+        lambda: (host.run_folder(J) / "supervisor.json").read_bytes() != DAMAGES["zeros"],
+        "the supervisor has claimed the attempt again",
+    )
     assert json.loads((host.run_folder(J) / "supervisor.json").read_text()) == procs.identity(supervisor)
 
 
@@ -118,11 +121,11 @@ def test_an_end_that_was_reported_is_reported_again_and_says_the_same(host: Host
     host.start_agent()
     host.tell(J, "exit 0")
     register, end = host.end(J)
-    until(lambda: not list((host.run_folder(J).parents[1] / "events").iterdir()), "all is acknowledged")
+    until(lambda: not list((host.run_folder(J).parents[1] / "events").iterdir()), "all events are acknowledged")
     host.stop_agent()
     damage(host, "progress.json", "empty")
     host.start_agent()
-    ends = until(lambda: [one for one in host.logged(J) if isinstance(one[0], Ended)][1:], "it is said again")
+    ends = until(lambda: [one for one in host.logged(J) if isinstance(one[0], Ended)][1:], "the end is reported again")
     assert ends == [(register, end)]
 
 
@@ -132,7 +135,7 @@ def test_an_order_that_is_damaged_is_given_anew(host: Host, how: str) -> None:
     damage(host, "order.json", how)
     host.start_agent()
     host.tell(J, "checkpoint 5")
-    until(lambda: Checkpoint(1, 5) in dict(host.logged(J)), "its supervisor takes no harm")
+    until(lambda: Checkpoint(1, 5) in dict(host.logged(J)), "the supervisor still works")
     host.runner.stop(J, 1, "canceled")
     assert host.end(J)[0].outcome == "canceled"  # type: ignore[attr-defined]
 
@@ -141,14 +144,14 @@ def test_a_fact_that_is_damaged_counts_as_never_written(host: Host) -> None:
     pid = running(host)
     host.tell(J, "checkpoint 5")
     facts = host.run_folder(J) / "facts"
-    last = until(lambda: sorted(facts.glob("*.json"))[-1:], "its supervisor has seen it")
+    last = until(lambda: sorted(facts.glob("*.json"))[-1:], "the supervisor has seen the checkpoint")
     last[0].write_bytes(b"")
     kill(host, pid)
     host.start_agent()
     assert host.end(J)[1].checkpoint == 5
 
 
-# -- what can't be worked out anew -------------------------------------------------------------------------------------
+# -- files that can't be derived again ---------------------------------------------------------------------------------
 
 
 def fence_of(host: Host) -> Path:
@@ -166,6 +169,6 @@ def test_a_job_whose_fence_is_damaged_can_be_stopped_and_forgotten(host: Host) -
     with pytest.raises(TemporaryError, match="is alive"):
         host.runner.forget(J)
     host.runner.stop(J, 1, "canceled")
-    until(lambda: gone(pid) and not host.alive(J), "its supervisor obeys")
+    until(lambda: gone(pid) and not host.alive(J), "the supervisor obeys")
     host.runner.forget(J)
     assert host.runner.observe() == []

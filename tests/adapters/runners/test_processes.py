@@ -51,7 +51,7 @@ def test_the_name_of_a_process_may_hold_anything(tmp_path: Path, name: str) -> N
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([str(program), "1000"], start_new_session=True) as process:
         try:
-            until(lambda: f"({name}" in Path(f"/proc/{process.pid}/stat").read_text(), "it bears its name")
+            until(lambda: f"({name}" in Path(f"/proc/{process.pid}/stat").read_text(), "the process has its name")
             found = procs.stat(process.pid)
             assert found is not None
             assert (found.pid, found.ppid, found.sid, found.dead) == (process.pid, os.getpid(), process.pid, False)
@@ -81,9 +81,9 @@ def test_whoever_bears_the_mark_is_found_wherever_it_is(tmp_path: Path) -> None:
     other = subprocess.Popen(["sleep", "1000"], env={MARK: f"{folder}0/checkpoints"}, start_new_session=True, cwd="/")
     try:
         # Between fork and exec the child still has this process's environment.
-        until(lambda: [process.pid for process in leftovers(folder, None)] == [marked.pid], "it is found")
+        until(lambda: [process.pid for process in leftovers(folder, None)] == [marked.pid], "the marked process is found")
         assert kill_leftovers(folder, None, DEADLINE_S) == []
-        until(lambda: gone(marked.pid), "it is killed")
+        until(lambda: gone(marked.pid), "the process is killed")
         assert not gone(other.pid)
     finally:
         for process in (marked, other):
@@ -109,7 +109,7 @@ def test_a_group_whose_first_process_is_the_job_is_the_jobs(sleeper: subprocess.
 def test_who_needs_long_to_look_kills_all_the_same(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """Otherwise, on a busy machine, no process would ever be killed."""
     kill_leftovers(str(tmp_path), procs.identity(sleeper.pid), timeout_s=0.0)
-    until(lambda: gone(sleeper.pid), "it is killed")
+    until(lambda: gone(sleeper.pid), "the process is killed")
 
 
 @pytest.mark.parametrize("proof", ["mark", "log"])
@@ -128,23 +128,26 @@ def test_a_group_without_its_first_process_needs_a_proof(tmp_path: Path, proof: 
     job.wait(DEADLINE_S)
     pids = [int((tmp_path / name).read_text()) for name in ("first", "second")]
     try:
-        until(lambda: {p.pid for p in leftovers(str(tmp_path), who)} == set(pids), "both are found")
+        until(lambda: {p.pid for p in leftovers(str(tmp_path), who)} == set(pids), "both processes are found")
         assert leftovers(str(tmp_path / "other"), who) == []
         assert kill_leftovers(str(tmp_path), who, DEADLINE_S) == []
-        until(lambda: all(gone(pid) for pid in pids), "both are killed")
+        until(lambda: all(gone(pid) for pid in pids), "both processes are killed")
     finally:
         for pid in pids:
             procs.kill(pid)
 
 
 def test_somebody_who_reads_a_log_is_not_killed(tmp_path: Path) -> None:
-    """Not even if the group that it leads happens to have the number of the job's group."""
+    """A process that reads a log is not killed, even if it leads a group that has the number of the job's group."""
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "stdout.log"
     log.touch()
     reader = subprocess.Popen(["tail", "-f", str(log)], cwd=tmp_path, start_new_session=True)
     try:
-        until(lambda: str(log) in {os.readlink(p) for p in Path(f"/proc/{reader.pid}/fd").iterdir()}, "it reads")
+        until(
+            lambda: str(log) in {os.readlink(p) for p in Path(f"/proc/{reader.pid}/fd").iterdir()},
+            "the reader has opened the log",
+        )
         who = procs.identity(reader.pid)
         assert leftovers(str(tmp_path), {**who, "start_time": who["start_time"] - 5}) == []
     finally:

@@ -140,13 +140,16 @@ def test_files_are_deleted_only_after_newer_ones_are_acknowledged(host: Host) ->
     folder = host.run_folder(J) / "checkpoints"
     for number in range(1, 7):
         host.tell(J, f"{'savepoint' if number == 2 else 'checkpoint'} {number}{'@noon' if number in (3, 5) else ''}")
-    until(lambda: len(host.runner.fence(J, 0)) == 7, "all are reported")
+    until(lambda: len(host.runner.fence(J, 0)) == 7, "all checkpoints are reported")
     host.runner.acknowledge(J, [f"{J}/checkpoint/1/{i}".encode() for i in (1, 2, 3)])
-    until(lambda: len(list((host.folder / "jobs" / J / "events").iterdir())) == 4, "that is settled")
+    until(lambda: len(list((host.folder / "jobs" / J / "events").iterdir())) == 4, "three events are settled")
     first = ["chk-1", "chk-3@noon", "chk-4", "chk-5@noon", "chk-6", "sav-2"]
     assert sorted(path.name for path in folder.iterdir()) == first
     host.log.up = True
-    until(lambda: sorted(path.name for path in folder.iterdir()) == ["chk-4", "chk-5@noon", "chk-6", "sav-2"], "the rest")
+    until(
+        lambda: sorted(path.name for path in folder.iterdir()) == ["chk-4", "chk-5@noon", "chk-6", "sav-2"],
+        "the other subsumed files are deleted",
+    )
 
 
 def test_the_base_of_a_running_attempt_stays_and_later_goes(host: Host) -> None:
@@ -160,8 +163,8 @@ def test_the_base_of_a_running_attempt_stays_and_later_goes(host: Host) -> None:
     host.start(J, 2, RestorePoint(1, 2, fact.location, fact.size))
     for number in range(3, 8):
         host.tell(J, f"checkpoint {number}")
-    until(lambda: Checkpoint(2, 7) in dict(host.logged(J)), "the last one")
-    until(lambda: not (host.run_folder(J, 2) / "checkpoints" / "chk-4").exists(), "subsumed ones go")
+    until(lambda: Checkpoint(2, 7) in dict(host.logged(J)), "the last checkpoint is in the log")
+    until(lambda: not (host.run_folder(J, 2) / "checkpoints" / "chk-4").exists(), "subsumed checkpoints are deleted")
     assert [path.name for path in (host.run_folder(J, 1) / "checkpoints").iterdir()] == ["chk-2"]
     base = dict(host.logged(J))[Checkpoint(2, 7)]
     host.restart_agent()
@@ -169,7 +172,7 @@ def test_the_base_of_a_running_attempt_stays_and_later_goes(host: Host) -> None:
     host.end(J, 2)
     host.start(J, 3, RestorePoint(2, 7, base.location, base.size))
     host.tell(J, "checkpoint 8")
-    until(lambda: not list((host.run_folder(J, 1) / "checkpoints").iterdir()), "nobody begins there any more")
+    until(lambda: not list((host.run_folder(J, 1) / "checkpoints").iterdir()), "the old base is deleted")
 
 
 @pytest.mark.timeout(400)
@@ -182,8 +185,8 @@ def test_of_many_attempts_only_the_last_keep_their_logs_and_none_is_started_agai
         until(lambda n=n: host.alive(J) == [], f"attempt {n} is over")
     attempts = host.folder / "jobs" / J / "attempts"
     kept = [str(n) for n in range(last - HISTORY + 1, last + 1)]
-    until(lambda: sorted(path.name for path in attempts.iterdir()) == sorted(kept), "old ones go")
-    until(lambda: [p.parent.name for p in attempts.glob("*/graph")] == [str(last)], "their files too")
+    until(lambda: sorted(path.name for path in attempts.iterdir()) == sorted(kept), "old attempts are deleted")
+    until(lambda: [p.parent.name for p in attempts.glob("*/graph")] == [str(last)], "their graphs are deleted too")
     assert [a.n for a in host.runner.observe()] == [int(n) for n in kept]
     host.restart_agent()
     for n in (1, 5, last):
@@ -206,7 +209,7 @@ def test_the_past_is_a_set_in_few_ranges(tmp_path_factory: pytest.TempPathFactor
     assert all(b[0] > a[1] + 1 for a, b in zip(past.ranges, past.ranges[1:], strict=False))
 
 
-# -- forgetting ------------------------------------------------------------------------------------------------------
+# -- forget ----------------------------------------------------------------------------------------------------------
 
 
 def ended_job(host: Host) -> RestorePoint:
@@ -217,7 +220,7 @@ def ended_job(host: Host) -> RestorePoint:
     fact = until(lambda: dict(host.logged(J)).get(Checkpoint(1, 3)), "a checkpoint")
     host.tell(J, "exit 0")
     host.end(J)
-    until(lambda: not host.runner.fence(J, NUMBER_MAX), "all is acknowledged")
+    until(lambda: not host.runner.fence(J, NUMBER_MAX), "all events are acknowledged")
     return RestorePoint(1, 3, fact.location, fact.size)
 
 

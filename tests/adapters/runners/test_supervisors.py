@@ -45,7 +45,7 @@ def test_killing_the_supervisor_leaves_no_process_of_the_job(host: Host, leave: 
     host.tell(J, "checkpoint 3")
     until(lambda: Checkpoint(1, 3) in dict(host.logged(J)), "a checkpoint is in the log")
     host.tell(J, "checkpoint 4")
-    until((host.run_folder(J) / "checkpoints" / "chk-4").exists, "a checkpoint that nobody may have reported")
+    until((host.run_folder(J) / "checkpoints" / "chk-4").exists, "a checkpoint, reported or not")
     os.kill(host.supervisor(J), signal.SIGKILL)
     end, fact = host.end(J)
     assert gone(job)
@@ -72,7 +72,7 @@ def test_a_supervisor_lets_no_ordinary_signal_end_it(host: Host) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         os.kill(host.supervisor(J), number)
     host.tell(J, "checkpoint 1")
-    until(lambda: Checkpoint(1, 1) in dict(host.logged(J)), "it still reports")
+    until(lambda: Checkpoint(1, 1) in dict(host.logged(J)), "the supervisor still reports")
     assert not gone(job)
 
 
@@ -88,12 +88,12 @@ def test_signals_that_the_supervisor_ignores_are_not_ignored_by_the_job(host: Ho
         assert not ignored >> (number - 1) & 1
 
 
-# -- what a job leaves -----------------------------------------------------------------------------------------------
+# -- processes that a job leaves -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leave", ["fork", "escape", "vanish"])
 def test_nothing_of_a_job_outlives_it(host: Host, leave: str) -> None:
-    """`vanish` starts a process with another session, another parent and no environment: only the supervisor can find
+    """`vanish` starts a process with another POSIX session id, another parent and no environment: only the supervisor can find
     it."""
     host.start(J)
     host.tell(J, leave)
@@ -244,7 +244,7 @@ def test_an_order_that_is_stored_before_the_end_is_seen_counts(host: Host) -> No
     job = host.start(J)
     keeper = host.supervisor(J)
     os.kill(keeper, signal.SIGSTOP)
-    until(lambda: ") T " in Path(f"/proc/{keeper}/stat").read_text(), "it stands still")
+    until(lambda: ") T " in Path(f"/proc/{keeper}/stat").read_text(), "the supervisor is stopped")
     host.tell(J, "exit 0")
     until(lambda: gone(job), "the job is over")
     host.runner.stop(J, 1, "canceled")
@@ -256,7 +256,7 @@ def test_an_order_that_is_stored_before_the_end_is_seen_counts(host: Host) -> No
 def test_an_order_reaches_a_job_that_is_halted(host: Host) -> None:
     job = host.start(J, stop_grace_s=DEADLINE_S)
     host.tell(J, "on 0")
-    until(lambda: procs.catches(job, signal.SIGTERM), "it listens")
+    until(lambda: procs.catches(job, signal.SIGTERM), "the job has a handler")
     os.kill(job, signal.SIGSTOP)
     host.runner.stop(J, 1, "stopped")
     assert host.end(J)[1].cause == "exit code 0"
@@ -275,9 +275,9 @@ def test_a_stop_with_a_savepoint_waits_for_it(host: Host) -> None:
 def test_a_job_that_knows_no_savepoints_is_not_killed_by_the_question(host: Host) -> None:
     graph = host.graph(J, command=["sh", "-c", "sleep 1000; true"])
     host.runner.start(J, 1, graph, None, {})
-    until(lambda: Running(1) in dict(host.logged(J)), "it runs")
+    until(lambda: Running(1) in dict(host.logged(J)), "the attempt runs")
     host.runner.savepoint(J, 1, "ask-1")
-    until(lambda: list((host.run_folder(J) / "asks").glob("*.ask")), "it was asked")
+    until(lambda: list((host.run_folder(J) / "asks").glob("*.ask")), "the request is stored")
     for number in (1, 2):  # between the two reports the supervisor has read the request
         (host.run_folder(J) / "checkpoints" / f"chk-{number}").touch()
         until(lambda number=number: Checkpoint(1, number) in dict(host.logged(J)), "a checkpoint")
@@ -308,9 +308,11 @@ def test_a_supervisor_without_its_run_folder_is_an_orphan_and_ends_with_its_job(
     package = Path(supervisor.__file__).parents[1]
     process = subprocess.Popen([sys.executable, "-ISE", "-c", RUN, str(package), str(folder)])
     try:
-        until((folder / "child.json").exists, "the job is there")
+        until((folder / "child.json").exists, "the job has started")
         job = json.loads((folder / "child.json").read_text())["pid"]
-        escaped = until(lambda: [s.pid for s in procs.all_stats() if s.ppid == job and s.sid == s.pid], "one has escaped")
+        escaped = until(
+            lambda: [s.pid for s in procs.all_stats() if s.ppid == job and s.sid == s.pid], "a child has its own session"
+        )
         folder.rename(folder.with_name("away"))
         assert process.wait(DEADLINE_S) == 1
     finally:
@@ -377,14 +379,14 @@ def test_an_id_below_the_newest_is_ignored_and_said_so(host: Host) -> None:
 
 
 def test_a_fact_that_cant_be_written_is_written_later(host: Host) -> None:
-    """As on a full disk: the job goes on, and no fact is lost."""
+    """The disk is full for a while: the job goes on, and no fact is lost."""
     host.start(J)
     facts = host.run_folder(J) / "facts"
-    until(lambda: Running(1) in dict(host.logged(J)), "it runs")
+    until(lambda: Running(1) in dict(host.logged(J)), "the attempt runs")
     facts.rename(facts.with_name("away"))
     host.tell(J, "checkpoint 1")
     log = host.run_folder(J) / "logs" / "supervisor.log"
-    until(lambda: "a fact can't be written" in log.read_text(), "it complains")
+    until(lambda: "a fact can't be written" in log.read_text(), "the supervisor logs the error")
     host.tell(J, "exit 0")
     assert host.alive(J) == [1]
     facts.with_name("away").rename(facts)
@@ -399,7 +401,7 @@ def test_a_start_first_reports_what_earlier_attempts_left_unreported(host: Host)
     host.end(J)
     (host.run_folder(J) / "checkpoints" / "chk-2").touch()
     host.start(J, 2)
-    until(lambda: Running(2) in dict(host.logged(J)), "it runs")
+    until(lambda: Running(2) in dict(host.logged(J)), "the attempt runs")
     registers = [register for register, _ in host.logged(J)]
     assert registers.index(Checkpoint(1, 2)) < registers.index(Running(2))
     assert host.runner.start(J, 2, host.graph(J), None, {}).value == "already"
@@ -412,7 +414,7 @@ def test_a_killed_supervisor_leaves_word_how_long_the_job_ran(host: Host) -> Non
     word, keeper = host.run_folder(J) / "ran_for_s", host.supervisor(J)
     until(word.exists, "a sign of life")
     os.kill(keeper, signal.SIGKILL)
-    until(lambda: gone(keeper), "it is dead")
+    until(lambda: gone(keeper), "the supervisor is dead")
     said = float(word.read_text())  # a delayed supervisor may have written it late, or more than once
     assert 5 <= said <= time.monotonic() - began
     assert host.end(J)[1].ran_for_s == said
@@ -429,8 +431,8 @@ def test_logs_are_bounded_and_keep_the_newest_lines(host: Host, monkeypatch: pyt
     for i in range(1, 5):
         host.tell(J, "print 300")
         host.tell(J, f"checkpoint {i}")
-        until((host.run_folder(J) / "checkpoints" / f"chk-{i}").exists, "all is printed")
-        until(lambda: (logs / "stdout.log").stat().st_size <= 20_000, "it is cut")
+        until((host.run_folder(J) / "checkpoints" / f"chk-{i}").exists, "the output is printed")
+        until(lambda: (logs / "stdout.log").stat().st_size <= 20_000, "the log is truncated")
     host.tell(J, "exit 3")
     host.end(J)
     paths = [path for path in log_paths(host.folder, J, 1) if path.name.startswith("stdout")]
@@ -451,12 +453,12 @@ def test_a_supervisor_that_stands_still_holds_nothing_up(host: Host) -> None:
         until((host.run_folder(J) / "checkpoints" / "chk-1").exists, "the job goes on")
     finally:
         os.kill(keeper, signal.SIGCONT)
-    until(lambda: Checkpoint(1, 1) in dict(host.logged(J)), "it is reported in the end")
+    until(lambda: Checkpoint(1, 1) in dict(host.logged(J)), "the checkpoint is reported in the end")
 
 
 def test_a_supervisor_is_small(host: Host) -> None:
     host.start(J)
-    until(lambda: Running(1) in dict(host.logged(J)), "it runs")
+    until(lambda: Running(1) in dict(host.logged(J)), "the attempt runs")
     status = Path(f"/proc/{host.supervisor(J)}/status").read_text()
     resident_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
     assert resident_kb < 13 * 1024
@@ -466,7 +468,7 @@ def test_the_end_of_an_exit_that_was_seen_but_not_reported_is_what_it_was(host: 
     """The supervisor is killed after it recorded the exit and before its report. The exit code is known all the same."""
     host.start(J)
     facts = host.run_folder(J) / "facts"
-    until(lambda: Running(1) in dict(host.logged(J)), "it runs")
+    until(lambda: Running(1) in dict(host.logged(J)), "the attempt runs")
     facts.rename(facts.with_name("away"))
     host.tell(J, "exit 0")
     until((host.run_folder(J) / "order.json").exists, "the end is decided")

@@ -53,7 +53,7 @@ def begin(host: Host, numbers: Path, n: int = 1, base: RestorePoint | None = Non
     child = host.run_folder(J, n) / "child.json"
     until(child.exists, "the worker runs")
     pid = int(json.loads(child.read_text())["pid"])
-    until(lambda: procs.catches(pid, signal.SIGUSR1), "it handles signals")
+    until(lambda: procs.catches(pid, signal.SIGUSR1), "the worker handles signals")
     return pid
 
 
@@ -129,12 +129,12 @@ def test_the_consumer_counts_each_record_once_whatever_kills_it(host: Host, boot
 
     produce(100)
     pid = begin(1, None)
-    first = until(lambda: counted(1), "all are counted")
+    first = until(lambda: counted(1), "all records are counted")
     produce(37)  # may be counted, but not in the checkpoint that the next attempt starts from
     os.kill(pid, signal.SIGKILL)
     assert host.end(J)[0].outcome == "failed"
     begin(2, point(first))
-    until(lambda: counted(2), "each is counted once")
+    until(lambda: counted(2), "each record is counted once")
     host.runner.stop(J, 2, "canceled")
     assert host.end(J, 2)[0].outcome == "canceled"
 
@@ -143,9 +143,9 @@ def test_ids_rise_within_an_attempt_and_begin_anew_with_the_next(host: Host) -> 
     host.start(J)
     for number in (5, 4, 6):
         host.tell(J, f"checkpoint {number}")
-        until((host.run_folder(J) / "checkpoints" / f"chk-{number}").exists, "it is there")
+        until((host.run_folder(J) / "checkpoints" / f"chk-{number}").exists, "the checkpoint is written")
         if number != 4:
-            until(lambda number=number: Checkpoint(1, number) in checkpoints(host), "it is in the log")
+            until(lambda number=number: Checkpoint(1, number) in checkpoints(host), "the checkpoint is in the log")
     host.tell(J, "exit 1")
     host.end(J)
     assert [register.id for register in checkpoints(host)] == [5, 6]

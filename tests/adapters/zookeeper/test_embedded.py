@@ -33,7 +33,7 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-# Without a JVM
+# Tests without a JVM
 
 
 def test_the_ports_are_chosen_once(tmp_path: Path):
@@ -92,7 +92,7 @@ def test_a_member_that_does_not_come_is_not_waited_for_longer(tmp_path: Path):
         one.ready(60, alive=lambda: False)
 
 
-# With three real ones
+# Tests with three real members
 
 
 @pytest.mark.kafka
@@ -105,7 +105,7 @@ def test_three_members_serve_and_two_of_them_also(tmp_path: Path, stack: ExitSta
     until(lambda: sorted(member.mode() or "" for member in members) == ["follower", "follower", "leader"], "three serve")
     assert subprocess.run(members[0].command(), check=False, capture_output=True).returncode == HELD
 
-    leader = until(lambda: next((member for member in members if member.mode() == "leader"), None), "one leads")
+    leader = until(lambda: next((member for member in members if member.mode() == "leader"), None), "one member leads")
     processes[leader.server.id].kill()
     processes[leader.server.id].wait()
     others = [member for member in members if member is not leader]

@@ -27,7 +27,7 @@ from tests.support.zookeepers import Zookeepers
 
 pytestmark = pytest.mark.kafka  # it starts a JVM for each member
 
-# -- who leads, and who is next ----------------------------------------------------------------------------------------
+# -- the leader and the next candidate ---------------------------------------------------------------------------------
 
 
 def test_a_release_is_followed_by_the_next_leader_at_once(lasting: World) -> None:

@@ -22,7 +22,7 @@ def name(owner: str, attempt: int, sequence: int) -> str:
     return f"{recipe.prefix(owner, attempt)}{sequence:010}"
 
 
-# -- who is first ------------------------------------------------------------------------------------------------------
+# -- the first node ----------------------------------------------------------------------------------------------------
 
 
 def test_who_came_first_leads_whatever_his_name_is() -> None:
@@ -108,7 +108,7 @@ def test_the_old_session_is_asked_for_as_long_as_it_may_live() -> None:
     assert not recipe.session_may_live(10, last_answer=100, now=110.1)
 
 
-# -- what people read --------------------------------------------------------------------------------------------------
+# -- candidates as people see them -------------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_read_again() -> None:

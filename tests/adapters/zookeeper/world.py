@@ -39,7 +39,7 @@ def ends_after_s(condition: Callable[[], object], for_s: float) -> float | None:
 def leads_on(leader: ZooKeeperLeadership, for_s: float) -> None:
     """Checks that the leader leads for so long. If not, the machine may have been too slow, so the test is repeated."""
     ended_s = ends_after_s(leader.valid, for_s)
-    waiting.in_time(ended_s is None, f"its lease was renewed, but not within it: it ended after {ended_s} s")
+    waiting.in_time(ended_s is None, f"the renewals came too late: the lease ended after {ended_s} s")
 
 
 class World:

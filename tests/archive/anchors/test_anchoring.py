@@ -154,7 +154,7 @@ def test_a_topic_that_is_not_there_is_told(world: World) -> None:
         topic.read()
 
 
-# -- who anchors -------------------------------------------------------------------------------------------------------
+# -- anchors of the archiver -------------------------------------------------------------------------------------------
 
 
 class Anchored:
@@ -310,7 +310,8 @@ def test_begun_anew_on_purpose(anchored: Anchored) -> None:
 
 
 def test_what_was_joined_since_is_followed(anchored: Anchored) -> None:
-    """Also if the anchored manifest still exists as a single object, and those after it do not."""
+    """Joined manifests are followed even if the anchored one still exists as a single object, and those after it do
+    not."""
     anchored.anchoring().step()
     anchored.grow()
     compact(anchored.archive, 4e9)
@@ -358,7 +359,7 @@ def test_an_answer_that_is_lost_is_made_good_by_the_next_time(anchored: Anchored
     assert [one.head for one in anchoring.step()] == anchored.heads
 
 
-# -- signed ------------------------------------------------------------------------------------------------------------
+# -- signed anchors ----------------------------------------------------------------------------------------------------
 
 
 def test_signed_anchors_hold_by_their_key_alone(anchored: Anchored, tmp_path: Path) -> None:

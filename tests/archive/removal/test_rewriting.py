@@ -236,7 +236,7 @@ def test_files_without_the_column_are_read_and_rewritten() -> None:
 
 
 def test_a_redacted_record_that_is_stored_anew_stays_redacted() -> None:
-    """For instance in a snapshot."""
+    """A snapshot, for instance, stores redacted records again."""
     archive, _, _ = an_archive()
     take_out(archive)
     found = list(archive.records(TOPIC, 0))

@@ -25,7 +25,7 @@ from tests.support.archives.mutations import spoiled
 from tests.support.archives.taking import AT, BY, GONE, take_out, verdict_of
 from tests.support.repetitions import seeds
 
-# -- what an attacker does ---------------------------------------------------------------------------------------------
+# -- attacks -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_missing_without_a_note_is_broken() -> None:

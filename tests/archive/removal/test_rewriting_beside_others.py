@@ -20,7 +20,7 @@ from tests.support.repetitions import DEEP, one_fast
 
 pytestmark = pytest.mark.slow
 
-# -- killed, or two at once --------------------------------------------------------------------------------------------
+# -- kills, and two writers at once ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def noted_without_jobs(archive: Archive) -> Archive:
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_a_moment_before_leaves_out_the_jobs_of_that_namespace_and_tells_all_others_as_ever(seed: int) -> None:
-    """For notes that do not name the jobs."""
+    """The case of notes that do not name the jobs whose records expired."""
     life = Life(seed)
     whole, archive = life.archive(), life.archive()
     run(archive)
@@ -104,7 +104,7 @@ def facts_of(source: Source, hidden: Container[str] = ()) -> tuple[object, objec
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_left_out_are_the_jobs_of_which_something_went_that_counted_then_and_nobody_else(seed: int) -> None:
-    """For many moments, given by time and by offsets, after several runs of `expire`."""
+    """Checks many moments, given by time and by offsets, after several runs of `expire`."""
     life = Life(seed)
     whole, archive = life.archive(), life.archive()
     for days in (7.0, 8.5, 10.0):

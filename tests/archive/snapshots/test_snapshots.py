@@ -75,7 +75,7 @@ def test_a_claim_that_was_written_twice_or_tombstoned_stands_where_it_stood_firs
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_writes_what_when_it_is_the_same_and_so_is_what_follows(topic: Topic, seed: int) -> None:
-    """The same holds after more records: a snapshot is a starting point."""
+    """A snapshot is a starting point: the entries also agree after more records are applied to it."""
     drawn, claimed = random.Random(seed), 0
     for _ in range(120):
         if drawn.random() < 0.1:

@@ -276,7 +276,7 @@ def test_whatever_is_altered_in_what_was_joined_is_found(seed: int) -> None:
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_a_listing_that_no_note_of_the_chain_names_takes_the_place_of_nothing(joined: bool) -> None:
-    """Its records may even be the right ones, but anybody could have chosen the columns that queries read."""
+    """The records in a forged listing may be the right ones, but the columns that queries read could hold anything."""
     archive, store, heads = an_archive()
     if joined:
         compact(archive, LATER_S)
@@ -307,7 +307,7 @@ def test_a_listing_that_no_note_of_the_chain_names_takes_the_place_of_nothing(jo
 
 
 def test_of_a_chain_that_lost_its_last_note_only_what_that_named_is_missing() -> None:
-    """This holds although the note of each day is part of the next day's joined manifests."""
+    """Only the last joined day is missing, although the note of each day is part of the next day's joined manifests."""
     archive, head = Archive(MemoryObjects(), "test", lambda: "2026-01-01T00:00:00Z"), Head(TOPIC, 0)
     for day in range(DAYS):
         found = spread(0)[day * PER_DAY : (day + 1) * PER_DAY]
@@ -366,7 +366,7 @@ def test_the_verb_joins_what_lies_in_a_folder(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_archiver_that_is_told_to_does_it_beside_its_work() -> None:
-    """It continues to seal after the notes, and it archives even if joining fails."""
+    """The archiver continues to seal behind the notes of a join, and it archives even if the join fails."""
     archive, store, anchors = an_archive()
     clock, log = ManualClock(), MemoryLog({TOPIC: 2}, ManualClock())
     log.append([Event(TOPIC, p, b"~noop", None) for p in (0, 1) for _ in range(anchors[-1].next + 300)])

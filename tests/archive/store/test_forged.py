@@ -191,7 +191,7 @@ def test_what_an_honest_archive_has_is_not_named() -> None:
     assert verdict_of(archive, heads).notes == ()
 
 
-# -- what would take all memory, or for ever ---------------------------------------------------------------------------
+# -- objects that would exhaust memory or time -------------------------------------------------------------------------
 
 
 def bomb(rows: int) -> bytes:
@@ -265,7 +265,7 @@ def test_a_fifo_in_place_of_an_object_is_named_and_nobody_waits(tmp_path: Path) 
     assert one.sequence == 4 and "FIFO" in one.reason
 
 
-# -- beside an archiver ------------------------------------------------------------------------------------------------
+# -- with an archiver at work ------------------------------------------------------------------------------------------
 
 
 def test_what_is_younger_than_a_batch_is_no_stray(tmp_path: Path) -> None:

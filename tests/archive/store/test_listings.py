@@ -35,7 +35,7 @@ def test_one_that_is_packed_small_is_not_unpacked_into_all_memory(kind: str) -> 
 
 
 def test_of_manifests_as_small_as_they_can_be_all_are_read() -> None:
-    """As well compressible as a run of manifests can be: they differ only in the hashes."""
+    """No run of manifests compresses better than this one: they differ only in their hashes."""
     archive, _, heads = an_archive(number=1, each=1, partitions=1)
     head = heads[0]
     for n in range(500):

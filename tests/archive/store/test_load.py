@@ -101,7 +101,7 @@ class Stage:
     def count(self) -> int:
         return self.acknowledged.read_bytes().count(b"\n")
 
-    # -- what is kept running
+    # -- processes that are kept running
 
     def keep_archiver(self) -> None:
         """Restarts the archiver as a supervisor would: it ends by itself after long trouble."""
@@ -201,7 +201,7 @@ def test_every_acknowledged_event_is_archived_once_whatever_is_taken_away(stage:
     assert stage.load.wait(PATIENCE_S * 3) == 0, stage.story()
     assert stage.count() == EVENTS
     print(f"[{time.monotonic() - begun:6.1f} s] {EVENTS:>7} acknowledged: that was all")
-    until(lambda: all_sealed(stage), "all is sealed", PATIENCE_S * 2, every_s=0.5, story=stage.story)
+    until(lambda: all_sealed(stage), "all records are sealed", PATIENCE_S * 2, every_s=0.5, story=stage.story)
     print(f"[{time.monotonic() - begun:6.1f} s] all is sealed")
 
     anchors = tmp_path / "anchors"

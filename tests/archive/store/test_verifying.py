@@ -135,7 +135,8 @@ def test_an_anchor_of_another_chain_is_told() -> None:
 
 
 def test_a_note_that_is_no_link_of_the_chain_takes_nothing_out() -> None:
-    """Not even if it is stored among the manifests of joined days, and claims to be older than every anchor."""
+    """A note outside the chain has no effect, even if it is stored among joined manifests and claims to precede all
+    anchors."""
     archive, store, heads = an_archive()
     first = next(iter(archive.manifests(TOPIC, 0)))
     victim = archive.segment(first)[4].offset()

@@ -58,7 +58,9 @@ def test_what_it_archives_is_anchored_and_measured(bootstrap: str, prefix: str, 
             thread = threading.Thread(target=archiver.run, args=(stop.is_set,))
             thread.start()
             try:
-                found = until(come_to_rest, "all is sealed, counted and anchored", story=lambda: str(scraped(port)))
+                found = until(
+                    come_to_rest, "all records are sealed, counted and anchored", story=lambda: str(scraped(port))
+                )
             finally:
                 stop.set()
                 thread.join(60)

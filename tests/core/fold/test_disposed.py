@@ -193,7 +193,7 @@ def test_law_the_order_of_deletions_makes_no_difference(found: dict, rng: Random
     assert told(again) == told(found)
 
 
-# -- what is done about it ---------------------------------------------------------------------------------------------
+# -- actions -----------------------------------------------------------------------------------------------------------
 
 
 P, Q = RestorePoint(1, 3, "p", kind=SAV), RestorePoint(1, 4, "q", kind=SAV)

@@ -134,7 +134,7 @@ def test_a_result_is_never_among_the_registers_to_be_tombstoned():
     assert not [name for name in unreadable.registers if name.startswith("result")]
 
 
-# -- jobs that are none ------------------------------------------------------------------------------------------------
+# -- unknown jobs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_names_that_are_no_register_change_nothing():
     assert fold("job-1", strange, read) == entry("attempt/1/1")
 
 
-# -- what this version does not know -----------------------------------------------------------------------------------
+# -- values that this version does not know ----------------------------------------------------------------------------
 
 UNKNOWN_POLICY = RestartPolicy(RestartKind.UNKNOWN)
 UNKNOWN_SPECS = {
@@ -226,7 +226,7 @@ def test_a_winning_intent_of_unknown_kind_quarantines(names):
     assert entry(*names, facts={"intent/7/u": intent("UNKNOWN"), "intent/8/u": SUSPEND}).state is JobState.SUSPENDED
 
 
-# -- numbers that nobody sane wrote ------------------------------------------------------------------------------------
+# -- absurd numbers ----------------------------------------------------------------------------------------------------
 
 
 def test_the_highest_attempt_number_is_followed_by_none_but_can_be_closed():

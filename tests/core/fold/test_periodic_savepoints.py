@@ -34,7 +34,7 @@ def entry(*names: str, policy: SavepointPolicy = POLICY, facts: dict | None = No
     return found
 
 
-# -- which ask comes next ----------------------------------------------------------------------------------------------
+# -- the next request --------------------------------------------------------------------------------------------------
 
 
 def test_a_job_without_an_interval_is_asked_nothing():
@@ -138,7 +138,7 @@ def test_a_policy_that_nobody_can_follow_quarantines(policy):
     assert entry(*RUNS, policy=policy).next_ask == ""
 
 
-# -- what is done about it ---------------------------------------------------------------------------------------------
+# -- actions -----------------------------------------------------------------------------------------------------------
 
 
 RUNNING = RecoveryEntry(
@@ -172,7 +172,7 @@ def test_what_is_amiss_comes_first(alive):
     assert not any(isinstance(action, WantSavepoint) for action in decide(RUNNING, Heard(alive)))
 
 
-# -- how many are kept -------------------------------------------------------------------------------------------------
+# -- retention ---------------------------------------------------------------------------------------------------------
 
 
 def saved(*ids: int, last: int = 0) -> dict:

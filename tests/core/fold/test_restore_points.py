@@ -33,7 +33,7 @@ def kept(job, **limits) -> set[str]:
     return {f"{c.n}/{c.id}" for checkpoints in job.checkpoints.values() for c in checkpoints} - gone
 
 
-# -- the offer ---------------------------------------------------------------------------------------------------------
+# -- offered restore points --------------------------------------------------------------------------------------------
 
 
 def test_nothing_yet():
@@ -98,7 +98,7 @@ def test_only_the_specs_own_restore_point_from_outside_is_taken_on_trust():
     assert offer(facts={SPEC: FROM_OUTSIDE, "attempt/1/1": replace(started(), base=stranger)}) == [OUTSIDE.location]
 
 
-# -- bases that lie ----------------------------------------------------------------------------------------------------
+# -- contradicting bases -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_base_that_leads_nowhere_below_ends_the_way(facts, expect):
     assert offer(facts=facts) == expect
 
 
-# -- what was recorded stands, whatever is pruned and comes late -------------------------------------------------------
+# -- records that count despite pruning and late duplicates ------------------------------------------------------------
 
 
 def test_scratch_is_not_undone_by_a_verdict():
@@ -175,7 +175,7 @@ def test_nothing_offered_is_no_start_from_scratch_where_something_was_named(fact
     assert got.restore_from_named is named
 
 
-# -- retry from somewhere ----------------------------------------------------------------------------------------------
+# -- retries that name a restore point ---------------------------------------------------------------------------------
 
 HISTORY = {
     **chk("1/1", "1/2"),

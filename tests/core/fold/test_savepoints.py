@@ -56,7 +56,7 @@ def test_an_intent_says_whether_a_savepoint_comes_first():
     assert entry.state is JobState.SUSPENDED and entry.intent.savepoint
 
 
-# -- what is done about it ---------------------------------------------------------------------------------------------
+# -- actions -----------------------------------------------------------------------------------------------------------
 
 
 RUNNING = RecoveryEntry("job", "n", "d", "memory", JobState.RUNNING, "0" * 64, attempt=2, known=True, asks=("a", "b"))

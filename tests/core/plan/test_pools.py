@@ -122,7 +122,7 @@ def test_the_pool_that_names_a_job_more_precisely_counts() -> None:
         Pools([Pool("a", 1, frozenset({"x", "y"})), Pool("b", 1, frozenset({"y", "z"}))])
 
 
-# -- what holds slots --------------------------------------------------------------------------------------------------
+# -- attempts that hold slots ------------------------------------------------------------------------------------------
 
 FORCED = WinningIntent("RETRY", 1, "u", 1, "latest", True, "host burnt down", "op")
 NOBODY = frozenset[int]()
@@ -147,7 +147,7 @@ NOBODY = frozenset[int]()
         (entry(state="RUNNING", attempt=2, known=True), None, {1, 2}, 0, {1, 2}),
         # the runner is silent, but the end is known
         (entry(state="RESTARTING", attempt=1, outcome="failed"), None, {1}, 0, set()),
-        (entry(state="RUNNING", attempt=1, known=True, intent=FORCED), None, {1}, 0, set()),  # given up by force
+        (entry(state="RUNNING", attempt=1, known=True, intent=FORCED), None, {1}, 0, set()),  # a forced retry
         (entry(state="RUNNING", attempt=2, intent=FORCED), {1}, NOBODY, 0, {2}),
     ],
 )  # fmt: skip

@@ -49,7 +49,7 @@ def told(*members: RegionMember) -> dict[str, Action]:
     return {action.job_id: action for action in together(REGION, members)}
 
 
-# -- who has to go back ------------------------------------------------------------------------------------------------
+# -- members that restart ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_first_start_is_made_at_once_and_recorded_beside_the_others() -> None:
     assert actions["c"] == Start("c", 1, together=Together({"a": 3, "b": 2, "q": 4}))
 
 
-# -- from where --------------------------------------------------------------------------------------------------------
+# -- the cut -----------------------------------------------------------------------------------------------------------
 
 
 def label_and_why(*members: RegionMember) -> tuple[str, str]:
@@ -200,7 +200,7 @@ def test_the_cut_is_one_that_is_sound_everywhere_if_there_is_any_and_none_is_new
         assert not all(own[other] < own[chosen] for own in sound)
 
 
-# -- beside other plans ------------------------------------------------------------------------------------------------
+# -- together with other plans -----------------------------------------------------------------------------------------
 
 
 def actions_beside(**states: RecoveryEntry) -> dict[str, list[Action]]:
@@ -214,8 +214,8 @@ def actions_beside(**states: RecoveryEntry) -> dict[str, list[Action]]:
 
 
 def test_while_one_job_replaces_another_the_two_are_of_no_region() -> None:
-    """The two have an order of their own. A failure in the region stops neither of them, and the failed job starts
-    without them."""
+    """A job and its replacement ignore their region: a failure there stops neither, and the failed job starts without
+    them."""
     failed = coming("failed").entry
     old = running("old", 1, failed=1).entry
     new = entry("new", "CREATED", next_attempt=1, replaces="old", inherits=True)

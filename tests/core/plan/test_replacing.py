@@ -56,7 +56,7 @@ def declared(found: ReplacementStep) -> tuple[str, int, str] | None:
     return (d.fact.kind, d.rev, d.id) if d is not None else None
 
 
-# -- one by one --------------------------------------------------------------------------------------------------------
+# -- single cases ------------------------------------------------------------------------------------------------------
 
 
 def test_the_old_one_is_told_to_stop_with_a_savepoint():
