@@ -1,1 +1,1 @@
-"""The mutants, one module for each part of the ledger: a tuple MUTANTS of `Mutant`, and its results in NAME.jsonl."""
+"""The mutants. Each part of the ledger has a module with a tuple MUTANTS of `Mutant`; NAME.jsonl holds its results."""

@@ -1,4 +1,4 @@
-"""Mistakes in an agent's jobs: who may start, what is sent and when, what a restart finds."""
+"""Mistakes in an agent's jobs: permission to start, facts that are sent and when, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ MUTANTS = (
         "two-agents-on-one-folder", "ledger/adapters/runners/subprocess/agent.py",
         "            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            pass\n",
-        (f"{AGENTS}test_a_folder_has_one_agent",), "two agents start and bury the same attempts",
+        (f"{AGENTS}test_a_folder_has_one_agent",), "two agents start the same attempts and record their ends",
     ),
     Mutant(
         "numbers-are-not-saved-before-their-files-go", "ledger/adapters/runners/subprocess/agent.py",
         "            self._maker.sequences.save()  # the event files that hold the numbers are deleted below\n",
         "",
-        (f"{AGENTS}test_numbers_of_events_that_were_forgotten_unacknowledged_are_not_used_again",), "two events of an agent have one number, and audits see a gap that is none",
+        (f"{AGENTS}test_numbers_of_events_that_were_forgotten_unacknowledged_are_not_used_again",), "two events of an agent have one sequence number, and audits report a false gap",
     ),
     Mutant(
         "an-end-overtakes-its-checkpoints", "ledger/adapters/runners/subprocess/events.py",
         "                return events or [stored.event]\n            events.append",
         "                return [*events, stored.event]\n            events.append",
-        (f"{AGENTS}test_an_end_is_not_sent_before_all_else_is_acknowledged",), "readers take an end for the last word, and miss checkpoints",
+        (f"{AGENTS}test_an_end_is_not_sent_before_all_else_is_acknowledged",), "readers take an end for the last fact of an attempt, and miss checkpoints",
     ),
     Mutant(
         "what-was-fenced-while-it-was-prepared-begins", "ledger/adapters/runners/subprocess/agent.py",
         "            if answer := _known(job, attempt.n):  # fenced meanwhile\n                return answer\n",
         "",
-        (f"{AGENTS}test_a_slow_start_holds_up_nobody_else",), "an attempt begins after its fence was answered",
+        (f"{AGENTS}test_a_slow_start_holds_up_nobody_else",), "an attempt starts after its fence was acknowledged",
     ),
     Mutant(
         "the-last-checkpoints-of-the-dead-are-lost", "ledger/adapters/runners/subprocess/jobs.py",
         "        self.report_late(attempt)\n        log_name",
         "        log_name",
-        (f"{AGENTS}test_killing_both_ends_the_attempt_as_failed_with_its_newest_checkpoint",), "the successor begins from an older checkpoint",
+        (f"{AGENTS}test_killing_both_ends_the_attempt_as_failed_with_its_newest_checkpoint",), "the successor starts from an older checkpoint",
     ),
 )  # fmt: skip

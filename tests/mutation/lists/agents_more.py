@@ -1,4 +1,4 @@
-"""Mistakes beside the agent's jobs: whose folder it is, when checkpoints are looked for, how logs are kept small."""
+"""Mistakes in other parts of the agent: the owner of its folder, the search for checkpoints, the size of logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MUTANTS = (
     Mutant(
         "any-ledger-may-have-the-folder", OWNER, " and recorded != topic_id and _has_jobs", " and recorded == '' and _has_jobs",
         (f"{OWNED}test_jobs_of_another_ledger_are_refused_with_both_ids_and_what_to_do",),
-        "jobs of another ledger are stopped as unknown, and their checkpoints deleted",
+        "jobs of another ledger are stopped as strays, and their checkpoints deleted",
     ),
     Mutant(
         "an-empty-folder-is-somebodys", OWNER, " and _has_jobs(folder):", ":",
@@ -23,13 +23,13 @@ MUTANTS = (
     Mutant(
         "a-broker-without-ids-owns-nothing", OWNER, "if topic_id and recorded and", "if recorded and",
         (f"{OWNED}test_a_broker_that_gives_no_ids_is_not_held_against_anybody",),
-        "no agent starts once Kafka can't be asked for ids",
+        "no agent starts if Kafka returns no topic ids",
     ),
     Mutant(
         "no-id-is-noted-over-a-good-one", OWNER, "    if topic_id and _recorded(folder) != topic_id:",
         "    if _recorded(folder) != topic_id:",
         (f"{OWNED}test_a_broker_that_gives_no_ids_is_not_held_against_anybody",),
-        "a folder with jobs is taken by any ledger that comes next",
+        "the next ledger takes over a folder with another ledger's jobs",
     ),
     Mutant(
         "the-first-ledger-owns-the-folder-for-ever", OWNER, "    if topic_id and _recorded(folder) != topic_id:",
@@ -45,12 +45,12 @@ MUTANTS = (
     Mutant(
         "listed-once-after-a-change", WATCH, "now - self._changed_at <= SETTLING_S", "now == self._changed_at",
         (f"{WATCHED}test_it_is_listed_when_it_changed_and_for_a_while_after",),
-        "a checkpoint that comes in the same tick of the file system's clock is seen seconds late",
+        "a checkpoint within one tick of the file system's clock is seen seconds late",
     ),
     Mutant(
         "never-listed-without-a-change", WATCH, " or now - self._listed_at >= LISTING_S", "",
         (f"{WATCHED}test_it_is_listed_now_and_then_even_if_it_seems_unchanged",),
-        "a checkpoint on a file system that stamps no folder is never told",
+        "a checkpoint is never reported on a file system without modification times of folders",
     ),
     Mutant(
         "listed-at-every-poll", WATCH, "        self._listed_at = now\n", "",
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "only-a-later-stamp-is-a-change", WATCH, "if mtime != self._mtime:", "if mtime > self._mtime:",
         (f"{WATCHED}test_a_folder_whose_clock_goes_back_has_changed",),
-        "after a clock was set back checkpoints are told seconds late",
+        "after a clock was set back, checkpoints are reported seconds late",
     ),
     Mutant(
         "a-folder-that-is-not-there-is-an-error", WATCH, "except FileNotFoundError:\n            return False",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "newest-by-what-was-read", WATCH, "            yield fact\n", "            self.newest = 1 << 62\n            yield fact\n",
         (f"{WATCHED}test_what_was_not_taken_note_of_is_told_again",),
-        "a checkpoint is lost whose fact could not be written",
+        "a checkpoint whose fact could not be written is lost",
     ),
     Mutant(
         "what-was-told-is-complained-of", WATCH, "set(old) - self._known", "set(old)",
@@ -86,22 +86,22 @@ MUTANTS = (
     Mutant(
         "the-first-bytes-are-copied-aside", LOGS, "max(0, size - self.bytes_max)", "0",
         (f"{ROTATED}test_a_file_that_is_too_large_is_copied_aside_with_its_newest_bytes_and_cut_to_nothing",),
-        "a job that prints much between two looks fills the disk",
+        "a job that prints much between two checks fills the disk",
     ),
     Mutant(
         "the-log-is-not-appended-to", LOGS, "os.O_RDWR | os.O_CREAT | os.O_APPEND", "os.O_RDWR | os.O_CREAT",
         (f"{ROTATED}test_the_job_goes_on_at_the_new_end",),
-        "after a rotation the log begins with gigabytes of nothing",
+        "after a rotation the log begins with gigabytes of zero bytes",
     ),
     Mutant(
         "files-move-up-from-the-newest", LOGS, "range(self.files - 1, 1, -1)", "range(2, self.files)",
         (f"{ROTATED}test_older_files_move_up_and_the_oldest_goes",),
-        "what was printed is overwritten by what was printed after it",
+        "later output overwrites earlier output",
     ),
     Mutant(
         "one-file-more-than-asked-for", LOGS, "range(self.files - 1, 1, -1)", "range(self.files, 1, -1)",
         (f"{ROTATED}test_older_files_move_up_and_the_oldest_goes",),
-        "logs take more room than the settings say",
+        "logs take more space than the settings allow",
     ),
     Mutant(
         "a-log-that-can-not-be-copied-grows", LOGS,
@@ -118,6 +118,6 @@ MUTANTS = (
     Mutant(
         "a-log-that-is-there-is-cut", LOGS, "os.O_CREAT | os.O_APPEND |", "os.O_CREAT | os.O_TRUNC | os.O_APPEND |",
         (f"{ROTATED}test_a_log_that_is_there_is_gone_on_with",),
-        "who opens the log a second time deletes what the job has said",
+        "a second open of the log deletes the job's output",
     ),
 )

@@ -1,4 +1,4 @@
-"""Mistakes in the archive: how late it is, what is anchored, what expires, what snapshots keep, what proofs carry."""
+"""Mistakes in the archive: its lag, anchors, expiry, the contents of snapshots and of proofs."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ MUTANTS = (
         "hole-of-two-is-the-end-of-a-transaction", LATENESS,
         "offset > manifest.first + 1", "offset > manifest.first + 2",
         (f"{BEGUN}test_a_hole_after_a_long_silence_may_have_been_a_tombstone",),
-        "a job that was over comes back, for its tombstone was missed",
+        "a finished job comes back, because its tombstone was missed",
     ),
     Mutant(
         "silence-makes-no-difference", LATENESS, "at_s - newest_s <= away_max_s or ", "",
         (f"{BEGUN}test_a_hole_without_a_silence_is_nothing",),
-        "no snapshot is ever begun from where compaction leaves holes",
+        "no snapshot is ever used where log compaction leaves gaps in the offsets",
     ),
     Mutant(
         "age-of-what-is-sealed-is-not-asked", LATENESS,
         "if at_s - manifest.least_timestamp_ms / 1000 > away_max_s:", "if at_s < manifest.least_timestamp_ms / 1000:",
         (f"{BEGUN}test_after_that_a_record_that_was_old_when_it_was_sealed_says_that_it_was_away",),
-        "a job that was over comes back, for its tombstone was missed",
+        "a finished job comes back, because its tombstone was missed",
     ),
     Mutant(
         "headroom-stands-still", HEADROOM, "headroom_s=one.headroom_s - passed_s", "headroom_s=one.headroom_s",
         (f"{ROOM}test_it_goes_on_running_out_while_nobody_answers",),
-        "nobody is told that compaction takes what was not archived",
+        "nobody is warned that log compaction removes records before they are archived",
     ),
     Mutant(
         "silence-is-good-news", HEADROOM,
         "FINE if found and passed_s < LOOKS * self._every_s else UNKNOWN", "FINE if found else UNKNOWN",
         (f"{ROOM}test_what_is_not_known_is_no_good_news",),
-        "an alarm says for days that all is well though Kafka does not answer",
+        "an alarm reports for days that all is well although Kafka does not answer",
     ),
     Mutant(
         "over-only-if-all-are", HEADROOM,
         "        if any(one.over for one in found):", "        if all(one.over for one in found):",
         (f"{ROOM}test_each_change_is_told_once_and_again_at_intervals",),
-        "one partition that loses records hides behind the others",
+        "the other partitions hide one that loses records",
     ),
     Mutant(
         "told-only-once", HEADROOM, "(now.state == FINE or at < self._again_at)", "(now.state == FINE or at > 0)",
         (f"{ROOM}test_each_change_is_told_once_and_again_at_intervals",),
-        "an alarm that was missed is never given again",
+        "a missed alarm is never repeated",
     ),
     Mutant(
         "what-is-archived-waits", STATUS, "if shapes[tp].end > head.next}", "if shapes[tp].end >= head.next}",
         (f"{ROOM}test_what_waits_is_what_lies_beyond_the_head",),
-        "an archive that has everything is said to be late",
+        "a complete archive is reported as late",
     ),
     Mutant(
         "last-anchor-is-the-last-written", STATUS,
@@ -67,58 +67,58 @@ MUTANTS = (
     Mutant(
         "anchor-joins-the-line-before", ANCHORS, 'lines if file.read(1) == b"\\n" else b"\\n" + lines', "lines",
         ("tests/archive/proof/test_proving.py::test_an_anchor_is_never_appended_to_the_line_of_another",),
-        "two anchors are no anchor any more",
+        "two concatenated anchors are not read as anchors",
     ),
     Mutant(
         "line-that-is-no-anchor-is-passed-over", ANCHORS,
         '                raise UsageError(f"{where} is not an anchor: {error}") from error', "                continue",
         ("tests/archive/proof/test_proving.py::test_a_line_that_is_no_anchor_is_told_and_not_left_out",),
-        "who damages an anchor gets rid of it unseen",
+        "damaging an anchor removes it unnoticed",
     ),
     Mutant(
         "fork-is-not-kept", ANCHORING, "            if known.fork:\n", "            if not known:\n",
         (f"{ANCHORED}test_a_fork_is_told_and_nothing_more_is_anchored_of_that_chain",),
-        "one of two histories is anchored as if there were no other",
+        "one of two conflicting histories is anchored as if it were the only one",
     ),
     Mutant(
         "older-anchor-is-the-newest", ANCHORING,
         "    if anchor.head.sequence >= newest.sequence:\n", "    if anchor.head.sequence >= 0:\n",
         (f"{ANCHORED}test_an_archive_that_was_cut_off_at_an_older_anchor_is_found_out_though_that_was_written_last",),
-        "an archive that was cut off is anchored anew",
+        "a truncated archive gets a new anchor",
     ),
     Mutant(
         "what-was-written-over-stays", ANCHORING,
         "known.last is None or known.last.head != head or", "known.newest.head != head or",
         (f"{ANCHORED}test_an_older_anchor_written_over_a_newer_one_is_written_over_again",),
-        "the cleaner takes the only anchor that tells",
+        "log compaction removes the only anchor that proves a change",
     ),
     Mutant(
         "unsigned-anchor-will-do", ANCHORING, " or bool(key and known.last.key != key)", "",
         (f"{ANCHORED}test_an_archiver_that_signs_leaves_no_unsigned_one_as_the_last",),
-        "the last anchor is one that anybody may have written",
+        "the newest anchor is unsigned, so anybody may have written it",
     ),
     Mutant(
         "what-grew-is-not-compared", ANCHORING, "why = why_not_above(known.newest.head, grown)", 'why = ""',
         (f"{ANCHORED}test_what_did_not_grow_out_of_the_last_anchor_is_not_anchored",),
-        "an archive that was made anew is anchored by an honest archiver",
+        "an honest archiver anchors a forged new archive",
     ),
     Mutant(
         "first-refusal-ends-it", ANCHORING,
         '                    refused.append(f"{tp[0]}[{tp[1]}]: {why}")',
         "                    raise NotAnchored(why)",
         (f"{ANCHORED}test_others_are_anchored_all_the_same",),
-        "one damaged chain leaves all behind it without anchors",
+        "because of one damaged chain, the chains after it get no anchors",
     ),
     Mutant(
         "shorter-retention-counts", EXPIRING, "max(terms, key=lambda term:", "min(terms, key=lambda term:",
         (f"{EXPIRED}test_of_two_namespaces_the_longer_one_counts",),
-        "records are deleted that a namespace was to keep",
+        "records that a namespace must keep are deleted",
     ),
     Mutant(
         "unread-spec-expires", EXPIRING,
         " and job_id not in self._unread:\n                yield", ":\n                yield",
         (f"{EXPIRED}test_of_a_job_whose_spec_nobody_can_read_nothing_goes",),
-        "records are deleted of a job whose namespace nobody knows",
+        "records of a job with an unknown namespace are deleted",
     ),
     Mutant(
         "held-record-by-record", EXPIRING, "if goes and not any(held(", "if goes and not all(held(",
@@ -140,34 +140,34 @@ MUTANTS = (
         "last-record-for-the-effective-one", SNAPSHOTS,
         "            effective[key] = record\n            if", "            if",
         (f"{THINNED}test_a_stale_leader_s_record_does_not_take_the_place_of_what_counts",),
-        "a job begins from what a leader wrote that was none any more",
+        "a job starts from a record of a superseded leader",
     ),
     Mutant(
         "last-claim-for-the-first", SNAPSHOTS, "claims.setdefault(key, record)", "claims[key] = record",
         (f"{THINNED}test_a_claim_that_was_written_twice_or_tombstoned_stands_where_it_stood_first",),
-        "records of a leader count as those of a stale one",
+        "records of the leader count as stale",
     ),
     Mutant(
         "unreadable-entry-is-nothing", SNAPSHOTS, "(unread or view.last_is_effective", "(view.last_is_effective",
         (f"{THINNED}test_what_cannot_be_read_hides_the_entry_before_it_whatever_a_stale_leader_writes_then",),
-        "an older entry counts again once a snapshot is begun from",
+        "an older entry counts again after a start from a snapshot",
     ),
     Mutant(
         "jobs-end-is-not-kept", SNAPSHOTS, "        kept.setdefault(of_job[job].offset(), of_job[job])", "        pass",
         (f"{THINNED}test_of_a_job_that_is_known_the_last_record_is_kept_even_if_it_is_a_tombstone",),
-        "a projector is said to have come further than it has",
+        "a projector's progress is reported too high",
     ),
     Mutant(
         "root-of-the-proofs-is-not-asked", CARRYING,
         "if manifest is None or levels is None or (levels[-1][0].hex(), tree.size) != (manifest.root, manifest.count):",
         "if manifest is None or levels is None:",
         (f"{CARRIED}test_an_alteration_that_its_proofs_were_made_to_fit_is_found_by_the_root",),
-        "a bundle that was altered passes for the ledger's",
+        "an altered bundle passes as genuine",
     ),
     Mutant(
         "sealed-leaves-are-not-checked", CARRYING,
         "if merkle.root([leaf.hash for leaf in found]).hex() != manifest.root:", "if not found:",
         (f"{CARRIED}test_an_archive_whose_manifest_swears_something_else_gives_no_proofs",),
-        "proofs are made that hold against no anchor",
+        "proofs are made that no anchor confirms",
     ),
 )

@@ -1,4 +1,4 @@
-"""Mistakes in what stands beside the records of an archive: pins, redaction, queries, and the thinning of snapshots."""
+"""Mistakes in other parts of the archive: pins, redaction, queries, and the thinning out of snapshots."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ MUTANTS = (
     Mutant(
         "a-pin-ends-before-its-last-moment", PINS, "time_ms <= self.to_ms", "time_ms < self.to_ms",
         (f"{PINNED}test_it_holds_what_was_appended_up_to_its_end_and_all_before",),
-        "the last record of what is pinned expires",
+        "the last pinned record expires",
     ),
     Mutant(
         "an-open-pin-holds-nothing", PINS, "(self.to_ms is None or time_ms <= self.to_ms)",
         "self.to_ms is not None and time_ms <= self.to_ms",
         (f"{PINNED}test_it_holds_what_was_appended_up_to_its_end_and_all_before",),
-        "a job that is pinned for good expires",
+        "a job with a pin without an end expires",
     ),
     Mutant(
         "what-came-before-a-pin-is-not-held", PINS,
         "        return job_id in self.jobs and (",
         "        return job_id in self.jobs and (self.from_ms is None or time_ms >= self.from_ms) and (",
         (f"{PINNED}test_it_holds_what_was_appended_up_to_its_end_and_all_before",),
-        "of a pinned window nobody can say how it began",
+        "the state at the beginning of a pinned window is lost",
     ),
     Mutant(
         "a-pin-lifted-for-one-is-lifted-for-all", PINS, "if (pin.id, j) not in lifted}",
         "if pin.id not in {one for one, _ in lifted}}",
         (f"{PINNED}test_what_is_half_lifted_is_held_until_that_is_done_again",),
-        "what is half lifted is held by nothing, and nobody sees it",
+        "an incompletely removed pin protects nothing, and nobody notices",
     ),
     Mutant(
         "a-pin-holds-the-last-of-its-jobs", PINS, "replace(known, jobs=(*known.jobs, *pin.jobs))", "pin",
         (f"{PINNED}test_a_pin_is_a_note_for_each_job_and_as_sure_as_any_record",),
-        "all jobs of a pin but one expire",
+        "all jobs of a pin except one expire",
     ),
     Mutant(
         "a-pin-that-is-being-made-holds-nothing", PINS, "    return {**holds.held_jobs(archive.store), **found}",
@@ -54,47 +54,47 @@ MUTANTS = (
         "a-pin-is-marked-where-none-can-stand", PINS,
         "        _topic_id(archive, topic, archive.head(topic, partition_of(job_id)))\n", "        pass\n",
         (f"{PINNED}test_in_an_archive_with_nothing_at_all_nobody_can_pin",),
-        "a job is held for ever by a pin that nobody can lift",
+        "a pin that nobody can remove protects a job for ever",
     ),
     Mutant(
         "a-pin-that-is-overtaken-is-given-up", PINS, "            continue\n        return", "            return\n        return",
         (f"{PINNED}test_it_is_sealed_beside_an_archiver_at_work",),
-        "a pin is said to be made, and beside a busy archiver it is not",
+        "a pin is reported as made although a busy archiver prevented it",
     ),
     Mutant(
         "a-pin-that-was-only-marked-can-not-be-lifted", PINS,
         "    jobs |= {job_id for job_id, one in _marked(archive, holds.PIN) if one == pin_id}\n", "",
         (f"{PINNED}test_a_pin_that_was_interrupted_holds_what_it_came_to_and_can_be_lifted",),
-        "after a kill in the middle a job is held for ever",
+        "after a kill in the middle a job is protected for ever",
     ),
     Mutant(
         "what-an-earlier-run-lifted-stays-marked", PINS, "    for job_id in sorted(jobs):  #",
         "    for job_id in sorted(found.jobs if found else jobs):  #",
         (f"{PINNED}test_what_is_half_lifted_is_held_until_that_is_done_again",),
-        "a job is held for ever though its pin is lifted",
+        "a job is protected for ever although its pin is removed",
     ),
     Mutant(
         "a-lifted-pin-is-listed-as-held", HOLDS, "if name_of(job_id, pin_id, LIFTED) not in there:", "if pin_id:",
         (f"{PINNED}test_a_pin_that_is_lifted_holds_nothing_and_its_history_stays",),
-        "agents keep what belongs to jobs that nobody holds any more",
+        "agents keep the data of jobs whose pin is removed",
     ),
     Mutant(
         "the-job-is-read-with-its-prefix", HOLDS, 'job_id = job.removeprefix(_JOB)', "job_id = job.lstrip(_JOB)",
         (f"{PINNED}test_a_pin_is_a_note_for_each_job_and_as_sure_as_any_record",),
-        "a job whose id begins with letters of the prefix is not held",
+        "a job whose id begins with letters of the prefix is not protected",
     ),
     # -- redaction
     Mutant(
         "what-is-pinned-is-redacted", REDACTING, "if job_id is not None and self.held(job_id,",
-        "if job_id is None and self.held('',", (REFUSED,), "what must stay is taken out",
+        "if job_id is None and self.held('',", (REFUSED,), "records that must stay are removed",
     ),
     Mutant(
         "the-ledgers-own-is-redacted", REDACTING, '.startswith(b"~")', '.startswith(b"~~")', (REFUSED,),
-        "an archive without its claims takes a stale leader for the leader",
+        "in an archive without claims, a stale leader counts as the leader",
     ),
     Mutant(
         "what-a-fold-needs-is-redacted", REDACTING, "        if not force:\n", "        if force:\n", (NEEDED,),
-        "a job can't be brought back from the archive",
+        "a job can't be restored from the archive",
     ),
     Mutant(
         "one-needed-record-is-told-when-the-rest-is-gone", REDACTING,
@@ -103,28 +103,28 @@ MUTANTS = (
         "            self._must_be_needless([one])\n"
         "            rewrite(self.archive, one.topic(), one.partition(),\n"
         "                    [Wanted(REDACTED, frozenset([one.offset()]), reason=reason)], by, at)\n",
-        (NEEDED,), "a redaction that is refused has taken out values all the same",
+        (NEEDED,), "a refused redaction has removed values all the same",
     ),
     Mutant(
         "an-empty-id-is-an-id", REDACTING, "    if not event_id:\n", "    if event_id is None:\n",
         (f"{REDACTED}test_an_empty_id_names_nothing_though_records_bear_none",),
-        "a variable of the shell that is not set takes out every record without an id",
+        "an unset shell variable redacts every record without an id",
     ),
     Mutant(
         "only-the-first-of-an-id-goes", REDACTING,
         "if (event_id := self.id_of(record)) in ids:", "if (event_id := self.id_of(record)) in ids - seen:",
         (f"{REDACTED}test_a_resend_bears_the_same_id_and_goes_too",),
-        "what was redacted lies in the archive a second time",
+        "a redacted value is still in the archive in another record",
     ),
     Mutant(
         "alike-by-hash-of-the-hash", REDACTING, "hashes = {bytes.fromhex(one.value_sha256)",
         "hashes = {one.value_sha256.encode()", (f"{REDACTED}test_others_that_hold_the_very_same_value_are_told",),
-        "nobody is told where the same value lies as well",
+        "other records with the same value are not reported",
     ),
     Mutant(
         "an-earlier-redaction-is-told-as-new", REDACTING, "before = isinstance(record, RedactedRecord)", "before = False",
         (f"{REDACTED}test_by_place_or_by_the_id_of_the_event_and_again_is_no_harm",),
-        "the same redaction seems to have been done twice",
+        "a repeated redaction is reported as a new one",
     ),
     Mutant(
         "a-place-of-any-offset", REDACTING, "offset.isdecimal()) or len(rest)", "offset) or len(rest)",
@@ -135,12 +135,12 @@ MUTANTS = (
     Mutant(
         "a-query-reads-any-file", QUERYING, "SET enable_external_access = false", "SET enable_external_access = true",
         (f"{ASKED}test_a_query_reads_and_writes_nothing_else",),
-        "a query that somebody sent reads the keys of the host",
+        "a query can read the private keys on the host",
     ),
     Mutant(
         "a-query-opens-the-door-again", QUERYING, ', "SET lock_configuration = true")', ",)",
         (f"{ASKED}test_a_query_reads_and_writes_nothing_else",),
-        "a query takes all the memory and threads that there are",
+        "a query takes all memory and threads",
     ),
     Mutant(
         "another-partitions-chain-is-asked", QUERYING, "    return \"\" if found <= {own} else found.pop()",
@@ -156,44 +156,44 @@ MUTANTS = (
     Mutant(
         "two-columns-of-one-name-are-one", QUERYING, "            number += 1\n", "            break\n",
         (f"{ASKED}test_every_kind_of_value_has_a_plain_one",),
-        "a column of an answer is missing, and another has its name",
+        "a column of a result is missing, and another one has its name",
     ),
     Mutant(
         "a-query-reads-beside-another", QUERYING, "self._database.cursor().sql(sql)", "self._database.sql(sql)",
         (f"{ASKED}test_an_answer_may_be_left_half_read",),
-        "of two answers at a time one is cut off",
+        "if two results are read at a time, one of them is cut off",
     ),
     Mutant(
         "what-is-not-finite-is-no-json", QUERYING, "f if math.isfinite(f) else str(f)", "f",
         (f"{ASKED}test_every_kind_of_value_has_a_plain_one",),
-        "what reads the answer as JSON breaks off",
+        "a program that reads the result as JSON fails",
     ),
     # -- thinning
     Mutant(
         "the-oldest-of-a-day-stays", THINNING, "max(newest.get(kept_by, rank), rank)", "min(newest.get(kept_by, rank), rank)",
-        (MONTHS,), "a moment of the evening is read from the snapshot of the night before",
+        (MONTHS,), "a moment in the evening is read from the snapshot of the previous night",
     ),
     Mutant(
         "a-day-lasts-a-month", THINNING, "if age_s <= DAY_S:", "if age_s <= MONTH_S:", (MONTHS,),
-        "snapshots take more room than the records",
+        "snapshots take more space than the records",
     ),
     Mutant(
         "one-a-day-stays-for-ever", THINNING, "return day if age_s <= MONTH_S else (day.year, day.month)", "return day",
-        (MONTHS,), "snapshots grow with every day that a ledger is old",
+        (MONTHS,), "the number of snapshots grows with the age of a ledger",
     ),
     Mutant(
         "months-of-all-years-are-one", THINNING, "(day.year, day.month)", "day.month", (MONTHS,),
-        "of a January long ago there is no snapshot any more",
+        "no snapshot is left of a month long ago",
     ),
     Mutant(
         "the-one-that-was-compared-with-less-stays", THINNING, "one.next, -one.steps, one)", "one.next, one.steps, one)",
         (f"{THINNED}test_of_two_up_to_the_same_offset_the_one_stays_that_was_compared_with_more",),
-        "the snapshot goes that was checked, and one stays that was only carried on",
+        "a snapshot that was compared with more of the archive is deleted instead of one compared with less",
     ),
     Mutant(
         "another-chains-snapshots-go", THINNING, "if one not in kept]\n", "if one not in kept]\n"
         "    gone += [one for one in listed(archive, topic, partition) if one not in ours]\n",
         (f"{THINNED}test_what_is_thinned_out_is_gone_and_another_chain_s_is_left",),
-        "where this chain is damaged, the snapshots of the good one are deleted",
+        "if this chain is damaged, the snapshots of the good chain are deleted",
     ),
 )

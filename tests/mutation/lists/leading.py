@@ -1,4 +1,4 @@
-"""Mistakes in how a role comes to lead, and goes on or ceases to lead."""
+"""Mistakes in how a role becomes leader, keeps leading, or steps down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MUTANTS = (
         'self._parts.log.writer(f"{self._topics.recovery}-{ROLE}")',
         'self._parts.log.writer(f"{self._topics.recovery}-{ROLE}-{self._parts.new_id()}")',
         ("tests/roles/test_projector.py::test_a_stale_leader_writes_nothing_that_readers_see",),
-        "an old leader's entries lie over the new one's",
+        "an old leader's entries supersede those of the new one",
     ),
     Mutant(
         "a-higher-claim-is-not-looked-for", RECONCILER_TERM,
@@ -33,13 +33,13 @@ MUTANTS = (
         "the-lease-is-not-looked-at-after-the-reconcilers-fence", RECONCILER,
         '            self.candidacy.require_lease("fencing its predecessor; nothing was written")\n', "",
         (f"{TAKE_OVERS}test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing[reconciler]",),
-        "a candidate that wakes up late writes beside the leader",
+        "a candidate that continues late writes while another one leads",
     ),
     Mutant(
         "the-lease-is-not-looked-at-after-the-projectors-fence", PROJECTOR,
         '            self.candidacy.require_lease("fencing its predecessor; nothing was written")\n', "",
         (f"{TAKE_OVERS}test_who_loses_the_lease_while_it_fences_its_predecessor_writes_nothing[projector]",),
-        "a candidate that wakes up late writes beside the leader",
+        "a candidate that continues late writes while another one leads",
     ),
     Mutant(
         "the-lease-is-not-looked-at-while-the-log-is-read", "ledger/roles/common/catching_up.py",
@@ -51,13 +51,13 @@ MUTANTS = (
         "the-lease-is-not-looked-at-at-the-projectors-commit", TERM,
         "        if not self._leadership.valid():", "        if False:",
         (f"{TAKE_OVERS}test_who_loses_the_lease_when_all_is_read_claims_nothing[projector]",),
-        "who holds no lease any more claims an epoch, and takes the lead from whoever does",
+        "a candidate whose lease has ended claims an epoch, and takes the lead from its holder",
     ),
     Mutant(
         "the-lease-is-not-looked-at-at-the-reconcilers-commit", RECONCILER_TERM,
         '        self._candidacy.require_lease("leading")\n        return self._writer.commit(events)',
         "        return self._writer.commit(events)",
         (f"{TAKE_OVERS}test_who_loses_the_lease_when_all_is_read_claims_nothing[reconciler]",),
-        "who holds no lease any more claims an epoch, and takes the lead from whoever does",
+        "a candidate whose lease has ended claims an epoch, and takes the lead from its holder",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Mistakes in the roles: what a leader may do with what it has read so far."""
+"""Mistakes in the roles: actions of a leader before it has read enough."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ MUTANTS = (
         "any-epoch-may-be-claimed", "ledger/roles/reconciler/claims.py",
         "            if claim[1] > self.highest:", "            if claim[1] < self.highest:",
         ("tests/roles/test_reconciler.py",),
-        "two leaders write with one epoch",
+        "two leaders write in one epoch",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Mistakes that show when bad input, or the like, comes between leaders: seen by schedules of the simulation."""
+"""Mistakes that show only with bad input or other trouble between leaders. Walks of the simulation detect them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MUTANTS = (
         "        if (job.job_id, spec, held[1]) in self._refused:",
         "        if (job.job_id, spec) in {refused[:2] for refused in self._refused}:",
         (f"{SCHEDULES}[a_spec_that_was_refused_is_sent_again]",),
-        "whoever sends a refused spec once more waits in vain for an answer",
+        "a resend of a refused spec never gets an answer",
     ),
     Mutant(
         "rejects-are-lost-with-their-transaction", "ledger/roles/projector/projector.py",
@@ -33,43 +33,43 @@ MUTANTS = (
         "a-fact-is-rejected-at-every-plan", "ledger/roles/projector/term.py",
         "                self._rejected.add((partition, held[1]))\n", "",
         (WALKS,),
-        "the topic of rejects grows with every fact about a job that holds one bad value",
+        "the topic of rejects grows with every fact of a job that has one bad value",
     ),
     Mutant(
         "a-register-counts-in-any-partition", "ledger/core/model/table.py",
         '        return "" if wanted == partition else f"{ELSEWHERE} {wanted}"', '        return ""',
         (WALKS,),
-        "a job is written in two partitions, by halves",
+        "the records of a job are split over two partitions",
     ),
     Mutant(
         "what-is-damaged-is-begun-from", "ledger/tasks.py",
         "        if verification is Verification.VALID:", "        if verification is not Verification.UNKNOWN:",
         (WALKS,),
-        "an attempt begins from a checkpoint that is damaged or gone",
+        "an attempt starts from a damaged or missing checkpoint",
     ),
     Mutant(
         "from-scratch-where-nothing-is-sound", "ledger/tasks.py",
         "    if refused or task.restore_from_named:", "    if not refused and task.restore_from_named:",
         ("tests/roles/test_reconciler.py::test_no_valid_checkpoint_quarantines_and_never_begins_from_scratch",),
-        "a job whose restore points are all damaged begins anew in silence",
+        "a job whose restore points are all damaged silently starts from scratch",
     ),
     Mutant(
         "a-start-takes-one-slot-whatever-its-job-takes", "ledger/core/plan/pools.py",
         "                needs[pool] += entry.slots", "                needs[pool] += 1",
         (WALKS,),
-        "a big job is started into a pool that has no room for it",
+        "a big job is started in a pool without enough free slots",
     ),
     Mutant(
         "checkpoints-go-that-were-to-be-kept", "ledger/roles/reconciler/ending.py",
         "    dispose = entry.checkpoint_retention is CheckpointRetention.DELETE\n", "    dispose = True\n",
         (WALKS,),
-        "the checkpoints of a job that is over are deleted although it asked to keep them",
+        "the checkpoints of a finished job are deleted although its spec keeps them",
     ),
     Mutant(
         "checkpoints-stay-of-a-job-that-is-over", "ledger/roles/reconciler/ending.py",
         "    going = entry.checkpoints if dispose else ()\n", "    going = ()\n",
         (WALKS,),
-        "the storage fills up with checkpoints that nothing begins from",
+        "the storage fills up with unused checkpoints",
     ),
     Mutant(
         "progress-is-told-once-a-minute", "ledger/roles/projector/term.py",
@@ -83,13 +83,13 @@ MUTANTS = (
         "    pending = pending_retry(job) if job.terminal_end is None else None",
         "    pending = pending_retry(job)",
         ("tests/roles/test_checkpoint_retention.py::test_a_retry_of_what_is_over_already_passes_over_no_checkpoint",),
-        "a retry that comes too late leaves checkpoints that nobody knows of, and a result that names an old one",
+        "a retry that comes too late leaves unknown checkpoints, and a result that names an old one",
     ),
     Mutant(
         "a-restart-waits-for-the-wall-clock", "ledger/roles/projector/due.py",
         "            or now >= waiting.first_seen + entry.restart_delay_s\n", "",
         (f"{CLOCKS}a_restart_is_due_whatever_the_wall_clock_says",),
-        "a job stays down for as long as some clock was wrong",
+        "a job stays down for the time by which a clock was wrong",
     ),
     Mutant(
         "a-tombstone-counts-by-its-time", "ledger/core/model/table.py",
@@ -102,6 +102,6 @@ MUTANTS = (
         "            elif self.__dict__.setdefault('times', {}).get((job_id, name), 0) > record.timestamp()[1]:\n"
         "                continue\n",
         (f"{CLOCKS}entries_are_the_same_whatever_timestamps_their_records_have",),
-        "a job comes back whose tombstone was appended while a broker's clock was behind",
+        "a job comes back if its tombstone was appended while a broker's clock was behind",
     ),
 )  # fmt: skip
