@@ -79,7 +79,7 @@ def encode(fact: object) -> bytes:
         raise UsageError(f"this {kind.__name__} can't be stored: {error or type(error).__name__}") from error
     if out.tell() > VALUE_BYTES_MAX:
         raise UsageError(
-            f"this {kind.__name__} takes {out.tell()} bytes, the log takes {VALUE_BYTES_MAX}",
+            f"this {kind.__name__} takes {out.tell()} bytes, the log accepts {VALUE_BYTES_MAX}",
             hint="Put large data into the job graph, not into labels or reasons.",
         )
     return out.getvalue()

@@ -56,8 +56,8 @@ def chunks_of(path: Path) -> Iterator[bytes]:
 
 
 def checked(chunks: Iterable[bytes], ref: GraphRef) -> Iterator[bytes]:
-    """The same chunks. Raises: PermanentError if size or SHA-256 are not the blob's: at the end, or once too much
-    came."""
+    """The same chunks. Raises: PermanentError if size or SHA-256 are not the blob's: at the end, or as soon as
+    there are too many bytes."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         digest.update(chunk)

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ledger.core.model.registers import NUMBER_MAX
 from ledger.ports import Headers
+from ledger.util.times import parse_rfc3339, rfc3339
 
 EPOCH = "ledger_epoch"
 ACTOR = "ledger_actor"
 CONTENT_TYPE = "application/avro"
 TYPE_PREFIX = "io.jobledger."
 
-_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,12}))?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _DECIMAL = re.compile(r"[1-9][0-9]{0,18}\Z")
 _HEADER_CHARS_MAX = 4096
 
@@ -82,25 +80,6 @@ def parse(headers: Sequence[tuple[str, Any]] | None) -> ParsedHeaders:
         sequence=_number(texts.get("ce_sequence", "")),
         epoch=_number(texts.get(EPOCH, "")),
     )
-
-
-def rfc3339(time_s: float) -> str:
-    """UTC with microseconds: 2025-01-31T12:00:00.250000Z."""
-    return (_EPOCH_START + timedelta(seconds=time_s)).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-
-
-def parse_rfc3339(text: str) -> float | None:
-    """Seconds since the epoch; None if the text is not an RFC 3339 time."""
-    match = _RFC3339.match(text)
-    if match is None:
-        return None
-    day, clock, fraction, offset = match.groups()
-    try:
-        moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if offset in 'Zz' else offset}")
-    except ValueError:
-        return None
-    microseconds = int((fraction or "0")[:6].ljust(6, "0"))
-    return (moment - _EPOCH_START + timedelta(microseconds=microseconds)).total_seconds()
 
 
 def _text(value: Any) -> str:

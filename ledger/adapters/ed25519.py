@@ -34,18 +34,18 @@ NEW = "Make one with: jobledger audit key --new FILE"
 
 
 class PrivateKey:
-    """A private key from a PEM file. Implements `archive.anchors.Signer`."""
+    """A private key from a PEM file. Implements `archive.anchors.anchors.Signer`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: ConfigError."""
+        """Reads the key. Raises: ConfigError if it can't be read, or is not an Ed25519 key without a password."""
         try:
             key = load_pem_private_key(path.expanduser().read_bytes(), password=None)
         except OSError as error:
             raise ConfigError(f"The key that signs anchors can't be read: {error}.", hint=NEW) from None
         except (ValueError, TypeError, UnsupportedAlgorithm):  # its message might quote the file
-            raise ConfigError(f"{path} holds no private key in PEM without a password.", hint=NEW) from None
+            raise ConfigError(f"{path} is not a private key in PEM without a password.", hint=NEW) from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ConfigError(f"The key in {path} is not one of Ed25519.", hint=NEW)
+            raise ConfigError(f"The key in {path} is not an Ed25519 key.", hint=NEW)
         self._key = key
         self.key = _fingerprint(key.public_key())
         self.open_to_others = bool(stat.S_IMODE(path.expanduser().stat().st_mode) & 0o077)
@@ -58,7 +58,7 @@ class PublicKeys:
     """The public keys in one PEM file. It may hold several, so that old anchors still verify after a key change."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: ConfigError."""
+        """Reads the keys. Raises: ConfigError if they can't be read, or are not Ed25519 public keys."""
         try:
             parts = _PUBLIC.findall(path.expanduser().read_bytes())
             keys = [load_pem_public_key(part) for part in parts]
@@ -67,7 +67,7 @@ class PublicKeys:
         except (ValueError, UnsupportedAlgorithm) as error:
             raise ConfigError(f"A key in {path} can't be read: {error}.") from error
         if not keys or not all(isinstance(key, Ed25519PublicKey) for key in keys):
-            raise ConfigError(f"{path} must hold public keys of Ed25519 in PEM, and nothing else.")
+            raise ConfigError(f"{path} must contain Ed25519 public keys in PEM, and no other keys.")
         self._keys: Mapping[str, Ed25519PublicKey] = {
             _fingerprint(key): key for key in keys if isinstance(key, Ed25519PublicKey)
         }
@@ -81,7 +81,7 @@ class PublicKeys:
         try:
             key.verify(bytes.fromhex(anchor.signature), signed_bytes(anchor.head))
         except InvalidSignature:
-            return "its signature is false"
+            return "its signature is invalid"
         return ""
 
 

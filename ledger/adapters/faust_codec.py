@@ -24,17 +24,17 @@ class AvroCodec(Codec):
 
     def _loads(self, data: bytes) -> Any:
         if data[:2] != MAGIC:
-            raise ValueError("no Avro in single-object encoding")
+            raise ValueError("not Avro in single-object encoding")
         schema = by_fingerprint().get(bytes(data[2:HEADER_BYTES]))
         if schema is None:
-            raise ValueError(f"no schema here has the fingerprint {bytes(data[2:HEADER_BYTES]).hex()}")
+            raise ValueError(f"no known schema has the fingerprint {bytes(data[2:HEADER_BYTES]).hex()}")
         body = BytesIO(data[HEADER_BYTES:])
         try:
             fields = schemaless_reader(body, schema.parsed, None)
         except Exception as error:  # on damaged bytes, fastavro raises a dozen classes
             raise ValueError(f"no {schema.fact}: {error or type(error).__name__}") from error
         if body.read(1):
-            raise ValueError(f"more bytes behind the {schema.fact}")
+            raise ValueError(f"trailing bytes after the {schema.fact}")
         return {"fact": schema.fact, "fields": fields}
 
     def _dumps(self, _: Any) -> bytes:

@@ -24,7 +24,7 @@ class ForcedLeadership:
 
     def standing(self) -> Standing:
         if self._forced:
-            return Standing(True, None, self._who, because="it was told to lead without the lock")
+            return Standing(True, None, self._who, because="it leads without the lock (--force-lead)")
         return self._inner.standing()
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class Webhook:
         try:  # without a port, http.client would search for one after the last colon, even in an IPv6 address
             connection = kind(str(parts.hostname), parts.port or kind.default_port, timeout=self._timeout_s)
         except (HTTPException, ValueError) as error:
-            raise HookFailed(f"{self._shown} is no address: {type(error).__name__}") from None
+            raise HookFailed(f"{self._shown} is not an address: {type(error).__name__}") from None
         # A server that sends one byte at a time never exceeds a socket's timeout, and never ends its answer.
         limit = threading.Timer(self._timeout_s, _cut, (connection,))
         limit.daemon = True

@@ -133,7 +133,7 @@ class Notifier:
             return
         try:
             self._hooks[hook](id_, one.body)
-        except Exception as error:  # a hook is somebody's own program: it may fail in any way
+        except Exception as error:  # a hook is an operator's own program: it may fail in any way
             self._failed(delivery, one, error)
             return
         self.counters["delivered"] += 1

@@ -27,7 +27,7 @@ class AgentComparison:
 
     reached: returns, for each runner with instances, the instance that this process reaches; raises LedgerError while
     it does not answer. own_name: the writer name in our own claims, which are not compared here: the take-over compares
-    them (`roles.instances`).
+    them (`roles.reconciler.instances`).
     """
 
     def __init__(self, source: Source, reached: Callable[[], Mapping[str, str]], own_name: str) -> None:

@@ -79,11 +79,11 @@ def redact(world: Context, records: Records, reason: Reason, force: Force = Fals
     clusters, existing bundles, or logs and checkpoints of runners. Keys and headers stay. If the command is killed, run
     it again.
     """
-    from ledger.adapters.cloudevents import rfc3339
     from ledger.app import archives
     from ledger.archive.removal.redacting import parse_position
     from ledger.util.identity import whoami
     from ledger.util.plain import to_plain
+    from ledger.util.times import rfc3339
 
     topics = {"events": world.config.topics.events, "recovery": world.config.topics.recovery}
     named = [parse_position(text, topics) or text for text in records]

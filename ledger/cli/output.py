@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ledger.cli import tables
+from ledger.util.times import shown
 
 Row = Mapping[str, Any]
 PROGRESS_AFTER_S = 1.0
@@ -280,14 +281,7 @@ def age(seconds: float) -> str:
 
 def utc(time_s: float | None) -> str:
     """2025-01-31T12:00:00Z. None is a dash; a time beyond the calendar is seconds since the epoch."""
-    from datetime import UTC, datetime
-
-    if time_s is None:
-        return "-"
-    try:
-        return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{time_s:g}s"
+    return "-" if time_s is None else shown(time_s)
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

@@ -121,7 +121,7 @@ class Broker:
         Idempotent, also after a crash in the middle. Don't call it while the broker runs, if settings have changed.
         Raises: ConfigError without Java or jars, or if the storage can't be formatted."""
         if "," in str(self.folder):
-            hint = "Choose another folder: Kafka would take this one for two."
+            hint = "Choose another folder: Kafka would read this path as two."
             raise ConfigError(f"{self.folder} has a comma in its name", hint=hint)
         self.data.mkdir(parents=True, exist_ok=True)
         cluster_id = self.folder / "cluster_id"

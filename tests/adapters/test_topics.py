@@ -139,7 +139,7 @@ def test_each_wrong_setting_is_found_and_what_it_says_mends_it(
 ) -> None:
     settings = replace(settings, anchors=topic == "ledger.anchors")
     create_topics(client, settings)
-    if setting == "min.insync.replicas":  # one replica can't have a wrong value, so more replicas are wanted
+    if setting == "min.insync.replicas":  # with one replica the setting can't be wrong, so two replicas are wanted
         settings = _more_replicas_wanted(settings)
         problems = [p for p in check_topics(client, settings) if (p.topic, p.setting) == (settings.prefix + topic, setting)]
         assert [(p.found, p.wanted) for p in problems] == [("1", "2")]

@@ -9,13 +9,14 @@ from ledger.adapters import avro, cloudevents
 from ledger.core.model.facts import AttemptRunning, AttemptStarted
 from ledger.core.model.registers import Attempt, Running, key_of, partition_of
 from ledger.ports import Event
+from ledger.util import times
 from tests.support.jobs_world import Shell
 from tests.support.operated import EVENTS
 from tests.support.roles.world import PARTITIONS
 
 
 def now(shell: Shell) -> str:
-    return cloudevents.rfc3339(shell.clock.time())
+    return times.rfc3339(shell.clock.time())
 
 
 def wrong_clock(shell: Shell, job: str, ahead_s: float) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters import cloudevents
 from ledger.adapters.local.objects import FolderObjects
 from ledger.archive.store.archive import Archive
 from ledger.archive.store.archiving import Archiver, PartitionShape, ReaderSegments
+from ledger.util import times
 from tests.support.archives.given import read_out
 from tests.support.jobs_world import Shell
 
@@ -22,7 +22,7 @@ NAMES = ["ledger.events", "ledger.recovery"]
 @pytest.fixture
 def archived(shell: Shell) -> tuple[Shell, str, str]:
     """Ten days with a job of prod and one of default, both suspended on the second day."""
-    begun = cloudevents.rfc3339(shell.clock.time())  # as if each record was sealed right after it was written
+    begun = times.rfc3339(shell.clock.time())  # as if each record was sealed right after it was written
     mine, other = shell.submit("mine", "--namespace", "prod"), shell.submit("other")
     shell.clock.advance(DAY_S)
     for job in (mine, other):
@@ -91,7 +91,7 @@ def test_a_bundle_that_was_made_since_answers_of_the_moments_before_as_the_ledge
 def test_a_query_tells_whom_it_leaves_out(archived: tuple[Shell, str, str]) -> None:
     shell, _, other = archived
     shell.good("archive", "expire")
-    moment = cloudevents.rfc3339(shell.clock.time() - 9.5 * DAY_S)
+    moment = times.rfc3339(shell.clock.time() - 9.5 * DAY_S)
     told = shell.run("archive", "query", f"SELECT job_id FROM entries_at('{moment}')", "-o", "json")
     assert [row["job_id"] for row in json.loads(told.stdout)] == [other]
     assert f"at '{moment}': 1 job of prod is left out (mine): the records that it superseded before" in told.stderr

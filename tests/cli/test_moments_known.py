@@ -71,7 +71,7 @@ def test_a_bundle_of_a_moment_tells_the_time_that_it_was_then(shell: Shell, earl
 
 @pytest.mark.parametrize(("by", "code"), [(-1, 1), (1, 0)], ids=["holds more", "an offset without a record"])
 def test_a_bundle_that_goes_further_than_it_says_is_named(shell: Shell, tmp_path: Path, by: int, code: int) -> None:
-    """This does not apply if the offset that it names has no record, such as the end of a transaction."""
+    """It is no error if the offset in the bundle's cut has no record, such as the end of a transaction."""
     shell.submit("etl")
     file, other = tmp_path / "all.zip", tmp_path / "other.zip"
     shell.good("audit", "bundle", "--to", str(file), "--reason", "r")
@@ -178,6 +178,6 @@ def test_a_result_that_had_never_been_written_would_make_a_difference(shell: She
 
 
 def time_of(time_s: float) -> str:
-    from ledger.adapters.cloudevents import rfc3339
+    from ledger.util.times import rfc3339
 
     return rfc3339(time_s).replace(".000000Z", "Z").replace("000Z", "Z")

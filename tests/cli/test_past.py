@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.adapters import cloudevents
 from ledger.cli import explaining
+from ledger.util import times
 from ledger.util.identity import whoami
 from tests.support.jobs_world import Shell, seal
 
 
 def now(shell: Shell) -> str:
-    return cloudevents.rfc3339(shell.clock.time())
+    return times.rfc3339(shell.clock.time())
 
 
 def told(shell: Shell, *arguments: str) -> str:

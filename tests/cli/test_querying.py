@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from ledger.adapters import cloudevents
 from ledger.cli import app
+from ledger.util import times
 from tests.support.jobs_world import Shell, seal
 
 pytestmark = pytest.mark.slow
@@ -51,9 +51,9 @@ def test_who_did_what_and_what_was_to_be_brought_back(archived: Shell) -> None:
         return [row["name"] for row in json.loads(archived.good("archive", "query", sql, "-o", "json"))]
 
     now = archived.clock.time()
-    assert names(cloudevents.rfc3339(now)) == ["second"]
-    assert names(cloudevents.rfc3339(now - 30)) == ["first"]
-    assert names(cloudevents.rfc3339(now - 3600)) == []
+    assert names(times.rfc3339(now)) == ["second"]
+    assert names(times.rfc3339(now - 30)) == ["first"]
+    assert names(times.rfc3339(now - 3600)) == []
 
 
 def test_every_form_of_an_answer(archived: Shell) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters import cloudevents
 from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -23,6 +22,7 @@ from ledger.history.timeline import AttemptSpan, CheckpointMark, LeadershipSpan,
 from ledger.history.timeline_svg import ROWS_MAX, RUNS_MAX, html, svg
 from ledger.reader.reading import history
 from ledger.reader.reasons import gist
+from ledger.util import times
 from tests.support.jobs_world import Shell
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -57,7 +57,7 @@ def test_so_long_ago_is_counted_once(shell: Shell, tmp_path: Path) -> None:
     shell.clock.advance(1800.0)
     path = tmp_path / "then.svg"
     shell.good("history", job, "--timeline", str(path), "--as-of", "10m")
-    then = cloudevents.rfc3339(shell.clock.time() - 600.0)[:19]
+    then = times.rfc3339(shell.clock.time() - 600.0)[:19]
     assert f"as of {then}Z" in path.read_text()
 
 
@@ -117,7 +117,7 @@ def test_the_file_is_drawn_and_stands_alone(shell: Shell, tmp_path: Path) -> Non
 
 def test_as_it_was(shell: Shell, tmp_path: Path) -> None:
     job = lived(shell)
-    then = cloudevents.rfc3339(shell.clock.time() - 14.0)
+    then = times.rfc3339(shell.clock.time() - 14.0)
     told = shell.run("history", job, "--timeline", str(tmp_path / "then.svg"), "--as-of", then)
     assert told.exit_code == 0 and "as of events[0]@" in told.stderr
     drawn = (tmp_path / "then.svg").read_text()

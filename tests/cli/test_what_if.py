@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.adapters import cloudevents
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted, JobResult
 from ledger.core.model.registers import Attempt, Checkpoint, Ended, Result, Running
+from ledger.util import times
 from tests.support.jobs_world import Shell
 from tests.support.odd_headers import ODD, OddHeaders
 from tests.support.operated import EVENTS
@@ -83,7 +83,7 @@ def test_what_has_no_effect_makes_no_difference(shell: Shell, job: str) -> None:
 
 def test_in_the_past_too(shell: Shell, job: str) -> None:
     found = events(shell, job)
-    then = cloudevents.rfc3339(shell.clock.time() - 30)
+    then = times.rfc3339(shell.clock.time() - 30)
     (changed,) = shell.json("replay", "--as-of", then, "--what-if", drop(found["checkpoint/1/2"]))
     assert changed["before"]["state"] == changed["after"]["state"] == "RUNNING"
     assert len(changed["before"]["restore_points"]) == 2

@@ -246,7 +246,8 @@ def test_who_was_stopped_beyond_its_lease_knows_that_it_leads_no_more(lasting: E
 
 
 def woken(process: Process) -> set[str]:
-    """The first words of a continued process. Before the stop, a busy machine may have let it write nothing."""
+    """Continues the process; the `woke …` words that it then prints. It prints several lines if the machine delayed it before
+    the stop too."""
     said = len(process.said)
     process.signal(signal.SIGCONT)
     return until(

@@ -23,6 +23,7 @@ from ledger.core.model.registers import (
     register_name,
 )
 from ledger.reader.rejects import decode as decode_reject
+from ledger.util import times
 from tests.fuzz.spoil import TEXTS, spoiled, spoiled_plain
 from tests.schemas.examples import FULL
 
@@ -144,7 +145,7 @@ def check_headers(pairs: list[tuple[str, Any]]) -> bool:
     if "ledger_epoch" in firsts:
         assert epoch_of(pairs) == (said.epoch or 0), "both readers of epochs must agree"
     if said.time_s is not None and 0 <= said.time_s < 2e11:
-        assert cloudevents.parse_rfc3339(cloudevents.rfc3339(said.time_s)) == said.time_s
+        assert times.parse_rfc3339(times.rfc3339(said.time_s)) == said.time_s
     return said.time_s is not None or said.sequence is not None
 
 

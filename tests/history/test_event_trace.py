@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters import cloudevents
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.history.event_trace import TraceStep, steps
 from ledger.history.moment import parse
 from ledger.history.state_diff import changed
 from ledger.reader.reading import Source
+from ledger.util import times
 from tests.support.operated import EVENTS
 from tests.support.remembered import Remembered, a_life, folded_from
 from tests.support.repetitions import one_fast
@@ -30,7 +30,7 @@ def played(then: Source, told: str, job_id: str | None = None) -> list[TraceStep
 def test_each_step_begins_where_the_last_of_its_job_ended(tmp_path: Path, seed: int) -> None:
     world, moments = a_life(tmp_path, seed)
     first_s, second_s = sorted(random.Random(seed).sample(moments, 2))
-    (before, begin), (after, _) = world.then(cloudevents.rfc3339(first_s)), world.then(cloudevents.rfc3339(second_s))
+    (before, begin), (after, _) = world.then(times.rfc3339(first_s)), world.then(times.rfc3339(second_s))
     found = played(after, begin)
     wanted = sorted(
         (one.partition(), one.offset()) for one in world.copy.values()
@@ -54,7 +54,7 @@ def test_each_step_begins_where_the_last_of_its_job_ended(tmp_path: Path, seed: 
 
 def test_of_one_job_only_its_own(tmp_path: Path) -> None:
     world, moments = a_life(tmp_path, 1)
-    then, begin = world.then(cloudevents.rfc3339(moments[10]))[1], world.then(cloudevents.rfc3339(moments[-1]))[0]
+    then, begin = world.then(times.rfc3339(moments[10]))[1], world.then(times.rfc3339(moments[-1]))[0]
     everything = played(begin, then)
     job_id = everything[0].job_id
     own = played(begin, then, job_id)

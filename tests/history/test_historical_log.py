@@ -24,6 +24,7 @@ from ledger.history.resolve_moment import as_of
 from ledger.ports import Event, Record, TopicPartition
 from ledger.reader.reading import Source, Tail, entries_of
 from ledger.reader.replaying import replay
+from ledger.util import times
 from tests.support.operated import EVENTS, RECOVERY
 from tests.support.remembered import LAG_S, Remembered, a_life, folded_from, live, refolded, republished
 from tests.support.repetitions import one_fast, seeds
@@ -37,11 +38,11 @@ MOMENTS = 10
 def test_at_any_moment_it_is_what_the_full_copy_says(tmp_path: Path, seed: int) -> None:
     world, moments = a_life(tmp_path, seed)
     for time_s in random.Random(seed).sample(moments, MOMENTS):
-        source, told = world.then(cloudevents.rfc3339(time_s))
+        source, told = world.then(times.rfc3339(time_s))
         assert folded_from(source) == refolded(world, time_s), f"seed {seed}, {told}"
         assert entries_of(source) == republished(world, time_s), f"seed {seed}, {told}"
         spanless = {place: replace(sealed, spans=()) for place, sealed in world.archived().items()}
-        assert world.then(cloudevents.rfc3339(time_s), spanless)[1] == told
+        assert world.then(times.rfc3339(time_s), spanless)[1] == told
         again, same = world.then(told)
         assert same == told
         assert folded_from(again) == folded_from(source)
@@ -60,8 +61,8 @@ def test_a_moment_is_looked_for_only_where_it_lies(tmp_path: Path) -> None:
                 yield record
 
         archived[place] = replace(sealed, records=records)
-    told = world.then(cloudevents.rfc3339(time_s), archived)[1]
-    assert told == world.then(cloudevents.rfc3339(time_s))[1]
+    told = world.then(times.rfc3339(time_s), archived)[1]
+    assert told == world.then(times.rfc3339(time_s))[1]
     total = sum(1 for record in world.copy.values() if record.timestamp()[1] / 1000 <= time_s)
     assert 0 < len(read) < total / 4
     first = min(sealed.spans[0].greatest_s for sealed in archived.values())
@@ -108,7 +109,7 @@ def test_a_snapshot_that_would_not_stand_for_the_whole_is_not_made(tmp_path: Pat
 
 def test_what_the_leader_had_published_then_is_compared_with_what_the_log_said_then(tmp_path: Path) -> None:
     world, moments = a_life(tmp_path, 3)
-    source, _ = world.then(cloudevents.rfc3339(moments[60]))
+    source, _ = world.then(times.rfc3339(moments[60]))
     found = replay(source, timeout_s=0.0)
     assert found.compared > 0
     assert found.differences == ()
@@ -132,12 +133,12 @@ def test_an_event_names_the_moment_at_which_it_was_the_last(tmp_path: Path) -> N
 def test_what_compaction_may_have_taken_is_refused_and_not_made_up(tmp_path: Path) -> None:
     world, moments = a_life(tmp_path, 1)
     with pytest.raises(LedgerError, match="there is no archive"):
-        world.then(cloudevents.rfc3339(moments[3]), {})
-    recent = cloudevents.rfc3339(world.clock.time() - LAG_S[EVENTS] + 1)
+        world.then(times.rfc3339(moments[3]), {})
+    recent = times.rfc3339(world.clock.time() - LAG_S[EVENTS] + 1)
     assert folded_from(world.then(recent, {})[0]) == refolded(world, world.clock.time() - LAG_S[EVENTS] + 1)
     short = {place: replace(sealed, next=1) for place, sealed in world.archived().items()}
     with pytest.raises(LedgerError, match="the archive ends at 1"):
-        world.then(cloudevents.rfc3339(moments[30]), short)
+        world.then(times.rfc3339(moments[30]), short)
 
 
 def test_an_archive_that_was_begun_late_is_not_trusted_with_what_was_before(tmp_path: Path) -> None:
@@ -152,8 +153,8 @@ def test_an_archive_that_was_begun_late_is_not_trusted_with_what_was_before(tmp_
     late = world.clock.time()
     world.clock.advance(1000.0)
     with pytest.raises(LedgerError, match="begun, or caught up, only later"):
-        world.then(cloudevents.rfc3339(early + 30.0))
-    assert folded_from(world.then(cloudevents.rfc3339(late))[0]) == refolded(world, late)
+        world.then(times.rfc3339(early + 30.0))
+    assert folded_from(world.then(times.rfc3339(late))[0]) == refolded(world, late)
 
 
 def test_an_archiver_that_missed_a_tombstone_is_not_trusted_though_all_that_it_found_is_young(tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_an_archiver_that_missed_a_tombstone_is_not_trusted_though_all_that_it_f
     assert kept.count(f"{job}/checkpoint/1/1".encode()) == 1, "its tombstone is gone"
     world.clock.advance(500.0)
     with pytest.raises(LedgerError, match="begun, or caught up, only later"):
-        world.then(cloudevents.rfc3339(then_s))
+        world.then(times.rfc3339(then_s))
 
 
 def with_a_hole(folder: Path) -> tuple[Remembered, str, float]:
@@ -206,17 +207,17 @@ def with_a_hole(folder: Path) -> tuple[Remembered, str, float]:
 def test_what_an_archiver_that_is_still_away_has_missed_is_not_made_up(tmp_path: Path) -> None:
     world, job, then_s = with_a_hole(tmp_path)
     with pytest.raises(LedgerError, match="the archive ends at"):
-        world.then(cloudevents.rfc3339(then_s))
+        world.then(times.rfc3339(then_s))
     world.record(job, Running(2), AttemptRunning("2"))
     with pytest.raises(LedgerError, match="the archive ends at"):
-        world.then(cloudevents.rfc3339(then_s))
+        world.then(times.rfc3339(then_s))
 
 
 def test_nor_is_it_in_a_bundle_that_was_made_meanwhile(tmp_path: Path) -> None:
     world, _, then_s = with_a_hole(tmp_path)
     archived, now_s, store = world.archived(), world.clock.time(), MemoryObjects()
     then, cut = as_of(world.source(), Moment(time_s=now_s), archived, LAG_S)
-    why = bundling.Why(cloudevents.rfc3339(now_s), "ann", "a case")
+    why = bundling.Why(times.rfc3339(now_s), "ann", "a case")
     bundling.write(store, then, cut, (), why, lambda r: decoded(r, avro, cloudevents), archived, LAG_S, now_s)
     bundle = bundling.read(store, lambda log, about: Source(log, about, avro, cloudevents, world.clock))
     assert bundle.as_of(Moment(time_s=now_s))
@@ -270,7 +271,7 @@ def test_who_was_idle_is_trusted(tmp_path: Path) -> None:
     world.step()
     world.seal()
     world.clean()
-    assert folded_from(world.then(cloudevents.rfc3339(before_s))[0]) == refolded(world, before_s)
+    assert folded_from(world.then(times.rfc3339(before_s))[0]) == refolded(world, before_s)
 
 
 def test_of_an_archive_that_can_not_be_asked_by_key_only_what_is_wanted_comes_too(tmp_path: Path) -> None:

@@ -225,8 +225,8 @@ def what_is_prunable_never_matters_again(history: tuple[History, list[Register]]
 
 
 def a_pending_retry_finds_its_place(history: tuple[History, int]) -> None:
-    """A retry names an existing checkpoint that is not disposed of. Whatever is pruned before the end of its attempt
-    arrives, the checkpoint is offered first once the retry is effective."""
+    """A retry names an existing checkpoint that is not disposed of. Once the retry is effective, the checkpoint is offered
+    first, regardless of prunes before the end of its attempt arrived."""
     (world, _), choice = history
     log = played(history[0])
     job = histories.view(log.registers())

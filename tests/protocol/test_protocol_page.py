@@ -34,6 +34,7 @@ from ledger.core.model.facts import (
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import murmur2, parse_key, partition_of
 from ledger.core.model.table import RegisterTable
+from ledger.util import times
 from tests.protocol import page
 from tests.protocol.producer import Producer, Written, digest_of, encode
 from tests.support.pages import blocks
@@ -270,7 +271,7 @@ def test_the_plain_consumer_prints_every_record_and_says_gaps(
     assert last["value"] == "tombstone"
     assert (last["fact"], last["who"]) == ("io.jobledger.AttemptRunning.v1", "zoë@ops")
     assert last["offset"] > first["offset"]
-    assert cloudevents.parse_rfc3339(last["when"]) is not None
+    assert times.parse_rfc3339(last["when"]) is not None
     (checkpoint,) = by_key[f"{JOB}/checkpoint/1/8"]
     assert checkpoint["value"] == {**CHECKPOINT, "location": "s3://bucket/orders/8"}
     assert by_key["orders-2/running/1"][0]["value"].startswith("undecodable")

@@ -13,7 +13,8 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ledger.adapters.cloudevents import ParsedHeaders, headers, parse, parse_rfc3339, rfc3339
+from ledger.adapters.cloudevents import ParsedHeaders, headers, parse
+from ledger.util.times import parse_rfc3339, rfc3339
 from ledger.core.model.published import EPOCH_HEADER, epoch_of
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)

@@ -14,7 +14,6 @@ from enum import Enum
 from hashlib import sha256
 
 from ledger.adapters import avro
-from ledger.adapters.cloudevents import rfc3339
 from ledger.core.model.facts import (
     AttemptEnded,
     AttemptRunning,
@@ -49,6 +48,7 @@ from ledger.core.model.registers import (
     register_name,
 )  # fmt: skip
 from ledger.ports import Event
+from ledger.util.times import rfc3339
 
 SPEC = JobSubmitted(
     "name", "default", "memory", GraphRef("graphs/x", "0" * 64, 1), RestartPolicy(RestartKind.FIXED_DELAY, 3, 1.0)

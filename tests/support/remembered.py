@@ -25,6 +25,7 @@ from ledger.history.moment import parse, vector
 from ledger.history.resolve_moment import as_of
 from ledger.ports import Record, TopicPartition
 from ledger.reader.reading import Source, all_registers
+from ledger.util import times
 from tests.support.archives.unpacked import unpack_once
 from tests.support.operated import EVENTS, RECOVERY, Operated
 
@@ -40,7 +41,7 @@ class Remembered(Operated):
         self.copy: Copy = {}
         self._unpacked: dict[tuple[TopicPartition, int], list[Record]] = {}
         super().__init__(folder)
-        archive = Archive(MemoryObjects(), "test", lambda: cloudevents.rfc3339(self.clock.time()))
+        archive = Archive(MemoryObjects(), "test", lambda: times.rfc3339(self.clock.time()))
         stream = ReaderSegments(self.log, archive, lambda record: decoded(record, avro, cloudevents))
         self.archive, self.archiver = archive, Archiver(archive, stream, self.shapes, self.clock)
         self.archiver.begin()

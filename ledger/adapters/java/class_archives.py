@@ -65,7 +65,7 @@ def make_archive(archive: Path, progress: Progress, run: Callable[[list[str]], o
     try:
         _record(archive, run)
     except subprocess.TimeoutExpired as late:
-        progress(f"skipped: took longer than {late.timeout:g} s; run make setup again")
+        progress(f"skipped: it took longer than {late.timeout:g} s; run make setup again")
     except Exception as trouble:
         lines = str(trouble).partition("\n")[0][:TROUBLE_MAX]
         progress(f"skipped: {program} will not start faster: {lines or type(trouble).__name__}")

@@ -20,7 +20,7 @@ class FailureAction(Enum):
     """The reaction to a failed transactional call."""
 
     RETRY = "call the same function again"
-    ABORT = "abort: nothing of the transaction will be seen, and the producer can go on"
+    ABORT = "abort: no reader will see the transaction, and the producer can be used again"
     FENCED = "drop the producer: it is superseded, or the outcome is unknown"
 
 
@@ -84,5 +84,5 @@ def made(kind: Callable[..., T], settings: Mapping[str, Any], logger: Any) -> T:
     try:
         return kind(dict(settings), logger=logger)
     except KafkaException as exception:
-        why = f"Kafka's client does not take these settings: {error_of(exception).str()}."
+        why = f"Kafka's client refuses these settings: {error_of(exception).str()}."
         raise ConfigError(why, hint="Correct section kafka, then run: jobledger config check") from exception

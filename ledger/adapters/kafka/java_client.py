@@ -38,7 +38,7 @@ def java_settings(client: Mapping[str, str]) -> dict[str, str]:
     made = {"bootstrap.servers": client["bootstrap.servers"]}
     protocol = client.get("security.protocol", "plaintext").upper()
     if protocol not in PROTOCOLS:
-        raise ConfigError(f"kafka.security.protocol is none of {', '.join(PROTOCOLS)}.")
+        raise ConfigError(f"kafka.security.protocol must be one of {', '.join(PROTOCOLS)}.")
     if protocol == "PLAINTEXT":
         return made
     made["security.protocol"] = protocol
@@ -74,8 +74,8 @@ def _sasl(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _trust(client: Mapping[str, str]) -> dict[str, str]:
-    """The settings for the authorities that sign the brokers' certificates. Without any, the JVM's own trust store
-    counts."""
+    """The settings for the authorities that may sign the brokers' certificates. Without any, the JVM's own trust store
+    is used."""
     made = {}
     if client.get("enable.ssl.certificate.verification", "true").lower() not in ("true", "t", "1"):
         raise _refused("kafka.enable.ssl.certificate.verification = false", "Name the authority: kafka.ssl.ca.location")
@@ -104,7 +104,7 @@ def _own_certificate(client: Mapping[str, str]) -> dict[str, str]:
     if not certificate and not key:
         return {}
     if not certificate or not key:
-        raise ConfigError("kafka.ssl.certificate.location and kafka.ssl.key.location go together.")
+        raise ConfigError("Set both kafka.ssl.certificate.location and kafka.ssl.key.location, or neither.")
     if "ENCRYPTED" in key:  # Java 17 has no SecretKeyFactory named PBES2, which Kafka requests
         raise _refused("a private key (PEM) with a password", "Take a PKCS #12 file: kafka.ssl.keystore.location")
     if not key.lstrip().startswith(_PKCS8):

@@ -41,7 +41,7 @@ class _Report:
 
 
 class KafkaSender:
-    """Implements `producer.recorder.Sender` with an idempotent producer and one thread that serves its callbacks.
+    """Implements `ports.Sender` with an idempotent producer and one thread that serves its callbacks.
 
     client: librdkafka settings, without those that safety needs: they are set here. timeout_s: time limit of `ready`,
     and of a record's acknowledgement. Don't use it across a fork.

@@ -145,7 +145,9 @@ def require_topics(client: Client, settings: TopicSettings, *, timeout_s: float 
     """Checks the topics. timeout_s: per query. Raises: ConfigError that lists every deviation; Unreachable."""
     if problems := check_topics(client, settings, timeout_s=timeout_s):
         listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ConfigError(f"The topics are not as they must be:\n{listed}", hint="Correct it, then: jobledger topics check")
+        raise ConfigError(
+            f"The topics are not as they must be:\n{listed}", hint="Correct them, then run: jobledger topics check"
+        )
 
 
 def topic_ids(client: Client, settings: TopicSettings) -> dict[str, str]:
@@ -239,7 +241,7 @@ def _partitions(spec: TopicSpec, found: int) -> Problem:
         why = "an anchor supersedes the previous one only in the same partition"
         mend = f"save the anchors (jobledger audit anchor --to FILE), delete the topic, then: {CREATE}"
         return Problem(spec.name, "partitions", str(found), str(spec.partitions), why, mend)
-    why = "the job id determines the partition, so with another count jobs are searched in the wrong partition"
+    why = "the job id determines the partition, so with another count readers search jobs in wrong partitions"
     mend = (
         f"no command can: either set partitions = {found} in the configuration (if the topic always had that count, and "
         f"events and recovery have the same), or create the topics again from the archive: jobledger archive restore"

@@ -35,7 +35,8 @@ class FileBlobs:
             make_folder(root)
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Raises: UsageError if job_id is not a job id, or there is no file `source`."""
+        """Stores a file, and returns the reference to it. Raises: UsageError if job_id is not a job id, or there is no
+        file `source`; Unreachable."""
         folder = self._folder(check_job_id(job_id))
         for _ in range(_TRIES):
             if not source.is_file():

@@ -153,7 +153,7 @@ class MemoryRunner:
         """Requests a savepoint of attempt n, once per ask. The next `checkpoint` of that kind names the oldest ask."""
         job = self._job(job_id, n)
         if not is_writer(ask):
-            raise PermanentError(f"no id of an ask: {ask!r}")
+            raise PermanentError(f"not the id of an ask: {ask!r}")
         attempt = job.attempts.get(n)
         if attempt is not None and not attempt.outcome and ask not in attempt.asked:
             attempt.asked.add(ask)
@@ -242,7 +242,7 @@ class MemoryRunner:
             return
         if attempt.order:
             why = attempt.reason or ("stopped because it made no progress" if attempt.order == "failed" else "")
-            cause = f"{why}: {cause or 'as it was told'}" if why else cause
+            cause = f"{why}: {cause or 'as ordered'}" if why else cause
         if outcome == "failed" and not attempt.order:
             for rule in attempt.failure_rules:
                 if rule.exit_code in (None, exit_code) and re.search(rule.pattern, cause):
@@ -288,9 +288,9 @@ class MemoryRunner:
     def _job(self, job_id: str, n: int) -> _Job:
         self._must_be_up()
         if not is_job_id(job_id):
-            raise PermanentError(f"no job id: {job_id!r}")
+            raise PermanentError(f"not a job id: {job_id!r}")
         if not 0 <= n <= NUMBER_MAX:
-            raise PermanentError(f"no number of an attempt: {n!r}")
+            raise PermanentError(f"not the number of an attempt: {n!r}")
         self._changed_at[job_id] = self._clock.time()
         return self._jobs.setdefault(job_id, _Job())
 

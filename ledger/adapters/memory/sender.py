@@ -1,4 +1,4 @@
-"""Sends events of producers to the log in memory, with losses if a test wants them."""
+"""Sends events of producers to the log in memory. A test can make it lose events or acknowledgements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger.ports import Event
 
 
 class MemorySender:
-    """Implements `producer.recorder.Sender`. Thread-safe, although the log is not.
+    """Implements `ports.Sender`. Thread-safe, although the log is not.
 
     lost_acks: for how many of the next sends the event is stored but its acknowledgement is lost. lost_events: for how
     many the event is lost too. In both cases `send` raises OutcomeUnknown.

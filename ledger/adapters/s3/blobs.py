@@ -44,7 +44,8 @@ class S3Blobs:
         self._marked = False
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Raises: UsageError if job_id is not a job id, there is no file `source`, or the file changes meanwhile."""
+        """Stores a file, and returns the reference to it. Raises: UsageError if job_id is not a job id, there is no
+        file `source`, or the file changes meanwhile; Unreachable; ConfigError."""
         check_job_id(job_id)
         with translate_errors(f"put a graph of {job_id}", self._where):
             for _ in self._tries(_TRIES):

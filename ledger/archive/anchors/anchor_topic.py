@@ -114,8 +114,8 @@ class AnchorTopic:
             headers = headers_of(record)
             who = self._envelope.parse(headers).actor or "somebody"
             reason = (dict(headers).get(REASON) or b"no reason was given")[:_TEXT_MAX].decode("utf-8", "replace")
-            giver = f"{where}: {who} gave up the anchors of {chain}: {reason}"
-            return Posted(key, chain, where, time_s, given_up=giver)
+            given_up_by = f"{where}: {who} gave up the anchors of {chain}: {reason}"
+            return Posted(key, chain, where, time_s, given_up=given_up_by)
         try:
             anchor = anchors.decode(value)
         except ValueError as error:

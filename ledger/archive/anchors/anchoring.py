@@ -61,7 +61,7 @@ class Anchoring:
         self, archive: Archive, topic: AnchorStore, tps: Callable[[], Iterable[TopicPartition]],
         signer: Signer | None = None, why_not: Callable[[Anchor], str] | None = None,
     ) -> None:  # fmt: skip
-        self._archive, self._topic, self._places, self._signer = archive, topic, tps, signer
+        self._archive, self._topic, self._tps, self._signer = archive, topic, tps, signer
         self._why_not = why_not or (lambda _: "")
         self._chains: dict[TopicPartition, _Chain] = {}
         self._keys: set[bytes] = set()
@@ -83,7 +83,7 @@ class Anchoring:
         try:
             self._take(self._topic.read())
             written, refused = [], []
-            for tp in sorted({*self._places(), *self._chains}):
+            for tp in sorted({*self._tps(), *self._chains}):
                 head, why = self._look(tp)
                 if why:
                     refused.append(f"{tp[0]}[{tp[1]}]: {why}")

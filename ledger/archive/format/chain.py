@@ -171,12 +171,12 @@ def broken_links(
     return broken[::-1]
 
 
-def _why_broken(tp: Head, manifest: Manifest | None, claims: Sequence[str]) -> str:
+def _why_broken(where: Head, manifest: Manifest | None, claims: Sequence[str]) -> str:
     if manifest is None:
         return "the manifest is missing or can't be read"
     if any(claim not in ("", manifest.sha256) for claim in claims):
         return "the manifest was altered: its hash is not the one that its successor, or an anchor, names"
-    if (manifest.topic, manifest.partition, manifest.sequence) != tp[:3]:
+    if (manifest.topic, manifest.partition, manifest.sequence) != where[:3]:
         return f"this is manifest {manifest.sequence} of {manifest.topic}[{manifest.partition}], which does not belong here"
     if manifest.count < 0 or manifest.missing < 0 or manifest.count + manifest.missing != manifest.next - manifest.first:
         return "its numbers of records do not fit its offsets"

@@ -1,4 +1,4 @@
-"""One attempt as a process: how it starts, how it ends, and that none of its processes or locks is left."""
+"""One attempt as a process: how it starts, how it ends, and that none of its processes is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Anchors in their topic: which heads are anchored, which anchors may be replaced, and which heads are never anchored."""
+"""Anchors in their topic: which heads are anchored, which anchors may be replaced, and which heads are never
+anchored."""
 
 from __future__ import annotations
 
@@ -397,7 +398,7 @@ def test_keys_that_openssl_makes_serve_as_well(tmp_path: Path) -> None:
     subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True, timeout=60)
     anchor = made(HEAD, PrivateKey(private))
     assert PublicKeys(public).why_not(anchor) == ""
-    assert PublicKeys(public).why_not(anchor._replace(head=HEAD._replace(next=1))) == "its signature is false"
+    assert PublicKeys(public).why_not(anchor._replace(head=HEAD._replace(next=1))) == "its signature is invalid"
 
 
 def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:

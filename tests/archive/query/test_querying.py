@@ -29,6 +29,7 @@ from ledger.history.resolve_moment import as_of
 from ledger.ports import NOWHERE, MemoryRecord
 from ledger.reader.reading import entries_of
 from ledger.util.plain import to_plain
+from ledger.util.times import rfc3339
 from tests.support.archives.queried import (
     BEGIN_MS,
     PARTITIONS,
@@ -83,7 +84,7 @@ def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None
     live = 0
     with asked(archive) as ask:
         for at_ms in [*drawn.sample(times, 12), times[0] - 1, times[-1] + 1]:
-            wanted, moment = published_then(archive, at_ms / 1000), cloudevents.rfc3339(at_ms / 1000)
+            wanted, moment = published_then(archive, at_ms / 1000), rfc3339(at_ms / 1000)
             rows = ask(f"FROM entries_at('{moment}')")
             found = {row["job_id"]: row["entry"] for row in rows if not row["unreadable"]}
             assert found == {job: json.loads(json.dumps(to_plain(entry))) for job, entry in wanted.items()}, moment

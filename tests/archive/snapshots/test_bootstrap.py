@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.adapters import cloudevents
 from ledger.adapters.memory.objects import MemoryObjects
 from ledger.archive.format.segments import store_segment
 from ledger.archive.snapshots import snapshots
@@ -13,6 +12,7 @@ from ledger.archive.store.archive import Archive
 from ledger.archive.store.archiving import PartitionShape
 from ledger.core.model.registers import Running, key_of
 from ledger.ports import MemoryRecord
+from ledger.util import times
 from tests.support.archives.given import TOPIC, TOPIC_ID, read_out
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -25,7 +25,7 @@ class Chain:
 
     def __init__(self) -> None:
         self.now_s = BEGUN_S
-        self.archive = Archive(MemoryObjects(), "test", lambda: cloudevents.rfc3339(self.now_s))
+        self.archive = Archive(MemoryObjects(), "test", lambda: times.rfc3339(self.now_s))
 
     def seal(self, after_s: float, hole: int = 0, ages_s: tuple[float, ...] = (1.0,), topic_id: str = TOPIC_ID) -> None:
         """Seals after_s after the last manifest. ages_s: the ages of the records. hole: the missing offsets before the

@@ -1,4 +1,4 @@
-"""The headroom: an alarm while nobody answers, and metrics over HTTP."""
+"""The headroom: its alarm, which also works while no server answers, and metrics over HTTP."""
 
 from __future__ import annotations
 

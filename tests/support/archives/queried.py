@@ -30,6 +30,7 @@ from ledger.core.model.facts import (
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import OUTCOMES, Attempt, Checkpoint, Ended, Register, Running, Spec, claim_key, key_of
 from ledger.ports import MemoryRecord
+from ledger.util import times
 from tests.support.archives.given import SPEC
 
 TOPICS = TopicsSection()
@@ -99,7 +100,7 @@ def event_records(drawn: random.Random, number: int = 200) -> list[MemoryRecord]
 
 
 def an_archive(*partitions: list[MemoryRecord], each: int = 23) -> Archive:
-    archive = Archive(MemoryObjects(), "test", lambda: cloudevents.rfc3339(BEGIN_MS / 1000 + 60))
+    archive = Archive(MemoryObjects(), "test", lambda: times.rfc3339(BEGIN_MS / 1000 + 60))
     for records in partitions:
         head = archive.head(records[0].topic(), records[0].partition())
         for i in range(0, len(records), each):
