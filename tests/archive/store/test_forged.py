@@ -212,7 +212,7 @@ def test_a_file_with_more_rows_than_were_sealed_is_named_and_not_read() -> None:
     manifest = list(archive.manifests(TOPIC, 0))[4]
     store.stored[manifest.records] = bomb(5000)
     (one,) = verdict_of(archive, heads).broken
-    assert one.offset == manifest.first and "it has 5000 rows, and 1010 at most were sealed" in one.reason
+    assert one.offset == manifest.first and "it has 5000 rows, but at most 1010 were sealed" in one.reason
 
 
 def test_nor_where_the_chain_was_made_to_fit() -> None:
@@ -222,9 +222,9 @@ def test_nor_where_the_chain_was_made_to_fit() -> None:
     odd = replace(last, records_sha256=sha256(data).hexdigest())
     store.stored[last.records], store.stored[manifest_name(TOPIC, 0, 9)] = data, odd.encode()
     assert "not read" in verdict_of(archive).broken[0].reason
-    with pytest.raises(LedgerError, match="5000 rows, and 10 at most"):
+    with pytest.raises(LedgerError, match="5000 rows, but at most 10"):
         list(Archive(store).records(TOPIC, 0))
-    with pytest.raises(LedgerError, match="5000 rows, and 10 at most"):
+    with pytest.raises(LedgerError, match="5000 rows, but at most 10"):
         list(picked(Archive(store), TOPIC, 0, 0, heads[0].next, [b"job-1/"]))
     billion = replace(odd, count=10**9, missing=0, next=odd.first + 10**9)
     store.stored[manifest_name(TOPIC, 0, 9)] = billion.encode()
