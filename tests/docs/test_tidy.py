@@ -40,7 +40,7 @@ def texts() -> dict[str, str]:
             continue
         try:
             found[path.relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
-        except (UnicodeDecodeError, FileNotFoundError):  # what is gone by now was made by a test beside this one
+        except (UnicodeDecodeError, FileNotFoundError):  # a missing file was a temporary file of a concurrent test
             continue
     return found
 
@@ -94,7 +94,7 @@ def test_what_is_forbidden_is_found_and_nothing_else(pattern: re.Pattern[str], b
     assert [text for text in good if found(pattern, "x", text)] == []
 
 
-# -- what is cited is here ---------------------------------------------------------------------------------------------
+# -- cited pages exist -------------------------------------------------------------------------------------------------
 
 
 def cited_and_missing(path: str, text: str) -> list[str]:

@@ -172,7 +172,7 @@ def test_it_formats_once_logs_to_its_file_and_prints_nothing(own: RunningBroker,
     assert own.printed.read_text() == ""
     assert own.process is not None
     own.process.terminate()
-    assert own.process.wait(60) == 143  # as the JVM answers SIGTERM
+    assert own.process.wait(60) == 143  # the JVM's exit code after SIGTERM
     assert "[BrokerServer id=1] shut down completed" in own.broker.log.read_text()
 
 

@@ -59,13 +59,13 @@ def test_no_two_workers_can_draw_the_same(count: int) -> None:
     for number in range(count):
         first, last = map(int, servers.ports_of(f"gw{number}", count).split("-"))
         mine = {*range(first, last + 1)}
-        assert len(mine) >= 200 and mine <= whole  # nobody before has had any of them
+        assert len(mine) >= 200 and mine <= whole  # no worker before had any of them
         whole -= mine
 
 
 @pytest.mark.slow
 def test_workers_of_a_run_have_ranges_of_their_own(tmp_path: Path) -> None:
-    """By tests/conftest.py."""
+    """tests/conftest.py assigns them."""
     (tmp_path / "test_told.py").write_text(TOLD)
     environment = {
         name: value for name, value in os.environ.items() if name != ports.VARIABLE and not name.startswith("PYTEST_XDIST")

@@ -28,7 +28,7 @@ from ledger.ports import ObservedAttempt, RunnerEvent, RunnerStorage, StartAnswe
 from tests.fuzz.spoil import TEXTS, spoiled, spoiled_plain
 from tests.fuzz.targets import target
 
-# -- answers of the agent, as the roles read them ----------------------------------------------------------------------
+# -- answers of the agent ----------------------------------------------------------------------------------------------
 
 POINT = {"attempt": 1, "id": 2, "location": "/c/chk-2", "size": 3, "digest": "", "kind": "CHECKPOINT"}
 KEPT = {
@@ -209,7 +209,7 @@ def a_url(rng: Random) -> str:
     return spoiled(rng, url.encode(), URLS).decode("utf-8", rng.choice(("replace", "surrogateescape", "ignore")))
 
 
-CONTEXT = ssl.create_default_context()  # to load the certificates anew for each input would take all the time
+CONTEXT = ssl.create_default_context()  # loaded once, because loading certificates for each input is slow
 
 
 def _refuse(*_: object, **__: object) -> None:

@@ -49,7 +49,7 @@ def admitted(spec: bytes) -> dict[bytes, bytes]:
     return {b"spec/" + digest.encode(): spec, b"admitted": avro.encode(JobAdmitted(digest))}
 
 
-SPEC = OF_KIND[JobSubmitted][0]  # says all that there is, and so much of it is wrong that the job is not started
+SPEC = OF_KIND[JobSubmitted][0]  # has all fields set, many of them wrong, so the job is not started
 DIGEST = sha256(SPEC[avro.HEADER_BYTES :]).hexdigest()
 ADMITTED = admitted(SPEC)
 STARTABLE = admitted(avro.encode(JobSubmitted("orders", "prod", "subprocess", GraphRef("file:///g", "0" * 64, 1))))
@@ -151,7 +151,7 @@ def check_table(records: list[MemoryRecord]) -> bool:
     return not foreign
 
 
-# -- ledger.recovery, as every reader reads it -------------------------------------------------------------------------
+# -- ledger.recovery ---------------------------------------------------------------------------------------------------
 
 CLAIM = avro.encode(LeaderClaimed("projector", 7, "x"))
 PROGRESS = avro.encode(Progress(0, 9, 7))

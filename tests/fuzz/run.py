@@ -11,9 +11,9 @@ from random import Random
 from tests.fuzz import outside, record  # noqa: F401  (they register their targets)
 from tests.fuzz.targets import TARGETS
 
-BLOCK = 1_000  # inputs of one generator
-INPUT_S_MAX = 10.0  # what a single input may take: nobody waits longer for one record
-GROWTH_MAX_KB = 300_000  # of the process, over a whole run
+BLOCK = 1_000  # number of inputs from one generator
+INPUT_S_MAX = 10.0  # time limit for a single input: no role may spend longer on one record
+GROWTH_MAX_KB = 300_000  # growth of the process's memory in a whole run
 
 
 @dataclass(frozen=True)

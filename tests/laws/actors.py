@@ -46,13 +46,13 @@ class Actors:
     def __init__(self, world: World) -> None:
         self.world = world
         self.log = Log()
-        self.bases: dict[int, RestorePoint | None] = {}  # attempt -> what it was started from
+        self.bases: dict[int, RestorePoint | None] = {}  # attempt -> its base
         self.newest: dict[int, RestorePoint] = {}  # attempt -> its newest checkpoint
         self.ended: set[int] = set()
         self.given_up: set[tuple[int, int]] = set()
         self.top = 0
         self.rev = 0
-        self.asked: tuple[int, RestorePoint | str] | None = None  # the winning retry: attempt and place
+        self.asked: tuple[int, RestorePoint | str] | None = None  # the winning retry: (attempt, restore point)
         self.checkpoint_id = 0
         for register in (Spec(DIGEST), Admitted()):
             self.log.send(register, value(register, world))

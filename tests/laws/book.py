@@ -79,7 +79,7 @@ LAWS: dict[str, Law] = {
 
 
 for _more in (directed_failures, directed_restoring, directed_savepoints):
-    assert _more.by_hand is directed.by_hand  # each has added its own to `directed.HISTORIES`
+    assert _more.by_hand is directed.by_hand  # each module has added its histories to `directed.HISTORIES`
 settings.register_profile(
     "check", deadline=None, database=None, print_blob=False, report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),

@@ -91,7 +91,7 @@ def a_legal_record_sent_again_after_a_takeover_and_compacted_still_counts() -> N
     job = Hand()
     job.attempt(3, epoch=1)
     job.attempt(2, epoch=2)
-    job.log.send_again(3)  # the last but one
+    job.log.send_again(3)  # the second to last record
     job.log.clean(0)
     assert job.entry().attempt == 3
 

@@ -19,7 +19,7 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import Attempt, Checkpoint, Register, parse_key, register_name
 
 JOB = "job-a"
-KEEP, HISTORY = 2, 2  # of restore points and attempts: small, so that pruning bites early
+KEEP, HISTORY = 2, 2  # numbers of restore points and attempts to keep: small, so that pruning starts early
 DIGEST, OTHER_DIGEST = "a" * 64, "b" * 64
 OUTSIDE = RestorePoint(0, 0, "elsewhere", kind=CheckpointKind.SAVEPOINT)
 

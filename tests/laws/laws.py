@@ -22,7 +22,7 @@ def fold_all(jobs: dict[str, dict]) -> dict[str, Any]:
     return {job_id: histories.fold(registers, job_id) for job_id, registers in jobs.items()}
 
 
-# -- the log says what the set of all facts says -----------------------------------------------------------------------
+# -- the log and the set of all facts ----------------------------------------------------------------------------------
 
 
 def the_log_says_what_the_set_of_facts_says(history: History) -> None:
@@ -158,7 +158,7 @@ def first_offered_is_what_the_newest_recorded_attempt_left(history: tuple[Any, l
         got = entry.restore_points[0] if entry.restore_points else None
         if due is not None and due.order in job.given_up:
             assert got is None or got.order not in job.given_up, f"offers {got}, which is disposed of, after {operation}"
-            due = got  # what is left of those that were kept
+            due = got  # a remaining one of the kept restore points
         trace = f"after {operation} in {operations}\nstate {entry.state}, top {entry.attempt}"
         assert got == due, f"offers {got}, due is {due}, {trace}"
         whole = histories.fold(job.log.facts[JOB])

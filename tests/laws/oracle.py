@@ -34,7 +34,7 @@ KINDS = {"CANCEL": 5, "UNKNOWN": 4, "SUSPEND": 3, "RETRY": 2, "RUN": 1}
 
 
 PointKey = tuple[int, int]  # attempt, id
-Asked = tuple[PointKey, int]  # the savepoint that a periodic ask follows, and how many asks came before it
+Asked = tuple[PointKey, int]  # the savepoint that a periodic request follows, and the number of earlier requests
 
 
 class Opinion(NamedTuple):
@@ -89,7 +89,7 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
     results = {r.state for r in facts if isinstance(r, Result)}
     for state in ("FINISHED", "CANCELED", "FAILED"):
         if state in results:
-            lasting = all(isinstance(r, Result | Disposed) for r in facts)  # what is left of a retired job
+            lasting = all(isinstance(r, Result | Disposed) for r in facts)  # the only registers of a retired job
             return None if lasting else Opinion(state, retiring=True)
     admitted = facts.get(Admitted())
     if admitted is None or Spec(admitted.digest) not in facts:
@@ -149,7 +149,7 @@ def opinion(facts: Mapping[Register, Any], keep: int, job_id: str) -> Opinion | 
     following = top + 1 if end or top == 0 else 0
     if kind == "CANCEL":
         return say("CANCELLING", top + 1)
-    if kind == "UNKNOWN":  # what it asks for is not known: nothing is started
+    if kind == "UNKNOWN":  # the request is unknown: nothing is started
         return say("QUARANTINED", following)
     if kind == "SUSPEND":
         return say("SUSPENDED", following)

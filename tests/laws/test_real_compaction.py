@@ -32,7 +32,7 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS, JOBS, KEEP, HISTORY = 2, 60, 2, 2
 EVENTS_MIN = 3000
-EVENTS_MAX = 6000  # of ten thousand records the jobs have come to an end, and say little
+EVENTS_MAX = 6000  # after ten thousand records all jobs would be over, which proves little
 DEADLINE_S = 90.0
 
 

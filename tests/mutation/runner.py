@@ -27,7 +27,7 @@ HANGS_S = 300.0
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py::.*?)(?: - .*)?$", re.MULTILINE)
 #: Exit codes of pytest.
 _PASSED, _FAILURES = 0, 1
-_SIZES = frozenset({"REPETITIONS", "SEED"})  # they draw cases, so a killer that was written down may have another name
+_SIZES = frozenset({"REPETITIONS", "SEED"})  # they change the drawn cases, so a recorded killer might not exist
 
 
 @dataclass(frozen=True, slots=True)

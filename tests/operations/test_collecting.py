@@ -61,7 +61,7 @@ def test_a_grace_below_the_least_is_refused(cluster: Collecting) -> None:
             ask(3599.0)
 
 
-# -- crashes leave nothing that is not found ---------------------------------------------------------------------------
+# -- data left by crashes is found -------------------------------------------------------------------------------------
 
 
 def end_at(point: str) -> list[str]:
@@ -181,7 +181,7 @@ def test_checkpoints_that_were_kept_stay(cluster: Collecting) -> None:
     assert cluster.collect().deleted == () and list(cluster.runner.stored) == [point.location]
 
 
-# -- what must not be touched ------------------------------------------------------------------------------------------
+# -- data that must stay -----------------------------------------------------------------------------------------------
 
 
 def test_what_is_recorded_after_the_first_reading_is_seen_by_the_second(
@@ -194,9 +194,9 @@ def test_what_is_recorded_after_the_first_reading_is_seen_by_the_second(
 
     def reading(source: Source) -> Any:
         reads.append(read(source))
-        if len(reads) == 1:  # the spec comes right behind it
+        if len(reads) == 1:  # the spec comes right after the first read
             cluster.submit("job", replace(SPEC, graph=cluster.blobs.put("job", cluster.tmp_path / "graph")))
-            cluster.blobs.put_at[uri] = 0.0  # and its age tells nothing
+            cluster.blobs.put_at[uri] = 0.0  # its age does not protect it
         return reads[-1]
 
     monkeypatch.setattr(collecting, "_Read", reading)
@@ -333,7 +333,7 @@ def test_live_jobs_in_every_state_are_left_alone(cluster: Collecting) -> None:
             cluster.runner.obedient = False
             cluster.record(job_id, Intent(1, "u"), IntentDeclared(intent, reason="test"))
     cluster.go()
-    cluster.submit("new", replace(SPEC, graph=cluster.blobs.put("new", cluster.tmp_path / "runs")))  # nobody saw it yet
+    cluster.submit("new", replace(SPEC, graph=cluster.blobs.put("new", cluster.tmp_path / "runs")))  # not admitted yet
     lying = dict(cluster.blobs.stored)
     cluster.clock.advance(30 * DAY_S)
     found = cluster.collect()

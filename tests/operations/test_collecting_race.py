@@ -23,7 +23,7 @@ from tests.support.operated import Operated, spec
 pytestmark = pytest.mark.slow
 
 DAY_S = 86_400.0
-SUBMITTER, COLLECTOR = 4, 6  # turns: one more than points
+SUBMITTER, COLLECTOR = 4, 6  # turns: one more than the points of each
 
 
 class Turns:
@@ -73,16 +73,16 @@ def test_in_every_order_the_job_has_its_graph(stopped_s: float, tmp_path: Path, 
         blobs = world.blobs = MemoryBlobs(world.clock.time)  # type: ignore[assignment]
         world.clock.advance(60.0)
         graph = world.graph()
-        uri = blobs.put("job-1", graph).uri  # by a submitter that was killed, two days ago
+        uri = blobs.put("job-1", graph).uri  # left by a submitter that was killed two days ago
         world.clock.advance(2 * DAY_S)
 
         def submit(pause: Callable[[], None], world: Operated = world, graph: Path = graph) -> None:
             record = world.recorder.record
 
             def recording(*given: Any) -> Any:
-                pause()  # put, and not recorded
+                pause()  # stored, but not recorded
                 recorded = record(*given)
-                pause()  # recorded, and not looked again
+                pause()  # recorded, but not checked again
                 return recorded
 
             def hit(name: str) -> None:
@@ -98,14 +98,14 @@ def test_in_every_order_the_job_has_its_graph(stopped_s: float, tmp_path: Path, 
         def sweep(pause: Callable[[], None], world: Operated = world, blobs: MemoryBlobs = blobs) -> None:
             class Reading(collecting_read):  # type: ignore[misc, valid-type]
                 def __init__(self, *given: Any) -> None:
-                    pause()  # listed, and not read; judged, and not read again
+                    pause()  # listed, but the log is not read; or judged, but the log is not read again
                     super().__init__(*given)
                     pause()
 
             class Slow(DeletionLog):
                 def tell(self, *given: Any) -> None:
                     super().tell(*given)
-                    pause()  # on record, and not deleted
+                    pause()  # the deletion is recorded, but not done
 
             monkeypatch.setattr(collecting, "_Read", Reading)
             collect(world.source(), {}, blobs, Slow(world.folder / "collected", "ann", world.clock.time))

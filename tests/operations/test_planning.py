@@ -97,7 +97,7 @@ def come_back(cluster: Cluster, rounds: int = 12) -> None:
     cluster.go(rounds)
 
 
-# -- it says what is done then -----------------------------------------------------------------------------------------
+# -- the planned actions -----------------------------------------------------------------------------------------------
 
 
 def test_of_an_empty_ledger_there_is_nothing_to_say(cluster: Planning) -> None:
@@ -380,7 +380,7 @@ def test_pools_and_the_start_rate_are_reckoned_as_a_leader_would(cluster: Planni
     assert cluster.plan(pools).pools == (PoolUse("p", 3, 2, 0, 2),)
 
 
-# -- it touches nothing ------------------------------------------------------------------------------------------------
+# -- a plan changes nothing --------------------------------------------------------------------------------------------
 
 
 def test_a_plan_beside_a_working_leader_harms_nobody(cluster: Planning) -> None:

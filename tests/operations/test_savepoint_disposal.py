@@ -94,7 +94,7 @@ def cluster(tmp_path: Path) -> Iterator[Disposing]:
     failpoints.arm("")
 
 
-# -- of a job that is not over -----------------------------------------------------------------------------------------
+# -- savepoints of live jobs -------------------------------------------------------------------------------------------
 
 
 def test_it_is_recorded_with_its_reason_deleted_and_gone(cluster: Disposing) -> None:
@@ -189,7 +189,7 @@ def test_what_another_job_began_from_is_refused_until_that_is_over(cluster: Disp
 def test_what_a_job_that_takes_over_may_begin_from_is_refused(cluster: Disposing) -> None:
     """The refusal lasts until the new job has its own checkpoint."""
     cluster.runs()
-    cluster.runner.obedient = False  # the old one does not stop yet
+    cluster.runner.obedient = False  # the old job does not stop yet
     cluster.job("new", replace(SPEC, replaces="job", replacement=Replacement("latest")))
     cluster.go(8)
     with pytest.raises(Refused, match="new is to take over from job, and may begin from 1/3"):
@@ -229,7 +229,7 @@ def test_periodic_ones_are_told_from_those_that_people_asked_for(cluster: Dispos
     assert found == {"1/1": (False, True), "1/3": (False, True), "1/9": (True, True)}
 
 
-# -- of a job that is over ---------------------------------------------------------------------------------------------
+# -- savepoints of terminal jobs ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("retention", [CheckpointRetention.DELETE, CheckpointRetention.KEEP])

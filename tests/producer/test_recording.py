@@ -105,7 +105,7 @@ def test_many_threads_record_at_once(world):
         assert {n for q, n in numbers if q == p} == set(range(1, len(world.log.records(EVENTS, p)) + 1))
 
 
-# -- what is not known ---------------------------------------------------------------------------------------------------
+# -- unknown outcomes --------------------------------------------------------------------------------------------------
 
 
 def test_an_unheard_acknowledgement_is_told_apart_and_sending_again_sends_the_same_bytes(world):

@@ -43,7 +43,7 @@ from tests.support.waiting import in_time, until
 
 JOB = "orders-1"
 
-# -- the page against itself and the code ------------------------------------------------------------------------------
+# -- the page agrees with itself and the code --------------------------------------------------------------------------
 
 
 def test_every_block_is_known_to_these_tests() -> None:
@@ -139,7 +139,7 @@ def test_the_digest_is_that_of_the_example() -> None:
     assert digest == sha256(page.value("job_submitted")[10:]).hexdigest() == avro.spec_digest(spec)
 
 
-# -- a producer that knows the page and nothing else -------------------------------------------------------------------
+# -- a producer that knows only the page -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["tests/protocol/page.py", "tests/protocol/producer.py", "consumers/plain.py"])

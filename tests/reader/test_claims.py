@@ -74,7 +74,7 @@ def test_a_follower_reads_once_and_tells_the_old_from_the_new(source: Source) ->
     claim(source, "projector", 10)
     claim(source, "reconciler", 1)
     assert follower.newest("projector") == (Claim("projector", 10, "projector-10", 1003.0, "elected"), True)
-    claim(source, "projector", 2)  # a stale one that came late
+    claim(source, "projector", 2)  # a stale claim that comes late
     assert follower.newest("projector") == (Claim("projector", 10, "projector-10", 1003.0, "elected"), True)
     assert follower.newest("reconciler") == (Claim("reconciler", 1, "reconciler-1", 1006.0, "elected"), True)
     read = [len(follower._tail.more(0)) for _ in range(2)]

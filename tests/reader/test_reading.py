@@ -27,7 +27,7 @@ def retire(world, job_id: str, name: str = "etl") -> None:
         world.step()
 
 
-# -- to the end ----------------------------------------------------------------------------------------------------------
+# -- reading to the end ------------------------------------------------------------------------------------------------
 
 
 def test_the_recovery_set_is_what_is_published(world):
@@ -134,7 +134,7 @@ JOBS = [("abcd-1", "prod", "etl"), ("abcd-2", "test", "etl"), ("abxx-3", "prod",
         ("prod/etl", "abcd-1"),
         ("test/etl", "abcd-2"),
         ("abxx", "abxx-3"),
-        ("load", "load"),  # an id goes before a name
+        ("load", "load"),  # an id takes precedence over a name
         ("prod/load", "abxx-3"),
         ("abx", None),  # too short for a prefix
         ("etl2", None),
@@ -177,7 +177,7 @@ def test_results_of_retired_jobs(world):
     assert (found.job_id, found.state, found.result.reason) == (a, "FINISHED", "done")
 
 
-# -- waiting -------------------------------------------------------------------------------------------------------------
+# -- waiting for an end ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def record(key: bytes | None, value: bytes | None = FRAMED, partition: int | Non
     return MemoryRecord(EVENTS, home, offset, key, value, (("ce_id", b"1"),), 1_700_000_000_123)
 
 
-# -- judging -----------------------------------------------------------------------------------------------------------
+# -- detecting faulty records ------------------------------------------------------------------------------------------
 
 LEGAL = [
     b"job-1/admitted", b"job-1/spec/" + b"a" * 64, b"job-1/attempt/1/2", b"job-1/ended/3/finished/agent-x",
@@ -111,7 +111,7 @@ def test_the_judge_and_the_hot_loop_agree(key: bytes | None, value: bytes | None
         assert [bool(f.reason) for f in foreign] == ([] if judge(one, N) is None else [True])
 
 
-# -- keeping -----------------------------------------------------------------------------------------------------------
+# -- the evidence in a reject ------------------------------------------------------------------------------------------
 
 
 def test_a_reject_survives_the_topic() -> None:
@@ -197,7 +197,7 @@ def test_junk_is_not_decoded(value: bytes) -> None:
         decode(value)
 
 
-# -- listing -----------------------------------------------------------------------------------------------------------
+# -- listing rejects ---------------------------------------------------------------------------------------------------
 
 
 def test_rejects_are_listed_once_and_junk_is_passed_over() -> None:

@@ -28,7 +28,7 @@ class Fed:
 
     def __init__(self, result_retention_s: float | None = None) -> None:
         self.world = World(ProjectorSettings(commit_interval_s=0.0, result_retention_s=result_retention_s))
-        self.world.log.max_message_bytes = 4 << 20  # others' topics take more
+        self.world.log.max_message_bytes = 4 << 20  # topics of other systems may allow more
         parts = self.world.parts("projector", "p1")
         self.projector = Projector(parts, RejectsTopic(REJECTS, EVENTS), self.world.settings)
         for job_id, register, fact in good_records():
@@ -58,7 +58,7 @@ class Fed:
         return {reject.place for reject in list_rejects(self.world.log.reader([REJECTS]))}
 
     def judge(self, bads: Sequence[Bad], places: dict[str, str]) -> None:
-        assert self.projector.epoch == 1  # it never stood back
+        assert self.projector.epoch == 1  # it never stepped down
         assert self.good() == self.before and len(self.before) == len(GOOD)
         rejected = self.rejected()
         wanted = {places[bad.what] for bad in bads if bad.fate is Fate.REJECTED}
@@ -137,14 +137,14 @@ def test_what_a_stranger_writes_to_ledger_recovery_harms_nobody(fed: Fed, stray:
     assert fed.good() == fed.before and fed.projector.epoch == 1
     length = sum(len(fed.world.log.records(RECOVERY, p)) for p in range(PARTITIONS))
     run(fed.projector)
-    assert sum(len(fed.world.log.records(RECOVERY, p)) for p in range(PARTITIONS)) == length  # it comes to rest
+    assert sum(len(fed.world.log.records(RECOVERY, p)) for p in range(PARTITIONS)) == length  # the leader stops writing
     successor = fed.world.projector("p2")
     fed.world.elections["projector"].holder = successor._parts.leadership
     run(fed.projector, successor)
     assert fed.good() == fed.before and successor.epoch == 2
 
 
-# -- headers that the client library can't hand out --------------------------------------------------------------------
+# -- headers that the client library can't return ----------------------------------------------------------------------
 
 
 def test_headers_that_can_not_be_read_are_none() -> None:
@@ -163,7 +163,7 @@ def test_headers_that_can_not_be_read_are_none() -> None:
     assert len(list(list_rejects(world.log.reader([REJECTS])))) == 1
 
 
-# -- epochs at their end -----------------------------------------------------------------------------------------------
+# -- the highest epoch -------------------------------------------------------------------------------------------------
 
 
 def test_a_claim_of_the_last_epoch_is_told_and_nothing_is_written_that_no_reader_takes(fed: Fed, tmp_path) -> None:

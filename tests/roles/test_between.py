@@ -198,7 +198,7 @@ def test_a_start_that_was_prepared_for_an_entry_that_has_changed_is_not_recorded
     assert cluster.state("job") == "SUSPENDED" and starts(cluster) == []
 
 
-# -- what begins while its job ends ------------------------------------------------------------------------------------
+# -- starts while a job ends -------------------------------------------------------------------------------------------
 
 
 def finished(cluster: Cluster) -> Any:
@@ -282,7 +282,7 @@ def test_a_job_is_not_closed_over_an_attempt_that_its_fence_brings_to_light(clus
     assert cluster.registers("job") == {"result/FINISHED"}
 
 
-# -- whoever goes next -------------------------------------------------------------------------------------------------
+# -- any order of steps ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -60,7 +60,7 @@ def one(election: MemoryElection) -> Candidate:
     return Candidate(election, ManualClock())
 
 
-# -- keeping and giving away -------------------------------------------------------------------------------------------
+# -- keeping and releasing the lead ------------------------------------------------------------------------------------
 
 
 def test_who_holds_the_lease_leads_again_at_once_after_a_fence(one: Candidate) -> None:
@@ -182,7 +182,7 @@ def test_the_election_says_why_leadership_came(one: Candidate) -> None:
     assert one.candidacy.reason() == "the session of p2@b ended"
 
 
-# -- in the roles ------------------------------------------------------------------------------------------------------
+# -- candidacy in the roles --------------------------------------------------------------------------------------------
 
 
 def reasons(world: World, role: str, topic: str) -> list[str]:

@@ -110,7 +110,7 @@ def test_only_what_that_claim_carried_is_written_again_and_once() -> None:
     written = {p: [r.key() for r in world.log.records(RECOVERY, p)] for p in range(PARTITIONS)}
     for job_id in JOBS[3:]:
         assert written[partition_of(job_id, PARTITIONS)].count(job_id.encode()) == 1
-    claim_again(world, 1)  # now nothing rests on it
+    claim_again(world, 1)  # no effective record depends on this claim any more
     run(projector)
     after = {p: [r.key() for r in world.log.records(RECOVERY, p)] for p in range(PARTITIONS)}
     assert after == {p: [*keys, claim_key("projector", 1).encode()] for p, keys in written.items()}

@@ -217,7 +217,7 @@ def test_a_reconciler_that_ends_there_has_asked_once_in_the_end(point: str, clus
     assert reached and asked(cluster) == ["periodic-0-0-0"] and asks_on_the_log(cluster) == ["ask/periodic-0-0-0"]
 
 
-# -- how many are kept, and what is given up ---------------------------------------------------------------------------
+# -- retention and disposal --------------------------------------------------------------------------------------------
 
 
 def stored(cluster: Cluster) -> list[str]:

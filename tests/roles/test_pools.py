@@ -74,7 +74,7 @@ def test_incident_000_a_stale_job_never_keeps_a_slot_that_a_live_one_waits_for(c
     cluster.runner.checkpoint("live", 1, 69257)
     cluster.go(2)
     cluster.runner.obedient = False
-    cluster.runner.start("stale", 1, spec.graph, None, {})  # it runs on somewhere, though
+    cluster.runner.start("stale", 1, spec.graph, None, {})  # a stray attempt of it still runs
     stale = cluster.job("stale")
     cluster.record("stale", Ended(1, "finished", "agent-old"), AttemptEnded("it was over for weeks"))
     cluster.runner.kill("live", 1)
@@ -84,7 +84,7 @@ def test_incident_000_a_stale_job_never_keeps_a_slot_that_a_live_one_waits_for(c
     assert cluster.starts("live") == [(1, None)] and cluster.state("live") == "RESTARTING"
     assert cluster.r.waits["live"] == "waiting for slots: needs 1, 0 of 1 free in pool p"
     cluster.runner.end("stale", 1)
-    cluster.record("stale", Spec(avro.spec_digest(stale)), stale)  # and a late copy of it, to tempt the next leader
+    cluster.record("stale", Spec(avro.spec_digest(stale)), stale)  # a late copy, which might mislead the next leader
     cluster.r = cluster.new_reconciler()
     go_watching(cluster, at_most(cluster, 1))
     assert cluster.starts("live") == [(1, None), (2, "1/69257")] and cluster.alive() == {("live", 2)}
@@ -133,7 +133,7 @@ def test_a_stray_holds_a_slot_until_it_is_stopped_and_leaves_a_record(cluster: C
     cluster.go()
     assert cluster.alive() == {("ghost", 3)} and "ended/3/stopped/reconciler-1" not in cluster.registers("ghost")
     cluster.runner.up = False
-    cluster.go(2)  # and nobody forgets about it while the runner does not answer
+    cluster.go(2)  # the attempt still holds its slot while the runner does not answer
     cluster.runner.up = True
     cluster.runner.end("ghost", 3)
     cluster.mute = False
@@ -155,7 +155,7 @@ def test_what_is_forgotten_after_an_ordinary_end_leaves_no_record(cluster: Clust
     assert not any(b"ended/1/stopped" in (key or b"") for key in keys)
 
 
-# -- never too much ----------------------------------------------------------------------------------------------------
+# -- no pool is overfull -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -201,7 +201,7 @@ def test_a_start_that_is_recorded_and_not_published_yet_has_its_slot(cluster: Cl
     cluster.job("b")
     cluster.go()
     executor.perform(executor.waiting[0])
-    for _ in range(5):  # the projector does not work
+    for _ in range(5):  # without steps of the projector
         cluster.r.step()
     assert [(task.verb, task.job_id) for task in executor.waiting] == [("start", "a")]
     late = executor.waiting[0]
@@ -259,7 +259,7 @@ def test_a_silent_runner_keeps_its_slots_until_it_answers(cluster: Cluster) -> N
     cluster.mute = True
     cluster.job("waiting", replace(SPEC, runner="other"))
     cluster.go()
-    cluster.r = with_both()  # a new leader has never heard of the runner
+    cluster.r = with_both()  # the new leader has no earlier report of the runner
     cluster.go()
     assert other.observe() == []
     assert cluster.r.waits["waiting"] == "waiting for slots: needs 1, 0 of 1 free in pool p"
@@ -270,7 +270,7 @@ def test_a_silent_runner_keeps_its_slots_until_it_answers(cluster: Cluster) -> N
     assert [a.job_id for a in other.observe() if a.alive] == ["waiting"]
 
 
-# -- who waits, and for how long ---------------------------------------------------------------------------------------
+# -- which jobs wait, and for how long ---------------------------------------------------------------------------------
 
 
 def test_a_big_job_gets_its_slots_in_the_end(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_job_whose_start_can_not_be_made_now_lets_others_go_first(tmp_path: Pa
     cluster.go()
     cluster.runner.end("second", 1)
     cluster.go()
-    assert cluster.alive() == {("first", 2)}  # and it has its place back
+    assert cluster.alive() == {("first", 2)}  # the job has its place in the queue again
 
 
 def test_starts_beyond_the_rate_come_with_the_next_pass(tmp_path: Path) -> None:

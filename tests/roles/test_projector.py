@@ -283,7 +283,7 @@ def test_the_takeover_compares_with_the_last_raw_record_not_with_what_readers_se
     world.elections["projector"].holder = object()
     run(second)
     good = world.meaning()["job-1"]
-    world.raw(b"job-1", None, partition_of("job-1", PARTITIONS), RECOVERY, epoch_header(7))  # claimed by nobody
+    world.raw(b"job-1", None, partition_of("job-1", PARTITIONS), RECOVERY, epoch_header(7))  # an unclaimed epoch
     run(second)
     world.elections["projector"].holder = None
     run(second)
@@ -311,7 +311,7 @@ def test_a_stale_candidate_wakes_up_after_its_lease_and_writes_nothing() -> None
     run(first)
     before = [len(world.log.records(RECOVERY, p)) for p in range(PARTITIONS)]
     lease = second._parts.leadership
-    lease.acquire = lambda: True  # type: ignore[method-assign]  # won long ago, and slept since
+    lease.acquire = lambda: True  # type: ignore[method-assign]  # won long ago, and paused since
     second.step()
     assert second.epoch == 0
     assert [len(world.log.records(RECOVERY, p)) for p in range(PARTITIONS)] == before
@@ -430,7 +430,7 @@ def test_a_standby_that_never_comes_to_the_end_of_the_log_reads_everything_anew(
         world.clock.advance(100.0)
         standby.step()
     assert standby._table is not table
-    for _ in range(100):  # it comes to the end now
+    for _ in range(100):  # now it reaches the end
         standby.step()
     table = standby._table
     for _ in range(30):
@@ -502,7 +502,7 @@ def test_a_leader_that_slept_for_too_long_forgets_what_it_has_read() -> None:
     world = World(ProjectorSettings(commit_interval_s=0.0, forget_after_s=1000.0))
     projector = world.projector()
     world.submit("job")
-    for _ in range(300):  # a leader that works does not forget
+    for _ in range(300):  # a leader that makes steps keeps its state
         world.clock.advance(10.0)
         run(projector, steps=1)
     assert projector.epoch == 1

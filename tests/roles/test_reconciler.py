@@ -410,7 +410,7 @@ def test_a_crash_before_and_after_cleaning_resurrects_nothing(cluster: Cluster) 
     cluster.runner.end("job", 1)
     crash_between(cluster, "clean")
     assert cluster.state("job") == "FINISHED"
-    cluster.blobs.delete_all("job")  # the predecessor came as far as this
+    cluster.blobs.delete_all("job")  # the predecessor had done this step
     cluster.go()
     assert cluster.registers("job") == {"result/FINISHED"} and starts(cluster) == [(1, None)]
     assert not cluster.blobs.exists(spec.graph)
@@ -499,7 +499,7 @@ def test_a_forced_cancel_is_retired_while_the_runner_is_silent(cluster: Cluster)
     cluster.intend("job", IntentKind.CANCEL, attempt=1, force=True)
     cluster.go(20)
     assert cluster.registers("job") == {"result/CANCELED"} and not cluster.blobs.exists(spec.graph)
-    cluster.runner.up = True  # the host was not lost after all: what it still has is an orphan
+    cluster.runner.up = True  # the host was not lost after all: its attempt is a stray
     cluster.go(20)
     assert cluster.registers("job") == {"result/CANCELED"} and cluster.runner.observe() == []
 
@@ -595,7 +595,7 @@ def test_an_outcome_of_an_earlier_term_is_nothing_to_a_later_flow(cluster: Clust
     wrong = TaskOutcome(TaskStatus.REFUSED, reason="this is for another")
     cluster.r._executor.results = lambda: [(early, wrong)]
     cluster.go(2)
-    assert [task.verb for task in held] == ["prepare", "prepare"]  # the refusal led to nothing
+    assert [task.verb for task in held] == ["prepare", "prepare"]  # the refusal had no effect
     cluster.r._executor.submit, cluster.r._executor.results = submit, results
     submit([late])
     cluster.go()

@@ -64,7 +64,7 @@ def outcomes(cluster: Cluster, job_id: str) -> list[str]:
 
 def test_a_failed_member_takes_its_region_back_to_the_newest_label_that_all_have(cluster: Cluster) -> None:
     cut(cluster, "noon", 1, *MEMBERS)
-    cut(cluster, "one", 2, "a", "b")  # c has not come so far
+    cut(cluster, "one", 2, "a", "b")  # c has no checkpoint with this label
     cut(cluster, "", 3, "c")
     cluster.runner.kill("b", 1)
     cluster.go(20)
@@ -105,7 +105,7 @@ def test_a_label_counts_only_where_every_member_has_a_sound_restore_point(cluste
     del cluster.runner.stored["/memory/c/1/chk-1"]
     cluster.runner.kill("a", 2)
     cluster.go(30)
-    assert cluster.state("c") == "QUARANTINED"  # nothing of it is sound: the others go on without it
+    assert cluster.state("c") == "QUARANTINED"  # none of its restore points is sound: the others go on without it
     assert [cluster.starts(job_id)[-1] for job_id in ("a", "b")] == [(3, "1/1")] * 2
     told = records(cluster, "a")[3]
     assert told is not None and "no consistency label is sound in all of them (noon)" in told.reason
@@ -160,7 +160,7 @@ def test_they_wait_for_slots_together(tmp_path: Path) -> None:
     cluster.runner.obedient = False
     cluster.runner.kill("b", 1)
     cluster.go(8)
-    cluster.job("new", replace(SPEC, name="new", priority=9))  # b's slot is free, and it is more urgent
+    cluster.job("new", replace(SPEC, name="new", priority=9))  # b's slot is free, and the new job has a higher priority
     cluster.go(8)
     assert ("new", 1) in cluster.alive()
     for job_id in ("a", "c"):
@@ -205,7 +205,7 @@ def test_a_suspended_or_finished_member_is_left_alone_and_left_out(cluster: Clus
     cluster.intend("a", IntentKind.RUN, rev=2)
     cluster.go(20)
     assert cluster.starts("a")[-1] == (2, "1/1")
-    assert len(cluster.starts("b")) == 2  # to be resumed is no failure
+    assert len(cluster.starts("b")) == 2  # a resume is no failure
 
 
 def test_a_retry_that_names_where_to_begin_is_obeyed_and_the_others_follow(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_member_that_keeps_failing_is_answered_once_each_time(cluster: Cluster
         cluster.runner.kill("b", n)
         cluster.go(20)
         assert [cluster.starts(job_id)[-1] for job_id in MEMBERS] == [(n + 1, "1/1")] * 3
-    cluster.runner.kill("b", 4)  # its budget of three is used up: it stays where it is, and the others run on
+    cluster.runner.kill("b", 4)  # its budget of three is used up: it stays down, and the others keep running
     cluster.go(20)
     assert cluster.state("b") == "QUARANTINED"
     assert {("a", 4), ("c", 4)} < cluster.alive()

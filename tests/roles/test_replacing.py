@@ -116,7 +116,7 @@ def test_the_savepoint_stays_until_the_new_one_needs_it_no_more(pair: Pair) -> N
     assert pair.starts("new")[-1] == (3, "2/3")
 
 
-# -- what it is given up for -------------------------------------------------------------------------------------------
+# -- reasons to abandon a replacement ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("why", ["no such graph", "its policy is used up", "canceled before it ran", "canceled just then"])
@@ -207,7 +207,7 @@ def test_from_scratch_and_from_a_place_that_was_said_no_savepoint_is_made(pair: 
     assert pair.starts("new") == [(1, None)] and not any("sav" in place for place in pair.runner.stored)
 
 
-# -- what people say goes before it ------------------------------------------------------------------------------------
+# -- operators' intents take precedence --------------------------------------------------------------------------------
 
 
 def test_a_cancel_of_the_old_one_is_no_obstacle(pair: Pair) -> None:
@@ -271,7 +271,7 @@ def test_a_quarantined_job_can_be_replaced(pair: Pair) -> None:
     assert pair.starts("new") == [(1, "/memory/old/1/chk-7")] and pair.state("old") == "CANCELED"
 
 
-# -- what can't be -----------------------------------------------------------------------------------------------------
+# -- impossible replacements -------------------------------------------------------------------------------------------
 
 
 def test_an_old_one_that_finishes_first_is_not_begun_again_by_the_new_one(pair: Pair) -> None:
@@ -356,7 +356,7 @@ def test_nothing_is_stopped_while_a_runner_is_silent(pair: Pair) -> None:
     assert pair.alive() == {("new", 1)}
 
 
-# -- killed anywhere ---------------------------------------------------------------------------------------------------
+# -- reconcilers killed at any point -----------------------------------------------------------------------------------
 
 
 class Killed(BaseException):

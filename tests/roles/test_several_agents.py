@@ -184,7 +184,7 @@ def test_force_gives_up_what_an_agent_holds_and_it_is_stopped_once_it_is_reached
 
 def test_an_older_record_names_no_agent_and_whoever_took_it_remembers_it(hosts: Hosts) -> None:
     spec = hosts.job("old")
-    hosts.r = hosts.agents["a"]  # nobody leads
+    hosts.r = hosts.agents["a"]  # this instance does not lead
     hosts.r.step = lambda: None  # type: ignore[attr-defined]
     hosts.go(2)
     hosts.record("old", Attempt(1, 1), AttemptStarted(avro.spec_digest(spec)))

@@ -96,7 +96,7 @@ def test_only_a_position_that_does_not_move_is_a_standstill() -> None:
     def moves() -> None:
         reader.at += 1
 
-    ticks(standstill, clock, 10 * PATIENCE_S, moves)  # slow is not still
+    ticks(standstill, clock, 10 * PATIENCE_S, moves)  # slow progress is no standstill
     with pytest.raises(Fenced, match=r"t\[0\], which stands at \d+ of 1000000"):
         ticks(standstill, clock, 2 * PATIENCE_S)
 

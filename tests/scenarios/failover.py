@@ -20,7 +20,7 @@ from tests.simulation.copies import Copied, Leased, Ran
 from tests.support.mirror import Mirror
 
 ROLE = "reconciler"
-LEADERLESS_S = 120.0  # for so long at most a trouble leaves nobody that admits a job
+LEADERLESS_S = 120.0  # the maximum time in which a trouble leaves no leader to admit a job
 #: A job that writes a line at its begin and at its end, as evidence. $0 is the file.
 JOB = """
 say() { echo "$1 $LEDGER_JOB_ID $LEDGER_ATTEMPT $(date +%s.%N)" >> "$0"; }
@@ -118,7 +118,7 @@ class Jobs:
             name = f"job-{1 + len(self._it.submitted)}"
             try:
                 self._it.submit(name)
-            except Exception as error:  # told by the main thread
+            except Exception as error:  # the main thread reports it
                 self.failed.append(f"{name}: {error}")
                 return
             self._over.wait(self._pause_s)

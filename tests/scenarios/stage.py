@@ -90,10 +90,10 @@ class Ledger:
         for node in self.nodes.values():
             node.vanish()
 
-    # -- who leads
+    # -- leaders
 
     def claims(self, role: str = "projector") -> list[Claim]:
-        """The newest first."""
+        """The claims of a role, newest first."""
         return [claim for claim in read_claims(self.source) if claim.role == role]
 
     def epoch(self, role: str = "projector") -> int:
@@ -151,7 +151,7 @@ class Ledger:
         seen = self.cluster.zookeeper.connected_to
         return self.until(lambda: seen(node.address(ZK)), f"{node.name} is connected to a member")
 
-    # -- looking
+    # -- observation
 
     def mirror(self) -> Mirror:
         return Mirror(self.config.client(), [self.config.topics.events, self.config.topics.recovery])
@@ -213,7 +213,7 @@ def ledger(
         made.end()
 
 
-# -- what copies say ---------------------------------------------------------------------------------------------------
+# -- checks on copies --------------------------------------------------------------------------------------------------
 
 
 def as_readers_take(recovery: Sequence[copies.Copied]) -> list[copies.Taken]:

@@ -168,7 +168,7 @@ def test_incident_000_only_the_running_job_comes_back(
     job from scratch that was over for two months, because its graph was still stored. That job took the slots of the
     running one."""
     submitted = {
-        "over": [sys.executable, "-I", "-S", "-c", UNTIL, str(tmp_path / "seen")],  # it finishes, once it was seen
+        "over": [sys.executable, "-I", "-S", "-c", UNTIL, str(tmp_path / "seen")],  # it finishes after it was seen
         "canceled": [sys.executable, "-c", "import time; time.sleep(600)"],
         "ticking": [sys.executable, "-c", TICKER, str(tmp_path / "enough")],
     }
@@ -265,7 +265,7 @@ class Submissions:
             try:
                 self._it.submit(name, ["sh", "-c", f"echo ran >> {self.folder / name}"])
                 self.acknowledged.append(name)
-            except Exception as error:  # judged by the test
+            except Exception as error:  # the test reports it
                 self.failed.append(f"{name}: {error}")
             self._over.wait(0.5)
 

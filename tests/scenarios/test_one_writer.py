@@ -201,7 +201,7 @@ def test_nothing_is_written_without_a_lease_and_the_first_member_that_serves_aga
               f"{SESSION_S * 2 / 3:.1f} s), a leader {after_s:.2f} s after the first member served")  # fmt: skip
 
 
-# -- a candidate that wakes up late ------------------------------------------------------------------------------------
+# -- a candidate that continues late -----------------------------------------------------------------------------------
 
 
 def woken_late(servers: Cluster, name: str, mutant: str = "", pause_s: float = 1.5) -> list[str]:
@@ -248,7 +248,7 @@ def test_a_late_init_that_is_not_rechecked_is_seen(servers: Cluster) -> None:
     assert woken_late(servers, "unchecked", "late-init-not-rechecked", pause_s=60.0)
 
 
-# -- a transaction that is open while a new leader reads ---------------------------------------------------------------
+# -- an open transaction while a new leader reads ----------------------------------------------------------------------
 
 
 def led_in_spite_of_an_open_transaction(servers: Cluster, name: str, mutant: str = "", wait_s: float = 3.0) -> bool:

@@ -121,7 +121,7 @@ def started(folder: Folder) -> set[tuple[str, int]]:
 
 
 def told_of(folder: Folder) -> set[str]:
-    """Ids of notifications."""
+    """The ids of all notifications that the hook received."""
     path = folder.path.parent / "told"
     return set(path.read_text().splitlines()) if path.exists() else set()
 

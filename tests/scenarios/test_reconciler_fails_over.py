@@ -49,7 +49,7 @@ def said(wrong: list[str]) -> str:
     return "\n".join(wrong[:20])
 
 
-# -- at each place where it can die ------------------------------------------------------------------------------------
+# -- at each failpoint -------------------------------------------------------------------------------------------------
 
 
 def actions(election: str, what: str) -> dict[str, str]:
@@ -202,7 +202,7 @@ def test_three_troubles_of_any_role_in_any_order(
     assert not wrong, said(wrong)
 
 
-# -- a candidate that wakes up late ------------------------------------------------------------------------------------
+# -- a candidate that continues late -----------------------------------------------------------------------------------
 
 
 def woken_late(servers: Cluster, name: str, election: str, mutant: str = "", pause_s: float = 1.0) -> list[str]:

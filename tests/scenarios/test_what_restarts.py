@@ -109,7 +109,7 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
     folder.submit_all()
     before = folder.run_attempts(prices=1, orders=1, alone=1)
     folder.checkpoint("noon", *JOBS)
-    folder.checkpoint("one", "orders", ALONE)  # prices has not come so far
+    folder.checkpoint("one", "orders", ALONE)  # prices has no checkpoint with this label
 
     # -- a job of a region dies: only its region goes back, to the last cut that all its members have
     os.kill(int(before["prices"][1]), signal.SIGKILL)
@@ -137,7 +137,7 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
     # -- all processes of the ledger die, leaders included: no job notices, and `up` is enough to repair it
     processes = [psutil.Process(folder.pid(process)) for process in ("up", *LEDGER)]
     for process in processes:
-        with suppress(psutil.NoSuchProcess):  # one may end because another did
+        with suppress(psutil.NoSuchProcess):  # a process may end because another one ended
             process.kill()
     _, left = psutil.wait_procs(processes, timeout=60)
     in_time(not left, "not within 60 s: an end of all")

@@ -93,7 +93,7 @@ def test_what_has_no_job_names_no_subject() -> None:
     assert "ledger_actor" not in dict(written(actor=""))
 
 
-# -- reading what others wrote -----------------------------------------------------------------------------------------
+# -- reading foreign headers -------------------------------------------------------------------------------------------
 
 _VALUE = st.none() | st.binary(max_size=30) | st.text(max_size=10)
 _NAME = st.sampled_from(["ce_id", "ce_time", "ce_sequence", "ledger_epoch", "ce_subject", "other"])

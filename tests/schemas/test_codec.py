@@ -104,7 +104,7 @@ def test_the_digest_of_a_spec_is_that_of_the_body() -> None:
     assert codec.spec_digest(SPEC) == sha256(encode(SPEC)[HEADER_BYTES:]).hexdigest()
 
 
-# -- what can't be stored ----------------------------------------------------------------------------------------------
+# -- values that can't be stored ---------------------------------------------------------------------------------------
 
 BAD_FACTS = {
     "a number that no double holds": AttemptEnded(ran_for_s=float("nan")),

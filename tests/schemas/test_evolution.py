@@ -59,7 +59,7 @@ def test_fingerprints_tell_all_versions_of_all_facts_apart() -> None:
     assert set(schemas.by_fingerprint()) == set(found)
 
 
-# -- the rules themselves work: fed with evolutions that must not be ---------------------------------------------------
+# -- the rules detect forbidden evolutions -----------------------------------------------------------------------------
 
 
 def base() -> Schema:

@@ -104,7 +104,7 @@ def test_what_a_nested_record_or_enum_got_later_counts_too(folder: Path) -> None
     point["fields"][-1]["type"]["symbols"].remove("SAVEPOINT")
     new = copy.deepcopy(NOW)
     inner = field(new, "base")["type"][1]["fields"]
-    inner.append(inner.pop([f["name"] for f in inner].index("digest")))  # as if it had come last
+    inner.append(inner.pop([f["name"] for f in inner].index("digest")))  # as if it had been added last
     write(folder, old, new)
 
     def version(base: RestorePoint | None) -> int:

@@ -100,7 +100,7 @@ class Stage:
             self.current = None
 
     def kill(self, actor: Actor) -> None:
-        self.current = None  # what it still calls on its way out is no point
+        self.current = None  # its calls while it unwinds are no points
         actor.kill()
 
     def hears(self, *answer: object) -> None:

@@ -94,7 +94,7 @@ def _live(records: Iterable[Copied]) -> dict[str, RecoveryEntry]:
     return {job_id: replace(entry, registers=(), disposals=()) for job_id, entry in entries if not entry.retiring}
 
 
-# -- I4: terminal jobs stay terminal------------------------------------------------------------------------------------
+# -- I4: terminal jobs stay terminal -----------------------------------------------------------------------------------
 
 
 def no_resurrection(
@@ -444,7 +444,7 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
                 ended.setdefault((job_id, n), record.time_s)
             case (job_id, Spec() as register) if isinstance(spec := codec.read(register, record.value), JobSubmitted):
                 paired |= {job_id, spec.replaces} if spec.replaces else set()
-    stopped = OUTCOMES.index("stopped")  # the weakest that is no failure
+    stopped = OUTCOMES.index("stopped")  # the weakest outcome that is no failure
     failed = {job: n for job, n in sorted(ends) if max(map(OUTCOMES.index, ends[job, n])) < stopped}
     running = [e for e in folded(events).values() if e.region and e.state is JobState.RUNNING and e.job_id not in paired]
     return [

@@ -399,7 +399,7 @@ def _goes(d: Director, sweeping: Sweeping, actor: Actor, at: str = "") -> None:
 def _garbage(d: Director) -> Sweeping:
     d.lead("projector")
     d.lead("reconciler")
-    d.world.clock.advance(10 * PAST_GRACE_S)  # what is older than the log is left alone
+    d.world.clock.advance(10 * PAST_GRACE_S)  # the collector ignores data older than the log
     d.settle()
     return Sweeping(d.world)
 

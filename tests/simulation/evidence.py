@@ -77,7 +77,7 @@ class LoggedRunner(MemoryRunner):
     ) -> None:
         super().__init__(clock, writer=writer, partitions=partitions)
         self._blobs, self._evidence, self._time = blobs, evidence, clock
-        self.crashes: dict[str, bool] = {}  # job -> whether its next start crashes before it begins, and not after
+        self.crashes: dict[str, bool] = {}  # job -> whether its next start crashes before (True) or after (False) it begins
 
     def start(
         self, job_id: str, n: int, graph: GraphRef, restore_point: RestorePoint | None, environment: dict, failure_rules=()

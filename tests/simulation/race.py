@@ -195,7 +195,7 @@ class Run:
             if actor is None:
                 w.crash(leader)
                 return False
-            self._crashed = leader  # by the stage, once it has the baton back
+            self._crashed = leader  # the stage kills it once it has the baton again
             return True
         if asleep:
             self.asleep[leader] = 0

@@ -20,7 +20,7 @@ from tests.simulation.checkers import Findings
 from tests.simulation.copies import Copied
 
 YEAR_S = 365 * 86_400.0
-STEPS = 3  # reads all there is, takes over, and once more
+STEPS = 3  # it reads everything, takes over, and makes one more step
 
 
 def clock_free(events: Sequence[Copied], topics: RoleTopics, partitions: int, rng: random.Random) -> Findings:

@@ -133,7 +133,7 @@ def _too_soon(
     return [f"delay: {job_id}/{n} was recorded {earliest - at:.3f} s too soon, its delay is {entry.restart_delay_s:g} s"]
 
 
-# -- I9: offered restore points exist-----------------------------------------------------------------------------------
+# -- I9: offered restore points exist ----------------------------------------------------------------------------------
 
 
 def offered_is_there(jobs: Mapping[str, RecoveryEntry], stored: Set[str], excused: Set[str]) -> Findings:

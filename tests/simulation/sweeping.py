@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TOPICS = ("ledger.events", "ledger.recovery", "ledger.rejects")
 FASTER = 1_000.0
 GRACE_S = GRACE_MIN_S
-PAST_GRACE_S = 2 * GRACE_S / FASTER  # of the roles' time
+PAST_GRACE_S = 2 * GRACE_S / FASTER  # in the roles' time
 
 
 class Hurried:
@@ -197,7 +197,7 @@ class Sweeping:
         return found
 
     def tell(self, does: str, orphan: Any, as_of: Mapping[str, Mapping[int, int]], why: str = "") -> None:
-        """`collecting.Evidence`."""
+        """Implements `collecting.Evidence`."""
         self.world.stage.point("tell")
         if orphan.lying.kind == "blob":
             told = Deleted(orphan.lying.where, orphan.lying.job_id, as_of["ledger.events"])

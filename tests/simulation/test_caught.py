@@ -44,7 +44,7 @@ BY_CHANCE = {"epoch-filter-off": 16, "filter-after-last-per-key": 16, "read-comm
              "gc-reads-before-it-lists": 35, "gc-finds-nothing": 319, "savepoints-are-pruned": 5,
              "given-up-is-never-deleted": 5, "repeated-claims-not-repaired": 2,
              "whoever-answers-is-believed": 3}  # fmt: skip
-ELSEWHERE = {"lease-from-suspension"}  # not on memory adapters: below
+ELSEWHERE = {"lease-from-suspension"}  # not with memory adapters; tested below
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_guard_that_is_taken_out_is_missed(mutant: str) -> None:
     with mutated(mutant):
         found = perform(schedule)
     assert any(finding.startswith(invariant) for finding in found), found
-    assert perform(schedule) == []  # and the mutation is gone
+    assert perform(schedule) == []  # the mutation is removed again
 
 
 @pytest.mark.parametrize("mutant", one_fast(BY_CHANCE))
@@ -88,7 +88,7 @@ def leaders_after_a_long_sleep(clock: ManualClock) -> list[str]:
     found = {}
     for who in ("first", "second"):
         leadership = ZooKeeperLeadership(ZooKeeperSettings(hosts="zk1:2181"), path, who=who, clock=clock)
-        leadership._started = True  # its thread is the test
+        leadership._started = True  # the test acts as its thread
         leadership._strategy._open_link = lambda known: FakeLink(servers)
         leadership.acquire()
         leadership.step()

@@ -128,7 +128,7 @@ def claim(epoch: int, offset: int, who: str, time_s: float) -> Copied:
 
 def test_i6_sees_two_writers() -> None:
     claims = [claim(1, 0, "a", 1.0), claim(2, 3, "b", 2.0)]
-    assert checkers.one_writer_per_epoch([*claims, claims[0]._replace(offset=5)], []) == []  # the same one again
+    assert checkers.one_writer_per_epoch([*claims, claims[0]._replace(offset=5)], []) == []  # a copy of the same claim
     assert says(checkers.one_writer_per_epoch([*claims, claim(2, 4, "c", 3.0)], []), "I6a")
     assert says(checkers.one_writer_per_epoch(claims, [Taken("job", 0, 4, 1, None)]), "I6c")
     taken = [Taken("job", 0, 4, 2, None), Taken("job", 0, 5, 1, None)]

@@ -97,7 +97,7 @@ def test_the_records_of_one_job_are_the_expected_ones(d: Director) -> None:
     words = [(parsed[1].word, r.value is not None) for r in events if (parsed := parse_key(r.key)) is not None]
     assert words[:6] == [(word, True) for word in ("spec", "admitted", "attempt", "running", "ended", "result")]
     assert sorted(words[6:]) == [(word, False) for word in ("admitted", "attempt", "ended", "running", "spec")]
-    for record in events:  # each holds what its register says
+    for record in events:  # each holds the fact of its register
         if record.value is not None:
             assert avro.read(parse_key(record.key)[1], record.value) is not None
     states = [t.entry and str(t.entry.state) for t in d.world.evidence.taken]

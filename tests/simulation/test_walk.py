@@ -76,7 +76,7 @@ def test_the_walks_do_what_they_are_for(said: list[str]) -> None:
 
 @pytest.mark.slow
 def test_a_failure_prints_the_line_that_replays_it() -> None:
-    mutant = "whoever-answers-is-believed"  # one that many walks find
+    mutant = "whoever-answers-is-believed"  # a mutant that many walks detect
     command = [sys.executable, "-m", "tests.simulation", "--seed", "1", "-n", "12", "--mutant", mutant]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=100)
     assert done.returncode == 1

@@ -28,10 +28,10 @@ from tests.simulation.world import EVENTS, RECOVERY, ROLES, TOPICS, Instance, Wo
 STEPS = 450
 HEALED_ROUNDS_MAX = 400
 STAYS_ROUNDS = 10
-ROUNDS_A_LEADER = 60  # once all is healed, and there is more than one agent
+ROUNDS_A_LEADER = 60  # after healing, if there are several agents
 JOBS_MAX = 8
-OFF_S = (0.0, 0.5, -0.5, 3600.0, 3600.0, -3600.0, -3600.0)  # how wrong a wall clock is
-AWAY_S = 4.0  # how long runner, blobs and storage stay away
+OFF_S = (0.0, 0.5, -0.5, 3600.0, 3600.0, -3600.0, -3600.0)  # possible errors of a wall clock
+AWAY_S = 4.0  # how long runner, blobs and storage stay unreachable
 
 
 @dataclass
@@ -62,27 +62,27 @@ class Walk:
         saving = self.saving.random() < 0.5
         self.replacing = random.Random(f"{seed} replacing")
         self.replace_rate = self.replacing.choice([0.0, 0.5])
-        self.hosts = random.Random(f"{seed} hosts")  # which agent it is that something happens to
+        self.hosts = random.Random(f"{seed} hosts")  # chooses the agent that an event affects
         agents = self.hosts.choice([1, 1, 2])
-        if agents > 1:  # jobs that wait for each other may each wait for another leader, and never meet
+        if agents > 1:  # two jobs of a replacement might each need another leader, and wait for ever
             region, saving, self.replace_rate = None, False, 0.0
         # A runner can't read the checkpoints of another kind of runner, so no job replaces one of another kind.
         kinds = random.Random(f"{seed} kinds").choice([1, 2]) if agents == 1 and not self.replace_rate else 1
         self.world = World(self._pauses, slots, region, saving, agents, shared=self.hosts.random() < 0.5, kinds=kinds)
         self.happened: dict[str, int] = {}
         self.findings: Findings = []
-        self.paused: dict[Actor, float] = {}  # until when, by the clock
+        self.paused: dict[Actor, float] = {}  # actor -> end of its pause, by the clock
         self.healed = self.swept = False
         self.jobs: dict[str, int] = {}  # job -> highest revision of its intents
         self.sent: list[Event] = []
         self.back_at = float("inf")
-        self.absent: list[tuple[float, str]] = []  # instances that come back: when, role
+        self.absent: list[tuple[float, str]] = []  # instances that come back: (time, role)
         self.weights = {name: self._weight() for name in FAULTS}
         self.fault_rate = self.rng.choice([0.01, 0.03, 0.08])
         self.pause_rate = self.rng.choice([0.0, 0.01, 0.02, 0.06])
         self.no_answer_rate = self.rng.choice([0.0, 0.01, 0.05])
         self.sweeping = Sweeping(self.world, self.sent.append)
-        self.gc = random.Random(f"{seed} garbage")  # chance of its own, so that the rest of the walk is as without it
+        self.gc = random.Random(f"{seed} garbage")  # a separate generator, so that it does not change the rest of the walk
         self.sweeps = self.gc.random() < 0.5 and agents == 1
         self.claims = random.Random(f"{seed} claims")
         self.claim_rate = self.claims.choice([0.0, 0.0, 0.01])
@@ -119,7 +119,7 @@ class Walk:
                         break
                 else:
                     self._heal()
-            except Exception as error:  # whatever a role raises that is no error of the ledger
+            except Exception as error:  # any error of a role that is no LedgerError
                 self.findings.append("".join(traceback.format_exception(error)[-3:]))
             self.findings += [*self.world.judge(self.rng), *self.sweeping.judge(self.swept), *self._said]
         finally:
@@ -218,7 +218,7 @@ class Walk:
         world = self.world
         if instance.role != "projector" or instance.actor in self.paused:
             return
-        if world.log.under_way or world.log._open or any(world.log._left_open.values()):  # readers see nothing beyond it
+        if world.log.under_way or world.log._open or any(world.log._left_open.values()):  # readers see nothing after it
             self.soon.disturbed()
             return
         world.observe()
@@ -286,7 +286,7 @@ class Walk:
             job_id, n = rng.choice(alive)
             attempt = runner.attempt(job_id, n)
             what = rng.random()
-            lives_on = self.world.saving and self.saving.random() < 0.8  # long enough to have more than a start may need
+            lives_on = self.world.saving and self.saving.random() < 0.8  # so more savepoints than a start may need
             if attempt.starting:
                 runner.finish_starts()
             elif attempt.order or (what < 0.25 and not lives_on):
@@ -321,7 +321,7 @@ class Walk:
             job_id = f"job-{len(self.jobs) + 1}"
             self.jobs[job_id] = 0
             old, attempts_max = self._to_replace(job_id), rng.choice([0, 0, 0, 1])
-            if self.sweeps:  # step by step; such jobs replace no others
+            if self.sweeps:  # the submitter acts step by step; such jobs replace no others
                 self.sweeping.submitter(job_id, world.submitted(job_id, NO_GRAPH, attempts_max, varied=True))
                 return
             event = world.spec(

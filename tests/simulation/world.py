@@ -62,7 +62,7 @@ SPACES = ("default", "apart")
 KINDS = ("memory", "second")  # names of runners
 ROLES = ("projector", "reconciler")
 DELETE_RETENTION_S = 120.0
-TRANSACTION_S = 12.0  # the longest that anybody's transaction stays open
+TRANSACTION_S = 12.0  # the longest time that a transaction stays open
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class Instance:
     clock: WrongClock
     executor: QueuedExecutor | None = None
     stream: SimStream | None = None
-    agent: int = 0  # the one that a reconciler reaches
+    agent: int = 0  # the agent that a reconciler reaches
 
 
 class World:
@@ -94,7 +94,7 @@ class World:
         saving: bool = False, agents: int = 1, shared: bool = False, kinds: int = 1,
     ) -> None:  # fmt: skip
         self.slots, self.region, self.saving = slots, region, saving
-        self.late: set[tuple[str, int]] = set()  # attempts whose record landed when its writer was fenced already
+        self.late: set[tuple[str, int]] = set()  # attempts whose record was written after its writer was fenced
         self.clock = ManualClock()
         self.stage = Stage(pauses)
         self.log = MemoryLog(
@@ -116,9 +116,9 @@ class World:
         self.elections = {role: MemoryElection() for role in ROLES}
         self.instances: list[Instance] = []
         self.orphans: list[tuple[QueuedExecutor, Task]] = []
-        self.clocks_set: list[float] | None = None  # when somebody set one, by the log's clock; None: all are right
+        self.clocks_set: list[float] | None = None  # when a clock was set, by the log's clock; None: all clocks are right
         self.off_s: Callable[[], float] = lambda: 0.0
-        self.keeping = False  # whether some jobs keep their checkpoints when they are over
+        self.keeping = False  # whether some jobs keep their checkpoints after their end
         self.at_commit: Callable[[str], None] = lambda name: self.stage.point(f"commit {name}")
         self.observer = Published(codec.decode)
         self._observing = self.log.reader([RECOVERY])
@@ -177,7 +177,7 @@ class World:
         return "apart" if self.slots is not None and job_id.endswith(("4", "7")) else "default"
 
     def takes(self, job_id: str) -> int:
-        """Slots."""
+        """The number of slots of a job."""
         return 2 if self.slots is not None and job_id.endswith("5") else 1
 
     def kind(self, job_id: str) -> str:
@@ -341,7 +341,7 @@ class World:
                 self.evidence.taken.append(Taken(change.job_id, record.partition(), record.offset(), epoch, change.after))
 
     def copy(self) -> None:
-        self.observe()  # so that it has read exactly what is copied
+        self.observe()  # so that it has read exactly the copied records
         self.evidence.copy(self.log, TOPICS)
 
     def compact(self, topic: str, keep: Any = None, min_lag_s: float = 0.0) -> None:

@@ -39,6 +39,7 @@ from ledger.core.model.registers import (
     Checkpoint,
     Ended,
     Intent,
+    Outcome,
     Register,
     Result,
     Running,
@@ -55,7 +56,7 @@ SPEC = JobSubmitted(
 )
 DIGEST = avro.spec_digest(SPEC)
 GOOD = tuple(f"good-{n}" for n in range(8))
-TARGET = GOOD[0]  # what the bad ones that have no job of their own are aimed at
+TARGET = GOOD[0]  # the job in the keys of faulty records without a job of their own
 YEAR_S = 365 * 86_400.0
 
 
@@ -216,7 +217,7 @@ def _numbers() -> Iterator[Bad]:
     top: dict[str, tuple[Register, Fact, str]] = {
         "running": (Running(NUMBER_MAX), AttemptRunning("x"), "RUNNING"),
         "attempt": (Attempt(NUMBER_MAX, NUMBER_MAX), AttemptStarted(DIGEST), "RUNNING"),
-        "end": (Ended(NUMBER_MAX, "failed", "agent-x"), AttemptEnded("x", 2**63 - 1, 1e308), "QUARANTINED"),
+        "end": (Ended(NUMBER_MAX, Outcome.FAILED, "agent-x"), AttemptEnded("x", 2**63 - 1, 1e308), "QUARANTINED"),
     }
     for what, (register, fact, state) in top.items():
         job = f"top-{what}"
@@ -230,7 +231,7 @@ def _numbers() -> Iterator[Bad]:
               job="policy", state="QUARANTINED", alone=True)  # fmt: skip
 
 
-# -- orders ------------------------------------------------------------------------------------------------------------
+# -- missing predecessors ----------------------------------------------------------------------------------------------
 
 
 def _orders() -> Iterator[Bad]:
@@ -252,10 +253,10 @@ def _orders() -> Iterator[Bad]:
     yield fact("a retry of an attempt that never was", "order-6", Intent(NUMBER_MAX, "u"), retry, "CREATED")
     yield fact("an intent of no kind", "order-7", Intent(1, "u"), IntentDeclared(IntentKind.UNKNOWN), "QUARANTINED")
     yield fact("an ask of a job that does not run", "order-8", Ask("u"), SavepointAsked("\0" * 1000), "CREATED")
-    yield fact("an end without a beginning", "order-9", Ended(5, "finished", "x"), AttemptEnded("\0"), "FINISHED")
+    yield fact("an end without a beginning", "order-9", Ended(5, Outcome.FINISHED, "x"), AttemptEnded("\0"), "FINISHED")
 
 
-# -- clocks ------------------------------------------------------------------------------------------------------------
+# -- headers and clocks ------------------------------------------------------------------------------------------------
 
 NOW_S = 1_763_700_000.0
 

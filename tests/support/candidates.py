@@ -67,7 +67,7 @@ class Server:
     stopped."""
 
     def stop(self) -> None:
-        """SIGSTOP."""
+        """Pauses the server with SIGSTOP."""
 
     def go_on(self) -> None: ...
 

@@ -23,7 +23,7 @@ from tests.support.servers import die_with_parent
 from tests.support.waiting import in_time
 
 _PAGE = (page.ROOT / "docs" / "CONSUMERS.md").read_text()
-ANSWER_S = 60.0  # of a broker; what it raises then is no trouble that is waited out
+ANSWER_S = 60.0  # for an answer of a broker; the error after it is not retried
 #: Commands on the page: name of the block -> the words of its lines that start a program.
 SHOWN = {
     block.info.removeprefix("sh "): [line.split() for line in block.lines if line.startswith("python ")]
@@ -58,7 +58,7 @@ class Audit:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the consumer with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(20)

@@ -28,9 +28,9 @@ _STEPS = ("write", "replace", "rename", "link", "unlink", "rmdir", "mkdir")
 class Disk:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._root = root.resolve()
-        self._data: dict[int, bytes] = {}  # inode -> its bytes when it was synced
-        self._names: dict[int, dict[str, int]] = {}  # inode of a folder -> its names when it was synced
-        self._held: list[int] = []  # a file that is open keeps its inode: no other gets the number
+        self._data: dict[int, bytes] = {}  # inode -> its bytes at its last fsync
+        self._names: dict[int, dict[str, int]] = {}  # inode of a folder -> its names at its last fsync
+        self._held: list[int] = []  # open descriptors of synced files, so that no other file gets their inode number
         self._watched: list[Path] = []
         self.seen: set[bytes | None] = set()
         for folder, _, files in os.walk(self._root):
@@ -65,7 +65,7 @@ class Disk:
             os.close(fd)
         self._held.clear()
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- implementation ------------------------------------------------------------------------------------------------
 
     def _then(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: Any, **named: Any) -> Any:

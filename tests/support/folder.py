@@ -24,8 +24,8 @@ from tests.support import waiting
 from tests.support.waiting import NotInTime, until
 
 T = TypeVar("T")
-DEADLINE_S = 240.0  # a busy machine takes a minute and more until a Spark driver has done its first task
-LATE = {3, 4}  # no server answered, or an outcome is not known, in time: which a busy machine may do to any command
+DEADLINE_S = 240.0  # on a busy machine a Spark driver takes more than a minute for its first task
+LATE = {3, 4}  # exit codes for no answer in time and for an unknown outcome: both may happen on a busy machine
 JOBLEDGER = Path(sys.executable).with_name("jobledger")
 
 TICKER = """
@@ -84,7 +84,7 @@ class Folder:
         done = self.run("show", job_id, "-o", "json", expect=None)
         return done.returncode == 0 and '"FINISHED"' in done.stdout
 
-    # -- what is there
+    # -- observation
 
     @property
     def config(self) -> Config:
@@ -129,7 +129,7 @@ class Folder:
         logs = sorted((self.path / "log").glob("*.log"))
         return "\n".join(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-8:]) for log in logs)
 
-    # -- violence
+    # -- kills
 
     def pid(self, process: str) -> int:
         """The pid of a process of `up`: broker, agent, projector-1, reconciler-1, up."""

@@ -205,7 +205,7 @@ class Host:
         assert len(ends) == 1
         return ends[0]
 
-    # -- the end -----------------------------------------------------------------------------------------------------
+    # -- teardown ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Ends all processes by pid: first agents, then supervisors and jobs."""

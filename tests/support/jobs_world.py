@@ -26,7 +26,7 @@ from ledger.core.model.facts import (
     RefusedRestorePoint,
     RestorePoint,
 )  # fmt: skip
-from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Outcome, Running
 from tests.support.operated import EVENTS, RECOVERY, Operated
 
 D = "d" * 64
@@ -58,7 +58,7 @@ class Shell(Operated):
 
     def run(self, *arguments: str, **environment: str) -> Result:
         """Runs a command. Results must be on stdout, and errors on stderr."""
-        with capture_logs():  # what the projector says is not the command's answer
+        with capture_logs():  # the projector's logs are no output of the command
             told = CliRunner().invoke(
                 app, list(arguments), env=self._environment | environment, prog_name="jobledger", obj=self.opened
             )
@@ -120,6 +120,6 @@ def busy(shell: Any, name: str = "etl") -> str:
     shell.record(job_id, Running(1), AttemptRunning("17"))
     shell.record(job_id, Checkpoint(1, 4), CheckpointCompleted("/chk-4", 10, "", base))
     shell.record(job_id, Checkpoint(1, 5), CheckpointCompleted("/chk-5", 10, "", base))
-    shell.record(job_id, Ended(1, "failed", "agent-a"), AttemptEnded("exit code 1", 5, 2.5))
+    shell.record(job_id, Ended(1, Outcome.FAILED, "agent-a"), AttemptEnded("exit code 1", 5, 2.5))
     shell.now(job_id)
     return job_id

@@ -15,7 +15,7 @@ from ledger.core.model.facts import (
     RestartKind,
     RestartPolicy,
 )
-from ledger.core.model.registers import Ended, Register, Running, Spec, key_of
+from ledger.core.model.registers import Ended, Outcome, Register, Running, Spec, key_of
 from ledger.producer.recorder import Recorder
 from tests.simulation.copies import Delivery
 
@@ -38,7 +38,7 @@ class Load:
         self.stop()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Ends the load. May be called repeatedly."""
         self._over.set()
         self._thread.join()
 
@@ -51,7 +51,7 @@ class Load:
                 self._record(recorder, job_id, Spec(avro.spec_digest(SPEC)), SPEC)
                 self._record(recorder, job_id, Running(1), AttemptRunning(str(number)))
                 if number % 2:
-                    self._record(recorder, job_id, Ended(1, "failed", "agent-1"), AttemptEnded("it fell"))
+                    self._record(recorder, job_id, Ended(1, Outcome.FAILED, "agent-1"), AttemptEnded("it fell"))
                 self._over.wait(self._pause_s)
 
     def _record(self, recorder: Recorder, job_id: str, register: Register, fact: Fact) -> None:

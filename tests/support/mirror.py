@@ -81,7 +81,7 @@ class Mirror:
 
     def aborted(self, topic: str) -> list[Copied]:
         """The aborted records, up to the position that both readers have reached."""
-        stands = dict(self._committed.position)  # first: what is read meanwhile is seen, and counts for nothing else
+        stands = dict(self._committed.position)  # read first: records that come later must not count as aborted
         seen = {(record.partition, record.offset) for record in self.committed(topic)}
         return [
             record

@@ -332,7 +332,7 @@ def lease_from_suspension(p: Patches) -> None:
         plain(self, link, held)
         self.lease = self.lease and self.lease._replace(until=float("inf"))
 
-    suspended: dict[int, float] = {}  # by candidate: since when
+    suspended: dict[int, float] = {}  # candidate -> since when it is suspended
 
     def lease(self: Any) -> Any:
         link, held, request = self._strategy._link, self._strategy.lease, self._request
@@ -349,7 +349,7 @@ def lease_from_suspension(p: Patches) -> None:
     p.set(recipe, "session_may_live", lambda session_s, last_answer, now: True)
 
 
-# -- acting ------------------------------------------------------------------------------------------------------------
+# -- orders and starts -------------------------------------------------------------------------------------------------
 
 
 @mutant
@@ -416,7 +416,7 @@ def calls_reach_whoever_answers(p: Patches) -> None:
     p.set(MemoryRunner, "only", lambda self, instance: self)
 
 
-# -- collecting garbage ------------------------------------------------------------------------------------------------
+# -- garbage collection ------------------------------------------------------------------------------------------------
 
 
 @mutant

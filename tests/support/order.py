@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests" / "seconds.txt"
 REPORT = ROOT / "build" / "tests.xml"
-LEAST_S = 5  # what takes less is not in the table
+LEAST_S = 5  # faster files are not in the table
 
 #: File -> the server that it shares with others.
 SHARED = {
@@ -73,7 +73,7 @@ def measured(report: str, root: Path) -> dict[str, float]:
     took: dict[str, float] = {}
     for case in ElementTree.fromstring(report).iter("testcase"):
         words = (case.get("classname") or "").split(".")
-        paths = ["/".join(words[:end]) + ".py" for end in range(len(words), 0, -1)]  # a class may stand in a file
+        paths = ["/".join(words[:end]) + ".py" for end in range(len(words), 0, -1)]  # the last words may be a class
         if file := next((path for path in paths if (root / path).is_file()), ""):
             took[file] = took.get(file, 0) + float(case.get("time") or 0)
     return took

@@ -86,7 +86,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := broker.recv(1 << 16):
                 if self._late is not None and self._late[0] is broker:
-                    if self._handed_in:  # else it answers what was asked before
+                    if self._handed_in:  # otherwise it is the answer to an earlier request
                         self.answered_late.set()
                 else:
                     client.sendall(data)

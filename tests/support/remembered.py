@@ -19,7 +19,7 @@ from ledger.archive.store.archiving import Archiver, PartitionShape, ReaderSegme
 from ledger.core.fold.fold import fold
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted, Fact
 from ledger.core.model.published import Published
-from ledger.core.model.registers import Attempt, Checkpoint, Ended, Register, Running
+from ledger.core.model.registers import Attempt, Checkpoint, Ended, Outcome, Register, Running
 from ledger.history import historical_log
 from ledger.history.moment import parse, vector
 from ledger.history.resolve_moment import as_of
@@ -106,7 +106,7 @@ class Remembered(Operated):
 
 
 def live(world: Remembered, drawn: random.Random, jobs: list[str]) -> None:
-    """Something happens."""
+    """Submits a job, or writes a random fact of one."""
     if not jobs or drawn.random() < 0.2:
         jobs.append(world.started(f"job-{len(jobs)}"))
         return
@@ -115,7 +115,7 @@ def live(world: Remembered, drawn: random.Random, jobs: list[str]) -> None:
         (Attempt(n, 1), AttemptStarted("0" * 64)),
         (Running(n), AttemptRunning("pid 1")),
         (Checkpoint(n, drawn.randrange(6)), CheckpointCompleted("/x", 1, "0" * 32)),
-        (Ended(n, drawn.choice(["failed", "stopped", "finished"]), "runner"), AttemptEnded()),
+        (Ended(n, drawn.choice([Outcome.FAILED, Outcome.STOPPED, Outcome.FINISHED]), "runner"), AttemptEnded()),
     ]  # fmt: skip
     register, fact = drawn.choice(choices)
     world.record(job, register, fact)
@@ -132,7 +132,7 @@ def a_life(folder: Path, seed: int, turns: int = 120) -> tuple[Remembered, list[
         world.step()
         moments.append(world.clock.time())
         world.clock.advance(drawn.uniform(1.0, 30.0))
-        if turn % 3 == 0:  # at most 90 s apart, and compaction spares what is younger than 100
+        if turn % 3 == 0:  # at most 90 s apart; compaction keeps records younger than 100 s
             world.seal()
         if turn % 20 == 0:
             world.snapshot()

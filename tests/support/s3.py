@@ -30,8 +30,8 @@ from tests.support.waiting import NotInTime
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 BUILD_S = 600.0
 READY_S = 60.0
-PART_BYTES = 5 << 20  # a real server takes no smaller part, but the last
-MOTO_PART_BYTES = 64 << 10  # moto is told to take these
+PART_BYTES = 5 << 20  # the minimum of a real server, except for the last part
+MOTO_PART_BYTES = 64 << 10  # moto is configured to accept these
 USER, PASSWORD = "test-user", "test-password"
 #: Environment of a process that may only reach a server of these tests.
 CREDENTIALS = {
@@ -57,7 +57,7 @@ def settings(endpoint_url: str, bucket: str = "graphs-of-tests", part_bytes: int
 
 
 def make_bucket(given: S3Settings) -> S3Settings:
-    from ledger.adapters.s3.client import connect  # not above: every test run reads this file, few need boto3
+    from ledger.adapters.s3.client import connect  # imported here: every test run imports this file, but few need boto3
 
     with pytest.MonkeyPatch.context() as patch:
         use_credentials(patch)
@@ -106,7 +106,7 @@ def versitygw() -> str:
         pytest.skip("Go is needed to build versitygw")
     program.parent.mkdir(parents=True, exist_ok=True)
     with program.with_name("lock").open("w") as lock, tempfile.TemporaryDirectory(dir=program.parent) as built:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker of a test run builds, the others wait for it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker of a test run builds it, the others wait
         if not program.exists():
             done = subprocess.run(
                 [go, "install", VERSITYGW], env={**os.environ, "GOBIN": built, "GOWORK": "off"}, cwd=built,
@@ -138,12 +138,12 @@ class RealS3:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.buckets = folder, folder / "buckets"
-        (self._port,) = free_ports(1)  # none that a connection of anybody could get while the server is down
+        (self._port,) = free_ports(1)  # no other connection can get this port while the server is down
         self.endpoint = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        attributes = self.folder / "attributes"  # beside the files: not every file system has attributes of its own
+        attributes = self.folder / "attributes"  # in extra files, because not every file system has extended attributes
         for path in (self.buckets, attributes):
             path.mkdir(parents=True, exist_ok=True)
         address = f"127.0.0.1:{self._port}"
@@ -164,7 +164,7 @@ class RealS3:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the server with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

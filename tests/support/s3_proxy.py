@@ -53,7 +53,7 @@ class FaultyProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else each answer of two packets waits 40 ms for an acknowledgement
+            disable_nagle_algorithm = True  # otherwise each answer of two packets waits 40 ms for an ACK
 
             def handle_one_request(self) -> None:
                 try:

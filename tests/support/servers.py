@@ -102,7 +102,7 @@ class RunningBroker:
         self.process = None
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the broker with SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()

@@ -74,7 +74,7 @@ def test_nothing_is_admitted_while_no_projector_runs(cluster: MiniCluster) -> No
     with pytest.raises(OutcomeUnknown, match="not admitted within 30 s"):
         cluster.submit("etl", job_id="job-1")
     cluster.start("projector")
-    assert cluster.submit("etl", job_id="job-1") == "job-1"  # the same again
+    assert cluster.submit("etl", job_id="job-1") == "job-1"  # a repeated submit
     cluster.until(lambda: running(cluster, "job-1", 1))
 
 

@@ -104,7 +104,7 @@ def test_a_signal_reaches_only_the_process_that_is_meant() -> None:
             child.wait(0.3)
         processes.send(who, signal.SIGKILL)
         assert child.wait(60) == -signal.SIGKILL
-        processes.send(who, signal.SIGKILL)  # gone: no error
+        processes.send(who, signal.SIGKILL)  # the process is gone: no error
     finally:
         child.kill()
         child.wait()
@@ -202,7 +202,7 @@ def test_a_pid_file_of_another_boot_is_no_obstacle(made: Callable[..., Process])
     process.pid_file.parent.mkdir(parents=True)
     process.pid_file.write_text(json.dumps({"pid": os.getpid(), "start_time": 5, "boot_id": "before"}))
     assert process.adopt() is None
-    process.stop(1)  # ends nobody: this very process is named in the file
+    process.stop(1)  # ends no process: the file names this process itself
     who = process.start()
     assert read_identity(process.pid_file) == who
 
@@ -238,7 +238,7 @@ def test_a_long_log_is_copied_away_while_the_program_goes_on(made: Callable[...,
     process.rotate_log()
     before = process.last_line()
     until(lambda: process.last_line() > before or process.last_line() != before)
-    assert b"\0" not in process.log.read_bytes()  # it goes on at the end, not at its old place
+    assert b"\0" not in process.log.read_bytes()  # it appends at the end, not at its old position
 
 
 def test_on_a_full_disk_it_cannot_be_started_and_nobody_is_left_running(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_on_a_full_disk_it_cannot_be_started_and_nobody_is_left_running(tmp_path
         (disk / "log").mkdir(exist_ok=True)
         (disk / "run").mkdir(exist_ok=True)
         with pytest.raises(ConfigError, match="No space left"):
-            process.start()  # it begins, and can't be noted
+            process.start()  # it starts, but its pid can't be stored
         assert not process.alive()
         make_room(disk)
         process.start()
@@ -270,11 +270,11 @@ def test_a_long_log_that_cannot_be_copied_is_cut(tmp_path: Path) -> None:
         assert not process.log.with_name("worker.log.1").exists(), "an incomplete copy is not kept"
 
 
-# -- keeping ---------------------------------------------------------------------------------------------------------
+# -- restarting --------------------------------------------------------------------------------------------------------
 
 
 class HandClock(Clock):
-    """Moves by hand."""
+    """A clock that the test moves."""
 
     now = 1000.0
 
@@ -303,7 +303,7 @@ def test_one_that_falls_is_started_again(made: Callable[..., Process]) -> None:
     assert keeper.process.pid == first
     fallen(keeper)
     keeper.step()
-    assert not keeper.process.alive()  # not at once: it may fall at once again
+    assert not keeper.process.alive()  # it is not restarted at once, because it may fall again
     clock.now += FIRST_DELAY_S
     keeper.step()
     assert keeper.process.alive()
@@ -325,7 +325,7 @@ def test_an_adopted_one_that_falls_is_started_again(made: Callable[..., Process]
     assert said == [f"adopted worker pid {starter.pid}"]
     assert not keeper.started_here
     fallen(keeper)
-    until(lambda: not starter.alive())  # reaps it
+    until(lambda: not starter.alive())  # `alive` reaps it
     clock.now += FIRST_DELAY_S
     keeper.step()
     clock.now += FIRST_DELAY_S
@@ -487,7 +487,7 @@ def test_what_is_brought_up_is_given_up_with_the_reason_once_a_role_refuses_agai
 
 
 class Unled:
-    """Nobody leads."""
+    """Leaders of a ledger without any leader."""
 
     def led(self, _: str) -> bool:
         return False

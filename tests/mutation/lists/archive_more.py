@@ -168,7 +168,7 @@ MUTANTS = (
         (f"{ASKED}test_every_kind_of_value_has_a_plain_one",),
         "a program that reads the result as JSON fails",
     ),
-    # -- thinning
+    # -- thinning out snapshots
     Mutant(
         "the-oldest-of-a-day-stays", THINNING, "max(newest.get(kept_by, rank), rank)", "min(newest.get(kept_by, rank), rank)",
         (MONTHS,), "a moment in the evening is read from the snapshot of the previous night",

@@ -50,7 +50,7 @@ MUTANTS = (
         "a-scribbled-lock-stops-who-looks", LOCK, "except (ValueError, KeyError, TypeError):", "except (KeyError, TypeError):",
         (f"{LOCKED}test_a_scribbled_file_still_has_a_holder",), "a candidate fails instead of waiting",
     ),
-    # -- what is made once
+    # -- files and objects created once
     Mutant(
         "an-object-in-a-folder-is-replaced", OBJECTS, "                os.link(temporary, path)\n",
         "                os.replace(temporary, path)\n", (NEVER,), "a second archiver replaces the first one's objects",

@@ -18,7 +18,7 @@ from ledger.archive.store.archive import Archive
 from ledger.config.settings import TopicsSection
 from ledger.core.model.facts import AttemptEnded, JobResult
 from ledger.core.model.recovery import JobState, RecoveryEntry
-from ledger.core.model.registers import Ended, Result, Running, Spec, key_of
+from ledger.core.model.registers import Ended, Outcome, Result, Running, Spec, key_of
 from ledger.history import bundling, historical_log
 from ledger.history.historical_runner import ThenClock
 from ledger.history.moment import Cut, parse
@@ -68,7 +68,7 @@ class Life:
                 case 2 | 3 | 4:
                     self._append(self.events, key_of(job, Running(n)).encode(), avro.encode(AttemptEnded()))
                 case 5 | 6:
-                    key = drawn.choice([key_of(job, Running(n)), key_of(job, Ended(n, "failed", "w")), spec_key])
+                    key = drawn.choice([key_of(job, Running(n)), key_of(job, Ended(n, Outcome.FAILED, "w")), spec_key])
                     self._append(self.events, key.encode(), None)
                 case 7:
                     self._append(self.events, *drawn.choice([(b"garbage", b"x"), (b"~noop", None), (None, b"y")]))
@@ -124,7 +124,7 @@ KEY, VALUE = spec_of("job-0")
 RUNNING = key_of("job-0", Running(1)), avro.encode(AttemptEnded())
 RESULT = key_of("job-0", Result("FINISHED")), avro.encode(JobResult("job-0", "prod", "memory", "0" * 64, "", 1.0, 1))
 
-# -- the past ----------------------------------------------------------------------------------------------------------
+# -- queries about the past --------------------------------------------------------------------------------------------
 
 
 def archived_of(archive: Archive) -> dict[TopicPartition, historical_log.SealedRecords]:

@@ -52,7 +52,7 @@ def seal(config: Config) -> None:
     )
     archiver.begin()
     reader = Ledger.open(config).event_log.reader([config.topics.events, config.topics.recovery])
-    last: dict[TopicPartition, int] = {}  # record: behind it lie ends of transactions, which nobody reads
+    last: dict[TopicPartition, int] = {}  # the last record; control records after it are never read
     ends, begun = reader.high_watermarks(), time.monotonic()
     while any(reader.position()[place] < end for place, end in ends.items()):
         last |= {(one.topic(), one.partition()): one.offset() for one in reader.poll(1000, 0.2)}

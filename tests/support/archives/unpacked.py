@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.archive.format import parquet
 
-FILES_MAX = 2000  # of some kilobytes each
+FILES_MAX = 2000  # each has some kilobytes
 
 _unpack = parquet.Opened.__init__
 
