@@ -59,7 +59,7 @@ def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledge
         own = entry is not None and entry.restore_points and entry.restore_points[0].attempt == 2
         return entry if entry and entry.attempt == 2 and own else None
 
-    entry = ledger.until(back, "attempt 2 counts")
+    entry = ledger.until(back, "attempt 2 has a checkpoint of its own")
     assert entry.base is not None and entry.base.attempt == 1
     told = typed(look).splitlines()
     assert told[0] == f"counted to {entry.base.id + 1}", "the counter continues from its checkpoint"
@@ -72,7 +72,7 @@ def test_the_first_steps_of_the_readme_and_the_worker_of_the_page_for_jobs(ledge
 
     seen = typed(end)
     assert "CANCEL" in seen
-    ledger.until(lambda: not ledger.processes(), "all of it has ended")
+    ledger.until(lambda: not ledger.processes(), "all processes of the ledger have ended")
 
 
 @pytest.mark.kafka

@@ -75,9 +75,9 @@ def test_a_finished_job_that_reappears_is_explained_by_the_records_that_did_it(a
     guilty = tampered(file)
     assert ask(BUNDLE, "explain", JOB)["state"] == "CANCELED"
     told = ask(file, "explain", JOB)
-    assert (told["state"], told["in_recovery_set"]) == ("CREATED", True), "it would be started"
+    assert (told["state"], told["in_recovery_set"]) == ("CREATED", True), "the finished job would be started again"
     assert told["because"] and {one["actor"] for one in told["because"]} == {"mallory@elsewhere"}
-    assert {one["offset"] for one in told["because"]} <= set(guilty), "the evidence is the guilty records"
+    assert {one["offset"] for one in told["because"]} <= set(guilty), "explain names only the guilty records"
     assert told["published_state"] == "", "no leader has published an entry yet"
     last = [(one["offset"], one["actor"], one["tombstone"]) for one in ask(file, "history", JOB)][-3:]
     assert last == [(offset, "mallory@elsewhere", number == 0) for number, offset in enumerate(guilty)]

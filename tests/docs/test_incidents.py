@@ -57,7 +57,7 @@ def test_what_the_page_shows_is_what_is_said(one: Shown, monkeypatch: pytest.Mon
     left = iter([squeezed(line) for line in told.output.splitlines()])
     for line in one.lines:
         if line.strip() != "…":
-            assert any(squeezed(line) in said for said in left), f"not said, or not in this order: {line}\n{told.output}"
+            assert any(squeezed(line) in said for said in left), f"not printed, or not in this order: {line}\n{told.output}"
 
 
 def test_each_incident_has_a_bundle_and_is_looked_into() -> None:

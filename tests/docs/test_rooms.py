@@ -19,7 +19,7 @@ KINDS = {
 def test_the_page_shows_the_rooms_as_they_are() -> None:
     text = PAGE.read_text()
     assert END in text
-    assert with_rooms(text) == text, "write it anew: python -m tests.docs.rooms"
+    assert with_rooms(text) == text, "regenerate the page: python -m tests.docs.rooms"
 
 
 def test_the_root_of_the_package_has_five_modules() -> None:
@@ -64,5 +64,5 @@ def test_every_public_class_has_a_name_of_its_own() -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path.relative_to(ROOT).as_posix())
-    assert len(places) > 300, "the search finds them"
+    assert len(places) > 300, "the search finds the test modules"
     assert {name: there for name, there in places.items() if len(there) > 1} == {}

@@ -10,7 +10,7 @@ from tests.docs.settings_page import PAGE, page
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == page(), "write it anew: python -m tests.docs.settings_page"
+    assert PAGE.read_text() == page(), "regenerate the page: python -m tests.docs.settings_page"
 
 
 def test_every_setting_is_described() -> None:

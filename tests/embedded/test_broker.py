@@ -168,7 +168,7 @@ def test_it_formats_once_logs_to_its_file_and_prints_nothing(own: RunningBroker,
     assert (own.broker.data / "meta.properties").read_text() == formatted
     assert (own.broker.folder / "cluster_id").read_text().strip() in formatted.replace("\\", "")
     # It answers requests shortly before its log says that it has started.
-    until(lambda: "Kafka Server started" in own.broker.log.read_text(), "its log says that it has started")
+    until(lambda: "Kafka Server started" in own.broker.log.read_text(), "the broker's log reports its start")
     assert own.printed.read_text() == ""
     assert own.process is not None
     own.process.terminate()
@@ -224,7 +224,7 @@ def test_the_shared_broker_compacts_on_demand(broker: RunningBroker, prefix: str
     deadline = time.monotonic() + 60
     nudges = 0
     while any(record.key() == b"job" for record in read(broker.bootstrap, topic)):
-        in_time(time.monotonic() < deadline, "not within 60 s: compacted")
+        in_time(time.monotonic() < deadline, "not within 60 s: log compaction")
         nudges += 1
         produce(broker.bootstrap, topic, f"nudge-{nudges}", "x")
         time.sleep(1.1)
@@ -236,6 +236,6 @@ def test_the_real_caches_are_there_and_need_nothing_more(monkeypatch: pytest.Mon
     """After `make setup`, the jars and the class archive are there without running Java or using the network."""
     from ledger.adapters.java import jars
 
-    monkeypatch.setattr(jars, "_run_java", lambda *_, what: pytest.fail(f"{what} had to be brought"))
+    monkeypatch.setattr(jars, "_run_java", lambda *_, what: pytest.fail(f"{what} had to be made first"))
     assert all(os.path.isfile(jar) for jar in jars.broker_classpath().split(os.pathsep))
     assert all(jar.is_file() for jar in jars.spark_connector())

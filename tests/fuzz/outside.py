@@ -234,4 +234,4 @@ def check_url(url: str) -> bool:
         return True
     finally:
         socket.create_connection, ssl._create_default_https_context = before
-    raise AssertionError("nobody was asked")
+    raise AssertionError("the webhook was not called")

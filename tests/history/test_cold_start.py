@@ -179,7 +179,7 @@ def test_what_was_over_does_not_come_back_from_a_snapshot_that_is_too_old(tmp_pa
     world = Lived(tmp_path)
     job = gone_since(world)
     cold = world.standby(cold=True)
-    assert not cold._table.registers(job.encode(), partition_of(job, PARTITIONS)), "it would be started once more"
+    assert not cold._table.registers(job.encode(), partition_of(job, PARTITIONS)), "the finished job would be started again"
     assert state(cold) == state(world.standby(cold=False))
     (why, *_) = told(logged, "snapshot_too_old")
     assert why["age_s"] > why["age_max_s"] == FORGET_S
@@ -192,7 +192,7 @@ def test_what_was_over_does_not_come_back_from_an_archive_that_never_saw_its_end
     world.seal()
     world.snapshot()
     cold = world.standby(cold=True)
-    assert not cold._table.registers(job.encode(), partition_of(job, PARTITIONS)), "it would be started once more"
+    assert not cold._table.registers(job.encode(), partition_of(job, PARTITIONS)), "the finished job would be started again"
     assert state(cold) == state(world.standby(cold=False))
     assert any("so late that a tombstone" in entry["why"] for entry in told(logged, "no_snapshot"))
 

@@ -122,7 +122,7 @@ def test_an_explanation_reads_from_the_snapshot_on_and_says_the_same(
             partition = thin.partition_of(job)
             places = {place: end for place, end in cut.items() if place[1] == partition}
             kept = {place: archived(world)[place].snapshot(end) for place, end in places.items()}
-            assert all(kept.values()), "there is a snapshot before"
+            assert all(kept.values()), "each partition has a snapshot before the moment"
             begun = {place: found[0] for place, found in kept.items() if found}
             assert len(read.segments) <= segments_between(world, begun, places)
             read.clear()
@@ -186,7 +186,7 @@ def test_an_offset_is_looked_up_where_it_lies(world: Remembered, moments: list[f
     asked, again = as_of(world.source(), parse(vector(cut), 0.0), archived(world), LAG_S, thin=True)
     assert vector(again) == vector(cut)
     places = len(cut)
-    assert len(read.segments) <= 6 * places, "a segment or two of each partition"
+    assert len(read.segments) <= 6 * places, "at most two segments of each partition"
     assert explained(asked, jobs(source)[0]) == explained(source, jobs(source)[0])
 
 

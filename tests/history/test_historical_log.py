@@ -177,7 +177,7 @@ def test_an_archiver_that_missed_a_tombstone_is_not_trusted_though_all_that_it_f
     world.seal()
     world.remember()
     kept = [record.key() for record in world.archive.records(EVENTS, p)]
-    assert kept.count(f"{job}/checkpoint/1/1".encode()) == 1, "its tombstone is gone"
+    assert kept.count(f"{job}/checkpoint/1/1".encode()) == 1, "the archive missed the tombstone"
     world.clock.advance(500.0)
     with pytest.raises(LedgerError, match="begun, or caught up, only later"):
         world.then(times.rfc3339(then_s))

@@ -48,7 +48,7 @@ class Copy:
         """Reads to the current end of the topic."""
         ends, deadline = self._reader.high_watermarks(), time.monotonic() + 30
         while any(self._reader.position()[place] < end for place, end in ends.items()):
-            in_time(time.monotonic() < deadline, "the topic can't be read to its end: not within the time")
+            in_time(time.monotonic() < deadline, "not within the time: the end of the topic")
             records = self._reader.poll(5000, 0.2)
             self.records += records
             self.table.apply(records)
@@ -211,7 +211,7 @@ def test_a_compacted_topic_folds_like_a_full_copy(log: KafkaLog, topic: str, scr
     _until(lambda: scribe.written > EVENTS_MIN, "history", write)
     _until(lambda: len(left().records) < len(copy.records), "a first pass", write)
     copy.catch_up()
-    half = until(folds_alike, "what is left folds like the copy")
+    half = until(folds_alike, "the compacted log folds like the copy")
     assert len(half.records) < len(copy.records)
 
     # it runs again, until the tombstones are gone too
@@ -219,13 +219,13 @@ def test_a_compacted_topic_folds_like_a_full_copy(log: KafkaLog, topic: str, scr
     copy.catch_up()
     assert len(copy.records) == scribe.written
     kinds = {str(entry.state) if entry else None for entry in _entries(copy.table).values()}
-    assert {None, "RESTARTING", "SUSPENDED", "QUARANTINED"} <= kinds, "the history is too tame"
+    assert {None, "RESTARTING", "SUSPENDED", "QUARANTINED"} <= kinds, "the history lacks important states"
     assert kinds & {"FINISHED", "CANCELED", "FAILED"}
     assert len(copy.tombstones()) > 300
     _until(lambda: not left().tombstones(), "the pass that removes tombstones", scribe.nudge)
 
     copy.catch_up()
-    rest = until(folds_alike, "what is left folds like the copy")
+    rest = until(folds_alike, "the compacted log folds like the copy")
     assert len(rest.records) < len(half.records) < len(copy.records)
     alive = {r.key() for r in copy.records} - {r.key() for r in rest.records}
-    assert alive, "keys of which nothing is left at all"
+    assert alive, "some keys have vanished completely"

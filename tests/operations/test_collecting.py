@@ -105,7 +105,7 @@ def test_a_submitter_that_ends_there_leaves_only_what_is_found(point: str, world
     world.clock.advance(1.0)
     failpoints.arm("")
     world.recorder.__dict__.pop("record", None)
-    assert world.client().submit(spec(), world.graph(), job_id="job-1") == "job-1", "it can be submitted all the same"
+    assert world.client().submit(spec(), world.graph(), job_id="job-1") == "job-1", "the job can still be submitted"
     assert world.blobs.exists(world.now("job-1").graph)  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ def test_a_retirement_that_ends_there_is_finished_or_found(point: str, cluster: 
     assert reached
     cluster.clock.advance(2 * DAY_S)
     lying = set(cluster.blobs.stored)
-    assert set(wheres(cluster.collect().deleted)) <= {"/memory/job/"}, "its graph is for the next reconciler to delete"
+    assert set(wheres(cluster.collect().deleted)) <= {"/memory/job/"}, "the next reconciler deletes the graph"
     assert set(cluster.blobs.stored) == lying
     cluster.r = cluster.new_reconciler()
     cluster.go(30)

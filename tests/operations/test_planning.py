@@ -394,7 +394,7 @@ def test_a_plan_beside_a_working_leader_harms_nobody(cluster: Planning) -> None:
 
 def test_no_blob_store_is_opened_unless_something_is_to_be_started(cluster: Planning) -> None:
     def store() -> NoReturn:
-        raise AssertionError("nothing is to be started")
+        raise AssertionError("a start that must not happen")
 
     cluster.job("job")
     cluster.go()

@@ -240,9 +240,9 @@ def test_savepoints_of_a_retired_job_are_listed_and_disposed_of(cluster: Disposi
     assert cluster.dispose("1/3") is not None
     assert cluster.stored() == ["job/1/sav-1"] and set(cluster.listed()) == {"1/1"}
     cluster.go(20)
-    assert cluster.disposals() == ["job/disposed/1/3"], "that stays beside the result"
+    assert cluster.disposals() == ["job/disposed/1/3"], "the disposal stays with the result"
     assert cluster.dispose("1/3") is None
-    assert [name for name in cluster.runner.stored if "chk" in name] == checkpoints, "its checkpoints are as they were"
+    assert [name for name in cluster.runner.stored if "chk" in name] == checkpoints, "the checkpoints are unchanged"
     assert cluster.state("job") == "none" and cluster.runner.observe() == []
 
 
@@ -287,7 +287,7 @@ def test_the_collector_finds_what_a_command_that_was_killed_has_left(cluster: Di
     with pytest.raises(failpoints.Failed):
         cluster.dispose("1/1")
     failpoints.arm("")
-    assert cluster.look().orphans == (), "too young"
+    assert cluster.look().orphans == (), "the savepoint is too young"
     cluster.clock.advance(2 * DAY_S)
     cluster.go(4)
     (orphan,) = cluster.look().orphans

@@ -82,7 +82,7 @@ class World:
                 reader = log.reader([self.topic])
                 break
             except Unreachable:
-                in_time(time.monotonic() < deadline, "not within 120 s: a controller that answers")
+                in_time(time.monotonic() < deadline, "not within 120 s: an answer of the controller")
         marks, records = reader.high_watermarks(), []
         while any(reader.position()[place] < end for place, end in marks.items()):
             in_time(time.monotonic() < deadline, f"not within 120 s: all; {len(records)} records came")
@@ -145,7 +145,7 @@ def test_a_dead_broker_is_unreachable_in_time_and_nothing_was_sent(world):
     recorder = world.recorder(timeout_s=5)
     recorder.record("job-1", Running(1), FACT)
     world.broker.kill()
-    until(lambda: recorder._sender._proved_at is None, "the client has noticed")
+    until(lambda: recorder._sender._proved_at is None, "the client has noticed the broken connection")
     began = time.monotonic()
     with pytest.raises(Unreachable):
         recorder.record("job-1", Running(2), FACT)
@@ -179,7 +179,7 @@ def test_a_hanging_broker_leaves_the_outcome_unknown_and_sending_again_is_harmle
         sent += 1
         return recorder.send_again(raised.value.event)
 
-    until(again, "a broker that hung takes it")
+    until(again, "the resumed broker accepts the record")
     copies = [r for r in world.stored() if r.key() == b"job-1/running/2"]
     assert 1 <= len(copies) <= sent
     event = raised.value.event
@@ -199,7 +199,7 @@ def test_a_recorder_that_blocks_goes_on_when_the_broker_is_back(world):
     threading.Thread(target=record, daemon=True).start()
     assert not done.wait(3)
     world.broker.start()
-    in_time(done.wait(60), "not within 60 s: it is recorded")
+    in_time(done.wait(60), "not within 60 s: the acknowledgement")
     assert b"job-1/running/2" in {r.key() for r in world.stored()}
 
 

@@ -126,5 +126,5 @@ def test_a_leader_that_reaches_another_agent_than_its_predecessor_is_told_apart(
     found = projector([CLAIM._replace(reaches=other), before], [])
     assert (found.reaches, found.others) == (other, {"subprocess": "agent-1"})
     assert projector([CLAIM._replace(reaches=one), before], []).others == {}
-    assert projector([CLAIM, before], []).others == {}, "one whose agent was silent is not told apart"
+    assert projector([CLAIM, before], []).others == {}, "a leader whose agent was silent is not compared"
     assert projector([CLAIM._replace(reaches=other)], []).others == {}

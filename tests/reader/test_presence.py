@@ -82,7 +82,7 @@ def test_a_process_of_another_namespace_counts_while_it_is_fresh_and_is_not_swep
     assert present(tmp_path, "projector", 1020.0) == [], "its last report is too old"
     assert present(tmp_path, "projector") == []
     sweep(tmp_path, 1020.0)
-    assert path.exists(), "it may live"
+    assert path.exists(), "the process may be alive"
     sweep(tmp_path, 1000.0 + LEFT_S + 1)
     assert not path.exists()
     path.write_text(json.dumps({**there, "pid_namespace": pid_namespace()}))

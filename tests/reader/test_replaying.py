@@ -124,5 +124,5 @@ def test_a_job_that_never_rests_is_compared_with_the_log_as_far_as_its_entry_say
 
     world.clock.sleep = turn
     found = replay(world.source(), timeout_s=10)
-    assert turns, "the first time there was nothing to compare"
+    assert turns, "the first pass had nothing to compare"
     assert (len(found.differences), found.behind, found.compared) == (int(lie), (), 1)

@@ -103,7 +103,7 @@ def test_an_ended_lease_is_nothing_to_keep(one: Candidate, election: MemoryElect
     election.end_lease()
     one.candidacy.step_down(Fenced("the lease ended while leading"))
     assert one.candidacy.may_lead()
-    assert one.candidacy.reason() == "elected", "it was elected anew"
+    assert one.candidacy.reason() == "elected", "the leader was elected again"
 
 
 def test_a_lease_that_ends_after_a_fence_leads_to_an_election(one: Candidate, election: MemoryElection) -> None:
@@ -154,7 +154,7 @@ def test_forced_leadership_lasts_one_term(election: MemoryElection) -> None:
     forced.lead(3)
     forced.clock.advance(HEALTHY_S)
     forced.candidacy.step_down(Fenced("replaced"))
-    assert election.holder is forced.leadership, "a candidate like any other now"
+    assert election.holder is forced.leadership, "the forced projector is now an ordinary candidate"
 
 
 def test_a_standby_that_cannot_read_changes_nothing(one: Candidate, election: MemoryElection) -> None:
@@ -321,7 +321,9 @@ def test_what_a_take_over_waits_for_is_told() -> None:
     projector.step()
     assert projector.epoch == 1 and projector.candidacy.waits_for == ""
     assert waits[0] == "", "a standby waits for nothing"
-    assert waits[1] == f"reading {EVENTS}[0], at 0 of 2", "its own no-op and the end of that transaction"
+    assert waits[1] == f"reading {EVENTS}[0], at 0 of 2", (
+        "the two records are its own no-op and the end of that transaction"
+    )
     assert any(f"{EVENTS}[1], which stands at 0 of 3 for 9 s: an open transaction" in told for told in waits)
 
 

@@ -106,7 +106,7 @@ def test_only_what_that_claim_carried_is_written_again_and_once() -> None:
     claim_again(world, 1)
     run(projector)
     entries = world.published().entries
-    assert {entries[job_id].epoch for job_id in JOBS[:3]} == {2}, "they were published under epoch 1"
+    assert {entries[job_id].epoch for job_id in JOBS[:3]} == {2}, "the jobs were published in epoch 1 before"
     written = {p: [r.key() for r in world.log.records(RECOVERY, p)] for p in range(PARTITIONS)}
     for job_id in JOBS[3:]:
         assert written[partition_of(job_id, PARTITIONS)].count(job_id.encode()) == 1

@@ -39,7 +39,7 @@ def test_a_reconciler_that_ends_there_is_followed_by_one_that_goes_on(point: str
         except Killed:
             cluster.r = cluster.new_reconciler()
     assert reached and cluster.r.epoch == 2
-    assert starts(cluster) == [(1, None)], "it started once"
+    assert starts(cluster) == [(1, None)], "the attempt started once"
     assert cluster.state("job") == "none" and cluster.registers("job") == {"result/FINISHED"}
     assert not cluster.blobs.exists(spec.graph)
     assert cluster.runner.observe() == []

@@ -227,7 +227,7 @@ def test_a_stale_leader_writes_nothing_that_readers_see() -> None:
     first.step()
     assert (first.epoch, second.epoch) == (0, 2)
     assert world.published().entries == seen[0] and seen[0]["job-1"].state is JobState.SUSPENDED
-    assert world.log.reader([RECOVERY]).high_watermarks() == marks, "it has written nothing at all"
+    assert world.log.reader([RECOVERY]).high_watermarks() == marks, "the stale leader has written nothing"
 
 
 def test_a_zombies_late_record_is_written_over_by_the_leader() -> None:

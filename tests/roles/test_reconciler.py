@@ -232,7 +232,7 @@ def test_a_failure_rate_survives_leaders_and_counts_by_when_it_failed(cluster: C
     for n in (4, 5):
         cluster.runner.end("job", n, "failed", "boom", ran_for_s=1.0)
         cluster.go()
-    assert starts(cluster)[-1][0] == 6, "a retry begins anew"
+    assert starts(cluster)[-1][0] == 6, "a retry resets the count of failures"
 
 
 def test_a_failure_rate_forgives_what_is_an_interval_ago(cluster: Cluster) -> None:
@@ -435,7 +435,7 @@ def test_a_lost_attempt_is_fenced_before_its_successor_starts(cluster: Cluster, 
     cluster.runner.end("job", 1)
     cluster.go()
     assert starts(cluster) == [(1, None), (2, "1/9")]
-    assert (1, 1) in fenced, "up to attempt 1, when that alone had been started"
+    assert (1, 1) in fenced, "the first fence was up to attempt 1, the only started one"
 
 
 def test_force_goes_on_without_the_runners_word(cluster: Cluster) -> None:

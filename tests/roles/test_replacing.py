@@ -60,7 +60,7 @@ class Pair(Cluster):
             super().go(1, seconds)
             jobs = [job_id for job_id, _ in self.alive()]
             assert len(jobs) == len(set(jobs))
-            assert not {"old", "new"} <= set(jobs), "both run"
+            assert not {"old", "new"} <= set(jobs), "both jobs run"
 
     def intents(self, job_id: str = "old") -> list[tuple[str, str]]:
         """(kind, id) of every intent on the job."""

@@ -181,4 +181,4 @@ def test_a_no_op_is_written_to_every_partition_and_means_nothing() -> None:
     for topic, count in ((EVENTS, PARTITIONS), (RECOVERY, PARTITIONS), (REJECTS, 1)):
         assert all(world.log.records(topic, p)[0].key() == NOOP_KEY.encode() for p in range(count))
     assert not projector.counters["foreign"] and not projector.published.dropped
-    assert len(world.log.records(REJECTS, 0)) == 1, "it is no reject"
+    assert len(world.log.records(REJECTS, 0)) == 1, "the no-op is no reject"

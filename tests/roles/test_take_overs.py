@@ -104,7 +104,7 @@ def test_who_loses_the_lease_while_the_log_does_not_come_to_its_end_gives_up(clu
         if name == "poll":
             cluster.elections[role].holder = object()
             polls.append(name)
-            assert len(polls) < 20, "it reads on"
+            assert len(polls) < 20, "the candidate keeps reading"
 
     one = candidate(cluster, role, then)
     one.step()

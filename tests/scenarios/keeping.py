@@ -56,7 +56,7 @@ def keep(number: str, reason: str, config: Config, end: Callable[[], None] | Non
     with (Path(folder) / f"{number}.log").open("wb") as log:
         archiver = subprocess.Popen([JOBLEDGER, "serve", "archiver"], env=environment, stdout=log, stderr=log)
         try:
-            until(archived, "all is archived", PATIENCE_S, every_s=2.0)
+            until(archived, "all records are archived", PATIENCE_S, every_s=2.0)
             run("audit", "anchor", "--to", str(anchors))
         finally:
             archiver.terminate()

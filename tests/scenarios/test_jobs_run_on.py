@@ -115,7 +115,7 @@ class Undisturbed:
         assert self._it.attempts() == {(name, 1) for name in JOBS}, "no other attempt was recorded"
         for name in JOBS:
             beats = self._it.beats.since(name, self._began)
-            assert {str(pid) for pid, _ in beats} == {self._before[name][1]}, f"{name} beats"
+            assert {str(pid) for pid, _ in beats} == {self._before[name][1]}, f"{name} writes heartbeats"
         self.pause_s = self._it.beats.longest_pause_s(self._began)
 
 
@@ -148,7 +148,7 @@ def test_the_leader_s_member_goes_away_and_nothing_happens(
             # Later than the lease could have lasted without another member.
             running.until(lambda role=role: running.renewed_after(gone + SESSION_S * 0.7, role), f"{role} renews its lease")
         assert running.member_of(leaders["projector"]) != member or away is silently_cut
-        assert running.epochs() == epochs, "the same leaders, by the log"
+        assert running.epochs() == epochs, "the log shows the same leaders"
         assert {role: running.leading(role) for role in ROLES} == leaders
     back()
     running.cluster.zookeeper.wait()
@@ -179,7 +179,7 @@ def test_incident_000_only_the_running_job_comes_back(
         graphs[name] = entry.graph
     (tmp_path / "seen").touch()
     blobs = OpenLedger.open(running.config).blobs
-    running.until(lambda: "canceled" in alive(running.config, ["canceled"]), "the second one runs")
+    running.until(lambda: "canceled" in alive(running.config, ["canceled"]), "the job to cancel runs")
     running.client.declare("canceled", IntentKind.CANCEL, reason="it is enough")
     for name in ("over", "canceled"):
         ended = running.client.wait(name, 60)
@@ -195,25 +195,32 @@ def test_incident_000_only_the_running_job_comes_back(
         leader.heal(ZK)
 
         published = entries_of(running.source)
-        assert set(published.recovery_set()) == {*JOBS, "ticking"}, "only what runs is to be brought back"
+        assert set(published.recovery_set()) == {*JOBS, "ticking"}, "the recovery set holds only running jobs"
         entry = published["ticking"]
         assert entry.attempt == 1 and entry.state is JobState.RUNNING
         assert alive(running.config, ["ticking"]) == before, "a failover restarts nothing"
         newest = max(entry.restore_points, key=lambda point: (point.attempt, point.id))
         assert entry.restore_points[0] == newest and newest.id >= points[0].id
-        running.until(lambda: not any(blobs.exists(graphs[name]) for name in ("over", "canceled")), "their graphs are gone")
+        running.until(
+            lambda: not any(blobs.exists(graphs[name]) for name in ("over", "canceled")),
+            "the graphs of both terminal jobs are deleted",
+        )
         assert blobs.exists(graphs["ticking"])
 
         # Now the running job must be restarted by the new leader from its newest checkpoint.
         os.kill(int(before["ticking"][1]), signal.SIGKILL)
-        running.until(lambda: alive(running.config, ["ticking"]).get("ticking", (0,))[0] == 2, "it is brought back")
+        running.until(
+            lambda: alive(running.config, ["ticking"]).get("ticking", (0,))[0] == 2, "the killed job is restarted"
+        )
 
         def published_base() -> RestorePoint | None:
             entry = entries_of(running.source)["ticking"]
             return entry.base if entry.attempt == 2 else None
 
-        base = running.until(published_base, "what the second attempt began from is published")
-        offered = running.until(lambda: _newest_of_attempt(running, "ticking", 1), "what the first attempt left")
+        base = running.until(published_base, "the base of the second attempt is published")
+        offered = running.until(
+            lambda: _newest_of_attempt(running, "ticking", 1), "the newest checkpoint of the first attempt"
+        )
         assert (base.attempt, base.id) == offered
         assert set(entries_of(running.source).recovery_set()) == {*JOBS, "ticking"}
     (tmp_path / "enough").touch()
@@ -290,7 +297,7 @@ def test_all_five_members_are_replaced_and_every_job_runs_on(
         assert len(members.members) == 5
         running.leading()
         done = len(short.acknowledged)
-        running.until(lambda: len(short.acknowledged) > done + 1, "and go on being submitted")
+        running.until(lambda: len(short.acknowledged) > done + 1, "more jobs are submitted")
     assert not short.failed, short.failed
     for name in short.acknowledged:
         assert running.client.wait(name, 90).finished, name

@@ -71,7 +71,9 @@ def test_incident_001_a_new_leader_knows_every_job(folder: Folder) -> None:
     pids = {process: folder.pid(process) for process in ("projector-1", "projector-2", "reconciler-1")}
     for pid in pids.values():
         os.kill(pid, signal.SIGKILL)
-    folder.until(lambda: all(epochs(folder)[role] > epoch for role, epoch in led.items()), "others lead", PATIENCE_S)
+    folder.until(
+        lambda: all(epochs(folder)[role] > epoch for role, epoch in led.items()), "other instances lead", PATIENCE_S
+    )
     assert graphs(folder) == known
     folder.submit("next", "true")
     folder.run("wait", "next")
@@ -87,8 +89,8 @@ def test_incident_001_a_new_leader_knows_every_job(folder: Folder) -> None:
                    for job_id in JOBS)  # fmt: skip
 
     folder.until(back, "all jobs are back", PATIENCE_S)
-    assert graphs(folder) == known, "the same jobs, of the same graphs, and not the finished ones"
+    assert graphs(folder) == known, "exactly the same jobs with the same graphs, and no finished ones"
     for job_id, entry in to_be_recovered(folder).items():
-        assert entry.base is not None and entry.base.attempt == 1, f"{job_id} begins from a checkpoint"
+        assert entry.base is not None and entry.base.attempt == 1, f"{job_id} starts from a checkpoint"
     folder.run("replay")
     keep("001", "both leaders died, then the host", folder.config)

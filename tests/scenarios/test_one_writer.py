@@ -130,7 +130,7 @@ def cut_from_zookeeper(servers: Cluster, name: str, mutant: str = "") -> list[st
         leader = it.projector(mutant=mutant)
         it.leading()
         it.projector()
-        it.until(lambda: len(it.line()) == 2, "another stands by")
+        it.until(lambda: len(it.line()) == 2, "a standby is ready")
         with it.mirror() as mirror, Load(it.config) as load:
             go_on(it, load)
             epoch = it.epoch()
@@ -210,7 +210,7 @@ def woken_late(servers: Cluster, name: str, mutant: str = "", pause_s: float = 1
     the true leader."""
     with ledger(servers, name, 5.0) as it:
         late = it.projector(failpoint="term.elected:stop@1", mutant=mutant)
-        it.until(lambda: state(late.pid) == "T", "the first one is elected, and stopped")
+        it.until(lambda: state(late.pid) == "T", "the first candidate is elected, and paused")
         stopped_at = time.time()
         true = it.projector()
         it.leading()
@@ -230,7 +230,7 @@ def woken_late(servers: Cluster, name: str, mutant: str = "", pause_s: float = 1
             # The candidate's init fences the true leader, which takes a new epoch at once. Nothing worse may happen.
             it.until(lambda: it.epoch() > epoch, "the true leader was fenced, and leads again")
             go_on(it, load)
-            it.until(lambda: len(it.line()) == 2, "the late one is a candidate as any other")
+            it.until(lambda: len(it.line()) == 2, "the late candidate is an ordinary candidate again")
             go_on(it, load)
             load.stop()
             wrong = it.judge(mirror, load.told, [Leased("projector", f"root@{late.name}", 0.0, stopped_at)])
@@ -267,7 +267,7 @@ def led_in_spite_of_an_open_transaction(servers: Cluster, name: str, mutant: str
             go_on(it, load)
         epoch = it.epoch()
         leader.kill()
-        it.until(lambda: it.holder() is other, "the other one holds the lock")
+        it.until(lambda: it.holder() is other, "the standby holds the lock")
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline and it.epoch() == epoch:
             time.sleep(0.2)

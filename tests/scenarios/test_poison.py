@@ -155,7 +155,7 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
         found = entries(folder)
         return all(name in found and found[name].restore_points for name in spoiled)
 
-    folder.until(have_checkpoints, "the checkpoints that will be spoiled are known", PATIENCE_S)
+    folder.until(have_checkpoints, "the checkpoints to corrupt are in the log", PATIENCE_S)
     hand.go.touch()
     try:
         told = folder.until(lambda: all_quarantined(folder), "each poison is quarantined", PATIENCE_S)
@@ -164,8 +164,10 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
         raise
     reasons = {poison.name: told[poison.name].reason[:300] for poison in QUARANTINED}
     assert {one.name: reasons[one.name] for one in QUARANTINED if one.words not in told[one.name].reason} == {}
-    folder.until(lambda: waits_rightly(folder), "those wait whose plug-in does not answer", PATIENCE_S)
-    after = folder.until(lambda: (a := folder.running()).keys() >= set(GOOD) and a, "the others run too", PATIENCE_S)
+    folder.until(lambda: waits_rightly(folder), "the jobs with silent plug-ins wait", PATIENCE_S)
+    after = folder.until(
+        lambda: (a := folder.running()).keys() >= set(GOOD) and a, "the later good jobs run too", PATIENCE_S
+    )
     assert {name: after[name] for name in BEFORE} == {name: before[name] for name in BEFORE}, "0 good jobs disturbed"
     assert started(folder) == {(name, 1) for name in GOOD}
     assert pids(folder) == roles, "no process of the ledger ended"
@@ -176,7 +178,7 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
     listed = json.loads(folder.run("list", "--state", "quarantined", "-o", "json").stdout)
     assert {row["job_id"] for row in listed} == {poison.name for poison in QUARANTINED}
     ids = {f"{name}/{entry.attempt}/QUARANTINED" for name, entry in told.items()}
-    folder.until(lambda: told_of(folder) >= ids, "people are told of each", PATIENCE_S)
+    folder.until(lambda: told_of(folder) >= ids, "there is a notification for each poison", PATIENCE_S)
     assert told_of(folder) == ids
     shown = folder.run("show", "graph-memory").stdout
     assert "MemoryError" in shown and "jobledger retry graph-memory" in shown
@@ -185,7 +187,7 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
 
     # -- a cold start with all the poison in the log
     alive = set(folder.alive())
-    assert alive == set(GOOD), "nothing of the poison runs"
+    assert alive == set(GOOD), "no poisoned job runs"
     refused = {(one["place"], one["reason"]) for one in rejects(folder)}
     folder.kill_everything()
     folder.up("--projectors", "2")
@@ -197,14 +199,16 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
 
     good = folder.until(back, "all good jobs are back", PATIENCE_S)
     assert folder.running().keys() == set(GOOD)
-    assert all(entry.base is not None and entry.base.attempt == 1 for entry in good.values()), "from their checkpoints"
+    assert all(entry.base is not None and entry.base.attempt == 1 for entry in good.values()), (
+        "all good jobs resume from their checkpoints"
+    )
     assert all(count_in_file(folder, entry) == entry.base.id for entry in good.values() if entry.base)
     again = quarantined(folder)
     assert {name: (e.attempt, e.reason) for name, e in again.items()} == {
         name: (e.attempt, e.reason) for name, e in told.items()
-    }, "the poison is where it was, and was not tried again"
+    }, "the poison is unchanged, and was not started again"
     assert {(one["place"], one["reason"]) for one in rejects(folder)} == refused
-    folder.until(lambda: waits_rightly(folder), "those wait again whose plug-in does not answer", PATIENCE_S)
+    folder.until(lambda: waits_rightly(folder), "the jobs with silent plug-ins wait again", PATIENCE_S)
     folder.run("replay")
 
     # -- after a repair, one poisoned job runs

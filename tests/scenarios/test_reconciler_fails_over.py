@@ -72,7 +72,7 @@ def one_after_another(it: FailingOver, actions: dict[str, str]) -> dict[str, lis
         return stopped + sum(not node.alive() for node in nodes["kill"])
 
     for count in range(1, len(actions) + 1):
-        it.until(lambda count=count: gone() >= count, f"{count} of {len(actions)} have come to their points")
+        it.until(lambda count=count: gone() >= count, f"{count} of {len(actions)} have reached their failpoints")
     return nodes
 
 
@@ -89,7 +89,7 @@ def test_killed_or_stopped_at_each_failpoint(servers: Cluster, election: str, wh
             it.go_on()
             for node in nodes["stop"]:
                 os.kill(node.pid, signal.SIGCONT)
-            it.until(lambda: it.standing_by(last, *nodes["stop"]), "all that live are candidates")
+            it.until(lambda: it.standing_by(last, *nodes["stop"]), "all live reconcilers are candidates")
             it.go_on()
         wrong = it.wrong()
         assert all(node.process and node.process.returncode == -signal.SIGKILL for node in nodes["kill"])
@@ -211,7 +211,7 @@ def woken_late(servers: Cluster, name: str, election: str, mutant: str = "", pau
     the true leader."""
     with failing_over(servers, name, LATE_S, election) as it:
         late = it.reconciler(failpoint="term.elected:stop@1", mutant=mutant)
-        it.until(lambda: state(late.pid) == "T", "the first one is elected, and stopped")
+        it.until(lambda: state(late.pid) == "T", "the first candidate is elected, and paused")
         stopped_at = time.time()
         true = it.reconciler()
         it.leading(ROLE)
@@ -231,7 +231,7 @@ def woken_late(servers: Cluster, name: str, election: str, mutant: str = "", pau
             # The candidate's init fences the true leader, which takes a new epoch at once. Nothing worse may happen.
             it.until(lambda: it.epoch(ROLE) > epoch, "the true leader was fenced, and leads again")
             it.go_on()
-            it.until(lambda: it.standing_by(late, true), "the late one is a candidate as any other")
+            it.until(lambda: it.standing_by(late, true), "the late candidate is an ordinary candidate again")
         wrong = it.wrong([Leased(ROLE, f"root@{late.name}", 0.0, stopped_at)])
         wrong += [f"the true leader was disturbed {it.epoch(ROLE) - epoch} times"] * (it.epoch(ROLE) > epoch + 1)
         return wrong + written_since(it.events(), late, stopped_at)

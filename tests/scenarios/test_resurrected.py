@@ -83,11 +83,11 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     copy = tmp_path / "graph"
     copy.write_bytes((folder.path / "blobs" / graph.uri).read_bytes())
     folder.run("cancel", "old", "--reason", "it has run for a month")
-    folder.until(lambda: retired(folder, "old"), "it is retired", PATIENCE_S)
+    folder.until(lambda: retired(folder, "old"), "the old job is retired", PATIENCE_S)
 
     # -- a live job runs, and has checkpoints
     folder.ticker("live")
-    folder.until(lambda: (e := folder.entry("live")) and e.restore_points, "it has a checkpoint", PATIENCE_S)
+    folder.until(lambda: (e := folder.entry("live")) and e.restore_points, "the live job has a checkpoint", PATIENCE_S)
     alive = folder.running()["live"]
 
     # -- everything of the old job that could be left behind comes back: its graph, and late copies of its records
@@ -103,30 +103,32 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     os.kill(folder.pid(led), signal.SIGSTOP)
     assert folder.running()["live"] == alive
     os.kill(folder.pid(led), signal.SIGCONT)
-    folder.until(lambda: folder.entry("old") is None, "the leader has removed what came late", PATIENCE_S)
+    folder.until(lambda: folder.entry("old") is None, "the leader has removed the late records", PATIENCE_S)
     assert epoch(folder) == before
 
     # -- the leader dies, and the reconciler too: others take over
     reconciler = folder.pid("reconciler-1")
     os.kill(folder.pid(led), signal.SIGKILL)
     os.kill(reconciler, signal.SIGKILL)
-    folder.until(lambda: epoch(folder) > before, "another one leads", PATIENCE_S)
-    folder.until(lambda: folder.pid("reconciler-1") != reconciler, "another reconciler is there", PATIENCE_S)
+    folder.until(lambda: epoch(folder) > before, "the other projector leads", PATIENCE_S)
+    folder.until(lambda: folder.pid("reconciler-1") != reconciler, "a new reconciler process exists", PATIENCE_S)
     to_be_recovered = {job_id for job_id, entry in folder.published().entries.items() if entry.in_recovery_set}
     assert to_be_recovered == {"live"}
     folder.submit("next", "true")
     waits = "waiting for slots: needs 1, 0 of 1 free in pool everything"
     folder.until(lambda: waits in folder.run("explain", "next").stdout, "the new reconciler leads and plans", PATIENCE_S)
-    assert folder.running() == {"live": alive}, "the live one is the same process, in its slot"
+    assert folder.running() == {"live": alive}, "the live job keeps its process and its slot"
     assert attempts(folder, "live") == {1}
     assert "old" not in folder.run("plan").stdout
     shown = folder.run("show", "old").stdout
-    assert "CANCELED" in shown and folder.entry("old") is None, "over is over"
+    assert "CANCELED" in shown and folder.entry("old") is None, "a terminal job stays terminal"
     folder.run("cancel", "next", "--reason", "it has shown what it should")
 
     # -- the live job dies: it is restarted from its newest checkpoint, and no other job takes its slot
     os.kill(int(alive[1]), signal.SIGKILL)
-    folder.until(lambda: (e := folder.entry("live")) and e.attempt == 2 and e.known, "it is back", PATIENCE_S)
+    folder.until(
+        lambda: (e := folder.entry("live")) and e.attempt == 2 and e.known, "the live job is restarted", PATIENCE_S
+    )
     entry = folder.entry("live")
     assert entry is not None and entry.state is JobState.RUNNING and entry.failures == 1
     assert entry.base is not None and entry.base.attempt == 1
@@ -140,6 +142,6 @@ def test_incident_000_the_old_job_stays_over_and_the_live_one_runs_on(folder: Fo
     folder.submit("anew", *command, options=("--from", str(location)))
     folder.until(lambda: "anew" in folder.running(), "the new job has the slot", PATIENCE_S)
     begins = f"begins at {entry.base.id}"
-    folder.until(lambda: begins in folder.run("logs", "anew").stdout, "it says where it began")
+    folder.until(lambda: begins in folder.run("logs", "anew").stdout, "the new job prints its restore point")
     folder.run("replay")
     keep("000", "a job that was over came back, and a live one starved", folder.config)

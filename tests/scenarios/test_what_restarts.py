@@ -70,7 +70,7 @@ class Jobs(Folder):
         def known() -> bool:
             return all(label in self.job(job_id).consistency[:1] for job_id in jobs)
 
-        self.until(known, f"{label} is known", PATIENCE_S)
+        self.until(known, f"the checkpoint {label} is in the log", PATIENCE_S)
 
     def job(self, job_id: str) -> RecoveryEntry:
         entry = self.entry(job_id)
@@ -121,7 +121,7 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
         assert entry.base is not None and entry.base.location.endswith("@noon")
         begins = f"begins at {entry.base.id}"
         folder.until(lambda job_id=job_id, begins=begins: begins in folder.run("logs", job_id, "--attempt", "2").stdout,
-                     f"{job_id} says where it began")  # fmt: skip
+                     f"{job_id} prints its restore point")  # fmt: skip
     assert (folder.job("prices").failures, folder.job("orders").failures) == (1, 0)
     why = "region market restarts together: prices: attempt 1 failed: killed by SIGKILL"
     assert why in folder.run("explain", "orders").stdout
@@ -140,7 +140,7 @@ def test_incident_004_what_dies_and_what_restarts(folder: Jobs) -> None:
         with suppress(psutil.NoSuchProcess):  # a process may end because another one ended
             process.kill()
     _, left = psutil.wait_procs(processes, timeout=60)
-    in_time(not left, "not within 60 s: an end of all")
+    in_time(not left, "not within 60 s: the end of all processes")
     assert all(psutil.pid_exists(int(pid)) for _, pid in after.values())
     folder.up("--projectors", "2")
     assert folder.run_attempts(prices=2, orders=2, alone=2) == after

@@ -40,10 +40,10 @@ def second_epoch(it: Ledger, mirror: Mirror, mutant: str = "") -> None:
     it.leading()
     with Load(it.config) as load, Recorder("one", config=it.config) as recorder:
         recorder.record(JOB, Spec(avro.spec_digest(SPEC)), SPEC)
-        admitted = it.until(lambda: published(it.source).entries.get(JOB), "it is published")
+        admitted = it.until(lambda: published(it.source).entries.get(JOB), "the job is published")
         recorder.record(JOB, Running(1), AttemptRunning("1"))
-        it.until(lambda: published(it.source).entries[JOB].state != admitted.state, "it runs")
-        it.until(lambda: len(load.told) > 20, "there are others")
+        it.until(lambda: published(it.source).entries[JOB].state != admitted.state, "the job runs")
+        it.until(lambda: len(load.told) > 20, "there are other jobs")
     assert not it.judge(mirror, load.told)
     epoch = it.epoch()
     first.terminate()
@@ -91,14 +91,14 @@ def test_readers_do_not_take_it_and_the_leader_writes_anew(servers: Cluster) -> 
             recovery = mirror.to_end().committed(topics.recovery)
             return [one for one in recovery if (one.partition, one.offset) not in known]
 
-        seen = it.until(come, "it is there")
+        seen = it.until(come, "the stale record is in the topic")
         assert checkers.view_exact(read([*before, *seen]), events, "readers") == []
 
         def newest_epoch() -> bool:
             of_key = [one for one in mirror.to_end().committed(topics.recovery) if one.key == KEY]
             return copies.epoch_of(max(of_key, key=lambda one: one.offset)) > stale
 
-        it.until(newest_epoch, "the leader writes the entry anew")
+        it.until(newest_epoch, "the leader writes the entry again")
         recovery = mirror.committed(topics.recovery)
         assert checkers.view_exact(read(compacted(recovery)), events, "readers of what compaction leaves") == []
         assert checkers.view_exact(read(recovery, "one-claim-key"), events, "the control of a control") == []

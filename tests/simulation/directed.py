@@ -68,7 +68,7 @@ class Director:
                     return
                 self.world.step(instance)
             self.world.clock.advance(0.1)
-        assert done(), f"did not come about: {[(i.who, i.actor.at, i.part.epoch) for i in self.world.instances]}"
+        assert done(), f"the condition stays false: {[(i.who, i.actor.at, i.part.epoch) for i in self.world.instances]}"
 
     def settle(self, agent: bool = True) -> None:
         """Runs all instances that are not held until nothing is written for a while."""

@@ -61,7 +61,7 @@ def test_i4_sees_a_job_that_vanishes_without_a_result(events: list[Copied]) -> N
     later = next(i for i, r in enumerate(events) if r.key == job_of(over) + b"/admitted" and r.value is None)
     assert later > at, "the result comes first"
     behind = [*events[:at], *events[at + 1 : later + 1], over, *events[later + 1 :]]
-    assert says(checkers.never_vanishes(behind), f"I4 {job_of(over).decode()}"), "and not a moment later"
+    assert says(checkers.never_vanishes(behind), f"I4 {job_of(over).decode()}"), "the finding is at that record, not later"
 
 
 def test_i1_sees_a_register_that_compaction_took(events: list[Copied]) -> None:

@@ -58,8 +58,8 @@ def test_i16_sees_an_epoch_that_is_no_successor(recovery: list[Copied]) -> None:
     left_out = [r for r in recovery if r is not claims[0]]
     assert says(rules.epochs_follow(left_out), "I16") or len(claims) < 2
     again = claims[-1]._replace(headers=tuple((n, b"new" if n == "ce_id" else v) for n, v in claims[-1].headers))
-    assert says(rules.epochs_follow([*recovery, again]), "I16"), "the same epoch by another"
-    assert rules.epochs_follow([*recovery, claims[-1]]) == [], "the same record once more"
+    assert says(rules.epochs_follow([*recovery, again]), "I16"), "another leader claims the same epoch"
+    assert rules.epochs_follow([*recovery, claims[-1]]) == [], "a copy of the same record"
 
 
 def test_a_start_before_its_delay_is_seen(walked: Evidence, events: list[Copied]) -> None:
@@ -99,7 +99,7 @@ def test_i9_sees_what_is_offered_and_gone(events: list[Copied]) -> None:
     assert rules.offered_is_there({"job-1": entry}, there, set()) == []
     for wrong in (entry, replace(entry, restore_points=(), base=points[0])):
         assert says(rules.offered_is_there({"job-1": wrong}, there - {points[0].location}, set()), "I9")
-        assert rules.offered_is_there({"job-1": wrong}, set(), there) == [], "the walk took it away"
+        assert rules.offered_is_there({"job-1": wrong}, set(), there) == [], "the walk removed the checkpoint"
     assert rules.offered_is_there({"job-1": replace(entry, state=JobState.FINISHED)}, set(), set()) == []
     others = replace(points[0], attempt=0, id=0, location="/memory/job-0/1/chk-9")
     assert rules.offered_is_there({"job-1": replace(entry, base=others)}, there, set()) == []
@@ -124,7 +124,11 @@ def test_i9_sees_a_job_that_is_over_and_has_kept_too_much_or_too_little(keep: bo
     ]
     assert rules.over_keeps_what_it_should(events, set() if there else {at}, set(), set()) == []
     assert says(rules.over_keeps_what_it_should(events, {at} if there else set(), set(), set()), "I9")
-    assert rules.over_keeps_what_it_should(events, {at} if there else set(), {at}, set()) == [], "the walk altered it"
+    assert rules.over_keeps_what_it_should(events, {at} if there else set(), {at}, set()) == [], (
+        "the walk altered the checkpoint"
+    )
     if not keep:
         late = [*events[:2], events[1]._replace(value=None), *events[1:]]
-        assert rules.over_keeps_what_it_should(late, {at}, set(), set()) == [], "it was pruned, and a copy came late"
+        assert rules.over_keeps_what_it_should(late, {at}, set(), set()) == [], (
+            "the checkpoint was pruned, and a copy of its record came late"
+        )

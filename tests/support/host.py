@@ -218,7 +218,7 @@ class Host:
             for name in ("supervisor.json", "child.json"):
                 if procs.alive(who := _process_in(path / name)):
                     procs.kill(who["pid"])  # a job may be dying with its supervisor at this moment
-                    until(partial(_is_dead, who), "it dies")
+                    until(partial(_is_dead, who), "the process ends")
         for path in self.root.glob("control/*/*.said"):
             if path.stem in ("fork", "escape", "vanish"):
                 kill_if(int(path.read_text()), self.root)

@@ -49,7 +49,7 @@ def blocks(text: str) -> list[Block]:
         else:
             found.append(Block(info, tuple(lines)))
             info = None
-    assert info is None, f"a block is never closed: ```{info}"
+    assert info is None, f"a code block is never closed: ```{info}"
     return found
 
 

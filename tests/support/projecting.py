@@ -31,4 +31,4 @@ class Projecting:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(60)
-        in_time(not self._thread.is_alive(), "not within 60 s: its end")
+        in_time(not self._thread.is_alive(), "not within 60 s: the end of the projector")

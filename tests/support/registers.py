@@ -115,7 +115,7 @@ def plain(register: Register) -> Fact:
             return SavepointDisposed(f"chk-{n}/{id_}")
         case Result(state):
             return JobResult("etl", "prod", "subprocess", DIGEST, f"was {state}", 1.0, 2, {"team": "a"})
-    raise AssertionError(f"say which intent {register} is")
+    raise AssertionError(f"no plain value for {register}: name its kind")
 
 
 def registers(*names: str, facts: dict[str, Any] | None = None, admitted: bool = True) -> dict[bytes, Any]:

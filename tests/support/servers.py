@@ -121,5 +121,5 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
     # The broker learns of the topic some time after the controller created it, and leads its partitions even later.
     places = [(name, partition) for partition in range(partitions)]
     cluster = Cluster({"bootstrap.servers": bootstrap})
-    until(lambda: cluster.ends(places), f"{name} is known and led")
+    until(lambda: cluster.ends(places), f"{name} is known and has leaders")
     return name

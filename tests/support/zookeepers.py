@@ -87,7 +87,7 @@ class Zookeepers:
             self.processes[port].send_signal(signal.SIGSTOP)
         try:
             for port in ports:
-                until(partial(_halted, self.processes[port].pid), "it stands still")
+                until(partial(_halted, self.processes[port].pid), "the member is paused")
             yield
         finally:
             for port in ports:

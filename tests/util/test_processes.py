@@ -494,4 +494,4 @@ class Unled:
 
 
 def _nothing() -> Any:
-    raise AssertionError("nobody leads, and nobody is asked")
+    raise AssertionError("nobody leads, so no readiness must be asked for")

@@ -102,7 +102,7 @@ class Cluster(World):
                 return found[0]
             for one in who or ("reconciler",):
                 self.step(one)
-        raise AssertionError(f"nobody asks for {verb}; {self.waiting()} wait")
+        raise AssertionError(f"no task {verb} was submitted; waiting tasks: {self.waiting()}")
 
     def perform(self, task: Task[Any]) -> None:
         """Performs a task. The reconciler that submitted it gets the outcome in its next step."""
