@@ -110,7 +110,7 @@ def test_a_jvm_that_takes_too_long_is_killed_with_its_children_and_told_in_a_lin
         end(process, 0.01)
 
     make_archive(archive, said.append, run)
-    assert said[1:] == ["skipped: took longer than 0.01 s; run make setup again"]
+    assert said[1:] == ["skipped: it took longer than 0.01 s; run make setup again"]
     assert len(pids) == 2
     until(
         lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids),
