@@ -117,7 +117,7 @@ def test_seeds_follow_from_the_commit_and_no_two_slices_share_one() -> None:
 
 
 def test_slices_are_counted_by_the_beginning_of_the_commit() -> None:
-    """Compared by the full hash, no record matched its commit, and every slice drew the first seed."""
+    """A comparison of full hashes found no record of the commit, and every slice drew the first seed."""
     records = [record("little", 10), record("much", 10), record("little", 0, FAILED)]
     assert slices(LITTLE, "c0ffee" + 34 * "0", records) == 2
     assert slices(LITTLE, "badcafe" + 33 * "0", records) == 0

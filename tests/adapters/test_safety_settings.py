@@ -23,7 +23,7 @@ USERS: dict[str, str | int] = {
 
 
 class Made(Exception):
-    """Raised instead of making a client."""
+    """A fake client constructor raises it."""
 
 
 def settings_of(monkeypatch: pytest.MonkeyPatch, module: Any, make: Callable[[], object]) -> dict[str, Any]:

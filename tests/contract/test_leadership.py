@@ -246,8 +246,8 @@ def test_who_was_stopped_beyond_its_lease_knows_that_it_leads_no_more(lasting: E
 
 
 def woken(process: Process) -> set[str]:
-    """Continues the process; the `woke …` words that it then prints. It prints several lines if the machine delayed it before
-    the stop too."""
+    """Continues the process; the `woke …` words that it then prints. There are several lines if the machine also delayed
+    it before the stop."""
     said = len(process.said)
     process.signal(signal.SIGCONT)
     return until(

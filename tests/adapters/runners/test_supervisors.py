@@ -93,8 +93,8 @@ def test_signals_that_the_supervisor_ignores_are_not_ignored_by_the_job(host: Ho
 
 @pytest.mark.parametrize("leave", ["fork", "escape", "vanish"])
 def test_nothing_of_a_job_outlives_it(host: Host, leave: str) -> None:
-    """`vanish` starts a process with another POSIX session id, another parent and no environment: only the supervisor can find
-    it."""
+    """`vanish` starts a process with another POSIX session id, another parent and no environment: only the supervisor can
+    find it."""
     host.start(J)
     host.tell(J, leave)
     grandchild = int(host.said(J, leave))

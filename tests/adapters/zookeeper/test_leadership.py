@@ -172,7 +172,7 @@ def test_a_session_that_is_ended_from_outside_ends_the_lead_at_once(lasting: Wor
         thief.stop()
         thief.close()
 
-    # Repeated if the owner reconnected to the session before the thief ended it.
+    # The theft is repeated if the owner reconnected to the session before the thief ended it.
     seconds_until(lambda: steal() or bert.valid(), LONG / 2)
     seconds_until(lambda: not anna.valid(), 1)
     seconds_until(lambda: [one.who for one in candidates(lasting.settings, lasting.path)] == ["bert", "anna"], 30)

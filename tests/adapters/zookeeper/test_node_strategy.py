@@ -280,7 +280,7 @@ def test_a_create_of_an_earlier_term_is_not_adopted(anna: One, bert: One, server
 
 
 def test_a_node_of_an_earlier_term_does_not_lead(anna: One, bert: One, servers: Servers) -> None:
-    """Released and acquired again before the thread ran: other candidates must come first."""
+    """A candidate that releases the lead and wants it again, before its thread ran, goes behind the others."""
     anna.step()
     bert.step()
     anna.release()

@@ -97,8 +97,7 @@ def test_at_any_moment_the_recovery_set_is_what_the_past_says(seed: int) -> None
 
 @pytest.mark.parametrize("seed", one_fast(SEEDS))
 def test_attempts_and_checkpoints_are_those_of_the_job(seed: int) -> None:
-    """Compared with the core, over all records that ever were in the topic: a tombstone removes nothing from an
-    archive."""
+    """The core agrees, over all records that ever were in the topic: a tombstone removes nothing from an archive."""
     records = event_records(random.Random(seed))
     with asked(an_archive(records)) as ask:
         attempts, checkpoints = ask("FROM attempts"), ask("FROM checkpoints")
